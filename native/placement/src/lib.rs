@@ -1,0 +1,1 @@
+//! DiffCache: placement.

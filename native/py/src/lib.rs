@@ -1,0 +1,17 @@
+//! `diffcache_openstack._native`: the native parts as one Python extension module.
+//!
+//! Each submodule binds one crate and registers its names here; no logic lives in this crate.
+
+use pyo3::prelude::*;
+
+mod blocks;
+mod dataplane;
+mod placement;
+
+#[pymodule]
+fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    blocks::register(m)?;
+    dataplane::register(m)?;
+    placement::register(m)?;
+    Ok(())
+}
