@@ -1,0 +1,70 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Errors of the whole suite.
+
+Every error is either permanent (the same call fails again until somebody
+changes something) or retryable (the same call may succeed later, or from
+another source). Callers decide by type, never by message. A message names
+the object concerned and the next step.
+"""
+
+
+class DiffCacheError(Exception):
+    """Base of every error this suite raises on purpose."""
+
+
+class PermanentError(DiffCacheError):
+    """Trying again changes nothing; somebody has to act."""
+
+
+class RetryableError(DiffCacheError):
+    """The same call may succeed later or from another source."""
+
+
+class NotFound(PermanentError):
+    """An object that the caller named does not exist."""
+
+
+class InvalidInput(PermanentError):
+    """The caller's input cannot be used; the message names the field."""
+
+
+class FormatError(PermanentError):
+    """A file is not what its format promises, or its version is unknown."""
+
+
+class BaseMismatch(PermanentError):
+    """A patch was made for another base than the one given."""
+
+
+class PeerRefused(PermanentError):
+    """A peer refused our credentials."""
+
+
+class IntegrityError(RetryableError):
+    """Bytes differ from what their hash promises; another source may do."""
+
+
+class PeerUnavailable(RetryableError):
+    """A peer did not answer, or stopped answering."""
+
+
+class ObjectMissing(RetryableError):
+    """A source no longer holds the object it was asked for."""
+
+
+class NoSpace(RetryableError):
+    """The filesystem is full; nothing half-written was left behind."""
+
+
+class Cancelled(RetryableError):
+    """The caller cancelled the operation."""
