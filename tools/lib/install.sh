@@ -1,0 +1,239 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+# shellcheck shell=bash
+#
+# What tools/quickstart and tools/test need before they can start: packages
+# of the distribution, a Rust toolchain, and the Python environment at .venv.
+# Every function does nothing, quickly, where its work is already done.
+#
+# To be sourced by a script that runs under "set -euo pipefail":
+#
+#   . "$(dirname "$0")/lib/install.sh"
+#   apt_install qemu-system-x86 xfsprogs     # only what is missing
+#   ensure_environment test-requirements.txt # .venv, ready to use
+#
+# Functions print one line for each step that really does something.
+
+CHECKOUT=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+VENV=$CHECKOUT/.venv
+MINIMUM_RUST=1.85
+MINIMUM_PYTHON=3.11
+
+# step TEXT...: one line of progress, with the seconds since the start.
+step() {
+    printf '[%4ds] %s\n' "$SECONDS" "$*"
+}
+
+# die TEXT...: one clear line on standard error, and exit code 1.
+die() {
+    printf '%s: %s\n' "$(basename "$0")" "$*" >&2
+    exit 1
+}
+
+# as_root COMMAND...: run it with root's rights; through sudo if need be.
+as_root() {
+    if [ "$(id -u)" -eq 0 ]; then
+        "$@"
+    elif command -v sudo >/dev/null; then
+        sudo --preserve-env=http_proxy,https_proxy,no_proxy -- "$@"
+    else
+        die "\"$1\" needs root's rights: run as root or install sudo"
+    fi
+}
+
+# version_at_least HAVE WANTED: true when HAVE is WANTED or newer.
+version_at_least() {
+    [ "$(printf '%s\n%s\n' "$2" "$1" | sort -V | head -n 1)" = "$2" ]
+}
+
+# apt_missing PACKAGE...: print those that are not installed, one a line.
+apt_missing() {
+    local package status
+    for package in "$@"; do
+        # dpkg-query fails for a package it has never heard of.
+        status=$(dpkg-query -W -f '${db:Status-Status}' "$package" \
+            2>/dev/null) || status=unknown
+        [ "$status" = installed ] || echo "$package"
+    done
+}
+
+# apt_refresh: bring the package lists up to date, once in a script's life.
+apt_refresh() {
+    [ -z "${APT_REFRESHED:-}" ] || return 0
+    step "apt-get update"
+    as_root apt-get update -qq || die "apt-get update failed: see above"
+    APT_REFRESHED=yes
+}
+
+# apt_install PACKAGE...: install those that are missing. Servers among them
+# are not started: the tests start their own, with their own ports and files.
+apt_install() {
+    command -v apt-get >/dev/null ||
+        die "apt-get not found: this script needs Debian 12 or newer"
+    local missing
+    mapfile -t missing < <(apt_missing "$@")
+    [ ${#missing[@]} -gt 0 ] || return 0
+    apt_refresh
+    step "apt-get install ${missing[*]}"
+    as_root bash -c '
+        policy=/usr/sbin/policy-rc.d
+        if [ ! -e "$policy" ]; then
+            trap "rm -f $policy" EXIT
+            printf "#!/bin/sh\nexit 101\n" >"$policy"
+            chmod 755 "$policy"
+        fi
+        DEBIAN_FRONTEND=noninteractive apt-get install --yes \
+            --no-install-recommends -qq -o Dpkg::Use-Pty=0 "$@" >/dev/null' \
+        apt_install "${missing[@]}" ||
+        die "could not install ${missing[*]}: see apt-get's words above"
+}
+
+# apt_candidate PACKAGE: the version that apt would install, or nothing.
+apt_candidate() {
+    apt-cache policy "$1" 2>/dev/null |
+        sed -n 's/^ *Candidate: \([^(].*\)$/\1/p'
+}
+
+# rust_is_ready: true when cargo and rustc are there and new enough.
+rust_is_ready() {
+    local tool version
+    for tool in cargo rustc; do
+        version=$("$tool" --version 2>/dev/null) || return 1
+        version_at_least "$(echo "$version" | cut -d ' ' -f 2)" \
+            "$MINIMUM_RUST" || return 1
+    done
+}
+
+# ensure_rust: a Rust toolchain and the C compiler its crates call. Debian 12
+# keeps its own rustc at 1.63; the packages made for its browsers are newer.
+ensure_rust() {
+    apt_install gcc libc6-dev
+    [ ! -d "$HOME/.cargo/bin" ] || PATH=$PATH:$HOME/.cargo/bin
+    ! rust_is_ready || return 0
+    apt_refresh
+    local suffix version
+    for suffix in -web ''; do
+        version=$(apt_candidate "cargo$suffix")
+        # Debian numbers its cargo 0.66 for Rust 1.63 and so on: too old.
+        if [ -n "$version" ] &&
+            version_at_least "$version" "$MINIMUM_RUST"; then
+            apt_install "cargo$suffix" "rustc$suffix"
+            break
+        fi
+    done
+    hash -r
+    rust_is_ready || die "no Rust $MINIMUM_RUST or newer, and none among" \
+        "apt's packages: install it from https://rustup.rs and run again"
+}
+
+# python_is_ready PYTHON: true when it is new enough and can make a venv.
+python_is_ready() {
+    "$1" -c "
+import ensurepip, sys, venv
+sys.exit(sys.version_info < (${MINIMUM_PYTHON/./, }))" 2>/dev/null
+}
+
+# find_python: print the Python to make the environment with.
+find_python() {
+    local candidate
+    for candidate in python3 python3.11 python3.12 python3.13 \
+        /usr/bin/python3; do
+        if python_is_ready "$candidate"; then
+            command -v "$candidate"
+            return 0
+        fi
+    done
+    return 1
+}
+
+# digest FILE...: one checksum over the names and contents of files.
+digest() {
+    (cd "$CHECKOUT" && sha256sum -- "$@") | sha256sum | cut -d ' ' -f 1
+}
+
+# is_stamped NAME DIGEST: true when the step was done for just this input.
+is_stamped() {
+    [ "$(cat "$VENV/.stamp-$1" 2>/dev/null)" = "$2" ]
+}
+
+# ensure_venv: an empty environment at .venv, with uv to fill it.
+ensure_venv() {
+    local python
+    if ! "$VENV/bin/python" -c pass 2>/dev/null; then
+        if ! python=$(find_python); then
+            apt_install python3 python3-venv
+            python=$(find_python) || die "no Python $MINIMUM_PYTHON or" \
+                "newer with its venv module: install one and run again"
+        fi
+        step "Python environment at ${VENV#"$CHECKOUT"/} ($python)"
+        "$python" -m venv --clear "$VENV"
+    fi
+    if [ ! -x "$VENV/bin/uv" ]; then
+        "$VENV/bin/python" -m pip install --quiet \
+            --disable-pip-version-check \
+            --constraint "$CHECKOUT/constraints.txt" uv
+    fi
+}
+
+# ensure_requirements FILE...: what the files name, as constraints.txt says.
+ensure_requirements() {
+    local name wanted file arguments=()
+    name=$(printf '%s\n' "$@" | tr -c 'a-z0-9\n' - | tr '\n' _)
+    wanted=$(digest "$@" constraints.txt)
+    ! is_stamped "$name" "$wanted" || return 0
+    step "Python packages of $*"
+    for file in "$@"; do
+        arguments+=(--requirement "$CHECKOUT/$file")
+    done
+    "$VENV/bin/uv" pip install --quiet --python "$VENV/bin/python" \
+        --constraint "$CHECKOUT/constraints.txt" "${arguments[@]}" \
+        pbr setuptools setuptools-rust
+    echo "$wanted" >"$VENV/.stamp-$name"
+}
+
+# package_inputs: the files whose change asks for a new installation.
+package_inputs() {
+    (cd "$CHECKOUT" &&
+        find native -path native/target -prune -o -type f -print &&
+        ls setup.cfg pyproject.toml) | LC_ALL=C sort
+}
+
+# ensure_package: this checkout, editable, with its native module optimised.
+ensure_package() {
+    local inputs wanted
+    mapfile -t inputs < <(package_inputs)
+    wanted=$(digest "${inputs[@]}")
+    if is_stamped package "$wanted" &&
+        "$VENV/bin/python" -c 'import diffcache_openstack._native' \
+            2>/dev/null; then
+        return 0
+    fi
+    ensure_rust
+    # pbr reads the version from git's history.
+    apt_install git
+    step "diffcache_openstack and its native module (release build)"
+    "$VENV/bin/uv" pip install --quiet --python "$VENV/bin/python" \
+        --no-deps --no-build-isolation --editable "$CHECKOUT"
+    echo "$wanted" >"$VENV/.stamp-package"
+}
+
+# ensure_environment [FILE...]: .venv with this package, its requirements and
+# those of the files named. Two scripts at once wait for each other.
+ensure_environment() {
+    local lock
+    exec {lock}<"$CHECKOUT"
+    flock "$lock"
+    ensure_venv
+    ensure_requirements requirements.txt "$@"
+    ensure_package
+    exec {lock}<&-
+}
