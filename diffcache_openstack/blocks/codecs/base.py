@@ -1,0 +1,147 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""What a patch codec is.
+
+A *patch* turns one file, the base, into another, the target. A codec makes,
+describes and applies patches of one format. The rules below are the
+contract; ``tests/unit/blocks/codec_conformance.py`` holds every codec to
+them.
+
+* Files in, files out. A codec knows no service and no configuration.
+* Outputs are atomic: on success the output is complete and durable, on any
+  error (a crash included) its path holds what it held before.
+* The target an :meth:`~PatchCodec.apply` produces has been verified against
+  what the patch recorded of it, before it takes its name.
+* Memory is bounded whatever the files' sizes.
+* A patch is hostile input: reading one neither crashes nor allocates by
+  what it claims, and opens no path it names.
+"""
+
+import abc
+import dataclasses
+import time
+from typing import Any, Callable
+
+#: Called with (bytes done, bytes in all), at most about five times a
+#: second. May raise to cancel the operation.
+Progress = Callable[[int, int], None]
+
+_PROGRESS_INTERVAL_S = 0.2
+
+#: Magic bytes a codec may ask for when it is shown the start of a patch.
+HEAD_SIZE = 16
+
+
+@dataclasses.dataclass(frozen=True)
+class PatchInfo:
+    """What is known of a patch.
+
+    Hashes are hex BLAKE3 of the whole file, the *content id* where that
+    file is a raw image; None where the format cannot tell. Sizes are bytes.
+    """
+
+    codec: str
+    base_hash: str | None
+    target_hash: str | None
+    base_size: int | None
+    target_size: int | None
+    patch_size: int
+    #: Blocks of the codec's own block size taken from the base.
+    blocks_copied: int | None
+    #: Blocks whose bytes the patch itself carries.
+    blocks_inserted: int | None
+    #: What only this codec can say; JSON types only.
+    details: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the flat JSON form printed by ``diffcache patch show``."""
+        plain = dataclasses.asdict(self)
+        plain.update(plain.pop('details'))
+        return plain
+
+
+class Meter:
+    """Calls a :data:`Progress` at a bearable rate."""
+
+    def __init__(self, progress: Progress | None, total: int) -> None:
+        self._progress = progress
+        self._total = total
+        self._done = 0
+        self._next = 0.0
+
+    def advance(self, count: int) -> None:
+        """Report ``count`` more bytes done."""
+        self._done += count
+        if self._progress is None:
+            return
+        now = time.monotonic()
+        if now >= self._next:
+            self._next = now + _PROGRESS_INTERVAL_S
+            self._progress(self._done, self._total)
+
+
+class PatchCodec(abc.ABC):
+    """Makes and applies patches of one format. Stateless."""
+
+    #: The name in the ``diffcache.patch.codecs`` namespace.
+    name: str
+
+    @classmethod
+    @abc.abstractmethod
+    def recognises(cls, head: bytes) -> bool:
+        """Say whether ``head``, a patch's first bytes, is of this format.
+
+        :param head: up to :data:`HEAD_SIZE` bytes, less for a shorter file
+        """
+
+    @abc.abstractmethod
+    def create(self, base: str, target: str, patch: str,
+               level: int | None = None,
+               progress: Progress | None = None) -> PatchInfo:
+        """Write to ``patch`` what turns ``base`` into ``target``.
+
+        :param level: how hard to compress, higher is smaller and slower;
+            None for the codec's default
+        :raises NotFound: an input does not exist or cannot be read
+        :raises InvalidInput: an input is of a kind this codec refuses, or
+            the level is out of range
+        :raises FormatError: an input is damaged
+        :raises NoSpace: the patch does not fit
+        """
+
+    @abc.abstractmethod
+    def apply(self, base: str, patch: str, output: str,
+              progress: Progress | None = None) -> PatchInfo:
+        """Write the target of ``patch`` to ``output``, verified.
+
+        :raises NotFound: an input does not exist or cannot be read
+        :raises FormatError: the patch is truncated or not of this format
+        :raises BaseMismatch: the patch is for another base
+        :raises IntegrityError: base or patch are damaged
+        :raises NoSpace: the output does not fit
+        """
+
+    @abc.abstractmethod
+    def info(self, patch: str) -> PatchInfo:
+        """Describe ``patch`` without reading any base.
+
+        :raises NotFound: the patch does not exist or cannot be read
+        :raises FormatError: it is truncated or not of this format
+        """
+
+    @abc.abstractmethod
+    def verify(self, base: str, patch: str,
+               progress: Progress | None = None) -> PatchInfo:
+        """Check that ``patch`` would apply to ``base``, writing nothing.
+
+        :raises: what :meth:`apply` raises, except NoSpace
+        """

@@ -1,0 +1,58 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""A progress bar for whoever watches a terminal."""
+
+import sys
+import time
+from types import TracebackType
+from typing import TextIO
+
+_PATIENCE_S = 1.0
+_WIDTH = 30
+_MB = 1e6
+
+
+class Bar:
+    """A bar on a terminal, drawn once the work has taken a second.
+
+    Is a context manager, and itself the function to report to. On anything
+    but a terminal it draws nothing.
+    """
+
+    def __init__(self, label: str, stream: TextIO | None = None) -> None:
+        self._label = label
+        self._stream = sys.stderr if stream is None else stream
+        self._started = time.monotonic()
+        self._drawn = False
+
+    def __call__(self, done: int, total: int) -> None:
+        """Show that ``done`` of ``total`` bytes are done."""
+        elapsed = time.monotonic() - self._started
+        if not self._stream.isatty() or elapsed < _PATIENCE_S:
+            return
+        share = min(done / total, 1.0) if total else 0.0
+        filled = int(share * _WIDTH)
+        self._stream.write(
+            f'\r{self._label} [{"#" * filled:<{_WIDTH}}] {share:4.0%} '
+            f'{done / elapsed / _MB:7.1f} MB/s')
+        self._stream.flush()
+        self._drawn = True
+
+    def __enter__(self) -> 'Bar':
+        return self
+
+    def __exit__(self, exc_type: type[BaseException] | None,
+                 exc: BaseException | None,
+                 trace: TracebackType | None) -> None:
+        if self._drawn:
+            self._stream.write('\r\x1b[K')
+            self._stream.flush()
