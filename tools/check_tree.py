@@ -1,0 +1,135 @@
+#!/usr/bin/env python3
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Check files of this tree for what no general linter knows.
+
+Usage: check_tree.py FILE...
+
+Each file is checked for paths that only exist on one machine, for its length,
+for its ending and its trailing blanks; Python files for the licence header
+and for imports of names where the project imports modules; Rust files for
+their opening documentation. Prints one line for each finding, and exits with
+1 if there was any.
+"""
+
+import ast
+import os
+import pathlib
+import re
+import sys
+import typing
+
+TREE = pathlib.Path(__file__).resolve().parent.parent
+PACKAGE = 'diffcache_openstack'
+
+# Beyond this a file does more than one thing.
+MAX_LINES = 900
+# Written by programs, or not to be split.
+ANY_LENGTH = {'LICENSE', 'native/Cargo.lock'}
+
+# Directories of people and of build machines. Written in parts, so that this
+# file does not find itself.
+MACHINE_PATH = re.compile(
+    r'(?<![\w.$}-])/(?:home|Users|work|root' + r')/[\w.-]+')
+LICENCE_LINES = 11
+CONFLICT = re.compile(r'^(<{7}|>{7}|\|{7})( |$)')
+
+Finding = tuple[int, str]
+
+
+def licence(path: pathlib.Path = TREE / PACKAGE / '__init__.py') -> list[str]:
+    """The lines that every Python file starts with."""
+    return path.read_text().splitlines()[:LICENCE_LINES]
+
+
+def check_lines(name: str, text: str) -> typing.Iterator[Finding]:
+    """Machine paths, lengths, endings and blanks: for any text file."""
+    lines = text.splitlines()
+    if len(lines) > MAX_LINES and name not in ANY_LENGTH:
+        yield len(lines), f'more than {MAX_LINES} lines: split the file'
+    if text and not text.endswith('\n'):
+        yield len(lines), 'the last line has no end'
+    for number, line in enumerate(lines, 1):
+        if found := MACHINE_PATH.search(line):
+            yield number, f'path of one machine: {found.group()}'
+        if str(TREE) in line:
+            yield number, 'path of this checkout'
+        if line != line.rstrip() and not name.endswith('.svg'):
+            yield number, 'trailing blanks'
+        if CONFLICT.match(line):
+            yield number, 'unresolved merge conflict'
+
+
+def is_module(dotted: str, tree: pathlib.Path) -> bool:
+    """Tell whether a dotted name is a module or package of this tree."""
+    path = tree.joinpath(*dotted.split('.'))
+    return (path.is_dir() or path.with_suffix('.py').is_file()
+            or path.name == '_native')
+
+
+def check_imports(text: str, tree: pathlib.Path = TREE,
+                  ) -> typing.Iterator[Finding]:
+    """Names imported from this package's modules instead of modules."""
+    for node in ast.walk(ast.parse(text)):
+        if not isinstance(node, ast.ImportFrom):
+            continue
+        if node.level:
+            yield node.lineno, 'relative import: name the whole module'
+        elif (node.module or '').split('.')[0] in (PACKAGE, 'tests'):
+            for alias in node.names:
+                if not is_module(f'{node.module}.{alias.name}', tree):
+                    yield (node.lineno, f'{alias.name} is no module of '
+                           f'{node.module}: import the module')
+
+
+def check_python(text: str) -> typing.Iterator[Finding]:
+    """The licence header, and what :func:`check_imports` finds."""
+    lines = text.splitlines()
+    if lines and lines[0].startswith('#!'):
+        lines = lines[1:]
+    if lines[:LICENCE_LINES] != licence():
+        yield 1, 'does not start with the licence header'
+    yield from check_imports(text)
+
+
+def check_rust(text: str) -> typing.Iterator[Finding]:
+    """The documentation a Rust file opens with."""
+    if not text.startswith('//!'):
+        yield 1, 'does not start with its documentation (//!)'
+
+
+def check_file(name: str) -> typing.Iterator[Finding]:
+    """Everything that is wrong with one file.
+
+    :param name: the file's path, relative to the tree
+    """
+    text = (TREE / name).read_text(encoding='utf-8')
+    yield from check_lines(name, text)
+    if name.endswith('.py') and text:
+        yield from check_python(text)
+    elif name.endswith('.rs'):
+        yield from check_rust(text)
+
+
+def main(names: list[str]) -> int:
+    """Print the findings in all files; the exit code."""
+    os.chdir(TREE)
+    status = 0
+    for name in names:
+        for line, problem in check_file(name):
+            print(f'{name}:{line}: {problem}')
+            status = 1
+    return status
+
+
+if __name__ == '__main__':
+    sys.exit(main(sys.argv[1:]))

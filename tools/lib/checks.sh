@@ -1,0 +1,34 @@
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+# shellcheck shell=bash
+#
+# Checks that are counted: each is a command that succeeds or does not. To be
+# sourced. The lines printed are what count_results of tools/test reads.
+
+FAILED_CHECKS=0
+
+# check NAME COMMAND...: run it and print one line with what came of it.
+check() {
+    local name=$1
+    shift
+    if "$@" </dev/null; then
+        echo "check $name: passed"
+    else
+        echo "check $name: failed"
+        FAILED_CHECKS=$((FAILED_CHECKS + 1))
+    fi
+}
+
+# finish_checks: succeed when every check before did.
+finish_checks() {
+    [ "$FAILED_CHECKS" -eq 0 ]
+}
