@@ -1,0 +1,473 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""A placement instance: what exists, what it weighs, who asks for it.
+
+Sizes are megabytes of 1e6 bytes, bandwidths megabits per second, times
+seconds. Templates are numbered 0..N-1, hosts 1..K; host 0 is the repository,
+which holds everything. Columns of ``rates`` and entries of ``capacities``
+belong to host ``column + 1``.
+
+The fields are those of the paper's Table III. Beyond them an instance may
+name sites (hosts that are each other's peers), links per host, what is
+already placed, what must stay where it is, and hosts that take nothing.
+"""
+
+import dataclasses
+import json
+import math
+import typing
+
+import numpy as np
+
+from diffcache_openstack.common import exceptions
+
+REPOSITORY = 0
+
+_LINKS = ('local', 'peer', 'repo')
+
+
+class InstanceError(exceptions.InvalidInput):
+    """The instance cannot be used; the message opens with the field."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Bandwidths:
+    """What each host receives at, in Mbps, by where the bytes come from.
+
+    Every field is an array over hosts 1..K: from its own disk, from a peer
+    of its site, and from the repository.
+    """
+
+    local: np.ndarray
+    peer: np.ndarray
+    repo: np.ndarray
+
+    @classmethod
+    def uniform(
+        cls, hosts: int, local: float, peer: float, repo: float
+    ) -> 'Bandwidths':
+        """The same three links for every one of ``hosts`` hosts."""
+        return cls(*(np.full(hosts, float(b)) for b in (local, peer, repo)))
+
+
+@dataclasses.dataclass(frozen=True)
+class Held:
+    """Objects on hosts: what is placed already, or what is pinned."""
+
+    templates: tuple[tuple[int, int], ...] = ()
+    patches: tuple[tuple[int, int, int], ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.templates or self.patches)
+
+
+@dataclasses.dataclass(frozen=True)
+class Instance:
+    """The data of equations 1-5.
+
+    :param sizes: MB of each template, shape (N,)
+    :param patch_base: base template of each patch, shape (E,)
+    :param patch_target: target template of each patch, shape (E,)
+    :param patch_sizes: MB of each patch, shape (E,)
+    :param patch_seconds: time to apply each patch, shape (E,)
+    :param capacities: MB each host may hold, shape (K,)
+    :param rates: requests for each template at each host, shape (N, K)
+    :param bandwidths: links of the hosts
+    :param sites: a number per host; equal numbers are peers, shape (K,)
+    :param placed: what hosts hold already (bytes that need not move)
+    :param pinned: what must be held whatever it costs
+    :param excluded: hosts that take nothing (drained), 1..K
+    """
+
+    sizes: np.ndarray
+    patch_base: np.ndarray
+    patch_target: np.ndarray
+    patch_sizes: np.ndarray
+    patch_seconds: np.ndarray
+    capacities: np.ndarray
+    rates: np.ndarray
+    bandwidths: Bandwidths
+    sites: np.ndarray = None
+    placed: Held = Held()
+    pinned: Held = Held()
+    excluded: frozenset = frozenset()
+    name: str = ''
+    meta: dict = dataclasses.field(default_factory=dict)
+
+    def __post_init__(self):
+        if self.sites is None:
+            object.__setattr__(
+                self, 'sites', np.zeros(self.host_count, dtype=np.int64)
+            )
+
+    @property
+    def template_count(self) -> int:
+        """N."""
+        return len(self.sizes)
+
+    @property
+    def host_count(self) -> int:
+        """K, the repository not counted."""
+        return len(self.capacities)
+
+    @property
+    def patch_count(self) -> int:
+        """E, the patches that exist."""
+        return len(self.patch_sizes)
+
+    @property
+    def demand(self) -> float:
+        """All requests of all hosts."""
+        return float(self.rates.sum())
+
+    def patch_index(self) -> dict[tuple[int, int], int]:
+        """Position of each existing patch by (base, target)."""
+        pairs = zip(self.patch_base.tolist(), self.patch_target.tolist())
+        return {pair: e for e, pair in enumerate(pairs)}
+
+    def usable_capacities(self) -> np.ndarray:
+        """Capacities with those of excluded hosts set to zero, shape (K,)."""
+        usable = self.capacities.astype(float)
+        for host in self.excluded:
+            usable[host - 1] = 0.0
+        return usable
+
+    def without_patches(self) -> 'Instance':
+        """The same instance where only whole templates can be held."""
+        none = np.zeros(0, dtype=np.int64)
+        return dataclasses.replace(
+            self,
+            patch_base=none,
+            patch_target=none,
+            patch_sizes=np.zeros(0),
+            patch_seconds=np.zeros(0),
+            placed=Held(self.placed.templates),
+            pinned=Held(self.pinned.templates),
+        )
+
+    def site_hosts(self) -> list[np.ndarray]:
+        """Columns of the hosts of each site, one array per site."""
+        return [
+            np.flatnonzero(self.sites == site)
+            for site in np.unique(self.sites)
+        ]
+
+    def only_hosts(self, columns: np.ndarray) -> 'Instance':
+        """The instance of some hosts alone, renumbered from 1.
+
+        Sites share nothing but the repository, so a site's instance can be
+        solved by itself.
+        """
+        number = {int(c) + 1: n + 1 for n, c in enumerate(columns)}
+
+        def renumber(held: Held) -> Held:
+            return Held(
+                tuple(
+                    (i, number[h]) for i, h in held.templates if h in number
+                ),
+                tuple(
+                    (i, j, number[h])
+                    for i, j, h in held.patches
+                    if h in number
+                ),
+            )
+
+        return dataclasses.replace(
+            self,
+            capacities=self.capacities[columns],
+            rates=self.rates[:, columns],
+            bandwidths=Bandwidths(
+                *(getattr(self.bandwidths, f)[columns] for f in _LINKS)
+            ),
+            sites=self.sites[columns],
+            placed=renumber(self.placed),
+            pinned=renumber(self.pinned),
+            excluded=frozenset(
+                number[h] for h in self.excluded if h in number
+            ),
+        )
+
+
+def fetch_seconds(megabytes, mbps):
+    """Seconds to move ``megabytes`` over a link of ``mbps``."""
+    return 8.0 * megabytes / mbps
+
+
+def load(path: str) -> Instance:
+    """Read an instance file.
+
+    :raises InstanceError: the file is no JSON, or a field is unusable
+    """
+    try:
+        with open(path, encoding='utf-8') as source:
+            data = json.load(source)
+    except OSError as error:
+        raise InstanceError(f'{path}: {error.strerror}; name an instance file')
+    except (ValueError, RecursionError) as error:
+        raise InstanceError(f'{path}: not a JSON file: {error}')
+    return from_dict(data)
+
+
+def from_dict(data: typing.Any) -> Instance:
+    """The instance that a parsed JSON document describes.
+
+    :raises InstanceError: one line that opens with the field at fault
+    """
+    if not isinstance(data, dict):
+        raise InstanceError('instance: expected a JSON object of fields')
+    sizes = _vector(data, 'sizes')
+    if not len(sizes) or sizes.min() <= 0:
+        _reject_at('sizes', sizes <= 0, 'every template needs a size above 0')
+    capacities = _vector(data, 'capacities')
+    if not len(capacities) or capacities.min() < 0:
+        _reject_at('capacities', capacities < 0, 'must not be negative')
+    rates = _rates(data, len(sizes), len(capacities))
+    patches = _patches(data, len(sizes))
+    instance = Instance(
+        sizes=sizes,
+        patch_base=patches[:, 0].astype(np.int64),
+        patch_target=patches[:, 1].astype(np.int64),
+        patch_sizes=patches[:, 2].copy(),
+        patch_seconds=patches[:, 3].copy(),
+        capacities=capacities,
+        rates=rates,
+        bandwidths=_bandwidths(data, len(capacities)),
+        sites=_sites(data, len(capacities)),
+        placed=_held(data, 'placed', len(sizes), len(capacities)),
+        pinned=_held(data, 'pinned', len(sizes), len(capacities)),
+        excluded=_excluded(data, len(capacities)),
+        name=str(data.get('name', '')),
+        meta=data.get('meta') or {},
+    )
+    _check_useful(instance)
+    return instance
+
+
+def to_dict(instance: Instance) -> dict:
+    """The JSON document of an instance; :func:`from_dict` reads it."""
+    links = {f: getattr(instance.bandwidths, f).tolist() for f in _LINKS}
+    document = {
+        'name': instance.name,
+        'meta': instance.meta,
+        'sizes': instance.sizes.tolist(),
+        'patch_sizes': [
+            list(row)
+            for row in zip(
+                instance.patch_base.tolist(),
+                instance.patch_target.tolist(),
+                instance.patch_sizes.tolist(),
+                instance.patch_seconds.tolist(),
+            )
+        ],
+        'capacities': instance.capacities.tolist(),
+        'rates': instance.rates.tolist(),
+        'bandwidths': {
+            f: v[0] if min(v) == max(v) else v for f, v in links.items()
+        },
+    }
+    if instance.sites.any():
+        document['sites'] = instance.sites.tolist()
+    for field in ('placed', 'pinned'):
+        held = getattr(instance, field)
+        if held:
+            document[field] = {
+                'templates': [list(t) for t in held.templates],
+                'patches': [list(p) for p in held.patches],
+            }
+    if instance.excluded:
+        document['excluded'] = sorted(instance.excluded)
+    return document
+
+
+def _field(data: dict, field: str) -> typing.Any:
+    if field not in data:
+        raise InstanceError(f'{field}: missing; the instance must give it')
+    return data[field]
+
+
+def _vector(data: dict, field: str) -> np.ndarray:
+    values = _field(data, field)
+    if not isinstance(values, list) or not values:
+        raise InstanceError(f'{field}: expected a list of numbers')
+    for n, value in enumerate(values):
+        _number(f'{field}[{n}]', value)
+    return np.array(values, dtype=float)
+
+
+def _number(where: str, value: typing.Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise InstanceError(f'{where}: expected a number, not {value!r}')
+    if not math.isfinite(value):
+        raise InstanceError(f'{where}: must be finite, not {value}')
+    return value
+
+
+def _index(where: str, value: typing.Any, low: int, high: int) -> int:
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    if not whole or not low <= value <= high:
+        raise InstanceError(
+            f'{where}: expected a whole number {low}..{high}, not {value!r}'
+        )
+    return value
+
+
+def _reject_at(field: str, bad: np.ndarray, reason: str) -> None:
+    at = np.argwhere(bad)[0]
+    where = ''.join(f'[{n}]' for n in at)
+    raise InstanceError(f'{field}{where}: {reason}')
+
+
+def _matrix(field: str, rows: typing.Any, width: int) -> np.ndarray:
+    """An array of finite numbers from rows of one width.
+
+    Large files make this the slow part of loading, so numbers are looked at
+    one by one only to name the one at fault.
+    """
+    if not isinstance(rows, list):
+        raise InstanceError(f'{field}: expected a list of rows')
+    for n, row in enumerate(rows):
+        if not isinstance(row, list) or len(row) != width:
+            raise InstanceError(f'{field}[{n}]: expected {width} numbers')
+    try:
+        matrix = np.array(rows).reshape(len(rows), width)
+    except (ValueError, OverflowError):
+        matrix = np.zeros((0, 0), dtype=object)
+    if rows and (matrix.dtype.kind not in 'if' or not matrix.size):
+        for n, row in enumerate(rows):
+            for m, value in enumerate(row):
+                _number(f'{field}[{n}][{m}]', value)
+    matrix = matrix.astype(float)
+    if not np.isfinite(matrix).all():
+        _reject_at(field, ~np.isfinite(matrix), 'must be finite')
+    return matrix
+
+
+def _rates(data: dict, templates: int, hosts: int) -> np.ndarray:
+    rows = _field(data, 'rates')
+    if isinstance(rows, list) and len(rows) != templates:
+        raise InstanceError(
+            f'rates: {len(rows)} rows for {templates} templates'
+        )
+    rates = _matrix('rates', rows, hosts)
+    if (rates < 0).any():
+        _reject_at('rates', rates < 0, 'must not be negative')
+    return rates
+
+
+def _patches(data: dict, templates: int) -> np.ndarray:
+    field = 'patch_sizes'
+    rows = _field(data, field)
+    patches = _matrix(field, rows, 4)
+    ends = patches[:, :2]
+    bad = (ends < 0) | (ends >= templates) | (ends != np.floor(ends))
+    if bad.any():
+        _reject_at(field, bad, f'expected a template 0..{templates - 1}')
+    if (patches[:, 0] == patches[:, 1]).any():
+        _reject_at(
+            field,
+            patches[:, 0] == patches[:, 1],
+            'a patch from a template to itself',
+        )
+    if (patches[:, 2] <= 0).any():
+        n = int(np.argmax(patches[:, 2] <= 0))
+        raise InstanceError(f'{field}[{n}][2]: a patch needs a size above 0')
+    if (patches[:, 3] < 0).any():
+        n = int(np.argmax(patches[:, 3] < 0))
+        raise InstanceError(f'{field}[{n}][3]: seconds must not be negative')
+    keys = patches[:, 0] * templates + patches[:, 1]
+    _, first = np.unique(keys, return_index=True)
+    if len(first) != len(keys):
+        n = int(np.setdiff1d(np.arange(len(keys)), first)[0])
+        i, j = (int(v) for v in patches[n, :2])
+        raise InstanceError(f'{field}[{n}]: the pair {i}, {j} is listed twice')
+    return patches
+
+
+def _bandwidths(data: dict, hosts: int) -> Bandwidths:
+    given = _field(data, 'bandwidths')
+    if not isinstance(given, dict):
+        raise InstanceError('bandwidths: expected local, peer and repo')
+    links = []
+    for field in _LINKS:
+        where = f'bandwidths.{field}'
+        if field not in given:
+            raise InstanceError(f'{where}: missing; give Mbps')
+        value = given[field]
+        values = value if isinstance(value, list) else [value] * hosts
+        if len(values) != hosts:
+            raise InstanceError(f'{where}: {len(values)} for {hosts} hosts')
+        for number in values:
+            if _number(where, number) <= 0:
+                raise InstanceError(f'{where}: must be above 0')
+        links.append(np.array(values, dtype=float))
+    return Bandwidths(*links)
+
+
+def _sites(data: dict, hosts: int) -> np.ndarray:
+    sites = data.get('sites', [0] * hosts)
+    if not isinstance(sites, list) or len(sites) != hosts:
+        raise InstanceError(f'sites: expected {hosts} numbers, one per host')
+    for n, site in enumerate(sites):
+        _index(f'sites[{n}]', site, 0, 2**31)
+    return np.array(sites, dtype=np.int64)
+
+
+def _held(data: dict, field: str, templates: int, hosts: int) -> Held:
+    given = data.get(field) or {}
+    if not isinstance(given, dict):
+        raise InstanceError(f'{field}: expected templates and patches')
+    found = []
+    for kind, width in (('templates', 2), ('patches', 3)):
+        rows = given.get(kind, [])
+        if not isinstance(rows, list):
+            raise InstanceError(f'{field}.{kind}: expected a list')
+        found.append([])
+        for n, row in enumerate(rows):
+            where = f'{field}.{kind}[{n}]'
+            if not isinstance(row, list) or len(row) != width:
+                raise InstanceError(f'{where}: expected {width} numbers')
+            for template in row[:-1]:
+                _index(where, template, 0, templates - 1)
+            _index(where, row[-1], 1, hosts)
+            found[-1].append(tuple(row))
+    return Held(tuple(found[0]), tuple(found[1]))
+
+
+def _excluded(data: dict, hosts: int) -> frozenset:
+    given = data.get('excluded', [])
+    if not isinstance(given, list):
+        raise InstanceError('excluded: expected a list of hosts')
+    return frozenset(
+        _index(f'excluded[{n}]', host, 1, hosts)
+        for n, host in enumerate(given)
+    )
+
+
+def _check_useful(instance: Instance) -> None:
+    """Refuse files that describe nothing to decide."""
+    if not instance.demand > 0:
+        raise InstanceError('rates: no template is ever requested')
+    smallest = instance.sizes.min()
+    if instance.patch_count:
+        smallest = min(smallest, instance.patch_sizes.min())
+    if instance.capacities.max() < smallest:
+        raise InstanceError(
+            f'capacities: no host can hold even the smallest object'
+            f' ({smallest:g} MB)'
+        )
+    patches = instance.patch_index()
+    for field in ('placed', 'pinned'):
+        for n, (i, j, _) in enumerate(getattr(instance, field).patches):
+            if (i, j) not in patches:
+                raise InstanceError(
+                    f'{field}.patches[{n}]: there is no patch {i}, {j}'
+                )

@@ -1,0 +1,73 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Instances for tests: stored ones, and small random ones."""
+
+import json
+import pathlib
+
+import numpy as np
+
+from diffcache_openstack.placement import instance as instances
+
+DATA = pathlib.Path(__file__).parent / 'data'
+
+# Proved single-hop optima of the stored instances, seconds.
+OPTIMA = {
+    'adv_chain_s0': 7634660.877,
+    'adv_flood_s0': 1446863.062,
+    'rand_s1_N5_K4': 2674718.254,
+    'rand_s3_N8_K2': 992126.516,
+    'synth_N10_K3_C45_uniform_s0': 1448723.691,
+    'testbed_s0': 97354.540,
+}
+
+# Proved optima with chains of two patches, seconds.
+TWO_HOP_OPTIMA = {
+    'adv_chain_s0': 704936.3,
+    'rand_s1_N5_K4': 1744917.9,
+    'rand_s3_N8_K2': 300837.6,
+}
+
+
+def document(name: str) -> dict:
+    """The parsed JSON of a stored instance."""
+    return json.loads((DATA / f'{name}.json').read_text())
+
+
+def stored(name: str) -> instances.Instance:
+    """A stored instance."""
+    return instances.from_dict(document(name))
+
+
+def small(seed: int, templates: int = 5, hosts: int = 2) -> dict:
+    """A random document whose hosts hold a template or two."""
+    rng = np.random.default_rng(seed)
+    sizes = rng.integers(3000, 9000, templates)
+    pairs = [
+        (i, j)
+        for i in range(templates)
+        for j in range(templates)
+        if i != j and rng.random() < 0.5
+    ]
+    rates = rng.integers(0, 30, (templates, hosts))
+    rates[0, 0] += 1
+    return {
+        'name': f'small-{seed}',
+        'sizes': sizes.tolist(),
+        'patch_sizes': [
+            [i, j, int(rng.integers(10, 2500)), float(rng.integers(5, 300))]
+            for i, j in pairs
+        ],
+        'capacities': rng.integers(5000, 15000, hosts).tolist(),
+        'rates': rates.tolist(),
+        'bandwidths': {'local': 400, 'peer': 200, 'repo': 10},
+    }
