@@ -1,0 +1,133 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+"""What the images of the family contain, and what each is made from.
+
+Five templates as an operator has them: a minimal Debian system; the same
+with a database server, with a Java application server, and with both, each
+made by copying an image and installing packages on the copy, so that blocks
+stay where they were; and a second, independent build of the first, in which
+the same files lie elsewhere.
+"""
+
+import dataclasses
+import hashlib
+import pathlib
+
+RELEASE = 'bookworm'
+# Roomy enough for the largest; the free space is a hole in the file.
+DISK_SIZE = 1 << 30
+
+MARKER = 'DIFFCACHE-GUEST-READY'
+
+SYSTEM = (
+    'e2fsprogs',
+    'ifupdown',
+    'initramfs-tools',
+    'iproute2',
+    'linux-image-cloud-amd64',
+    'netbase',
+    'procps',
+    'systemd-sysv',
+    'udev',
+    'zstd',
+)
+DATABASE = ('postgresql',)
+JAVA = ('default-jre-headless', 'tomcat10')
+
+# What these guests have no use for: documentation and translations, drivers
+# of hardware that no virtual machine has, what PostgreSQL (its just-in-time
+# compiler) and Java (its class archives) do without when it is absent.
+DPKG_OPTIONS = (
+    'path-exclude=/usr/share/doc/*',
+    'path-include=/usr/share/doc/*/copyright',
+    'path-exclude=/usr/share/i18n/locales/*',
+    'path-exclude=/usr/share/info/*',
+    'path-exclude=/usr/share/locale/*',
+    'path-exclude=/usr/share/man/*',
+    'path-exclude=/lib/modules/*/kernel/drivers/*',
+    'path-include=/lib/modules/*/kernel/drivers/block/*',
+    'path-include=/lib/modules/*/kernel/drivers/char/*',
+    'path-include=/lib/modules/*/kernel/drivers/net/*virtio*',
+    'path-include=/lib/modules/*/kernel/drivers/scsi/*',
+    'path-include=/lib/modules/*/kernel/drivers/virtio/*',
+    'path-exclude=/lib/modules/*/kernel/fs/*',
+    'path-include=/lib/modules/*/kernel/fs/ext4/*',
+    'path-include=/lib/modules/*/kernel/fs/fuse/*',
+    'path-include=/lib/modules/*/kernel/fs/jbd2/*',
+    'path-include=/lib/modules/*/kernel/fs/mbcache*',
+    'path-include=/lib/modules/*/kernel/fs/overlayfs/*',
+    'path-exclude=/lib/udev/hwdb.d/*',
+    'path-exclude=/usr/lib/udev/hwdb.d/*',
+    'path-exclude=/usr/lib/jvm/*/lib/server/*.jsa',
+    'path-exclude=/usr/lib/postgresql/*/lib/bitcode/*',
+    'path-exclude=/usr/lib/postgresql/*/lib/llvmjit*',
+    'path-exclude=/usr/lib/x86_64-linux-gnu/libLLVM*',
+    'path-exclude=/usr/lib/x86_64-linux-gnu/libz3*',
+)
+
+READY_UNIT = f"""\
+[Unit]
+Description=Tell the serial console that this guest has started
+After=multi-user.target
+
+[Service]
+Type=oneshot
+ExecStart=/bin/sh -c 'echo {MARKER} $(cat /etc/hostname)'
+StandardOutput=tty
+TTYPath=/dev/ttyS0
+
+[Install]
+WantedBy=multi-user.target
+"""
+
+GRUB_CONFIG = """\
+linux /vmlinuz root=UUID=%(uuid)s ro console=tty0 console=ttyS0,115200
+initrd /initrd.img
+boot
+"""
+
+
+@dataclasses.dataclass(frozen=True)
+class Recipe:
+    """One image: packages on top of another image, or from nothing."""
+
+    name: str
+    packages: tuple[str, ...]
+    base: str | None = None
+
+
+FAMILY = (
+    Recipe('system', SYSTEM),
+    Recipe('rebuild', SYSTEM),
+    Recipe('database', DATABASE, base='system'),
+    Recipe('java', JAVA, base='system'),
+    Recipe('both', JAVA, base='database'),
+)
+
+
+def fingerprint(recipe: Recipe) -> str:
+    """A hash that changes when the image should be built again.
+
+    It covers the source of the builder and the recipes of the image and of
+    all the images below it.
+    """
+    digest = hashlib.sha256()
+    here = pathlib.Path(__file__).parent
+    for source in sorted((here / 'build', *here.glob('*.py'))):
+        digest.update(source.read_bytes())
+    by_name = {member.name: member for member in FAMILY}
+    step: Recipe | None = recipe
+    while step is not None:
+        digest.update(repr(step).encode())
+        step = by_name[step.base] if step.base else None
+    return digest.hexdigest()
