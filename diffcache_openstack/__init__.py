@@ -9,3 +9,10 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
+"""DiffCache for OpenStack."""
+
+from oslo_service import backend
+
+# oslo.messaging loads oslo.service, which falls back to eventlet unless it
+# is told otherwise before. A process that has chosen already keeps its choice.
+backend.register_backend_default_hook(lambda: backend.BackendType.THREADING)

@@ -9,3 +9,10 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
+"""The console scripts."""
+
+import warnings
+
+# Libraries below oslo.messaging load eventlet if it happens to be installed;
+# nothing here uses it, and its advice helps nobody who runs a command.
+warnings.filterwarnings('ignore', message=r'\s*Eventlet is deprecated')

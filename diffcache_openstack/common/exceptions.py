@@ -38,6 +38,10 @@ class InvalidInput(PermanentError):
     """The caller's input cannot be used; the message names the field."""
 
 
+class Conflict(PermanentError):
+    """The caller's description contradicts what is registered."""
+
+
 class FormatError(PermanentError):
     """A file is not what its format promises, or its version is unknown."""
 
@@ -68,3 +72,11 @@ class NoSpace(RetryableError):
 
 class Cancelled(RetryableError):
     """The caller cancelled the operation."""
+
+
+class Busy(RetryableError):
+    """Somebody else is doing the same thing at this moment."""
+
+
+class ServiceUnavailable(RetryableError):
+    """A service did not answer in time, or failed while answering."""

@@ -9,3 +9,14 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
+"""Versioned objects that cross RPC."""
+
+from diffcache_openstack.objects.catalogue import Patch  # noqa: F401
+from diffcache_openstack.objects.catalogue import Template  # noqa: F401
+from diffcache_openstack.objects.plan import Plan  # noqa: F401
+from diffcache_openstack.objects.plan import PlanItem  # noqa: F401
+from diffcache_openstack.objects.request import Request  # noqa: F401
+from diffcache_openstack.objects.site import Holding  # noqa: F401
+from diffcache_openstack.objects.site import Host  # noqa: F401
+from diffcache_openstack.objects.site import Links  # noqa: F401
+from diffcache_openstack.objects.site import SiteMap  # noqa: F401

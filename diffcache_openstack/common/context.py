@@ -1,0 +1,30 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""The context of a request, which travels with every RPC."""
+
+import typing
+
+from oslo_context import context
+
+
+class RequestContext(context.RequestContext):
+    """Who asks, and the request id that ties log lines together."""
+
+    @classmethod
+    def for_service(cls, name: str) -> 'RequestContext':
+        """A context for work that a service does of its own accord."""
+        return cls(user_id=name, is_admin=True, overwrite=False)
+
+    @classmethod
+    def from_rpc(cls, values: dict[str, typing.Any]) -> 'RequestContext':
+        """The context that :meth:`to_dict` was called on at the caller."""
+        return cls.from_dict(values)

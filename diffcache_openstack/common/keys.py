@@ -1,0 +1,83 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""The key that the agents of a deployment share.
+
+A key file holds one line of 64 hexadecimal digits, 256 random bits.
+"""
+
+import os
+import pathlib
+import re
+import secrets
+import stat
+
+from diffcache_openstack.common import exceptions
+
+KEY_BYTES = 32
+_PATTERN = re.compile(r'[0-9a-fA-F]{64}')
+# Whatever group or others may do with the file.
+_SHARED = stat.S_IRWXG | stat.S_IRWXO
+
+
+def read_key(path: str | os.PathLike) -> bytes:
+    """The key in a file, 32 bytes.
+
+    :raises InvalidInput: the file cannot be read, somebody besides its owner
+        may access it, or it holds no key; the message never quotes the content
+    """
+    try:
+        with open(path, encoding='ascii') as source:
+            mode = os.fstat(source.fileno()).st_mode
+            text = source.read(1024).strip()
+    except OSError as error:
+        raise exceptions.InvalidInput(
+            f'Key file {path}: {error.strerror}; make one with'
+            f' "diffcache-manage key create {path}" or copy it from another'
+            f' host.') from error
+    except UnicodeDecodeError as error:
+        raise _no_key(path) from error
+    if mode & _SHARED:
+        raise exceptions.InvalidInput(
+            f'Key file {path} is accessible to others (mode'
+            f' {stat.S_IMODE(mode):04o}); run "chmod 600 {path}".')
+    if not _PATTERN.fullmatch(text):
+        raise _no_key(path)
+    return bytes.fromhex(text)
+
+
+def create_key(path: str | os.PathLike) -> None:
+    """Write a new random key to a file that does not exist yet.
+
+    :raises Conflict: the file exists; nothing is changed
+    :raises InvalidInput: the file cannot be written
+    """
+    target = pathlib.Path(path)
+    try:
+        fd = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError as error:
+        raise exceptions.Conflict(
+            f'Key file {path} exists; remove it first if every host is to get'
+            f' a new key.') from error
+    except OSError as error:
+        raise exceptions.InvalidInput(
+            f'Key file {path}: {error.strerror}; choose another path.'
+        ) from error
+    with open(fd, 'w', encoding='ascii') as output:
+        output.write(secrets.token_hex(KEY_BYTES) + '\n')
+        output.flush()
+        os.fsync(output.fileno())
+
+
+def _no_key(path: str | os.PathLike) -> exceptions.InvalidInput:
+    return exceptions.InvalidInput(
+        f'Key file {path} does not hold 64 hexadecimal digits; make one with'
+        f' "diffcache-manage key create".')

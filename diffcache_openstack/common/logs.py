@@ -1,0 +1,33 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Logging of the services."""
+
+import logging as python_logging
+
+from oslo_config import cfg
+from oslo_log import log
+
+# Libraries whose chatter at INFO says nothing about this suite.
+QUIET = ('amqp=WARN', 'amqplib=WARN', 'oslo.messaging=INFO',
+         'oslo_messaging=INFO', 'sqlalchemy=WARN', 'alembic=INFO',
+         'stevedore=WARN', 'urllib3.connectionpool=WARN')
+
+
+def setup(conf: cfg.ConfigOpts, name: str) -> None:
+    """Send this process's logs where the configuration says.
+
+    :param name: the service, shown where the format asks for it
+    """
+    log.set_defaults(default_log_levels=list(QUIET))
+    log.setup(conf, name)
+    log.getLogger(name).info('%s starts', name)
+    conf.log_opt_values(log.getLogger(name), python_logging.DEBUG)

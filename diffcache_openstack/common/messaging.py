@@ -1,0 +1,156 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""RPC between the suite's services, on oslo.messaging.
+
+Everything hangs on a :class:`Bus`, which is made from one configuration;
+nothing here is global, so several sites can live in one process.
+"""
+
+import collections.abc
+import typing
+
+from oslo_config import cfg
+import oslo_messaging
+from oslo_messaging import exceptions as messaging_exceptions
+
+from diffcache_openstack.common import context as contexts
+from diffcache_openstack.common import exceptions
+
+# How oslo.messaging marks the class of an error that came from another
+# process.
+_REMOTE_SUFFIX = '_Remote'
+
+
+class ContextSerializer(oslo_messaging.Serializer):
+    """Adds the request context to what another serializer does."""
+
+    def __init__(self, entities: oslo_messaging.Serializer):
+        self._entities = entities
+
+    def serialize_entity(self, ctxt, entity):
+        """What crosses the wire for an argument or a result."""
+        return self._entities.serialize_entity(ctxt, entity)
+
+    def deserialize_entity(self, ctxt, entity):
+        """The argument or result that was sent."""
+        return self._entities.deserialize_entity(ctxt, entity)
+
+    def serialize_context(self, ctxt: contexts.RequestContext) -> dict:
+        """The context as a dict of plain values."""
+        return ctxt.to_dict()
+
+    def deserialize_context(self, ctxt: dict) -> contexts.RequestContext:
+        """The caller's context."""
+        return contexts.RequestContext.from_rpc(ctxt)
+
+
+class Bus:
+    """A connection to the message broker that a configuration names."""
+
+    def __init__(self, conf: cfg.ConfigOpts,
+                 entities: oslo_messaging.Serializer):
+        """Connect lazily; an unreachable broker is retried in use.
+
+        :param entities: turns arguments and results into plain values
+        :raises InvalidInput: transport_url names no usable broker
+        """
+        try:
+            self._transport = oslo_messaging.get_rpc_transport(
+                conf, allowed_remote_exmods=[exceptions.__name__])
+        except (oslo_messaging.DriverLoadFailure,
+                oslo_messaging.InvalidTransportURL) as error:
+            raise exceptions.InvalidInput(
+                f'Option transport_url cannot be used: {error}; give it as'
+                f' rabbit://USER:PASSWORD@HOST:5672/.') from error
+        self._serializer = ContextSerializer(entities)
+
+    def client(self, target: oslo_messaging.Target, timeout: float,
+               ) -> 'Client':
+        """A client of the service that listens on a target's topic.
+
+        :param timeout: seconds a call waits for its answer
+        """
+        return Client(oslo_messaging.get_rpc_client(
+            self._transport, target, timeout=timeout,
+            serializer=self._serializer))
+
+    def server(self, target: oslo_messaging.Target,
+               endpoints: collections.abc.Sequence[object],
+               ) -> oslo_messaging.MessageHandlingServer:
+        """A server that runs the endpoints' methods in threads."""
+        return oslo_messaging.get_rpc_server(
+            self._transport, target, list(endpoints), executor='threading',
+            serializer=self._serializer,
+            access_policy=oslo_messaging.ExplicitRPCAccessPolicy)
+
+    def close(self) -> None:
+        """Drop the connections."""
+        self._transport.cleanup()
+
+
+class Client:
+    """Calls methods of one service; errors are those of the suite."""
+
+    def __init__(self, client: oslo_messaging.RPCClient):
+        self._client = client
+
+    def prepared(self, **changes: typing.Any) -> 'Client':
+        """A client with another topic, version or timeout.
+
+        The arguments are those of oslo_messaging.RPCClient.prepare.
+        """
+        return Client(self._client.prepare(**changes))
+
+    def call(self, ctxt: contexts.RequestContext, method: str,
+             **arguments: typing.Any) -> typing.Any:
+        """Call and wait for the result.
+
+        :raises ServiceUnavailable: no answer, or the service failed
+        :raises DiffCacheError: what the method raised
+        """
+        try:
+            return self._client.call(ctxt, method, **arguments)
+        except exceptions.DiffCacheError as error:
+            raise _local(error) from None
+        except messaging_exceptions.MessagingException as error:
+            raise self._unavailable(method, error) from error
+
+    def cast(self, ctxt: contexts.RequestContext, method: str,
+             **arguments: typing.Any) -> None:
+        """Send without waiting; the message may get lost.
+
+        :raises ServiceUnavailable: the broker cannot be reached
+        """
+        try:
+            self._client.cast(ctxt, method, **arguments)
+        except messaging_exceptions.MessagingException as error:
+            raise self._unavailable(method, error) from error
+
+    def _unavailable(self, method: str, error: Exception
+                     ) -> exceptions.ServiceUnavailable:
+        topic = self._client.target.topic
+        if isinstance(error, oslo_messaging.MessagingTimeout):
+            reason = 'no answer in time'
+        elif isinstance(error, oslo_messaging.RemoteError):
+            reason = f'it failed with {error.exc_type}: {error.value}'
+        else:
+            reason = str(error)
+        return exceptions.ServiceUnavailable(
+            f'{method} at {topic}: {reason}; check that service, its log and'
+            f' the message broker.')
+
+
+def _local(error: exceptions.DiffCacheError) -> exceptions.DiffCacheError:
+    """The error as it was raised, without the remote traceback in its text."""
+    kind = next(cls for cls in type(error).__mro__
+                if not cls.__name__.endswith(_REMOTE_SUFFIX))
+    return kind(*error.args)

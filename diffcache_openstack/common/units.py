@@ -1,0 +1,76 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Amounts of bytes and seconds as people write them.
+
+Sizes follow the suite's formats: MB is 1e6 bytes, MiB is 2**20. A bare
+number is bytes.
+"""
+
+import re
+
+from oslo_config import types
+
+_PATTERN = re.compile(r'^\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(i?)b?\s*$', re.I)
+_POWERS = {'': 0, 'k': 1, 'm': 2, 'g': 3, 't': 4}
+_STEPS = ('B', 'kB', 'MB', 'GB', 'TB')
+
+MB = 1000 ** 2
+
+
+def parse_size(text: str | int) -> int:
+    """Bytes that a text such as ``5GB``, ``512 MiB`` or ``1024`` stands for.
+
+    :raises ValueError: the text is not an amount of bytes
+    """
+    match = _PATTERN.match(str(text))
+    if match is None or (match[3] and not match[2]):
+        raise ValueError(
+            f'"{text}" is not an amount of bytes; write a number with one of'
+            f' kB, MB, GB, TB (powers of 1000) or KiB, MiB, GiB, TiB')
+    step = 1024 if match[3] else 1000
+    return round(float(match[1]) * step ** _POWERS[match[2].lower()])
+
+
+def format_size(count: int) -> str:
+    """A size to be read: three digits and a unit of powers of 1000."""
+    amount = float(count)
+    for step in _STEPS[:-1]:
+        if amount < 999.5:
+            break
+        amount /= 1000
+    else:
+        step = _STEPS[-1]
+    digits = 0 if step == 'B' or amount >= 100 else 1
+    return f'{amount:.{digits}f} {step}'
+
+
+class Size(types.ConfigType):
+    """An option's type: an amount of bytes, at least ``minimum``."""
+
+    def __init__(self, minimum: int = 0):
+        super().__init__(type_name='size in bytes')
+        self.minimum = minimum
+
+    def __call__(self, value: str | int) -> int:
+        size = parse_size(value)
+        if size < self.minimum:
+            raise ValueError(f'{value} is less than {self.minimum} bytes')
+        return size
+
+    def __repr__(self) -> str:
+        return f'Size(minimum={self.minimum})'
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and self.minimum == other.minimum
+
+    def _formatter(self, value: int) -> str:
+        return str(value)

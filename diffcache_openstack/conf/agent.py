@@ -1,0 +1,127 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Options of the agent, which runs on every compute host and repository."""
+
+import socket
+
+from oslo_config import cfg
+
+from diffcache_openstack.common import units
+
+GROUP = cfg.OptGroup(
+    'agent',
+    title='The agent of one host',
+    help='What diffcache-agent is called, where it keeps what it holds and'
+         ' how it answers requests for images.')
+
+OPTS = [
+    cfg.StrOpt(
+        'host',
+        default=socket.gethostname(),
+        sample_default='<name of this host>',
+        regex=r'^[A-Za-z0-9][A-Za-z0-9._-]{0,254}$',
+        help='''
+Name of this host in the whole deployment. It is the identity under which the
+conductor remembers what the host holds and under which it sends plans to it,
+so it must be unique and must stay the same over restarts. On a compute host
+use the value of Nova's own ``host`` option, so that schedulers and logs agree.
+'''),
+    cfg.StrOpt(
+        'site',
+        default='default',
+        regex=r'^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$',
+        help='''
+Name of the site this host belongs to. Hosts of one site are each other's
+peers: they exchange images over their own network, are planned together and
+move an object over the link to the repository only once. Two hosts with a
+thin link between them belong to different sites.
+'''),
+    cfg.StrOpt(
+        'role',
+        default='compute',
+        choices=[
+            ('compute', 'Caches and serves images; its capacity is planned.'),
+            ('repository', 'Holds every image and makes patches; every site'
+                           ' may read from it over the WAN.'),
+        ],
+        help='What this host is for.'),
+    cfg.StrOpt(
+        'state_dir',
+        default='/var/lib/diffcache',
+        help='''
+Directory for all that the agent keeps: templates, patches and manifests
+below ``objects``, and its own small state files. Put it on the filesystem
+that Nova's instances use: where that can share extents (XFS with reflink,
+Btrfs) handing an image over costs no copy.
+'''),
+    cfg.Opt(
+        'cache_capacity',
+        type=units.Size(),
+        default=50 * 1000 ** 3,
+        sample_default='50GB',
+        help='''
+Space for held templates and patches, in bytes or with a unit (``50GB``,
+``20GiB``). The planner fills it and never exceeds it; images that are being
+built need room beside it, at most one image per concurrent request. A
+repository ignores the option: it holds everything.
+'''),
+    cfg.StrOpt(
+        'serve_mode',
+        default='on_the_fly',
+        choices=[
+            ('fetch_and_patch', 'Copy base and patch to this host, then apply'
+                                ' the patch. Uses more disk and time, but'
+                                ' reads from a peer only once.'),
+            ('on_the_fly', 'Read base and patch where they lie, by ranges,'
+                           ' and write only the result.'),
+        ],
+        help='How an image that has to be rebuilt is rebuilt, unless the'
+             ' request says otherwise.'),
+    cfg.IntOpt(
+        'lend_seconds',
+        default=60,
+        min=0,
+        help='''
+Seconds for which an image that was just delivered stays readable for peers
+from where it was delivered, although it is not in the cache. Bridges bursts:
+hosts that ask for the same image shortly after read it from here and not
+over the WAN. 0 lends nothing.
+'''),
+    cfg.IntOpt(
+        'heartbeat_interval',
+        default=15,
+        min=1,
+        help='''
+Seconds between two signs of life to the conductor. With each one the agent
+asks for a newer site map and sends what it could not send before. Has to be
+well below ``[conductor] host_timeout``.
+'''),
+    cfg.IntOpt(
+        'request_timeout',
+        default=7200,
+        min=1,
+        help='''
+Seconds a client of the agent waits for one image. Generous, because an image
+that has to cross the WAN whole takes as long as the WAN takes.
+'''),
+]
+
+
+def register_opts(conf: cfg.ConfigOpts) -> None:
+    """Add the group to a configuration."""
+    conf.register_group(GROUP)
+    conf.register_opts(OPTS, group=GROUP)
+
+
+def list_opts() -> dict[cfg.OptGroup, list[cfg.Opt]]:
+    """The group and its options, for the sample configuration."""
+    return {GROUP: OPTS}

@@ -1,0 +1,95 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""All options of the suite, and the configuration objects made of them.
+
+There is no global configuration: each service is given its own object, so
+that several roles, and several sites, can live in one process.
+"""
+
+import collections.abc
+import importlib
+import pkgutil
+import types
+
+from oslo_config import cfg
+from oslo_db import options as db_options
+from oslo_log import log
+import oslo_messaging
+from oslo_messaging import opts as messaging_options
+
+from diffcache_openstack import conf as package
+
+PROJECT = 'diffcache'
+# Queues of this suite live in an exchange of their own, so that topics cannot
+# clash with those of other services on the same broker.
+EXCHANGE = 'diffcache'
+DEFAULT_CONNECTION = 'sqlite:////var/lib/diffcache/diffcache.sqlite'
+
+
+def groups() -> list[types.ModuleType]:
+    """The modules that each define one group of options, by name."""
+    names = sorted(module.name for module in
+                   pkgutil.iter_modules(package.__path__))
+    return [importlib.import_module(f'{package.__name__}.{name}')
+            for name in names if name != 'opts']
+
+
+def list_opts() -> list[tuple[cfg.OptGroup, list[cfg.Opt]]]:
+    """Every group and its options, for oslo-config-generator."""
+    return [item for module in groups()
+            for item in module.list_opts().items()]
+
+
+def set_defaults() -> None:
+    """Change defaults of oslo's own options; the generator calls this."""
+    cfg.set_defaults(db_options.database_opts, connection=DEFAULT_CONNECTION)
+    oslo_messaging.set_transport_defaults(EXCHANGE)
+
+
+def register_all(conf: cfg.ConfigOpts) -> None:
+    """Register the suite's and oslo's options on a configuration."""
+    for module in groups():
+        module.register_opts(conf)
+    for group, options in messaging_options.list_opts():
+        conf.register_opts(options, group=group)
+    conf.set_default('control_exchange', EXCHANGE)
+    db_options.set_defaults(conf, connection=DEFAULT_CONNECTION)
+    log.register_options(conf)
+
+
+def new_config(argv: collections.abc.Sequence[str] | None = None,
+               files: collections.abc.Sequence[str] | None = None
+               ) -> cfg.ConfigOpts:
+    """A fresh configuration with every option registered and parsed.
+
+    :param argv: command line without the program's name; None is an empty one
+    :param files: configuration files to read; None looks for the usual ones
+        unless ``argv`` is None too, in which case none is read
+    :raises oslo_config.cfg.Error: an unknown argument, a file that cannot be
+        read or a value that does not fit its option
+    """
+    conf = cfg.ConfigOpts()
+    register_all(conf)
+    parse(conf, argv, files)
+    return conf
+
+
+def parse(conf: cfg.ConfigOpts,
+          argv: collections.abc.Sequence[str] | None = None,
+          files: collections.abc.Sequence[str] | None = None) -> None:
+    """Parse a command line and files into a configuration.
+
+    The parameters are those of :func:`new_config`.
+    """
+    if argv is None and files is None:
+        files = []
+    conf(list(argv or ()), project=PROJECT, default_config_files=files)

@@ -1,0 +1,159 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Options of the planner: which host holds what."""
+
+from oslo_config import cfg
+
+GROUP = cfg.OptGroup(
+    'planner',
+    title='Planning what each host holds',
+    help='The conductor computes a plan for each site from the catalogue,'
+         ' the history of requests and what the hosts can hold.')
+
+OPTS = [
+    cfg.StrOpt(
+        'solver',
+        default='greedy',
+        mutable=True,
+        help='''
+Name of the algorithm, out of the namespace ``diffcache.placement.solvers``.
+``greedy`` is the algorithm of the DiffCache paper.
+'''),
+    cfg.IntOpt(
+        'interval',
+        default=3600,
+        min=0,
+        mutable=True,
+        help='''
+Seconds between two plans of a site. Shorter follows changing demand faster
+but moves more bytes over the WAN to do so. 0 plans only when asked
+(``diffcache-manage plan create``).
+'''),
+    cfg.FloatOpt(
+        'time_limit',
+        default=60.0,
+        min=0.1,
+        mutable=True,
+        help='''
+Seconds the solver may take for one site; it then returns the best plan found.
+'''),
+    cfg.IntOpt(
+        'threads',
+        default=1,
+        min=1,
+        mutable=True,
+        help='Threads of the solver.'),
+    cfg.IntOpt(
+        'hops',
+        default=1,
+        min=1,
+        max=4,
+        mutable=True,
+        help='''
+Patches that may be applied one after another to rebuild an image. More than 1
+needs agents that apply chains, and pays off where images descend from each
+other in long lines.
+'''),
+    cfg.IntOpt(
+        'half_life',
+        default=7 * 24 * 3600,
+        min=1,
+        mutable=True,
+        help='''
+Seconds after which a request counts half in the forecast of demand. Default:
+a week, so that weekends do not empty the cache of the working days.
+'''),
+    cfg.FloatOpt(
+        'prior',
+        default=0.05,
+        min=0.0,
+        mutable=True,
+        help='''
+Requests per half-life and host that every image is given in the forecast
+beside what was really requested. Lets images that nobody asked for yet have
+room that is left over. 0 plans for images with a history only.
+'''),
+    cfg.IntOpt(
+        'max_templates',
+        default=1000,
+        min=1,
+        mutable=True,
+        help='''
+Images that a site's plan considers: those with the highest forecast. Bounds
+the solver's time and memory in catalogues of many thousand images.
+'''),
+    cfg.FloatOpt(
+        'min_gain',
+        default=0.02,
+        min=0.0,
+        max=1.0,
+        mutable=True,
+        help='''
+Fraction by which a new plan has to lower the expected cost before it replaces
+the current one. Keeps hosts from exchanging objects of equal worth at each
+round. 0 always takes the new plan.
+'''),
+    cfg.FloatOpt(
+        'local_bandwidth',
+        default=4000.0,
+        min=0.001,
+        mutable=True,
+        help='''
+Mbit/s at which a host reads and writes images on its own disk.
+'''),
+    cfg.FloatOpt(
+        'peer_bandwidth',
+        default=1000.0,
+        min=0.001,
+        mutable=True,
+        help='''
+Mbit/s at which a host receives from another host of its site. Default:
+gigabit Ethernet.
+'''),
+    cfg.FloatOpt(
+        'repository_bandwidth',
+        default=20.0,
+        min=0.001,
+        mutable=True,
+        help='''
+Mbit/s at which a host receives from the repository. Only the ratio of the
+three bandwidths shapes the plan; their values shape predicted times.
+'''),
+    cfg.DictOpt(
+        'site_repository_bandwidth',
+        default={},
+        mutable=True,
+        help='''
+Mbit/s from the repository for sites that differ from
+``repository_bandwidth``, as ``SITE:MBITS`` pairs separated by commas.
+'''),
+    cfg.FloatOpt(
+        'patch_seconds_base',
+        default=0.5,
+        min=0.0,
+        mutable=True,
+        help='''
+Seconds assumed for applying a patch of which no time was measured yet, beside
+the time for its target's size. Measured times replace the assumption.
+'''),
+]
+
+
+def register_opts(conf: cfg.ConfigOpts) -> None:
+    """Add the group to a configuration."""
+    conf.register_group(GROUP)
+    conf.register_opts(OPTS, group=GROUP)
+
+
+def list_opts() -> dict[cfg.OptGroup, list[cfg.Opt]]:
+    """The group and its options, for the sample configuration."""
+    return {GROUP: OPTS}

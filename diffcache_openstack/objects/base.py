@@ -1,0 +1,89 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""What all versioned objects of the suite share."""
+
+import re
+import typing
+
+from oslo_utils import timeutils
+from oslo_versionedobjects import base
+from oslo_versionedobjects import fields
+
+PROJECT = 'diffcache'
+HASH = re.compile(r'[0-9a-f]{64}')
+
+
+class DiffCacheObjectRegistry(base.VersionedObjectRegistry):
+    """All versioned objects, by name and version."""
+
+
+class DiffCacheObject(base.VersionedObject):
+    """A value that crosses RPC.
+
+    Fields with a default have it unless they are given, also when the sender
+    is older and does not know the field.
+    """
+
+    OBJ_SERIAL_NAMESPACE = 'diffcache_object'
+    OBJ_PROJECT_NAMESPACE = PROJECT
+    VERSION = '1.0'
+
+    def __init__(self, **values: typing.Any):
+        super().__init__(**values)
+        self.obj_set_defaults()
+
+    def __eq__(self, other: object) -> bool:
+        return (type(self) is type(other)
+                and self.obj_to_primitive() == other.obj_to_primitive())
+
+    __hash__ = None
+
+    @classmethod
+    def load(cls, primitive: dict) -> 'DiffCacheObject':
+        """The object that ``obj_to_primitive`` was called on.
+
+        :raises oslo_versionedobjects.exception.IncompatibleObjectVersion: it
+            is of a version that this code does not know
+        """
+        return cls.obj_from_primitive(primitive)
+
+
+class Serializer(base.VersionedObjectSerializer):
+    """Carries versioned objects over RPC."""
+
+    OBJ_BASE_CLASS = DiffCacheObject
+
+
+class Hash(fields.FieldType):
+    """A BLAKE3 hash, 64 lower-case hexadecimal digits."""
+
+    @staticmethod
+    def coerce(_obj, attr: str, value: typing.Any) -> str:
+        """The value, if it is a hash.
+
+        :raises ValueError: it is not
+        """
+        if not isinstance(value, str) or not HASH.fullmatch(value):
+            raise ValueError(f'{attr}: "{value}" is not a hash of 64'
+                             f' hexadecimal digits')
+        return value
+
+
+class HashField(fields.AutoTypedField):
+    """A field that holds a BLAKE3 hash."""
+
+    AUTO_TYPE = Hash()
+
+
+def now():
+    """The present in UTC, with its time zone, to the microsecond."""
+    return timeutils.utcnow(with_timezone=True)

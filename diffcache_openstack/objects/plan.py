@@ -1,0 +1,61 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""What hosts shall hold."""
+
+from oslo_versionedobjects import fields
+
+from diffcache_openstack.objects import base
+from diffcache_openstack.objects import catalogue
+
+
+@base.DiffCacheObjectRegistry.register
+class PlanItem(base.DiffCacheObject):
+    """An object that a host shall hold.
+
+    ``priority`` orders the items of a host, the smallest is fetched first.
+    ``saved_seconds`` is what holding it lowers the plan's cost by.
+    """
+
+    VERSION = '1.0'
+
+    fields = {
+        'host': fields.StringField(),
+        'kind': fields.EnumField(catalogue.KINDS),
+        'id': base.HashField(),
+        'bytes': fields.NonNegativeIntegerField(),
+        'priority': fields.NonNegativeIntegerField(),
+        'saved_seconds': fields.FloatField(default=0.0),
+    }
+
+
+@base.DiffCacheObjectRegistry.register
+class Plan(base.DiffCacheObject):
+    """A placement for one site.
+
+    ``cost_s`` and ``lower_bound_s`` are expected seconds of service per day
+    of demand (the sum of rates times seconds); ``solver_seconds`` is what
+    computing the plan took.
+    """
+
+    VERSION = '1.0'
+
+    fields = {
+        'site': fields.StringField(),
+        'generation': fields.NonNegativeIntegerField(),
+        'solver': fields.StringField(),
+        'cost_s': fields.FloatField(),
+        'lower_bound_s': fields.FloatField(),
+        'proved_optimal': fields.BooleanField(),
+        'solver_seconds': fields.NonNegativeFloatField(),
+        'created_at': fields.DateTimeField(),
+        'items': fields.ListOfObjectsField('PlanItem', default=[]),
+    }

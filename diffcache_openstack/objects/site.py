@@ -1,0 +1,89 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""What is where: hosts, what they hold, and the map of a site."""
+
+from oslo_versionedobjects import fields
+
+from diffcache_openstack.objects import base
+from diffcache_openstack.objects import catalogue
+
+COMPUTE = 'compute'
+REPOSITORY = 'repository'
+
+
+@base.DiffCacheObjectRegistry.register
+class Holding(base.DiffCacheObject):
+    """An object that a host holds; ``bytes`` is its space on disk."""
+
+    VERSION = '1.0'
+
+    fields = {
+        'kind': fields.EnumField(catalogue.KINDS),
+        'id': base.HashField(),
+        'bytes': fields.NonNegativeIntegerField(default=0),
+    }
+
+
+@base.DiffCacheObjectRegistry.register
+class Host(base.DiffCacheObject):
+    """A host that runs an agent.
+
+    ``capacity`` is in bytes. ``plan_generation`` is that of the last plan the
+    host accepted, 0 for none.
+    """
+
+    VERSION = '1.0'
+
+    fields = {
+        'name': fields.StringField(),
+        'site': fields.StringField(),
+        'role': fields.EnumField((COMPUTE, REPOSITORY)),
+        'url': fields.StringField(nullable=True, default=None),
+        'capacity': fields.NonNegativeIntegerField(default=0),
+        'alive': fields.BooleanField(default=True),
+        'plan_generation': fields.NonNegativeIntegerField(default=0),
+        'seen_at': fields.DateTimeField(nullable=True, default=None),
+        'holdings': fields.ListOfObjectsField('Holding', default=[]),
+    }
+
+
+@base.DiffCacheObjectRegistry.register
+class Links(base.DiffCacheObject):
+    """Mbit/s at which hosts of a site receive, by where the bytes lie."""
+
+    VERSION = '1.0'
+
+    fields = {
+        'local': fields.FloatField(),
+        'peer': fields.FloatField(),
+        'repo': fields.FloatField(),
+    }
+
+
+@base.DiffCacheObjectRegistry.register
+class SiteMap(base.DiffCacheObject):
+    """All that an agent needs to serve requests without the conductor.
+
+    ``templates`` and ``patches`` are the whole catalogue; ``hosts`` are those
+    of the site and every repository. ``generation`` grows with each change.
+    """
+
+    VERSION = '1.0'
+
+    fields = {
+        'site': fields.StringField(),
+        'generation': fields.NonNegativeIntegerField(),
+        'templates': fields.ListOfObjectsField('Template', default=[]),
+        'patches': fields.ListOfObjectsField('Patch', default=[]),
+        'hosts': fields.ListOfObjectsField('Host', default=[]),
+        'links': fields.ObjectField('Links'),
+    }
