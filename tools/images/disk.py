@@ -17,12 +17,12 @@ its boot sector expects it by default, so that nothing has to be installed
 from within the guest.
 """
 
+import collections.abc
 import contextlib
 import os
 import pathlib
 import struct
 import uuid
-from collections.abc import Iterator
 
 import family
 import shell
@@ -109,7 +109,7 @@ def _grub_core(scratch: pathlib.Path, log: pathlib.Path) -> bytes:
 @contextlib.contextmanager
 def mounted(
     disk: pathlib.Path, where: pathlib.Path, log: pathlib.Path
-) -> Iterator[pathlib.Path]:
+) -> collections.abc.Iterator[pathlib.Path]:
     """The partition's files at a folder, free space trimmed at the end.
 
     :raises BuildError: this machine has no loop devices, or the disk no

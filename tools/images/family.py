@@ -75,10 +75,11 @@ DPKG_OPTIONS = (
     'path-exclude=/usr/lib/x86_64-linux-gnu/libz3*',
 )
 
+# Waiting for a service that an image lacks is no wait at all.
 READY_UNIT = f"""\
 [Unit]
 Description=Tell the serial console that this guest has started
-After=multi-user.target
+After=multi-user.target postgresql@15-main.service tomcat10.service
 
 [Service]
 Type=oneshot
