@@ -1,0 +1,167 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Copies of local files: shared extents where the filesystem can, else sparse.
+
+Outputs appear whole or not at all: everything is written to a hidden file
+beside the destination, made durable, and renamed.
+"""
+
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import pathlib
+import re
+import typing
+import uuid
+
+from diffcache_openstack.common import exceptions
+
+# ioctl(2) FICLONE, from linux/fs.h: _IOW(0x94, 9, int).
+FICLONE = 0x40049409
+COPY_STEP = 64 << 20
+# What a filesystem answers that cannot share extents between these files.
+_NO_REFLINK = (errno.EOPNOTSUPP, errno.EXDEV, errno.EINVAL, errno.ENOTTY,
+               errno.ENOSYS)
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+def copy_content(source: int, target: int) -> None:
+    """Copy an open file's content to an empty open file.
+
+    Extents are shared if the filesystem can; otherwise only the data is
+    copied and holes stay holes.
+
+    :raises OSError: as the kernel reports it
+    """
+    try:
+        fcntl.ioctl(target, FICLONE, source)
+        return
+    except OSError as error:
+        if error.errno not in _NO_REFLINK:
+            raise
+    size = os.fstat(source).st_size
+    os.ftruncate(target, size)
+    for start, end in _data_ranges(source, size):
+        _copy_range(source, target, start, end)
+
+
+def _data_ranges(fd: int, size: int) -> typing.Iterator[tuple[int, int]]:
+    offset = 0
+    while offset < size:
+        try:
+            start = os.lseek(fd, offset, os.SEEK_DATA)
+        except OSError as error:
+            if error.errno == errno.ENXIO:
+                return
+            raise
+        end = os.lseek(fd, start, os.SEEK_HOLE)
+        yield start, end
+        offset = end
+
+
+def _copy_range(source: int, target: int, start: int, end: int) -> None:
+    while start < end:
+        count = os.copy_file_range(source, target, min(COPY_STEP, end - start),
+                                   start, start)
+        if count == 0:
+            raise OSError(errno.EIO, 'file became shorter while being copied')
+        start += count
+
+
+def sync_directory(path: pathlib.Path) -> None:
+    """Make the names in a directory durable."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+@contextlib.contextmanager
+def space_errors(path: pathlib.Path) -> typing.Iterator[None]:
+    """Turn the kernel's "full" into NoSpace that names the path.
+
+    :raises NoSpace: the filesystem or quota of path is exhausted
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _FULL:
+            raise
+        raise exceptions.NoSpace(
+            f'No space left for {path}; free space on its filesystem or '
+            f'choose another place.') from error
+
+
+def temporary_beside(path: pathlib.Path) -> pathlib.Path:
+    """A hidden name in the same directory that nobody else uses."""
+    return path.with_name(f'.{path.name}.{uuid.uuid4().hex[:12]}.part')
+
+
+def temporaries_of(path: pathlib.Path) -> list[pathlib.Path]:
+    """Hidden files that were to become path."""
+    pattern = re.compile(
+        r'^\.' + re.escape(path.name) + r'\.[0-9a-f]{12}\.part$')
+    if not path.parent.is_dir():
+        return []
+    return [p for p in path.parent.iterdir() if pattern.match(p.name)]
+
+
+def copy_file(source: pathlib.Path, target: pathlib.Path,
+              check: typing.Callable[[pathlib.Path], None] | None = None
+              ) -> None:
+    """Copy a file so that target is complete and durable, or untouched.
+
+    :param check: called with the finished copy before it gets its name; what
+        it raises leaves no target behind
+    :raises NoSpace: no room for the copy
+    """
+    temporary = temporary_beside(target)
+    try:
+        with space_errors(target):
+            with open(source, 'rb') as reader, open(temporary, 'xb') as writer:
+                copy_content(reader.fileno(), writer.fileno())
+                os.fsync(writer.fileno())
+        if check is not None:
+            check(temporary)
+        move(temporary, target)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def move(source: pathlib.Path, target: pathlib.Path) -> None:
+    """Rename within a filesystem, durably."""
+    os.replace(source, target)
+    sync_directory(target.parent)
+
+
+def write_json(path: pathlib.Path, document: object) -> None:
+    """Write a small state file so that a crash leaves the old or the new."""
+    temporary = temporary_beside(path)
+    try:
+        with space_errors(path), open(temporary, 'x') as writer:
+            json.dump(document, writer)
+            writer.flush()
+            os.fsync(writer.fileno())
+        move(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def read_json(path: pathlib.Path) -> typing.Any:
+    """Read a state file; None if there is none, or it is not JSON."""
+    try:
+        return json.loads(path.read_text())
+    except (FileNotFoundError, json.JSONDecodeError):
+        return None

@@ -1,0 +1,280 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Filling the cache with what the plan wants, in the plan's order.
+
+Filling is background work: it keeps to its rate and its time windows, and
+stays off the WAN while a request of this host uses it. What a cut-off
+transfer brought stays and is continued. Each object comes the cheapest way
+there is: from a peer, built at the site from base and patch, or from the
+repository.
+"""
+
+import contextlib
+import dataclasses
+import logging
+import pathlib
+import threading
+import time
+import typing
+
+from diffcache_openstack.agent import files
+from diffcache_openstack.agent import flights
+from diffcache_openstack.agent import holdings
+from diffcache_openstack.agent import maker as makers
+from diffcache_openstack.agent import pace as paces
+from diffcache_openstack.agent import view as views
+from diffcache_openstack.common import exceptions
+
+LOG = logging.getLogger(__name__)
+
+# Wait after a failed try of an object, seconds, doubled with each further.
+FIRST_RETRY = 2.0
+LAST_RETRY = 300.0
+# Wait after a try that ended with its time window, and the longest sleep.
+POLL = 20.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """What the conductor wants this host to hold, most important first."""
+
+    generation: int = 0
+    items: tuple[holdings.Wanted, ...] = ()
+
+    @classmethod
+    def load(cls, path: pathlib.Path) -> 'Plan':
+        """Read the plan kept from the last run; empty if there is none."""
+        document = files.read_json(path)
+        if document is None:
+            return cls()
+        return cls(document['generation'], tuple(
+            holdings.Wanted(views.Key(kind, object_id), priority)
+            for kind, object_id, priority in document['items']))
+
+    def save(self, path: pathlib.Path) -> None:
+        """Keep the plan for the next run."""
+        files.write_json(path, {
+            'generation': self.generation,
+            'items': [[*item.key, item.priority] for item in self.items]})
+
+
+@dataclasses.dataclass(frozen=True)
+class Limits:
+    """What fills are allowed.
+
+    :param rate: bytes/s of all fills, None for no limit
+    :param may_run: whether the WAN's time windows are open
+    :param workers: objects filled at once
+    """
+
+    rate: float | None
+    may_run: typing.Callable[[], bool]
+    workers: int = 1
+
+
+class Filler:
+    """Fills one host's cache.
+
+    :param maker: makes objects
+    :param held: what this host holds
+    :param flying: single flight of this host
+    :param gate: of the host's WAN use
+    :param new_token: makes transfer tokens
+    :param limits: rate, windows, parallelism
+    :param changed: called after each object that was filled
+    """
+
+    def __init__(self, maker: makers.Maker, held: holdings.Holdings,
+                 flying: flights.Flights, gate: paces.WanGate,
+                 new_token: typing.Callable[[], paces.Token],
+                 size_of: typing.Callable[[views.Key], int | None],
+                 limits: Limits, plan_file: pathlib.Path,
+                 changed: typing.Callable[[], None]) -> None:
+        self._maker = maker
+        self._held = held
+        self._flights = flying
+        self._gate = gate
+        self._new_token = new_token
+        self._size_of = size_of
+        self._limits = limits
+        self._plan_file = plan_file
+        self._changed = changed
+        self._wake = threading.Condition()
+        self._plan = Plan.load(plan_file)
+        self._retry_at: dict[views.Key, tuple[float, float]] = {}
+        self._working: dict[views.Key, paces.BackgroundPace] = {}
+        self._stopped = False
+        self._threads: list[threading.Thread] = []
+        held.want(list(self._plan.items))
+
+    def start(self) -> None:
+        """Begin filling."""
+        for number in range(self._limits.workers):
+            thread = threading.Thread(target=self._run, daemon=True,
+                                      name=f'fill-{number}')
+            thread.start()
+            self._threads.append(thread)
+
+    def stop(self) -> None:
+        """End soon; what has arrived stays for the next start."""
+        with self._wake:
+            self._stopped = True
+            for pace in self._working.values():
+                pace.stop()
+            self._wake.notify_all()
+        for thread in self._threads:
+            thread.join()
+
+    def hold(self, plan: Plan) -> None:
+        """Follow another plan from now on; an older one is ignored."""
+        with self._wake:
+            if plan.generation < self._plan.generation:
+                LOG.info('Plan %d is older than plan %d; ignored',
+                         plan.generation, self._plan.generation)
+                return
+            plan.save(self._plan_file)
+            self._plan = plan
+            self._held.want(list(plan.items))
+            self._retry_at.clear()
+            wanted = {item.key for item in plan.items}
+            for key, pace in self._working.items():
+                if key not in wanted:
+                    pace.stop()
+            self._wake.notify_all()
+
+    def wake(self) -> None:
+        """Look again at once: the site has changed."""
+        with self._wake:
+            self._retry_at.clear()
+            self._wake.notify_all()
+
+    @property
+    def generation(self) -> int:
+        """Of the plan that is followed."""
+        return self._plan.generation
+
+    def missing(self) -> list[views.Key]:
+        """What the plan wants and is not held yet."""
+        with self._wake:
+            return [item.key for item in self._plan.items
+                    if item.key not in self._held]
+
+    def wait_filled(self, timeout: float) -> bool:
+        """Until all the plan wants is held, or timeout seconds."""
+        with self._wake:
+            return self._wake.wait_for(lambda: not self.missing(), timeout)
+
+    # -- the workers
+
+    def _run(self) -> None:
+        while True:
+            key = self._next()
+            if key is None:
+                return
+            pace = self._working[key]
+            try:
+                self._fill(key, pace)
+            except exceptions.Cancelled as error:
+                LOG.debug('Fill of %s: %s', key, error)
+                self._retry_at[key] = (time.monotonic() + POLL, 0.0)
+            except exceptions.DiffCacheError as error:
+                LOG.warning('Fill of %s: %s', key, error)
+                self._postpone(key)
+            except Exception:
+                LOG.exception('Fill of %s', key)
+                self._postpone(key)
+            else:
+                self._retry_at.pop(key, None)
+                self._changed()
+            finally:
+                with self._wake:
+                    del self._working[key]
+                    self._wake.notify_all()
+
+    def _next(self) -> views.Key | None:
+        with self._wake:
+            while not self._stopped:
+                key, wait = self._choose()
+                if key is not None:
+                    self._working[key] = self._new_pace()
+                    return key
+                self._wake.wait(wait)
+            return None
+
+    def _new_pace(self) -> paces.BackgroundPace:
+        rate = self._limits.rate
+        share = rate / self._limits.workers if rate else None
+        return paces.BackgroundPace(self._gate, self._new_token, share,
+                                    self._limits.may_run)
+
+    def _choose(self) -> tuple[views.Key | None, float]:
+        """The next object, or how long to wait before asking again."""
+        now = time.monotonic()
+        soonest = now + POLL
+        for item in self._plan.items:
+            if item.key in self._held or item.key in self._working:
+                continue
+            due = self._retry_at.get(item.key, (now, 0.0))[0]
+            if due <= now:
+                return item.key, 0.0
+            soonest = min(soonest, due)
+        return None, soonest - now
+
+    def _postpone(self, key: views.Key) -> None:
+        with self._wake:
+            _, last = self._retry_at.get(key, (0.0, 0.0))
+            wait = min(max(2 * last, FIRST_RETRY), LAST_RETRY)
+            self._retry_at[key] = (time.monotonic() + wait, wait)
+
+    def _fill(self, key: views.Key, pace: paces.BackgroundPace) -> None:
+        size = self._size_of(key)
+        if size is None:
+            raise exceptions.ObjectMissing(
+                f'The site map does not know {key}; the plan is newer than '
+                f'the map, or the object was withdrawn.')
+        if key.kind == views.TEMPLATES:
+            self._maker.manifest(key.id, pace)
+        with self._held.room_for(key, size):
+            flight, mine = self._flights.join(key)
+            if mine:
+                self._bring(flight, pace)
+            else:
+                self._share(flight)
+
+    def _bring(self, flight: flights.Flight,
+               pace: paces.BackgroundPace) -> None:
+        flight.promote = pace.promote
+        path = self._held.path(flight.key)
+        try:
+            made = self._maker.make(flight.key, path, pace,
+                                    makers.ON_THE_FLY)
+            self._held.added(flight.key)
+        except BaseException as error:
+            self._flights.failed(flight, error)
+            raise
+        LOG.info('Filled %s in %.1f s: %s', flight.key, made.seconds,
+                 made.detail)
+        self._flights.landed(flight, path, made)
+        self._flights.leave(flight)
+
+    def _share(self, flight: flights.Flight) -> None:
+        """A request is making just this: take a copy of the result."""
+        if not self._flights.follow(flight):
+            raise exceptions.Cancelled('The shared transfer was cancelled.')
+        try:
+            with contextlib.suppress(FileNotFoundError):
+                files.copy_file(flight.path, self._held.path(flight.key))
+                self._held.added(flight.key)
+        finally:
+            if self._flights.leave(flight) \
+                    and flight.path.parent.name == holdings.STAGING:
+                flight.path.unlink(missing_ok=True)

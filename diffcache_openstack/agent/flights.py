@@ -1,0 +1,110 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""One making of an object per host, however many ask for it at once."""
+
+import pathlib
+import threading
+import typing
+
+from diffcache_openstack.agent import view as views
+from diffcache_openstack.common import exceptions
+
+
+class Flight:
+    """The making of one object, shared by those who joined it.
+
+    Whoever joined must leave; the last one out may take the file away.
+    """
+
+    def __init__(self, key: views.Key) -> None:
+        self.key = key
+        self.promote: typing.Callable[[], None] = lambda: None
+        self.outcome: typing.Any = None
+        self.path: pathlib.Path | None = None
+        self._error: BaseException | None = None
+        self._done = threading.Event()
+        self._members = 1
+
+    def wait(self) -> None:
+        """Until the object is there.
+
+        :raises BaseException: what the making ended with
+        """
+        self._done.wait()
+        if self._error is not None:
+            raise self._error
+
+
+class Flights:
+    """All makings of one host."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._flights: dict[views.Key, Flight] = {}
+
+    def join(self, key: views.Key) -> tuple[Flight, bool]:
+        """Take part in the making of an object.
+
+        :returns: the flight, and whether the caller is the one to make it
+            and to call :meth:`landed` or :meth:`failed`
+        """
+        with self._lock:
+            flight = self._flights.get(key)
+            if flight is not None:
+                flight._members += 1
+                return flight, False
+            flight = self._flights[key] = Flight(key)
+            return flight, True
+
+    def landed(self, flight: Flight, path: pathlib.Path,
+               outcome: typing.Any) -> None:
+        """The object is whole and verified at path."""
+        flight.path, flight.outcome = path, outcome
+        flight._done.set()
+
+    def failed(self, flight: Flight, error: BaseException) -> None:
+        """There will be no object; later callers start anew."""
+        with self._lock:
+            self._flights.pop(flight.key, None)
+        flight._error = error
+        flight._done.set()
+
+    def leave(self, flight: Flight) -> bool:
+        """Leave; true for the last one, who owns the file from then on."""
+        with self._lock:
+            flight._members -= 1
+            if flight._members:
+                return False
+            if self._flights.get(flight.key) is flight:
+                del self._flights[flight.key]
+            return True
+
+    def alone(self, flight: Flight) -> bool:
+        """Whether the caller is the only one left; if so, nobody can join."""
+        with self._lock:
+            if flight._members > 1:
+                return False
+            if self._flights.get(flight.key) is flight:
+                del self._flights[flight.key]
+            return True
+
+    def follow(self, flight: Flight) -> bool:
+        """Wait for another's making.
+
+        :returns: False if it was cancelled, so that the caller starts anew
+        :raises DiffCacheError: it failed
+        """
+        try:
+            flight.wait()
+        except exceptions.Cancelled:
+            return False
+        return True

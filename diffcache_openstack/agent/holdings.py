@@ -1,0 +1,326 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""What this host holds: files, their accounting, and who is using them.
+
+The filesystem is the only truth. Under the root lie ``templates/<id>``,
+``patches/<id>`` and ``manifests/<id>``, the layout that the data plane
+serves; a file appears there by rename once it is whole. Nothing else is
+recorded, so there is nothing that a crash could make inconsistent: what a
+start finds is what is held. Hidden files there are transfers that were cut
+off and may be resumed.
+
+Templates and patches count against the capacity with the bytes they take on
+disk; manifests (1/2000 of their template) and the staging area do not.
+
+The usage count of the paper's section III-B is the sum of local leases and
+of the data plane's open transfers to peers: what has either is never
+evicted.
+"""
+
+import collections
+import contextlib
+import dataclasses
+import logging
+import os
+import pathlib
+import re
+import threading
+import time
+import typing
+
+from diffcache_openstack.agent import view as views
+from diffcache_openstack.common import exceptions
+
+LOG = logging.getLogger(__name__)
+
+STAGING = 'staging'
+QUARANTINE = 'quarantine'
+# Damaged objects kept for the operator to look at; older ones are deleted.
+QUARANTINE_KEPT = 2
+_ID = re.compile(r'^[0-9a-f]{64}$')
+_PART = re.compile(r'^\.(?P<id>[0-9a-f]{64})\.part')
+_BLOCK = 512
+
+
+class Inspector(typing.Protocol):
+    """How to tell whether an object's file is what its name says."""
+
+    def quick(self, key: views.Key, path: pathlib.Path,
+              manifest: pathlib.Path) -> None:
+        """Look at sizes and headers only.
+
+        :raises DiffCacheError: the file cannot be this object
+        """
+
+    def deep(self, key: views.Key, path: pathlib.Path,
+             manifest: pathlib.Path) -> None:
+        """Read and hash all of it.
+
+        :raises DiffCacheError: the file is not this object
+        """
+
+
+@dataclasses.dataclass(frozen=True)
+class Wanted:
+    """An object the plan places here; a lower priority number comes first."""
+
+    key: views.Key
+    priority: float
+
+
+def disk_bytes(path: pathlib.Path) -> int:
+    """Bytes a file really takes, its holes not counted."""
+    status = path.stat()
+    return min(status.st_size, status.st_blocks * _BLOCK)
+
+
+class Holdings:
+    """The objects of one host.
+
+    :param root: the data plane's root
+    :param capacity: bytes that templates and patches may take; None for the
+        repository, which keeps all it is given
+    :param inspector: checks objects
+    :param readers: open transfers of an object to peers
+    """
+
+    def __init__(self, root: pathlib.Path, capacity: int | None,
+                 inspector: Inspector,
+                 readers: typing.Callable[[str, str], int]) -> None:
+        self.root = root
+        self.capacity = capacity
+        self.inspector = inspector
+        self._readers = readers
+        self._lock = threading.RLock()
+        self._held: dict[views.Key, int] = {}
+        self._leases: collections.Counter = collections.Counter()
+        self._reserved: dict[views.Key, int] = {}
+        self._last_used: dict[views.Key, float] = {}
+        self._wanted: dict[views.Key, float] = {}
+        for name in (*views.KINDS, STAGING, QUARANTINE):
+            (root / name).mkdir(parents=True, exist_ok=True)
+
+    # -- looking
+
+    def scan(self) -> None:
+        """Make the account from the files; call before anything else.
+
+        What cannot be what its name says goes to quarantine. Leftovers of
+        outputs that were being made are removed; transfers that were cut
+        off stay if the object is still wanted.
+        """
+        with self._lock:
+            self._held.clear()
+            for kind in views.KINDS:
+                for path in sorted((self.root / kind).iterdir()):
+                    if _ID.match(path.name):
+                        self._admit(views.Key(kind, path.name), path)
+                    elif not _PART.match(path.name):
+                        self._remove_stray(path)
+        for path in (self.root / STAGING).iterdir():
+            self._remove_stray(path)
+
+    def keys(self) -> frozenset[views.Key]:
+        """All that is held and usable."""
+        with self._lock:
+            return frozenset(self._held)
+
+    def sizes(self) -> dict[views.Key, int]:
+        """All that is held, with the bytes each object takes."""
+        with self._lock:
+            return dict(self._held)
+
+    def __contains__(self, key: views.Key) -> bool:
+        with self._lock:
+            return key in self._held
+
+    def used(self) -> int:
+        """Bytes that count against the capacity."""
+        with self._lock:
+            return sum(size for key, size in self._held.items()
+                       if key.kind != views.MANIFESTS)
+
+    def path(self, key: views.Key) -> pathlib.Path:
+        """Where the object lies, or would lie."""
+        return self.root / key.kind / key.id
+
+    def manifest(self, content_id: str) -> pathlib.Path:
+        """Where the manifest of a template lies, or would lie."""
+        return self.root / views.MANIFESTS / content_id
+
+    def staging(self, name: str) -> pathlib.Path:
+        """A place for work that a restart may throw away."""
+        return self.root / STAGING / name
+
+    # -- using
+
+    @contextlib.contextmanager
+    def lease(self, key: views.Key) -> typing.Iterator[pathlib.Path]:
+        """Use an object: it is not evicted until the block ends.
+
+        :raises ObjectMissing: it is not held (any more)
+        """
+        with self._lock:
+            if key not in self._held or not self.path(key).exists():
+                self._held.pop(key, None)
+                raise exceptions.ObjectMissing(
+                    f'This host no longer holds {key}; use another source.')
+            self._leases[key] += 1
+            self._last_used[key] = time.time()
+        try:
+            yield self.path(key)
+        finally:
+            with self._lock:
+                self._leases[key] -= 1
+
+    def in_use(self, key: views.Key) -> bool:
+        """The usage count is above zero."""
+        with self._lock:
+            return (self._leases[key] > 0
+                    or self._readers(key.kind, key.id) > 0)
+
+    # -- changing
+
+    def want(self, wanted: list[Wanted]) -> None:
+        """Take note of the plan: what it does not name may be evicted."""
+        with self._lock:
+            self._wanted = {item.key: item.priority for item in wanted}
+            self._drop_abandoned_parts()
+
+    def wants(self, key: views.Key) -> bool:
+        """Whether the plan places the object here."""
+        with self._lock:
+            return key in self._wanted
+
+    @contextlib.contextmanager
+    def room_for(self, key: views.Key, size: int) -> typing.Iterator[None]:
+        """Set bytes aside while an object is brought to its place.
+
+        Evicts what the plan no longer wants, least valuable first, but only
+        as much as it takes, and nothing that is in use.
+
+        :raises NoSpace: the capacity does not allow it now
+        """
+        with self._lock:
+            if key.kind != views.MANIFESTS and self.capacity is not None:
+                self._evict_until(size, key)
+                self._reserved[key] = size
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._reserved.pop(key, None)
+
+    def added(self, key: views.Key) -> None:
+        """Account for an object whose file has just got its name."""
+        with self._lock:
+            self._held[key] = disk_bytes(self.path(key))
+            self._last_used[key] = time.time()
+
+    def free_disk(self) -> bool:
+        """Give space back to a full filesystem: drop all that is unwanted.
+
+        :returns: whether anything was dropped
+        """
+        with self._lock:
+            victims = self._victims()
+            for key in victims:
+                self._drop(key, 'the filesystem is full')
+            return bool(victims)
+
+    def verify(self, key: views.Key) -> bool:
+        """Read the object and quarantine it if it is damaged.
+
+        :returns: whether it is held and sound
+        """
+        try:
+            with self.lease(key) as path:
+                self.inspector.deep(key, path, self.manifest(key.id))
+        except exceptions.ObjectMissing:
+            return False
+        except (exceptions.IntegrityError, exceptions.FormatError) as error:
+            self.quarantine(key, str(error))
+            return False
+        return True
+
+    def quarantine(self, key: views.Key, reason: str) -> None:
+        """Take a damaged object out of service at once."""
+        with self._lock:
+            self._held.pop(key, None)
+            path = self.path(key)
+            LOG.error('%s is damaged and out of service: %s', key, reason)
+            aside = self.root / QUARANTINE / f'{key.kind}-{key.id}'
+            with contextlib.suppress(FileNotFoundError):
+                os.replace(path, aside)
+                os.utime(aside)
+            kept = sorted((self.root / QUARANTINE).iterdir(),
+                          key=lambda p: p.stat().st_mtime)
+            for old in kept[:-QUARANTINE_KEPT]:
+                self._remove_stray(old)
+
+    # -- inside; the lock is held
+
+    def _admit(self, key: views.Key, path: pathlib.Path) -> None:
+        try:
+            self.inspector.quick(key, path, self.manifest(key.id))
+        except exceptions.DiffCacheError as error:
+            self.quarantine(key, str(error))
+            return
+        self._held[key] = disk_bytes(path)
+        self._last_used[key] = path.stat().st_atime
+
+    def _evict_until(self, size: int, key: views.Key) -> None:
+        free = self.capacity - self.used() - sum(self._reserved.values())
+        for victim in self._victims():
+            if free >= size:
+                return
+            if victim != key:
+                free += self._held[victim]
+                self._drop(victim, f'room is needed for {key}')
+        if free < size:
+            raise exceptions.NoSpace(
+                f'{key} takes {size} bytes and the cache has {free} left of '
+                f'{self.capacity}; it waits until what is in use is '
+                f'released, or raise [agent] cache_capacity.')
+
+    def _victims(self) -> list[views.Key]:
+        """Unwanted and unused, least valuable first.
+
+        What was used longest ago is worth least; patches go after templates
+        of the same age, because they cost less room for what they save.
+        """
+        unwanted = [key for key in self._held
+                    if key.kind != views.MANIFESTS
+                    and key not in self._wanted and not self.in_use(key)]
+        return sorted(unwanted, key=lambda key: (
+            self._last_used.get(key, 0.0), key.kind == views.PATCHES))
+
+    def _drop(self, key: views.Key, reason: str) -> None:
+        LOG.info('Dropping %s: %s', key, reason)
+        self._held.pop(key, None)
+        self.path(key).unlink(missing_ok=True)
+
+    def _drop_abandoned_parts(self) -> None:
+        for kind in views.KINDS:
+            for path in (self.root / kind).glob('.*.part*'):
+                match = _PART.match(path.name)
+                if match is None:
+                    continue
+                key = views.Key(kind, match['id'])
+                if key not in self._wanted and key not in self._reserved:
+                    self._remove_stray(path)
+
+    @staticmethod
+    def _remove_stray(path: pathlib.Path) -> None:
+        LOG.info('Removing the leftover %s', path)
+        with contextlib.suppress(FileNotFoundError):
+            path.unlink()

@@ -1,0 +1,409 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Making an object at this host: the cheapest way that works.
+
+Ways are tried in the order of the lookup table. What fails is left out of
+the next look-up, so that a lost peer or a damaged object costs one try. The
+repository is the last way. Nothing leaves here unverified: fetches and
+builds check every leaf against the manifest, local copies are checked after
+copying.
+"""
+
+import contextlib
+import dataclasses
+import logging
+import pathlib
+import socket
+import time
+import typing
+import urllib.parse
+import uuid
+
+from diffcache_openstack.agent import files
+from diffcache_openstack.agent import flights
+from diffcache_openstack.agent import holdings
+from diffcache_openstack.agent import pace as paces
+from diffcache_openstack.agent import routes
+from diffcache_openstack.agent import transfer
+from diffcache_openstack.agent import view as views
+from diffcache_openstack.common import exceptions
+
+LOG = logging.getLogger(__name__)
+
+FETCH_AND_PATCH = 'fetch_and_patch'
+ON_THE_FLY = 'on_the_fly'
+MODES = (FETCH_AND_PATCH, ON_THE_FLY)
+PROBE_SECONDS = 1.0
+_DAMAGED = (exceptions.IntegrityError, exceptions.FormatError,
+            exceptions.BaseMismatch)
+_UNREACHABLE = (exceptions.PeerUnavailable, exceptions.PeerRefused)
+
+
+@dataclasses.dataclass(frozen=True)
+class Made:
+    """How an object was made.
+
+    :param way: local, peer, build or repository
+    :param detail: the sources in words
+    :param fallbacks: ways that failed before this one
+    :param predicted_seconds: of the cost model, for the way taken
+    """
+
+    way: str
+    detail: str
+    moved: transfer.Moved
+    seconds: float
+    predicted_seconds: float
+    fallbacks: int
+
+
+class Patcher(typing.Protocol):
+    """Applies a patch from local files."""
+
+    def __call__(self, base: pathlib.Path, patch: pathlib.Path,
+                 output: pathlib.Path) -> None:
+        """Write the verified target.
+
+        :raises DiffCacheError: output is untouched
+        """
+
+
+class Maker:
+    """Makes templates, patches and manifests at this host.
+
+    :param plane: this host's data plane
+    :param held: what this host holds
+    :param transfers: moves objects
+    :param flying: single flight of this host
+    :param current_view: gives the site map
+    :param apply_patch: applies patches
+    """
+
+    def __init__(self, plane, held: holdings.Holdings,
+                 transfers: transfer.Transfers, flying: flights.Flights,
+                 current_view: typing.Callable[[], views.SiteView],
+                 apply_patch: Patcher) -> None:
+        self._plane = plane
+        self._held = held
+        self._transfers = transfers
+        self._flights = flying
+        self._view = current_view
+        self._apply_patch = apply_patch
+
+    def make(self, key: views.Key, dest: pathlib.Path, pace: paces.Pace,
+             mode: str) -> Made:
+        """Make an object whole and verified at dest.
+
+        :param mode: one of MODES; matters for templates that are built
+        :raises DiffCacheError: no way was left; the message tells the last
+            failure
+        """
+        started = time.monotonic()
+        if key.kind == views.TEMPLATES:
+            attempt = _TemplateAttempt(self, key, dest, pace, mode)
+        else:
+            attempt = _ObjectAttempt(self, dest, pace)
+        route, moved, fallbacks = self._first_that_works(key, attempt)
+        return Made(attempt.way(route), attempt.describe(route), moved,
+                    time.monotonic() - started, attempt.seconds(route),
+                    fallbacks)
+
+    def manifest(self, content_id: str, pace: paces.Pace) -> pathlib.Path:
+        """The manifest of a template, fetched if need be.
+
+        :raises DiffCacheError: nobody has it
+        """
+        key = views.Key(views.MANIFESTS, content_id)
+        while key not in self._held:
+            flight, mine = self._flights.join(key)
+            if mine:
+                self._lead(flight, lambda: self._fetch_manifest(key, pace))
+                self._flights.leave(flight)
+            else:
+                flight.promote()
+                if self._flights.follow(flight):
+                    self._flights.leave(flight)
+        return self._held.manifest(content_id)
+
+    @contextlib.contextmanager
+    def borrowed(self, part: routes.Part, pace: paces.Pace
+                 ) -> typing.Iterator[tuple[pathlib.Path, transfer.Moved]]:
+        """A part as a local file: the one held, or a copy in staging.
+
+        :raises DiffCacheError: this source does not deliver it
+        """
+        if part.host == self._plane.name:
+            with self._held.lease(part.key) as path:
+                yield path, transfer.Moved()
+            return
+        flight, mine = self._join(part.key)
+        try:
+            if mine:
+                dest = self._held.staging(f'{part.key.id}.{uuid.uuid4().hex}')
+                self._lead(flight, lambda: (
+                    dest, self.move(part, dest, pace)))
+            yield flight.path, flight.outcome if mine else transfer.Moved()
+        finally:
+            if self._flights.leave(flight) and flight.path is not None:
+                self._drop_staged(flight.path)
+
+    def move(self, part: routes.Part, dest: pathlib.Path,
+             pace: paces.Pace) -> transfer.Moved:
+        """Bring a part from its host to a file.
+
+        :raises DiffCacheError: this source does not deliver it
+        """
+        manifest = None
+        if part.key.kind == views.TEMPLATES:
+            manifest = self.manifest(part.key.id, pace)
+        job = transfer.Job(part.key, dest, manifest, pace)
+        if self.is_repository(part.host):
+            return self._transfers.from_repository(job)
+        return self._transfers.from_peer(part.host, job)
+
+    def copy_held(self, key: views.Key, dest: pathlib.Path) -> None:
+        """Copy what is held here, verified.
+
+        :raises IntegrityError: it is damaged, and now out of service
+        """
+        with self._held.lease(key) as path:
+            def check(copy: pathlib.Path) -> None:
+                self._held.inspector.deep(
+                    key, copy, self._held.manifest(key.id))
+            files.copy_file(path, dest, check)
+
+    def build(self, route: routes.Route, manifest: pathlib.Path,
+              dest: pathlib.Path, pace: paces.Pace) -> transfer.Moved:
+        """Build a template from where base and patch lie.
+
+        What lies behind the WAN is brought here first, under its claim;
+        peers are read in place.
+
+        :raises DiffCacheError: a source did not deliver
+        """
+        with contextlib.ExitStack() as stack:
+            sources, moved = [], transfer.Moved()
+            for part in (route.base, route.patch):
+                if part.host == self._plane.name \
+                        or self.is_repository(part.host):
+                    path, took = stack.enter_context(
+                        self.borrowed(part, pace))
+                    sources.append(path)
+                    moved += took
+                else:
+                    sources.append(
+                        (self._transfers.url_of(part.host), part.key))
+            while True:
+                try:
+                    with pace.transfer(False) as cancel:
+                        result = self._plane.build(
+                            *sources, manifest, dest, cancel=cancel)
+                    return moved + transfer.Moved(lan_bytes=result['bytes'])
+                except exceptions.Cancelled:
+                    if not pace.may_retry():
+                        raise
+
+    def patch_copies(self, route: routes.Route, dest: pathlib.Path,
+                     pace: paces.Pace) -> transfer.Moved:
+        """Build a template from copies of base and patch.
+
+        :raises DiffCacheError: a source did not deliver
+        """
+        with self.borrowed(route.base, pace) as (base, moved_base), \
+                self.borrowed(route.patch, pace) as (patch, moved_patch):
+            self._apply_patch(base, patch, dest)
+        return moved_base + moved_patch
+
+    def is_own(self, host: str) -> bool:
+        """Whether a host is this one."""
+        return host == self._plane.name
+
+    def is_repository(self, host: str) -> bool:
+        """Whether a host is the repository."""
+        repository = self._view().repository()
+        return repository is not None and repository.name == host
+
+    def lookup_table(self, excluded: set) -> routes.Routes:
+        """The lookup table without what failed."""
+        down = {(name, None) for name in self._transfers.unreachable.names()}
+        return routes.Routes(self._view(), self._plane.name,
+                             self._held.keys(), frozenset(excluded | down))
+
+    def _first_that_works(self, key, attempt):
+        excluded: set = set()
+        tried: list = []
+        last: exceptions.DiffCacheError | None = None
+        forgiven = False
+        while True:
+            candidates = attempt.candidates(key, self.lookup_table(excluded))
+            route = next((r for r in candidates if r not in tried), None)
+            if route is None and not forgiven:
+                # Hosts that lately did not answer are better than nothing.
+                forgiven = True
+                self._transfers.unreachable.clear()
+                continue
+            if route is None:
+                raise self._nothing_left(key, tried, last)
+            tried.append(route)
+            try:
+                return route, attempt.execute(route), len(tried) - 1
+            except exceptions.Cancelled:
+                raise
+            except exceptions.DiffCacheError as error:
+                last = error
+                LOG.warning('Way %d to %s failed (%s): %s', len(tried), key,
+                            attempt.describe(route), error)
+                self._learn(error, route, tried, excluded)
+
+    def _learn(self, error, route, tried, excluded) -> None:
+        """Leave what is to blame out of the next look-up."""
+        if isinstance(error, exceptions.NoSpace):
+            if self._held.free_disk():
+                tried.pop()
+            return
+        parts = (route,) if isinstance(route, routes.Part) else route.parts
+        if isinstance(error, _DAMAGED) and not self._own_sound(parts):
+            return
+        remote = [p for p in parts if not self.is_own(p.host)]
+        if len(remote) == 1:
+            whole_host = isinstance(error, _UNREACHABLE)
+            excluded.add((remote[0].host,
+                          None if whole_host else remote[0].key))
+            return
+        excluded.update((p.host, None) for p in remote
+                        if not self._answers(p.host))
+
+    def _own_sound(self, parts: tuple[routes.Part, ...]) -> bool:
+        """Verify what was read from this host's own disk."""
+        keys = [p.key for p in parts if self.is_own(p.host)]
+        keys += [views.Key(views.MANIFESTS, p.key.id) for p in parts
+                 if p.key.kind == views.TEMPLATES]
+        return all([self._held.verify(key) for key in keys
+                    if key in self._held])
+
+    def _answers(self, host: str) -> bool:
+        try:
+            address = urllib.parse.urlsplit(self._transfers.url_of(host))
+            with socket.create_connection(
+                    (address.hostname, address.port), PROBE_SECONDS):
+                return True
+        except (OSError, exceptions.PeerUnavailable):
+            self._transfers.unreachable.add(host)
+            return False
+
+    def _nothing_left(self, key, tried, last) -> exceptions.DiffCacheError:
+        if last is None:
+            return exceptions.PeerUnavailable(
+                f'Nobody this host knows of offers {key}; is the '
+                f'repository\'s agent running?')
+        return type(last)(
+            f'{key} cannot be brought to {self._plane.name}: {len(tried)} '
+            f'ways were tried; the last failure: {last}')
+
+    def _fetch_manifest(self, key: views.Key, pace: paces.Pace):
+        dest = self._held.path(key)
+        attempt = _ObjectAttempt(self, dest, pace)
+        _, moved, _ = self._first_that_works(key, attempt)
+        self._held.added(key)
+        return dest, moved
+
+    def _join(self, key: views.Key) -> tuple[flights.Flight, bool]:
+        """Join a flight and, as a follower, wait for it."""
+        while True:
+            flight, mine = self._flights.join(key)
+            if mine:
+                return flight, True
+            flight.promote()
+            if self._flights.follow(flight):
+                return flight, False
+
+    def _lead(self, flight: flights.Flight, work) -> None:
+        try:
+            path, outcome = work()
+        except BaseException as error:
+            self._flights.failed(flight, error)
+            raise
+        self._flights.landed(flight, path, outcome)
+
+    def _drop_staged(self, path: pathlib.Path) -> None:
+        if path.parent == self._held.root / holdings.STAGING:
+            path.unlink(missing_ok=True)
+
+
+class _TemplateAttempt:
+    """How the ways to a template are found and gone."""
+
+    def __init__(self, maker: Maker, key: views.Key, dest: pathlib.Path,
+                 pace: paces.Pace, mode: str) -> None:
+        self._maker = maker
+        self._key = key
+        self._dest = dest
+        self._pace = pace
+        self._mode = mode
+
+    def candidates(self, key: views.Key,
+                   table: routes.Routes) -> list[routes.Route]:
+        return table.to_template(key.id)
+
+    def execute(self, route: routes.Route) -> transfer.Moved:
+        manifest = self._maker.manifest(self._key.id, self._pace)
+        if route.template is not None:
+            if self._maker.is_own(route.template.host):
+                self._maker.copy_held(route.template.key, self._dest)
+                return transfer.Moved()
+            return self._maker.move(route.template, self._dest, self._pace)
+        if self._mode == FETCH_AND_PATCH:
+            return self._maker.patch_copies(route, self._dest, self._pace)
+        return self._maker.build(route, manifest, self._dest, self._pace)
+
+    def way(self, route: routes.Route) -> str:
+        if route.template is None:
+            return 'build'
+        return _way_of(self._maker, route.template.host)
+
+    def describe(self, route: routes.Route) -> str:
+        return route.describe()
+
+    def seconds(self, route: routes.Route) -> float:
+        return route.seconds
+
+
+class _ObjectAttempt:
+    """The same for patches and manifests, which are only ever fetched."""
+
+    def __init__(self, maker: Maker, dest: pathlib.Path,
+                 pace: paces.Pace) -> None:
+        self._maker = maker
+        self._dest = dest
+        self._pace = pace
+
+    def candidates(self, key: views.Key,
+                   table: routes.Routes) -> list[routes.Part]:
+        return table.to_object(key)
+
+    def execute(self, part: routes.Part) -> transfer.Moved:
+        return self._maker.move(part, self._dest, self._pace)
+
+    def way(self, part: routes.Part) -> str:
+        return _way_of(self._maker, part.host)
+
+    def describe(self, part: routes.Part) -> str:
+        return f'{part.key.kind} from {part.host}'
+
+    def seconds(self, part: routes.Part) -> float:
+        return 0.0
+
+
+def _way_of(maker: Maker, host: str) -> str:
+    if maker.is_own(host):
+        return 'local'
+    return 'repository' if maker.is_repository(host) else 'peer'

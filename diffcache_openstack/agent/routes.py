@@ -1,0 +1,195 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Ways to bring a template to this host, from the site map, cheapest first.
+
+This is the paper's lookup table (section III-B), asked at the moment of the
+request with what is really held, rather than stored with the plan.
+"""
+
+import dataclasses
+
+import numpy as np
+
+from diffcache_openstack.agent import view as views
+from diffcache_openstack.placement import instance as instances
+from diffcache_openstack.placement import lookup
+from diffcache_openstack.placement import placement as placements
+
+MEGABYTE = 1e6
+# Sizes of zero are no valid instance; an all-zero template costs next to
+# nothing to bring.
+SMALLEST_MB = 1e-6
+# Stands for a repository that is not reachable: every other way is cheaper.
+UNREACHABLE_MBPS = 1e-6
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """An object and the host it is to be read from."""
+
+    key: views.Key
+    host: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Route:
+    """One way to make a template here.
+
+    :param template: where to read the template itself; None if it is built
+    :param base: the template that the patch is applied to
+    :param patch: the patch
+    :param seconds: what the cost model predicts
+    """
+
+    template: Part | None
+    base: Part | None
+    patch: Part | None
+    seconds: float
+
+    @property
+    def parts(self) -> tuple[Part, ...]:
+        """What is read, from where."""
+        return tuple(p for p in (self.template, self.base, self.patch) if p)
+
+    def describe(self) -> str:
+        """In words, for logs and reports."""
+        if self.template is not None:
+            return f'template from {self.template.host}'
+        return (f'base {self.base.key.id[:12]} from {self.base.host}, patch '
+                f'{self.patch.key.id[:12]} from {self.patch.host}')
+
+
+class Routes:
+    """Routes for one host under one view of the site.
+
+    :param view: the site map
+    :param own_name: this host
+    :param held: what this host really holds, whatever the map says
+    :param excluded: (host, key) pairs, or (host, None) for whole hosts, that
+        were found unusable
+    """
+
+    def __init__(self, view: views.SiteView, own_name: str,
+                 held: frozenset[views.Key],
+                 excluded: frozenset = frozenset()) -> None:
+        self._view = view
+        self._own_name = own_name
+        self._held = held
+        self._excluded = excluded
+        own = views.HostRef(own_name, 'compute', '', True, held)
+        others = [h for h in view.compute_hosts()
+                  if h.name != own_name and h.alive
+                  and (h.name, None) not in excluded]
+        self._hosts = [own, *others]
+
+    def to_template(self, content_id: str) -> list[Route]:
+        """Routes to a template, cheapest first.
+
+        Empty only if nothing is left: the repository excluded, and no host
+        that holds what it takes.
+        """
+        patches = self._smallest_patches(content_id)
+        contents = [content_id, *dict.fromkeys(p.base for p in patches)]
+        sizes = [self._megabytes(views.Key(views.TEMPLATES, content))
+                 for content in contents]
+        number = {content: n for n, content in enumerate(contents)}
+        target = views.Key(views.TEMPLATES, content_id)
+        instance = self._instance(sizes, patches, number, target)
+        placement = self._placement(contents, patches, number)
+        ways = lookup.ranked_ways(instance, placement, 0, 1)
+        by_base = {number[p.base]: p for p in patches}
+        routes = [self._route(way, contents, by_base) for way in ways]
+        return [route for route in routes if self._usable(route)]
+
+    def to_object(self, key: views.Key) -> list[Part]:
+        """Where a patch or manifest can be read, nearest first."""
+        holders = [h.name for h in self._hosts[1:] if key in h.holdings]
+        repository = self._repository_name()
+        if repository is not None:
+            holders.append(repository)
+        return [Part(key, name) for name in holders
+                if (name, key) not in self._excluded
+                and (name, None) not in self._excluded]
+
+    def _smallest_patches(self, content_id: str) -> list[views.PatchRef]:
+        by_base: dict[str, views.PatchRef] = {}
+        for patch in self._view.patches:
+            if patch.target != content_id or patch.base == content_id:
+                continue
+            best = by_base.get(patch.base)
+            if best is None or patch.size < best.size:
+                by_base[patch.base] = patch
+        return list(by_base.values())
+
+    def _instance(self, sizes, patches, number, target) -> instances.Instance:
+        hosts = len(self._hosts)
+        links = self._view.links
+        repo = links.repo if self._offered_by_repository(target) \
+            else UNREACHABLE_MBPS
+        return instances.Instance(
+            sizes=np.array(sizes),
+            patch_base=np.array([number[p.base] for p in patches], dtype=int),
+            patch_target=np.zeros(len(patches), dtype=int),
+            patch_sizes=np.array([p.size / MEGABYTE for p in patches]),
+            patch_seconds=np.array([p.apply_seconds for p in patches]),
+            capacities=np.zeros(hosts),
+            rates=np.zeros((len(sizes), hosts)),
+            bandwidths=instances.Bandwidths.uniform(
+                hosts, links.local, links.peer, repo))
+
+    def _placement(self, contents, patches, number) -> placements.Placement:
+        held_templates, held_patches = [], []
+        for place, host in enumerate(self._hosts, start=1):
+            held_templates += [
+                (number[content], place) for content in contents
+                if self._offers(host, views.Key(views.TEMPLATES, content))]
+            held_patches += [
+                (number[p.base], 0, place) for p in patches
+                if self._offers(host, views.Key(views.PATCHES, p.id))]
+        return placements.Placement.of(held_templates, held_patches)
+
+    def _route(self, way, contents, by_base) -> Route:
+        if way.base is None:
+            key = views.Key(views.TEMPLATES, contents[0])
+            return Route(self._part(key, way.template_source), None, None,
+                         way.cost_s)
+        base = views.Key(views.TEMPLATES, contents[way.base])
+        patch = views.Key(views.PATCHES, by_base[way.base].id)
+        return Route(None, self._part(base, way.template_source),
+                     self._part(patch, way.patch_source), way.cost_s)
+
+    def _part(self, key: views.Key, place: int) -> Part:
+        if place == instances.REPOSITORY:
+            return Part(key, self._repository_name() or '')
+        return Part(key, self._hosts[place - 1].name)
+
+    def _usable(self, route: Route) -> bool:
+        return all(
+            part.host and (part.host, part.key) not in self._excluded
+            and (part.host, None) not in self._excluded
+            for part in route.parts)
+
+    def _offers(self, host: views.HostRef, key: views.Key) -> bool:
+        return (key in host.holdings
+                and (host.name, key) not in self._excluded)
+
+    def _megabytes(self, key: views.Key) -> float:
+        return max((self._view.size_of(key) or 0) / MEGABYTE, SMALLEST_MB)
+
+    def _repository_name(self) -> str | None:
+        repository = self._view.repository()
+        return repository.name if repository else None
+
+    def _offered_by_repository(self, key: views.Key) -> bool:
+        name = self._repository_name()
+        return (name is not None and (name, None) not in self._excluded
+                and (name, key) not in self._excluded)

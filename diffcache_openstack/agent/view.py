@@ -1,0 +1,159 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""What an agent knows of its site: the last site map, in plain form.
+
+The conductor sends the map; the agent keeps it on disk and serves from it,
+so that a dead conductor costs freshness and nothing else.
+"""
+
+import dataclasses
+import typing
+
+from diffcache_openstack.common import exceptions
+
+TEMPLATES = 'templates'
+PATCHES = 'patches'
+MANIFESTS = 'manifests'
+KINDS = (MANIFESTS, TEMPLATES, PATCHES)
+
+REPOSITORY_ROLE = 'repository'
+
+
+class Key(typing.NamedTuple):
+    """An object of the data plane: its kind and its content's hash."""
+
+    kind: str
+    id: str
+
+    def __str__(self) -> str:
+        return f'{self.kind[:-1]} {self.id}'
+
+
+@dataclasses.dataclass(frozen=True)
+class TemplateRef:
+    """A template of the catalogue.
+
+    :param id: what requests name, an image's UUID
+    :param content_id: hash of its raw content
+    :param size: bytes a guest sees
+    :param data_size: bytes that are not zero
+    """
+
+    id: str
+    name: str
+    content_id: str
+    size: int
+    data_size: int
+
+
+@dataclasses.dataclass(frozen=True)
+class PatchRef:
+    """A patch: base and target are content ids, size is in bytes."""
+
+    id: str
+    base: str
+    target: str
+    size: int
+    apply_seconds: float
+
+
+@dataclasses.dataclass(frozen=True)
+class HostRef:
+    """A host of the site, or the repository, and what it said it holds."""
+
+    name: str
+    role: str
+    url: str
+    alive: bool
+    holdings: frozenset[Key]
+
+    def holds(self, key: Key) -> bool:
+        """Whether it said so, or is the repository, which holds all."""
+        return self.role == REPOSITORY_ROLE or key in self.holdings
+
+
+@dataclasses.dataclass(frozen=True)
+class Links:
+    """Mbit/s that a host receives at from its disk, a peer, the WAN."""
+
+    local: float = 400.0
+    peer: float = 200.0
+    repo: float = 10.0
+
+
+@dataclasses.dataclass(frozen=True)
+class SiteView:
+    """One generation of the site map."""
+
+    generation: int = 0
+    templates: tuple[TemplateRef, ...] = ()
+    patches: tuple[PatchRef, ...] = ()
+    hosts: tuple[HostRef, ...] = ()
+    links: Links = Links()
+
+    def template(self, template_id: str) -> TemplateRef:
+        """The template a request names.
+
+        :raises NotFound: the map has no such template
+        """
+        for template in self.templates:
+            if template.id == template_id:
+                return template
+        raise exceptions.NotFound(
+            f'Template {template_id} is not in the catalogue (site map '
+            f'generation {self.generation}); check the id, or register the '
+            f'image at the repository.')
+
+    def content(self, content_id: str) -> TemplateRef | None:
+        """A template with this content, if the catalogue has one."""
+        for template in self.templates:
+            if template.content_id == content_id:
+                return template
+        return None
+
+    def patch(self, patch_id: str) -> PatchRef | None:
+        """The patch with this id, if the catalogue has it."""
+        for patch in self.patches:
+            if patch.id == patch_id:
+                return patch
+        return None
+
+    def host(self, name: str) -> HostRef | None:
+        """The host of this name."""
+        for host in self.hosts:
+            if host.name == name:
+                return host
+        return None
+
+    def repository(self) -> HostRef | None:
+        """The agent beside the image repository."""
+        for host in self.hosts:
+            if host.role == REPOSITORY_ROLE:
+                return host
+        return None
+
+    def compute_hosts(self) -> list[HostRef]:
+        """Hosts of the site, without the repository."""
+        return [h for h in self.hosts if h.role != REPOSITORY_ROLE]
+
+    def peers_holding(self, key: Key, own_name: str) -> list[HostRef]:
+        """Other hosts of the site that said they hold an object."""
+        return [h for h in self.compute_hosts()
+                if h.name != own_name and h.alive and h.holds(key)]
+
+    def size_of(self, key: Key) -> int | None:
+        """Bytes an object takes on disk; None if the map does not know."""
+        if key.kind == PATCHES:
+            patch = self.patch(key.id)
+            return patch.size if patch else None
+        template = self.content(key.id)
+        return template.data_size if template else None

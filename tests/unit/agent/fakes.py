@@ -1,0 +1,213 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""A data plane of directories, for tests of what the agent decides."""
+
+import hashlib
+import pathlib
+import threading
+
+from diffcache_openstack.agent import flights
+from diffcache_openstack.agent import holdings
+from diffcache_openstack.agent import maker
+from diffcache_openstack.agent import pace
+from diffcache_openstack.agent import transfer
+from diffcache_openstack.agent import view
+from diffcache_openstack.common import exceptions
+
+
+def content_id(content: bytes) -> str:
+    """The id of content in these tests."""
+    return hashlib.blake2s(content).hexdigest()
+
+
+def key_of(content: bytes, kind: str = view.TEMPLATES) -> view.Key:
+    """The key of an object with this content."""
+    return view.Key(kind, content_id(content))
+
+
+def make_patch(base: bytes, target: bytes) -> bytes:
+    """A patch of these tests: it names its base and has the target inside."""
+    return content_id(base).encode() + b'\n' + target
+
+
+class Inspector:
+    """Manifests of these tests say nothing; content says it all."""
+
+    def quick(self, key, path, manifest):
+        if key.kind == view.TEMPLATES and not manifest.exists():
+            raise exceptions.IntegrityError(f'{key} has no manifest')
+
+    def deep(self, key, path, manifest):
+        if key.kind == view.MANIFESTS:
+            return
+        if content_id(path.read_bytes()) != key.id:
+            raise exceptions.IntegrityError(f'{key} is damaged')
+
+
+class Token:
+    def __init__(self):
+        self.cancelled = threading.Event()
+
+    def cancel(self):
+        self.cancelled.set()
+
+
+class Network:
+    """Hosts by URL, their files, and the claims they coordinate."""
+
+    def __init__(self):
+        self.files: dict[str, dict[view.Key, bytes]] = {}
+        self.claims: dict[tuple, tuple[str, str]] = {}
+        self.down: set[str] = set()
+        self.refusing: set[str] = set()
+        self.fetches: list[tuple[str, str, view.Key]] = []
+        self.lock = threading.Lock()
+
+
+class Plane:
+    """One host of a :class:`Network`."""
+
+    def __init__(self, network: Network, name: str):
+        self.network = network
+        self.name = name
+        self.url = f'http://{name}'
+        self.lent = []
+        self.hold_fetches = threading.Event()
+        self.hold_fetches.set()
+        self.started = threading.Event()
+        network.files.setdefault(self.url, {})
+
+    def _read(self, url, key):
+        if url in self.network.refusing:
+            raise exceptions.PeerRefused(f'{url} refuses the key')
+        if url in self.network.down:
+            raise exceptions.PeerUnavailable(f'{url} does not answer')
+        content = self.network.files[url].get(key)
+        if content is None:
+            raise exceptions.ObjectMissing(f'{url} has no {key}')
+        with self.network.lock:
+            self.network.fetches.append((self.name, url, key))
+        if key.kind != view.MANIFESTS and content_id(content) != key.id:
+            raise exceptions.IntegrityError(f'{key} from {url} is damaged')
+        return content
+
+    def fetch(self, url, key, dest, manifest=None, rate=None, progress=None,
+              cancel=None):
+        self.started.set()
+        content = self._read(url, key)
+        while not self.hold_fetches.wait(0.01):
+            if cancel.cancelled.is_set():
+                raise exceptions.Cancelled('cancelled')
+            progress(0, len(content))
+        if cancel.cancelled.is_set():
+            raise exceptions.Cancelled('cancelled')
+        pathlib.Path(dest).write_bytes(content)
+        return {'bytes': len(content), 'seconds': 0.0}
+
+    def build(self, base, patch, manifest, dest, cancel=None):
+        parts, count = [], 0
+        for source in (base, patch):
+            if isinstance(source, pathlib.Path):
+                parts.append(source.read_bytes())
+            else:
+                parts.append(self._read(*source))
+                count += len(parts[-1])
+        dest.write_bytes(apply_patch(*parts))
+        return {'bytes': count, 'seconds': 0.0}
+
+    def lend(self, key, path, seconds):
+        self.lent.append((key, path, seconds))
+        with self.network.lock:
+            self.network.files[self.url].setdefault(key, path.read_bytes())
+
+    def claim(self, url, key, suspect):
+        if url in self.network.down:
+            raise exceptions.PeerUnavailable(f'{url} does not answer')
+        with self.network.lock:
+            holder = self.network.claims.get((url, key))
+            if holder is None or holder[0] == suspect:
+                holder = self.network.claims[url, key] = (self.name, self.url)
+            return holder
+
+    def release(self, url, key):
+        with self.network.lock:
+            self.network.claims.pop((url, key), None)
+
+    def readers(self, kind, object_id):
+        return 0
+
+
+def apply_patch(base: bytes, patch: bytes) -> bytes:
+    """The target; the patch says for which base it is."""
+    wanted, _, target = patch.partition(b'\n')
+    if content_id(base).encode() != wanted:
+        raise exceptions.BaseMismatch('the patch is for another base')
+    return target
+
+
+def apply_patch_files(base, patch, output):
+    output.write_bytes(apply_patch(base.read_bytes(), patch.read_bytes()))
+
+
+class Host:
+    """The parts of one agent, put together without services."""
+
+    def __init__(self, directory: pathlib.Path, network: Network, name: str,
+                 capacity: int | None = None):
+        self.view = view.SiteView()
+        self.plane = Plane(network, name)
+        self.held = holdings.Holdings(directory / name / 'objects', capacity,
+                                      Inspector(), self.plane.readers)
+        self.held.scan()
+        self.flights = flights.Flights()
+        self.gate = pace.WanGate()
+        self.transfers = transfer.Transfers(
+            self.plane, lambda: self.view, lend_seconds=60, claim_ttl=30)
+        self.maker = maker.Maker(
+            self.plane, self.held, self.transfers, self.flights,
+            lambda: self.view, apply_patch_files)
+
+    def new_pace(self):
+        return pace.Pace(self.gate, Token)
+
+    def put(self, content: bytes, kind: str = view.TEMPLATES) -> view.Key:
+        """Hold an object, with its manifest if it is a template."""
+        key = key_of(content, kind)
+        if kind == view.TEMPLATES:
+            self._store(view.Key(view.MANIFESTS, key.id), b'manifest')
+        self._store(key, content)
+        return key
+
+    def _store(self, key, content):
+        self.held.path(key).write_bytes(content)
+        self.held.added(key)
+        self.plane.network.files[self.plane.url][key] = content
+
+
+def site_view(hosts: list[Host], templates: dict[str, bytes],
+              patches: list[tuple[bytes, bytes]],
+              repository: str = 'repo') -> view.SiteView:
+    """A site map of these hosts; ``repository`` names one of them."""
+    refs = tuple(view.TemplateRef(name, name, content_id(content),
+                                  len(content), len(content))
+                 for name, content in templates.items())
+    patch_refs = tuple(
+        view.PatchRef(content_id(make_patch(base, target)), content_id(base),
+                      content_id(target), 10, 0.001)
+        for base, target in patches)
+    host_refs = tuple(
+        view.HostRef(h.plane.name,
+                     'repository' if h.plane.name == repository
+                     else 'compute', h.plane.url, True, h.held.keys())
+        for h in hosts)
+    return view.SiteView(1, refs, patch_refs, host_refs,
+                         view.Links(4000.0, 1000.0, 20.0))

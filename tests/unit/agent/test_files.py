@@ -1,0 +1,77 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+import os
+
+from diffcache_openstack.agent import files
+from diffcache_openstack.common import exceptions
+from tests import base
+
+
+class CopyFileTest(base.TestCase):
+
+    def test_copies_and_keeps_holes(self):
+        source = self.directory / 'source'
+        with open(source, 'wb') as stream:
+            stream.write(b'a' * 5000)
+            stream.seek(8 << 20)
+            stream.write(b'b' * 5000)
+            stream.truncate(16 << 20)
+        target = self.directory / 'target'
+        files.copy_file(source, target)
+        self.assertEqual(source.read_bytes(), target.read_bytes())
+        self.assertLess(target.stat().st_blocks * 512, 1 << 20)
+
+    def test_failed_check_leaves_the_old_target(self):
+        source = self.write_file('source', b'new')
+        target = self.write_file('target', b'old')
+
+        def refuse(path):
+            self.assertEqual(b'new', path.read_bytes())
+            raise exceptions.IntegrityError('no')
+
+        self.assertRaises(exceptions.IntegrityError, files.copy_file, source,
+                          target, refuse)
+        self.assertEqual(b'old', target.read_bytes())
+        self.assertEqual({'source', 'target'},
+                         set(os.listdir(self.directory)))
+
+    def test_full_filesystem_is_no_space(self):
+        error = self.assertRaises(
+            exceptions.NoSpace, self._write_until_full)
+        self.assertIn('/dev/full', str(error))
+
+    def _write_until_full(self):
+        with files.space_errors('/dev/full'):
+            with open('/dev/full', 'wb', buffering=0) as full:
+                full.write(b'x')
+
+    def test_temporaries_are_told_from_other_files(self):
+        output = self.directory / 'disk'
+        mine = files.temporary_beside(output)
+        mine.write_bytes(b'')
+        self.write_file('.disk2.0123456789ab.part', b'')
+        self.write_file('.disk.part', b'')
+        self.assertEqual([mine], files.temporaries_of(output))
+
+
+class JsonTest(base.TestCase):
+
+    def test_round_trip(self):
+        path = self.directory / 'state.json'
+        files.write_json(path, {'a': [1]})
+        files.write_json(path, {'a': [2]})
+        self.assertEqual({'a': [2]}, files.read_json(path))
+        self.assertEqual(['state.json'], os.listdir(self.directory))
+
+    def test_missing_or_damaged_is_none(self):
+        self.assertIsNone(files.read_json(self.directory / 'none.json'))
+        self.assertIsNone(files.read_json(self.write_file('x', b'{"a')))

@@ -1,0 +1,46 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+from diffcache_openstack.agent import reports
+from tests import base
+
+
+class SpoolTest(base.TestCase):
+
+    def test_survives_a_restart_in_order(self):
+        spool = reports.Spool(self.directory / 'spool')
+        for number in range(3):
+            spool.put({'n': number})
+        again = reports.Spool(self.directory / 'spool')
+        again.put({'n': 3})
+        sent = []
+        self.assertEqual(4, again.deliver(sent.extend))
+        self.assertEqual([{'n': n} for n in range(4)], sent)
+        self.assertEqual(0, again.deliver(sent.extend))
+
+    def test_what_could_not_be_sent_stays(self):
+        spool = reports.Spool(self.directory / 'spool')
+        spool.put({'n': 0})
+
+        def refuse(documents):
+            raise ConnectionError('dead')
+
+        self.assertRaises(ConnectionError, spool.deliver, refuse)
+        self.assertEqual(1, len(spool))
+
+    def test_the_oldest_go_first_when_there_are_too_many(self):
+        self.patch(reports, 'MOST_KEPT', 2)
+        spool = reports.Spool(self.directory / 'spool')
+        for number in range(5):
+            spool.put({'n': number})
+        sent = []
+        spool.deliver(sent.extend)
+        self.assertEqual([{'n': 3}, {'n': 4}], sent)

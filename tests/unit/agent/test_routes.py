@@ -1,0 +1,116 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+import dataclasses
+
+from diffcache_openstack.agent import routes
+from diffcache_openstack.agent import view
+from tests import base
+
+A, B = 'a' * 64, 'b' * 64
+PATCH = 'c' * 64
+MB = 10 ** 6
+
+
+def site(*holdings, alive=True):
+    """Hosts h1.. with these holdings, the repository, templates A and B."""
+    hosts = [view.HostRef(f'h{n}', 'compute', f'http://h{n}', alive,
+                          frozenset(held))
+             for n, held in enumerate(holdings, start=1)]
+    hosts.append(view.HostRef('repo', 'repository', 'http://repo', True,
+                              frozenset()))
+    return view.SiteView(
+        1, (view.TemplateRef('ida', 'a', A, 100 * MB, 100 * MB),
+            view.TemplateRef('idb', 'b', B, 100 * MB, 100 * MB)),
+        (view.PatchRef(PATCH, A, B, 5 * MB, 0.2),), tuple(hosts),
+        view.Links(4000.0, 1000.0, 20.0))
+
+
+TEMPLATE_A = view.Key(view.TEMPLATES, A)
+TEMPLATE_B = view.Key(view.TEMPLATES, B)
+THE_PATCH = view.Key(view.PATCHES, PATCH)
+
+
+class RoutesTest(base.TestCase):
+
+    def routes(self, site_view, held=(), excluded=()):
+        return routes.Routes(site_view, 'h1', frozenset(held),
+                             frozenset(excluded))
+
+    def test_local_then_peer_then_build_then_repository(self):
+        found = self.routes(
+            site([], [TEMPLATE_B], [TEMPLATE_A, THE_PATCH]),
+            held=[TEMPLATE_B]).to_template(B)
+        self.assertEqual(
+            ['template from h1', 'template from h2'],
+            [route.describe() for route in found[:2]])
+        self.assertEqual((TEMPLATE_A, THE_PATCH),
+                         (found[2].base.key, found[2].patch.key))
+        self.assertEqual('template from repo', found[-1].describe())
+        self.assertEqual(sorted(r.seconds for r in found),
+                         [r.seconds for r in found])
+        self.assertAlmostEqual(0.8, found[1].seconds)
+        self.assertAlmostEqual(0.84 + 0.2, found[2].seconds)
+
+    def test_what_is_really_held_counts_not_the_map(self):
+        found = self.routes(site([TEMPLATE_B])).to_template(B)
+        self.assertEqual('template from repo', found[0].describe())
+
+    def test_patch_from_the_repository_on_a_base_at_a_peer(self):
+        found = self.routes(site([], [TEMPLATE_A])).to_template(B)
+        self.assertEqual(('h2', 'repo'),
+                         (found[0].base.host, found[0].patch.host))
+
+    def test_dead_hosts_are_no_sources(self):
+        found = self.routes(site([], [TEMPLATE_B], alive=False)).to_template(B)
+        self.assertNotIn('h2', {p.host for r in found for p in r.parts})
+
+    def test_excluded_objects_and_hosts(self):
+        two = site([], [TEMPLATE_B], [TEMPLATE_B])
+        found = self.routes(
+            two, excluded=[('h2', TEMPLATE_B)]).to_template(B)
+        self.assertEqual('template from h3', found[0].describe())
+        found = self.routes(two, excluded=[('h2', None), ('h3', None)]
+                            ).to_template(B)
+        self.assertEqual('template from repo', found[0].describe())
+
+    def test_without_the_repository_slower_ways_come_up(self):
+        slow = site([TEMPLATE_A, THE_PATCH])
+        slow = dataclasses.replace(slow, patches=(
+            dataclasses.replace(slow.patches[0], apply_seconds=9e4),))
+        held = [TEMPLATE_A, THE_PATCH]
+        found = self.routes(slow, held).to_template(B)
+        self.assertEqual(['template from repo'],
+                         [r.describe() for r in found])
+        for gone in (('repo', None), ('repo', TEMPLATE_B)):
+            found = self.routes(slow, held, [gone]).to_template(B)
+            self.assertEqual(['h1', 'h1'],
+                             [part.host for part in found[0].parts])
+
+    def test_nothing_left(self):
+        self.assertEqual([], self.routes(
+            site([]), excluded=[('repo', None)]).to_template(B))
+
+    def test_of_two_patches_the_smaller_is_used(self):
+        two = site([TEMPLATE_A, THE_PATCH, view.Key(view.PATCHES, 'd' * 64)])
+        two = dataclasses.replace(two, patches=(
+            *two.patches, view.PatchRef('d' * 64, A, B, MB, 0.2)))
+        found = self.routes(two, held=two.hosts[0].holdings).to_template(B)
+        self.assertEqual('d' * 64, found[0].patch.key.id)
+
+    def test_objects_from_peers_first(self):
+        table = self.routes(site([], [THE_PATCH]), excluded=())
+        self.assertEqual(['h2', 'repo'],
+                         [p.host for p in table.to_object(THE_PATCH)])
+        table = self.routes(site([], [THE_PATCH]),
+                            excluded=[('h2', THE_PATCH)])
+        self.assertEqual(['repo'],
+                         [p.host for p in table.to_object(THE_PATCH)])
