@@ -1,0 +1,330 @@
+//! Random access to images, wherever they lie.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use rustix::fs::{seek, SeekFrom};
+use rustix::io::Errno;
+
+/// Why bytes could not be read.
+#[derive(Debug, thiserror::Error)]
+pub enum SourceError {
+    /// The system refused to open or read a local file.
+    #[error("{name}: {source}")]
+    Io {
+        /// What was being read.
+        name: String,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The source is shorter than the range that was asked for.
+    #[error("{name}: ends at byte {len}, but bytes up to {end} were asked for")]
+    PastEnd {
+        /// What was being read.
+        name: String,
+        /// Its length in bytes.
+        len: u64,
+        /// End of the range asked for, in bytes.
+        end: u64,
+    },
+    /// A remote source did not answer, or stopped answering; another source, or a later try, may do.
+    #[error("{name}: unavailable: {reason}")]
+    Unavailable {
+        /// What was being read, and from where.
+        name: String,
+        /// What happened.
+        reason: String,
+    },
+    /// A remote source answered that it will not serve us; trying again changes nothing.
+    #[error("{name}: refused: {reason}")]
+    Refused {
+        /// What was being read, and from where.
+        name: String,
+        /// What it said.
+        reason: String,
+    },
+    /// A source handed out bytes that its hash does not vouch for; another source may do.
+    #[error("{name}: {reason}")]
+    Corrupt {
+        /// What was being read.
+        name: String,
+        /// Which bytes, and what vouched for them.
+        reason: String,
+    },
+}
+
+impl SourceError {
+    /// Whether the same read may succeed later, or from another source.
+    pub fn is_retryable(&self) -> bool {
+        matches!(
+            self,
+            SourceError::Unavailable { .. } | SourceError::Corrupt { .. }
+        )
+    }
+}
+
+/// An immutable sequence of bytes with random access.
+///
+/// Whoever implements it promises: the length never changes; equal reads give equal bytes (who cannot promise that, as nobody can for another
+/// host's file, is guarded by the manifest above); all methods may be called from several threads at a time.
+pub trait ReadAt: Send + Sync {
+    /// The length in bytes.
+    fn len(&self) -> u64;
+
+    /// Whether there is nothing to read.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Fills `buf` with the bytes from `offset` on. Large reads are cheap per byte; a caller that can wait coalesces.
+    ///
+    /// # Errors
+    /// `PastEnd` if the range is not wholly inside the source; otherwise whatever kept the bytes from arriving. `buf` is undefined after an error.
+    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<(), SourceError>;
+
+    /// The next range at or after `offset` that may hold something else than zeroes, as (start, end); `None` if only zeroes follow. Who does not
+    /// know answers with the whole rest.
+    ///
+    /// # Errors
+    /// Whatever kept the answer from arriving.
+    fn next_data(&self, offset: u64) -> Result<Option<(u64, u64)>, SourceError> {
+        let len = self.len();
+        Ok((offset < len).then_some((offset, len)))
+    }
+}
+
+impl<T: ReadAt + ?Sized> ReadAt for &T {
+    fn len(&self) -> u64 {
+        (**self).len()
+    }
+
+    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<(), SourceError> {
+        (**self).read_exact_at(buf, offset)
+    }
+
+    fn next_data(&self, offset: u64) -> Result<Option<(u64, u64)>, SourceError> {
+        (**self).next_data(offset)
+    }
+}
+
+impl<T: ReadAt + ?Sized> ReadAt for std::sync::Arc<T> {
+    fn len(&self) -> u64 {
+        (**self).len()
+    }
+
+    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<(), SourceError> {
+        (**self).read_exact_at(buf, offset)
+    }
+
+    fn next_data(&self, offset: u64) -> Result<Option<(u64, u64)>, SourceError> {
+        (**self).next_data(offset)
+    }
+}
+
+/// Bytes in memory, mostly for tests and for small remote objects that were fetched whole.
+impl ReadAt for [u8] {
+    fn len(&self) -> u64 {
+        <[u8]>::len(self) as u64
+    }
+
+    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<(), SourceError> {
+        let end = offset.saturating_add(buf.len() as u64);
+        let range = usize::try_from(offset)
+            .ok()
+            .and_then(|start| self.get(start..)?.get(..buf.len()));
+        match range {
+            Some(bytes) => {
+                buf.copy_from_slice(bytes);
+                Ok(())
+            }
+            None => Err(SourceError::PastEnd {
+                name: "bytes in memory".to_owned(),
+                len: <[u8]>::len(self) as u64,
+                end,
+            }),
+        }
+    }
+}
+
+/// See `[u8]`.
+impl ReadAt for Vec<u8> {
+    fn len(&self) -> u64 {
+        <[u8]>::len(self) as u64
+    }
+
+    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<(), SourceError> {
+        self.as_slice().read_exact_at(buf, offset)
+    }
+}
+
+/// A local file. Holes are found with `SEEK_DATA` and `SEEK_HOLE` and never read.
+#[derive(Debug)]
+pub struct FileSource {
+    file: File,
+    name: String,
+    len: u64,
+}
+
+impl FileSource {
+    /// Opens a regular file or a block device for reading.
+    ///
+    /// # Errors
+    /// `Io` if it cannot be opened.
+    pub fn open(path: &Path) -> Result<FileSource, SourceError> {
+        let name = path.display().to_string();
+        let file = File::open(path).map_err(|source| SourceError::Io {
+            name: name.clone(),
+            source,
+        })?;
+        FileSource::from_file(file, name)
+    }
+
+    /// Wraps an open file; `name` is what errors call it.
+    ///
+    /// # Errors
+    /// `Io` if its length cannot be told.
+    pub fn from_file(file: File, name: String) -> Result<FileSource, SourceError> {
+        // The end offset is right for block devices too, whose metadata say 0.
+        let len = seek(&file, SeekFrom::End(0)).map_err(|errno| SourceError::Io {
+            name: name.clone(),
+            source: errno.into(),
+        })?;
+        let metadata = file.metadata().map_err(|source| SourceError::Io {
+            name: name.clone(),
+            source,
+        })?;
+        if metadata.is_dir() {
+            return Err(SourceError::Io {
+                name,
+                source: io::ErrorKind::IsADirectory.into(),
+            });
+        }
+        Ok(FileSource { file, name, len })
+    }
+
+    /// The open file.
+    pub fn file(&self) -> &File {
+        &self.file
+    }
+
+    /// What errors call it.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn seek(&self, to: SeekFrom) -> Result<Option<u64>, SourceError> {
+        match seek(&self.file, to) {
+            Ok(offset) => Ok(Some(offset)),
+            Err(Errno::NXIO) => Ok(None),
+            Err(errno) => Err(SourceError::Io {
+                name: self.name.clone(),
+                source: errno.into(),
+            }),
+        }
+    }
+}
+
+impl ReadAt for FileSource {
+    fn len(&self) -> u64 {
+        self.len
+    }
+
+    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<(), SourceError> {
+        let end = offset.saturating_add(buf.len() as u64);
+        let past_end = || SourceError::PastEnd {
+            name: self.name.clone(),
+            len: self.len,
+            end,
+        };
+        if end > self.len {
+            return Err(past_end());
+        }
+        self.file
+            .read_exact_at(buf, offset)
+            .map_err(|source| match source.kind() {
+                // The file was cut while we held it open.
+                io::ErrorKind::UnexpectedEof => past_end(),
+                _ => SourceError::Io {
+                    name: self.name.clone(),
+                    source,
+                },
+            })
+    }
+
+    fn next_data(&self, offset: u64) -> Result<Option<(u64, u64)>, SourceError> {
+        if offset >= self.len {
+            return Ok(None);
+        }
+        let start = match self.seek(SeekFrom::Data(offset)) {
+            Ok(Some(start)) => start,
+            Ok(None) => return Ok(None),
+            // A filesystem or device that knows no holes: everything may be data.
+            Err(SourceError::Io { source, .. })
+                if source.raw_os_error() == Some(Errno::INVAL.raw_os_error()) =>
+            {
+                return Ok(Some((offset, self.len)));
+            }
+            Err(error) => return Err(error),
+        };
+        let end = self.seek(SeekFrom::Hole(start))?.unwrap_or(self.len);
+        Ok((start < self.len).then_some((start, end.min(self.len))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Seek, Write};
+
+    #[test]
+    fn memory_answers_ranges_and_refuses_what_it_lacks() {
+        let bytes = b"0123456789".to_vec();
+        let mut buf = [0u8; 4];
+        bytes.read_exact_at(&mut buf, 3).unwrap();
+        assert_eq!(&buf, b"3456");
+        assert!(matches!(
+            bytes.read_exact_at(&mut buf, 7),
+            Err(SourceError::PastEnd {
+                len: 10,
+                end: 11,
+                ..
+            })
+        ));
+        assert!(matches!(
+            bytes.read_exact_at(&mut buf, u64::MAX),
+            Err(SourceError::PastEnd { .. })
+        ));
+    }
+
+    #[test]
+    fn holes_of_a_file_are_skipped() {
+        let mut file = tempfile::tempfile().unwrap();
+        file.set_len(4 << 20).unwrap();
+        file.seek(io::SeekFrom::Start(2 << 20)).unwrap();
+        file.write_all(&[7u8; 4096]).unwrap();
+        let source = FileSource::from_file(file, "sparse".to_owned()).unwrap();
+        assert_eq!(
+            source.next_data(0).unwrap(),
+            Some((2 << 20, (2 << 20) + 4096))
+        );
+        assert_eq!(source.next_data((2 << 20) + 4096).unwrap(), None);
+        assert_eq!(source.next_data(u64::MAX).unwrap(), None);
+    }
+
+    #[test]
+    fn a_missing_file_is_named() {
+        let error = FileSource::open(Path::new("/nonexistent/image")).unwrap_err();
+        assert!(error.to_string().contains("/nonexistent/image"));
+        assert!(!error.is_retryable());
+    }
+
+    #[test]
+    fn a_directory_is_refused() {
+        assert!(matches!(
+            FileSource::open(Path::new("/")),
+            Err(SourceError::Io { .. })
+        ));
+    }
+}

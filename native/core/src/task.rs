@@ -1,0 +1,178 @@
+//! How a long job runs: on how many threads, who hears of its progress, and who may stop it.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+/// Called with (bytes done, bytes in total). May be called from any thread of the job, often: rate limiting is the callee's part.
+pub type Progress<'a> = &'a (dyn Fn(u64, u64) + Sync);
+
+/// How a long job runs. `Task::default()` uses every core, reports to nobody and cannot be stopped.
+#[derive(Clone, Copy, Default)]
+pub struct Task<'a> {
+    /// Threads to use; 0 stands for one per core.
+    pub threads: usize,
+    /// Whom to tell.
+    pub progress: Option<Progress<'a>>,
+    /// Set to true by anybody who wants the job to end with a `Cancelled` error; looked at about every megabyte.
+    pub cancel: Option<&'a AtomicBool>,
+}
+
+/// The caller stopped the job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("cancelled")]
+pub struct Cancelled;
+
+impl<'a> Task<'a> {
+    /// The number of threads to use for `pieces` independent pieces of work: at least 1.
+    pub fn threads_for(&self, pieces: u64) -> usize {
+        let wanted = match self.threads {
+            0 => std::thread::available_parallelism().map_or(1, |n| n.get()),
+            n => n,
+        };
+        wanted
+            .min(usize::try_from(pieces).unwrap_or(usize::MAX))
+            .max(1)
+    }
+
+    /// Fails if the caller wants the job to end.
+    ///
+    /// # Errors
+    /// `Cancelled`.
+    pub fn check(&self) -> Result<(), Cancelled> {
+        match self.cancel {
+            Some(flag) if flag.load(Ordering::Relaxed) => Err(Cancelled),
+            _ => Ok(()),
+        }
+    }
+
+    /// The same job without its progress report, for a step that would count twice.
+    pub fn silent(&self) -> Task<'a> {
+        Task {
+            progress: None,
+            ..*self
+        }
+    }
+
+    /// Starts counting towards `total` bytes.
+    pub fn meter(&self, total: u64) -> Meter<'a> {
+        Meter {
+            progress: self.progress,
+            total,
+            done: AtomicU64::new(0),
+        }
+    }
+}
+
+/// Counts bytes done by all threads of one job and reports them.
+pub struct Meter<'a> {
+    progress: Option<Progress<'a>>,
+    total: u64,
+    done: AtomicU64,
+}
+
+impl Meter<'_> {
+    /// Counts `bytes` more as done.
+    pub fn add(&self, bytes: u64) {
+        let done = self.done.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        if let Some(progress) = self.progress {
+            progress(done.min(self.total), self.total);
+        }
+    }
+}
+
+/// Runs `work(piece)` for every piece in 0..pieces on the task's threads and returns the results in order of piece.
+///
+/// Pieces are claimed one by one, so uneven ones balance. The first error (by time) stops the others at their next piece.
+///
+/// # Errors
+/// The first error of any piece, or `Cancelled`.
+pub fn for_each_piece<T, E, F>(task: &Task<'_>, pieces: u64, work: F) -> Result<Vec<T>, E>
+where
+    T: Send,
+    E: Send + From<Cancelled>,
+    F: Fn(u64) -> Result<T, E> + Sync,
+{
+    let next = AtomicU64::new(0);
+    let stop = AtomicBool::new(false);
+    let run = || -> Result<Vec<(u64, T)>, E> {
+        let mut done = Vec::new();
+        while !stop.load(Ordering::Relaxed) {
+            let piece = next.fetch_add(1, Ordering::Relaxed);
+            if piece >= pieces {
+                break;
+            }
+            let result = task.check().map_err(E::from).and_then(|()| work(piece));
+            match result {
+                Ok(value) => done.push((piece, value)),
+                Err(error) => {
+                    stop.store(true, Ordering::Relaxed);
+                    return Err(error);
+                }
+            }
+        }
+        Ok(done)
+    };
+    let threads = task.threads_for(pieces);
+    let parts: Vec<Result<Vec<(u64, T)>, E>> = if threads == 1 {
+        vec![run()]
+    } else {
+        std::thread::scope(|scope| {
+            let others: Vec<_> = (1..threads).map(|_| scope.spawn(run)).collect();
+            let mut parts = vec![run()];
+            for other in others {
+                match other.join() {
+                    Ok(part) => parts.push(part),
+                    Err(panic) => std::panic::resume_unwind(panic),
+                }
+            }
+            parts
+        })
+    };
+    let mut all = Vec::with_capacity(usize::try_from(pieces).unwrap_or(0).min(1 << 20));
+    for part in parts {
+        all.extend(part?);
+    }
+    all.sort_unstable_by_key(|(piece, _)| *piece);
+    Ok(all.into_iter().map(|(_, value)| value).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_come_in_order() {
+        let task = Task {
+            threads: 3,
+            ..Task::default()
+        };
+        let squares: Vec<u64> = for_each_piece(&task, 100, |i| Ok::<_, Cancelled>(i * i)).unwrap();
+        assert_eq!(squares, (0..100).map(|i| i * i).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn a_set_flag_stops_the_job() {
+        let flag = AtomicBool::new(true);
+        let task = Task {
+            cancel: Some(&flag),
+            ..Task::default()
+        };
+        assert_eq!(
+            for_each_piece(&task, 5, Ok::<u64, Cancelled>),
+            Err(Cancelled)
+        );
+    }
+
+    #[test]
+    fn the_meter_reports_sums() {
+        let seen = AtomicU64::new(0);
+        let report = |done: u64, _total: u64| seen.store(done, Ordering::Relaxed);
+        let task = Task {
+            progress: Some(&report),
+            ..Task::default()
+        };
+        let meter = task.meter(10);
+        meter.add(4);
+        meter.add(6);
+        assert_eq!(seen.load(Ordering::Relaxed), 10);
+    }
+}
