@@ -89,6 +89,7 @@ class Filler:
     :param flying: single flight of this host
     :param gate: of the host's WAN use
     :param new_token: makes transfer tokens
+    :param current_view: gives the site map
     :param limits: rate, windows, parallelism
     :param changed: called after each object that was filled
     """
@@ -96,7 +97,7 @@ class Filler:
     def __init__(self, maker: makers.Maker, held: holdings.Holdings,
                  flying: flights.Flights, gate: paces.WanGate,
                  new_token: typing.Callable[[], paces.Token],
-                 size_of: typing.Callable[[views.Key], int | None],
+                 current_view: typing.Callable[[], views.SiteView],
                  limits: Limits, plan_file: pathlib.Path,
                  changed: typing.Callable[[], None]) -> None:
         self._maker = maker
@@ -104,7 +105,7 @@ class Filler:
         self._flights = flying
         self._gate = gate
         self._new_token = new_token
-        self._size_of = size_of
+        self._view = current_view
         self._limits = limits
         self._plan_file = plan_file
         self._changed = changed
@@ -236,19 +237,28 @@ class Filler:
             self._retry_at[key] = (time.monotonic() + wait, wait)
 
     def _fill(self, key: views.Key, pace: paces.BackgroundPace) -> None:
-        size = self._size_of(key)
+        size = self._view().size_of(key)
         if size is None:
             raise exceptions.ObjectMissing(
                 f'The site map does not know {key}; the plan is newer than '
                 f'the map, or the object was withdrawn.')
-        if key.kind == views.TEMPLATES:
-            self._maker.manifest(key.id, pace)
+        self._bring_manifests(key, pace)
         with self._held.room_for(key, size):
             flight, mine = self._flights.join(key)
             if mine:
                 self._bring(flight, pace)
             else:
                 self._share(flight)
+
+    def _bring_manifests(self, key: views.Key,
+                         pace: paces.BackgroundPace) -> None:
+        """What it takes to verify with, also when the WAN is down."""
+        contents = (key.id,)
+        if key.kind == views.PATCHES:
+            patch = self._view().patch(key.id)
+            contents = (patch.base, patch.target)
+        for content_id in contents:
+            self._maker.manifest(content_id, pace)
 
     def _bring(self, flight: flights.Flight,
                pace: paces.BackgroundPace) -> None:

@@ -24,6 +24,10 @@ from diffcache_openstack.agent import view
 from diffcache_openstack.common import exceptions
 
 
+# What site maps of these tests say that a template weighs, bytes.
+SIZE = 100 * 10 ** 6
+
+
 def content_id(content: bytes) -> str:
     """The id of content in these tests."""
     return hashlib.blake2s(content).hexdigest()
@@ -198,11 +202,11 @@ def site_view(hosts: list[Host], templates: dict[str, bytes],
               repository: str = 'repo') -> view.SiteView:
     """A site map of these hosts; ``repository`` names one of them."""
     refs = tuple(view.TemplateRef(name, name, content_id(content),
-                                  len(content), len(content))
+                                  SIZE, SIZE)
                  for name, content in templates.items())
     patch_refs = tuple(
         view.PatchRef(content_id(make_patch(base, target)), content_id(base),
-                      content_id(target), 10, 0.001)
+                      content_id(target), SIZE // 20, 0.1)
         for base, target in patches)
     host_refs = tuple(
         view.HostRef(h.plane.name,

@@ -1,0 +1,256 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+import threading
+
+from diffcache_openstack.agent import holdings
+from diffcache_openstack.agent import maker
+from diffcache_openstack.agent import serve
+from diffcache_openstack.agent import transfer
+from diffcache_openstack.agent import view
+from diffcache_openstack.common import exceptions
+from tests import base
+from tests.unit.agent import fakes
+
+BASE, TARGET = b'base' * 100, b'target' * 100
+PATCH = fakes.make_patch(BASE, TARGET)
+
+
+class ServeTest(base.TestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.patch(transfer, 'HOLDER_PATIENCE', (0.0, 0.0))
+        self.patch(maker, 'PROBE_SECONDS', 0.05)
+        self.network = fakes.Network()
+        self.hosts = {name: fakes.Host(self.directory, self.network, name,
+                                       None if name == 'repo' else 10 ** 10)
+                      for name in ('repo', 'h1', 'h2', 'h3')}
+        for content in (BASE, TARGET):
+            self.hosts['repo'].put(content)
+        self.patch_key = self.hosts['repo'].put(PATCH, view.PATCHES)
+        self.refresh()
+        self.output = self.directory / 'disk'
+
+    def refresh(self):
+        site = fakes.site_view(list(self.hosts.values()),
+                               {'base': BASE, 'target': TARGET},
+                               [(BASE, TARGET)])
+        for host in self.hosts.values():
+            host.view = site
+
+    def server(self, name='h1'):
+        host = self.hosts[name]
+        return serve.ImageServer(
+            host.maker, host.held, host.flights, host.new_pace,
+            lambda key, path: host.plane.lend(key, path, 60),
+            serve.PendingOutputs(self.directory / name / 'outputs'))
+
+    def serve(self, mode=maker.ON_THE_FLY, name='h1', server=None):
+        template = self.hosts[name].view.template('target')
+        served = (server or self.server(name)).serve(
+            template, self.output, mode)
+        self.assertEqual(TARGET, self.output.read_bytes())
+        self.assertEqual([], list(
+            (self.hosts[name].held.root / holdings.STAGING).iterdir()))
+        return served
+
+    def test_from_the_repository(self):
+        served = self.serve()
+        self.assertEqual(('repository', len(TARGET), 0),
+                         (served.way, served.wan_bytes, served.fallbacks))
+
+    def test_local(self):
+        self.hosts['h1'].put(TARGET)
+        served = self.serve()
+        self.assertEqual(('local', 0, 0), (served.way, served.wan_bytes,
+                                           served.lan_bytes))
+
+    def test_from_a_peer(self):
+        self.hosts['h2'].put(TARGET)
+        self.refresh()
+        served = self.serve()
+        self.assertEqual(('peer', 0, len(TARGET)), (
+            served.way, served.wan_bytes, served.lan_bytes))
+
+    def test_built_in_both_modes(self):
+        self.hosts['h2'].put(BASE)
+        self.hosts['h3'].put(PATCH, view.PATCHES)
+        self.refresh()
+        for mode in maker.MODES:
+            served = self.serve(mode)
+            self.assertEqual('build', served.way)
+            self.assertEqual((0, len(BASE) + len(PATCH)),
+                             (served.wan_bytes, served.lan_bytes))
+
+    def test_built_with_the_patch_over_the_wan(self):
+        self.hosts['h1'].put(BASE)
+        for mode in maker.MODES:
+            self.network.claims.clear()
+            served = self.serve(mode)
+            self.assertEqual(('build', len(PATCH)),
+                             (served.way, served.wan_bytes))
+            del self.network.files['http://h1'][self.patch_key]
+
+    def test_a_dead_peer_costs_a_fallback(self):
+        self.hosts['h2'].put(TARGET)
+        self.refresh()
+        self.network.down.add('http://h2')
+        served = self.serve()
+        self.assertEqual(('repository', 1), (served.way, served.fallbacks))
+
+    def test_a_peer_with_another_key_costs_a_fallback(self):
+        self.hosts['h2'].put(TARGET)
+        self.refresh()
+        self.network.refusing.add('http://h2')
+        self.assertEqual('repository', self.serve().way)
+
+    def test_damage_at_a_peer_costs_a_fallback(self):
+        self.hosts['h2'].put(TARGET)
+        self.refresh()
+        key = fakes.key_of(TARGET)
+        self.network.files['http://h2'][key] = b'garbage'
+        self.assertEqual('repository', self.serve().way)
+
+    def test_damage_here_is_quarantined(self):
+        key = self.hosts['h1'].put(TARGET)
+        self.hosts['h1'].held.path(key).write_bytes(b'garbage')
+        served = self.serve()
+        self.assertEqual(('repository', 1), (served.way, served.fallbacks))
+        self.assertNotIn(key, self.hosts['h1'].held)
+
+    def test_a_damaged_patch_here_is_quarantined(self):
+        held = self.hosts['h1']
+        held.put(BASE)
+        for mode in maker.MODES:
+            patch_key = held.put(PATCH, view.PATCHES)
+            held.held.path(patch_key).write_bytes(b'gar\nbage')
+            self.assertEqual(('build', 1, len(PATCH)), self.brief(mode))
+            self.assertNotIn(patch_key, held.held)
+            self.network.claims.clear()
+            del self.network.files['http://h1'][patch_key]
+
+    def brief(self, mode):
+        served = self.serve(mode)
+        return served.way, served.fallbacks, served.wan_bytes
+
+    def test_the_wan_down_and_a_dearer_way_left(self):
+        self.hosts['h1'].put(BASE)
+        self.hosts['h1'].put(PATCH, view.PATCHES)
+        self.hosts['h1'].maker.manifest(fakes.content_id(TARGET),
+                                        self.hosts['h1'].new_pace())
+        self.network.down.add('http://repo')
+        self.assertEqual('build', self.serve().way)
+
+    def test_missing_image(self):
+        error = self.assertRaises(exceptions.NotFound,
+                                  self.hosts['h1'].view.template, 'nope')
+        self.assertIn('nope', str(error))
+
+    def test_nobody_has_it(self):
+        self.output.write_bytes(b'old')
+        key = fakes.key_of(TARGET)
+        for gone in (key, self.patch_key):
+            del self.network.files['http://repo'][gone]
+        error = self.assertRaises(exceptions.ObjectMissing, self.serve)
+        self.assertIn(key.id, str(error))
+        self.assertIn(key.id, error.served.error)
+        self.assertEqual(b'old', self.output.read_bytes())
+
+    def test_useless_outputs_are_refused_first(self):
+        template = self.hosts['h1'].view.template('target')
+        for path in (self.directory / 'none' / 'disk', self.directory):
+            error = self.assertRaises(
+                exceptions.InvalidInput, self.server().serve, template, path,
+                maker.ON_THE_FLY)
+            self.assertIn(str(path), str(error))
+        self.assertEqual([], self.network.fetches)
+
+    def test_full_disk_drops_what_is_unwanted_and_tries_again(self):
+        held = self.hosts['h1'].held
+        unwanted = self.hosts['h1'].put(b'unwanted')
+        plane = self.hosts['h1'].plane
+        fetch = plane.fetch
+
+        def fetch_when_room(url, key, dest, **options):
+            if key.kind == view.TEMPLATES and held.path(unwanted).exists():
+                raise exceptions.NoSpace('full')
+            return fetch(url, key, dest, **options)
+
+        plane.fetch = fetch_when_room
+        self.assertEqual('repository', self.serve().way)
+        self.assertNotIn(unwanted, held)
+
+    def test_full_disk_for_good(self):
+        def fetch(url, key, dest, **options):
+            raise exceptions.NoSpace('full')
+
+        self.hosts['h1'].plane.fetch = fetch
+        self.assertRaises(exceptions.NoSpace, self.serve)
+        self.assertFalse(self.output.exists())
+
+    def test_sixteen_at_once_make_it_once(self):
+        plane = self.hosts['h1'].plane
+        server = self.server()
+        self.hosts['h1'].maker.manifest(fakes.content_id(TARGET),
+                                        self.hosts['h1'].new_pace())
+        plane.started.clear()
+        plane.hold_fetches.clear()
+        template = self.hosts['h1'].view.template('target')
+        results = []
+
+        def request(number):
+            output = self.directory / f'disk{number}'
+            results.append((server.serve(template, output,
+                                         maker.ON_THE_FLY),
+                            output.read_bytes()))
+
+        threads = [threading.Thread(target=request, args=(n,))
+                   for n in range(16)]
+        for thread in threads:
+            thread.start()
+        self.addCleanup(plane.hold_fetches.set)
+        flight = self.flight_of_all(16)
+        self.assertEqual(16, flight._members)
+        plane.hold_fetches.set()
+        for thread in threads:
+            thread.join()
+        self.assertEqual([TARGET] * 16, [content for _, content in results])
+        self.assertEqual(len(TARGET), sum(r.wan_bytes for r, _ in results))
+        self.assertEqual([], list(
+            (self.hosts['h1'].held.root / holdings.STAGING).iterdir()))
+
+    def flight_of_all(self, count):
+        key = fakes.key_of(TARGET)
+        pause = threading.Event()
+        for _ in range(500):
+            flight = self.hosts['h1'].flights._flights.get(key)
+            if flight is not None and flight._members == count:
+                break
+            pause.wait(0.01)
+        return flight
+
+    def test_lent_after_the_wan(self):
+        self.serve()
+        self.assertEqual(self.output, self.hosts['h1'].plane.lent[-1][1])
+        self.output = self.directory / 'other'
+        self.assertEqual(len(TARGET), self.serve(name='h2').lan_bytes)
+
+    def test_leftovers_of_a_crash_are_removed(self):
+        pending = serve.PendingOutputs(self.directory / 'outputs')
+        leftover = self.directory / '.disk.0123456789ab.part'
+        other = self.directory / '.other.0123456789ab.part'
+        with pending.noted(self.output):
+            leftover.write_bytes(b'half')
+            other.write_bytes(b'half')
+            serve.PendingOutputs(self.directory / 'outputs').clean()
+        self.assertFalse(leftover.exists())
+        self.assertTrue(other.exists())

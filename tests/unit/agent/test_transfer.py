@@ -1,0 +1,99 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+from diffcache_openstack.agent import transfer
+from diffcache_openstack.agent import view
+from diffcache_openstack.common import exceptions
+from tests import base
+from tests.unit.agent import fakes
+
+CONTENT = b'target'
+KEY = fakes.key_of(CONTENT)
+
+
+class TransfersTest(base.TestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.patch(transfer, 'HOLDER_PATIENCE', (0.0, 0.0))
+        self.network = fakes.Network()
+        self.hosts = {name: fakes.Host(self.directory, self.network, name)
+                      for name in ('repo', 'h1', 'h2', 'h3')}
+        self.network.files['http://repo'][KEY] = CONTENT
+        site = fakes.site_view(list(self.hosts.values()), {'t': CONTENT}, [])
+        for host in self.hosts.values():
+            host.view = site
+
+    def fetch(self, name):
+        host = self.hosts[name]
+        dest = self.directory / f'{name}.out'
+        job = transfer.Job(KEY, dest, None, host.new_pace())
+        moved = host.transfers.from_repository(job)
+        self.assertEqual(CONTENT, dest.read_bytes())
+        return moved
+
+    def wan_fetches(self):
+        return [f for f in self.network.fetches if f[1] == 'http://repo']
+
+    def test_once_over_the_wan_then_from_the_holder(self):
+        self.assertEqual(transfer.Moved(wan_bytes=6), self.fetch('h1'))
+        for name in ('h2', 'h3'):
+            self.assertEqual(transfer.Moved(lan_bytes=6), self.fetch(name))
+        self.assertEqual(1, len(self.wan_fetches()))
+
+    def test_a_dead_holder_is_taken_over(self):
+        self.fetch('h1')
+        coordinator = self.claimed_at()
+        self.network.down.add('http://h1')
+        survivor = 'h2' if coordinator != 'http://h2' else 'h3'
+        self.assertEqual(6, self.fetch(survivor).wan_bytes)
+
+    def claimed_at(self):
+        (url, _), = self.network.claims
+        return url
+
+    def test_dead_coordinators_are_passed_over(self):
+        first, *_ = transfer.rendezvous_order(KEY, ('h1', 'h2', 'h3'))
+        self.network.down.add(f'http://{first}')
+        alive = [n for n in ('h1', 'h2', 'h3') if n != first]
+        self.assertEqual(6, self.fetch(alive[0]).wan_bytes)
+        self.assertEqual(6, self.fetch(alive[1]).lan_bytes)
+        self.assertNotEqual(f'http://{first}', self.claimed_at())
+
+    def test_alone_it_goes_straight_to_the_repository(self):
+        for name in ('h1', 'h2', 'h3'):
+            self.network.down.add(f'http://{name}')
+        self.assertEqual(6, self.fetch('h1').wan_bytes)
+
+    def test_a_failed_holder_gives_its_claim_back(self):
+        del self.network.files['http://repo'][KEY]
+        self.assertRaises(exceptions.ObjectMissing, self.fetch, 'h1')
+        self.assertEqual({}, self.network.claims)
+
+    def test_an_unreachable_repository_is_remembered(self):
+        self.network.down.add('http://repo')
+        self.assertRaises(exceptions.PeerUnavailable, self.fetch, 'h1')
+        self.assertEqual({'repo'},
+                         self.hosts['h1'].transfers.unreachable.names())
+
+    def test_a_holder_that_sends_garbage_is_taken_over(self):
+        self.fetch('h1')
+        self.network.files['http://h1'][KEY] = b'garbage'
+        self.assertEqual(6, self.fetch('h2').wan_bytes)
+
+    def test_everybody_names_the_same_coordinator(self):
+        names = [f'h{n}' for n in range(20)]
+        self.assertEqual(transfer.rendezvous_order(KEY, names),
+                         transfer.rendezvous_order(KEY, reversed(names)))
+        firsts = {transfer.rendezvous_order(
+            view.Key(view.PATCHES, f'{n:064x}'), names)[0]
+            for n in range(200)}
+        self.assertGreater(len(firsts), 15)
