@@ -39,7 +39,8 @@ class TestContracts(base.TestCase):
     def setUp(self):
         super().setUp()
         shutil.copy(TREE / 'pyproject.toml', self.directory)
-        self.write_file(f'{PACKAGE}/__init__.py', b'')
+        self.write_file(f'{PACKAGE}/__init__.py',
+                        (TREE / PACKAGE / '__init__.py').read_bytes())
         for path in (TREE / PACKAGE).glob('*/__init__.py'):
             self.write_file(f'{PACKAGE}/{path.parent.name}/__init__.py', b'')
 

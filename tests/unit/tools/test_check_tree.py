@@ -60,7 +60,7 @@ class TestLines(base.TestCase):
 class TestPython(base.TestCase):
 
     def found(self, text: str) -> list[tuple[int, str]]:
-        return list(check_tree.check_python(text))
+        return list(check_tree.check_python('a.py', text))
 
     def test_licence(self):
         header = '\n'.join(check_tree.licence()) + '\n'
@@ -78,6 +78,14 @@ class TestPython(base.TestCase):
         self.assertEqual(
             [1], [line for line, _ in check_tree.check_imports(
                 'from diffcache_openstack.common.exceptions import NoSpace')])
+
+    def test_a_package_may_gather_names(self):
+        text = '\n'.join(check_tree.licence()) + (
+            '\nfrom diffcache_openstack.common.exceptions import NoSpace\n')
+        self.assertEqual(
+            1, len(list(check_tree.check_python('objects/x.py', text))))
+        self.assertEqual(
+            0, len(list(check_tree.check_python('objects/__init__.py', text))))
 
     def test_relative_imports_may_not(self):
         self.assertEqual(
