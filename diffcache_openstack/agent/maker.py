@@ -56,6 +56,7 @@ class Made:
     :param detail: the sources in words
     :param fallbacks: ways that failed before this one
     :param predicted_seconds: of the cost model, for the way taken
+    :param patch_id: the patch that was applied, if one was
     """
 
     way: str
@@ -64,6 +65,7 @@ class Made:
     seconds: float
     predicted_seconds: float
     fallbacks: int
+    patch_id: str | None = None
 
 
 class Patcher(typing.Protocol):
@@ -115,7 +117,7 @@ class Maker:
         route, moved, fallbacks = self._first_that_works(key, attempt)
         return Made(attempt.way(route), attempt.describe(route), moved,
                     time.monotonic() - started, attempt.seconds(route),
-                    fallbacks)
+                    fallbacks, attempt.patch_id(route))
 
     def manifest(self, content_id: str, pace: paces.Pace) -> pathlib.Path:
         """The manifest of a template, fetched if need be.
@@ -220,8 +222,10 @@ class Maker:
         """
         with self.borrowed(route.base, pace) as (base, moved_base), \
                 self.borrowed(route.patch, pace) as (patch, moved_patch):
+            started = time.monotonic()
             self._apply_patch(base, patch, dest)
-        return moved_base + moved_patch
+            took = transfer.Moved(apply_seconds=time.monotonic() - started)
+        return moved_base + moved_patch + took
 
     def is_own(self, host: str) -> bool:
         """Whether a host is this one."""
@@ -376,6 +380,9 @@ class _TemplateAttempt:
     def seconds(self, route: routes.Route) -> float:
         return route.seconds
 
+    def patch_id(self, route: routes.Route) -> str | None:
+        return route.patch.key.id if route.patch else None
+
 
 class _ObjectAttempt:
     """The same for patches and manifests, which are only ever fetched."""
@@ -401,6 +408,9 @@ class _ObjectAttempt:
 
     def seconds(self, part: routes.Part) -> float:
         return 0.0
+
+    def patch_id(self, part: routes.Part) -> None:
+        return None
 
 
 def _way_of(maker: Maker, host: str) -> str:

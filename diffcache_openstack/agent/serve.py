@@ -50,6 +50,8 @@ class Served:
     :param seconds: from the request to the hand-over
     :param predicted_seconds: of the cost model for the way taken
     :param fallbacks: ways that failed before
+    :param patch_id: the patch applied, if one was
+    :param apply_seconds: of the patch, if timed by itself
     :param error: why it failed, None if it did not
     """
 
@@ -64,6 +66,8 @@ class Served:
     wan_bytes: int = 0
     lan_bytes: int = 0
     fallbacks: int = 0
+    patch_id: str | None = None
+    apply_seconds: float = 0.0
     error: str | None = None
 
 
@@ -132,7 +136,7 @@ class ImageServer:
         :raises DiffCacheError: output is untouched; the error's ``served``
             attribute is the record of the failed request
         """
-        record = Served(uuid.uuid4().hex, template.id, mode,
+        record = Served(str(uuid.uuid4()), template.id, mode,
                         datetime.datetime.now(datetime.timezone.utc))
         started = time.monotonic()
         try:
@@ -146,7 +150,8 @@ class ImageServer:
             seconds=time.monotonic() - started,
             predicted_seconds=made.predicted_seconds,
             wan_bytes=made.moved.wan_bytes, lan_bytes=made.moved.lan_bytes,
-            fallbacks=made.fallbacks)
+            fallbacks=made.fallbacks, patch_id=made.patch_id,
+            apply_seconds=made.moved.apply_seconds)
 
     def _serve(self, template, output, mode) -> makers.Made:
         check_output(output)

@@ -46,14 +46,20 @@ _PEER_ERRORS = (exceptions.PeerUnavailable, exceptions.ObjectMissing,
 
 @dataclasses.dataclass(frozen=True)
 class Moved:
-    """What moving an object took."""
+    """What bringing an object took.
+
+    :param apply_seconds: applying a patch to local files; 0 if that was not
+        done or not timed by itself
+    """
 
     wan_bytes: int = 0
     lan_bytes: int = 0
+    apply_seconds: float = 0.0
 
     def __add__(self, other: 'Moved') -> 'Moved':
         return Moved(self.wan_bytes + other.wan_bytes,
-                     self.lan_bytes + other.lan_bytes)
+                     self.lan_bytes + other.lan_bytes,
+                     self.apply_seconds + other.apply_seconds)
 
 
 @dataclasses.dataclass(frozen=True)

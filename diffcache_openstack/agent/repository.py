@@ -1,0 +1,380 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""The repository's part: signing images and making patches between them.
+
+All of it can be begun again after a crash: an image counts as registered
+once its record file exists, a patch once its own does, and both are told to
+the conductor until it has them.
+"""
+
+import contextlib
+import dataclasses
+import logging
+import pathlib
+import threading
+import time
+import typing
+import uuid
+
+from diffcache_openstack.agent import files
+from diffcache_openstack.agent import holdings
+from diffcache_openstack.agent import view as views
+from diffcache_openstack.common import exceptions
+
+LOG = logging.getLogger(__name__)
+
+Pair = tuple[str, str]
+
+
+@dataclasses.dataclass(frozen=True)
+class ImageRecord:
+    """A registered image, as kept in its record file; see TemplateRef."""
+
+    id: str
+    name: str
+    content_id: str
+    size: int
+    data_size: int
+
+
+@dataclasses.dataclass(frozen=True)
+class PatchRecord:
+    """A patch that was made, as kept in its record file.
+
+    :param size: bytes
+    :param create_seconds: what making it took
+    :param apply_seconds: what applying it took on this host
+    """
+
+    id: str
+    base: str
+    target: str
+    size: int
+    create_seconds: float
+    apply_seconds: float
+
+
+class Tools(typing.Protocol):
+    """The native core's part in a repository."""
+
+    def sign(self, image: pathlib.Path, manifest: pathlib.Path) -> dict:
+        """Write an image's manifest; returns content_id, size, data_size."""
+
+    def hash_file(self, path: pathlib.Path) -> str:
+        """The id of a file."""
+
+    def make_patch(self, base: pathlib.Path, target: pathlib.Path,
+                   patch: pathlib.Path, level: int) -> tuple[str, str]:
+        """Write a patch; returns the ids of base and target as it read
+        them."""
+
+    def apply_patch(self, base: pathlib.Path, patch: pathlib.Path,
+                    output: pathlib.Path) -> None:
+        """Write the verified target."""
+
+    def distance(self, base: pathlib.Path, target: pathlib.Path) -> float:
+        """How much of the target the base lacks, from their manifests."""
+
+
+class Catalogue(typing.Protocol):
+    """Where images and patches are made known; the conductor."""
+
+    def register_template(self, record: ImageRecord) -> None:
+        """Idempotent."""
+
+    def register_patch(self, record: PatchRecord) -> None:
+        """Idempotent."""
+
+    def missing_patches(self) -> list[Pair]:
+        """Content ids of base and target of patches to be made."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """How patches are made.
+
+    :param level: of compression
+    :param max_ratio: largest patch worth keeping, of its target's data
+    :param may_run: whether the time windows are open
+    :param scan_interval: seconds between two looks for missing patches
+    """
+
+    level: int
+    max_ratio: float
+    may_run: typing.Callable[[], bool]
+    scan_interval: float
+
+
+class Repository:
+    """Registers images and makes patches.
+
+    :param held: what the repository holds
+    :param state: directory of the record files
+    :param tools: the native core
+    :param catalogue: the conductor
+    :param changed: called when holdings have changed
+    """
+
+    def __init__(self, held: holdings.Holdings, state: pathlib.Path,
+                 tools: Tools, catalogue: Catalogue, options: Options,
+                 changed: typing.Callable[[], None]) -> None:
+        self._held = held
+        self._tools = tools
+        self._catalogue = catalogue
+        self._options = options
+        self._changed = changed
+        self._images = state / 'images'
+        self._patches = state / 'patches'
+        self._declined = state / 'declined'
+        for directory in (self._images, self._patches, self._declined):
+            directory.mkdir(parents=True, exist_ok=True)
+        self._wake = threading.Condition()
+        self._stopped = False
+        self._look = True
+        self._thread: threading.Thread | None = None
+
+    # -- images
+
+    def register(self, image: pathlib.Path, template_id: str,
+                 name: str) -> ImageRecord:
+        """Take an image into the repository.
+
+        The file is copied (its extents shared where the filesystem can), so
+        that whoever writes to the original later changes nothing here.
+
+        :param template_id: the image's id in Glance
+        :raises InvalidInput: the file cannot be read
+        :raises Conflict: the id belongs to other content already
+        :raises NoSpace: the filesystem is full; nothing was kept
+        """
+        if not image.is_file():
+            raise exceptions.InvalidInput(
+                f'The image {image} is not a readable file; give the path '
+                f'of a raw image on the repository\'s host.')
+        copy = self._held.staging(uuid.uuid4().hex)
+        manifest = self._held.staging(uuid.uuid4().hex)
+        try:
+            files.copy_file(image, copy)
+            signed = self._tools.sign(copy, manifest)
+            record = ImageRecord(template_id, name, signed['content_id'],
+                                 signed['size'], signed['data_size'])
+            self._check_conflict(record)
+            self._keep(views.Key(views.MANIFESTS, record.content_id),
+                       manifest)
+            self._keep(views.Key(views.TEMPLATES, record.content_id), copy)
+        finally:
+            copy.unlink(missing_ok=True)
+            manifest.unlink(missing_ok=True)
+        files.write_json(self._image_file(template_id),
+                         dataclasses.asdict(record))
+        LOG.info('Image %s (%s) has the content %s', template_id, name,
+                 record.content_id)
+        self._changed()
+        self.announce()
+        return record
+
+    def images(self) -> list[ImageRecord]:
+        """All registered images."""
+        return [ImageRecord(**document)
+                for document in _documents(self._images)]
+
+    def patches(self) -> list[PatchRecord]:
+        """All patches that were made and are held."""
+        records = [PatchRecord(**document)
+                   for document in _documents(self._patches)]
+        return [record for record in records
+                if views.Key(views.PATCHES, record.id) in self._held]
+
+    def announce(self) -> bool:
+        """Tell the conductor of everything; it ignores what it knows.
+
+        :returns: whether it could be told
+        """
+        try:
+            for image in self.images():
+                self._catalogue.register_template(image)
+            for patch in self.patches():
+                self._catalogue.register_patch(patch)
+        except exceptions.RetryableError as error:
+            LOG.warning('The conductor is told later: %s', error)
+            return False
+        self.look()
+        return True
+
+    # -- patches
+
+    def start(self) -> None:
+        """Begin making patches."""
+        self._thread = threading.Thread(target=self._run, daemon=True,
+                                        name='patches')
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End after the patch that is being made."""
+        with self._wake:
+            self._stopped = True
+            self._wake.notify_all()
+        if self._thread is not None:
+            self._thread.join()
+
+    def look(self) -> None:
+        """Look for missing patches now."""
+        with self._wake:
+            self._look = True
+            self._wake.notify_all()
+
+    def make_missing(self) -> int:
+        """Make the patches that the conductor misses, nearest pairs first.
+
+        :returns: how many were made
+        :raises RetryableError: the conductor does not answer
+        """
+        count = 0
+        for base, target in self._order(self._catalogue.missing_patches()):
+            if self._stopped or not self._options.may_run():
+                break
+            try:
+                count += self.make_patch(base, target)
+            except exceptions.DiffCacheError as error:
+                LOG.error('No patch from %s to %s: %s', base, target, error)
+        return count
+
+    def make_patch(self, base: str, target: str) -> bool:
+        """Make the patch between two images, time it, and make it known.
+
+        :returns: False if it turned out too large to be worth it
+        :raises IntegrityError: an image's file no longer has the content it
+            was registered with; it is taken out of service
+        """
+        patch = self._held.staging(uuid.uuid4().hex)
+        output = self._held.staging(uuid.uuid4().hex)
+        base_key, target_key = (views.Key(views.TEMPLATES, content)
+                                for content in (base, target))
+        try:
+            with self._held.lease(base_key) as base_path, \
+                    self._held.lease(target_key) as target_path:
+                started = time.monotonic()
+                found = self._tools.make_patch(
+                    base_path, target_path, patch, self._options.level)
+                create_seconds = time.monotonic() - started
+                self._check_unchanged((base, target), found)
+                if not self._worthwhile(patch, target):
+                    files.write_json(self._declined_file(base, target), {
+                        'base': base, 'target': target,
+                        'size': patch.stat().st_size})
+                    return False
+                started = time.monotonic()
+                self._tools.apply_patch(base_path, patch, output)
+                apply_seconds = time.monotonic() - started
+            self._finish(patch, base, target, create_seconds, apply_seconds)
+            return True
+        finally:
+            patch.unlink(missing_ok=True)
+            output.unlink(missing_ok=True)
+
+    # -- inside
+
+    def _check_conflict(self, record: ImageRecord) -> None:
+        known = files.read_json(self._image_file(record.id))
+        if known is not None and known['content_id'] != record.content_id:
+            raise exceptions.Conflict(
+                f'Image {record.id} is registered with the content '
+                f'{known["content_id"]} and this file has '
+                f'{record.content_id}; register it under another id.')
+
+    def _keep(self, key: views.Key, path: pathlib.Path) -> None:
+        if key not in self._held:
+            files.move(path, self._held.path(key))
+            self._held.added(key)
+
+    def _check_unchanged(self, expected: Pair, found: Pair) -> None:
+        for content_id, really in zip(expected, found):
+            if content_id == really:
+                continue
+            key = views.Key(views.TEMPLATES, content_id)
+            reason = (f'its file now has the content {really}; register the '
+                      f'image again from its source')
+            self._held.quarantine(key, reason)
+            self._changed()
+            raise exceptions.IntegrityError(
+                f'{key} changed in the repository: {reason}.')
+
+    def _worthwhile(self, patch: pathlib.Path, target: str) -> bool:
+        size = patch.stat().st_size
+        data = next((image.data_size for image in self.images()
+                     if image.content_id == target), 0)
+        if size <= self._options.max_ratio * data:
+            return True
+        LOG.info('A patch to %s of %d bytes for %d bytes of data is not '
+                 'kept', target, size, data)
+        return False
+
+    def _finish(self, patch, base, target, create_seconds,
+                apply_seconds) -> None:
+        record = PatchRecord(
+            self._tools.hash_file(patch), base, target, patch.stat().st_size,
+            create_seconds, apply_seconds)
+        self._keep(views.Key(views.PATCHES, record.id), patch)
+        files.write_json(self._patches / f'{record.id}.json',
+                         dataclasses.asdict(record))
+        LOG.info('Patch %s from %s to %s: %d bytes, made in %.1f s, applied '
+                 'in %.1f s', record.id, base, target, record.size,
+                 create_seconds, apply_seconds)
+        self._changed()
+        with contextlib.suppress(exceptions.RetryableError):
+            self._catalogue.register_patch(record)
+
+    def _order(self, pairs: list[Pair]) -> list[Pair]:
+        known = {(record.base, record.target): record
+                 for record in self.patches()}
+        todo = []
+        for base, target in pairs:
+            if (base, target) in known:
+                self._catalogue.register_patch(known[base, target])
+            elif not self._declined_file(base, target).exists() \
+                    and self._both_held(base, target):
+                todo.append((base, target))
+        return sorted(todo, key=lambda pair: self._tools.distance(
+            self._held.manifest(pair[0]), self._held.manifest(pair[1])))
+
+    def _both_held(self, *contents: str) -> bool:
+        return all(views.Key(views.TEMPLATES, content) in self._held
+                   for content in contents)
+
+    def _run(self) -> None:
+        while True:
+            with self._wake:
+                self._wake.wait_for(lambda: self._look or self._stopped,
+                                    self._options.scan_interval)
+                if self._stopped:
+                    return
+                self._look = False
+            try:
+                self.make_missing()
+            except exceptions.DiffCacheError as error:
+                LOG.warning('Patches are made later: %s', error)
+            except Exception:
+                LOG.exception('Making patches')
+
+    def _image_file(self, template_id: str) -> pathlib.Path:
+        # Ids are checked by the catalogue; here they must not leave the
+        # directory.
+        return self._images / f'{template_id.replace("/", "_")}.json'
+
+    def _declined_file(self, base: str, target: str) -> pathlib.Path:
+        return self._declined / f'{base}-{target}.json'
+
+
+def _documents(directory: pathlib.Path) -> list[dict]:
+    found = [files.read_json(path)
+             for path in sorted(directory.glob('*.json'))]
+    return [document for document in found if document is not None]

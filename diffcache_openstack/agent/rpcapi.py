@@ -1,0 +1,102 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Calling the agent of a host."""
+
+import collections.abc
+
+from oslo_config import cfg
+import oslo_messaging
+
+from diffcache_openstack.common import context as contexts
+from diffcache_openstack.common import messaging
+from diffcache_openstack import objects
+
+TOPIC = 'diffcache-agent'
+VERSION = '1.0'
+
+
+def topic_of(host: str) -> str:
+    """The topic that a host's agent listens on."""
+    return f'{TOPIC}.{host}'
+
+
+class AgentAPI:
+    """The agents' RPC interface, seen from a client.
+
+    ``host`` is the name of the host whose agent is meant. Calls raise
+    ServiceUnavailable if it does not answer.
+
+    Version history:
+
+    * 1.0: first version
+    """
+
+    def __init__(self, bus: messaging.Bus, conf: cfg.ConfigOpts):
+        target = oslo_messaging.Target(topic=TOPIC, version=VERSION)
+        self._conf = conf
+        self._client = bus.client(target, conf.conductor.rpc_timeout)
+
+    def hold(self, ctxt: contexts.RequestContext, host: str, generation: int,
+             items: collections.abc.Sequence[tuple[str, str, int]]) -> None:
+        """Tell what to hold; not waited for.
+
+        :param generation: of the plan; an older plan than the last is ignored
+        :param items: (kind, id, priority), smallest priority first. What is
+            held and not among them may be evicted
+        """
+        self._to(host).cast(ctxt, 'hold', generation=generation,
+                            items=[list(item) for item in items])
+
+    def site_map_changed(self, ctxt: contexts.RequestContext, host: str,
+                         generation: int) -> None:
+        """Tell that the site's map has a new generation; not waited for."""
+        self._to(host).cast(ctxt, 'site_map_changed', generation=generation)
+
+    def get_image(self, ctxt: contexts.RequestContext, host: str,
+                  template_id: str, output: str, mode: str | None = None
+                  ) -> objects.Request:
+        """Have an image written to a path on the host.
+
+        :param output: absolute path; appears complete and verified or not at
+            all
+        :param mode: overrides the host's ``[agent] serve_mode``
+        :raises NotFound: no such template
+        :raises RetryableError: no source could deliver
+        """
+        return self._slow(host).call(ctxt, 'get_image',
+                                     template_id=template_id, output=output,
+                                     mode=mode)
+
+    def register_image(self, ctxt: contexts.RequestContext, host: str,
+                       path: str, template_id: str, name: str
+                       ) -> objects.Template:
+        """Have a repository's agent take in an image file.
+
+        :param path: absolute path on the repository's host
+        :raises InvalidInput: the host is no repository, or the path no image
+        :raises Conflict: the id is registered with other content
+        """
+        return self._slow(host).call(ctxt, 'register_image', path=path,
+                                     template_id=template_id, name=name)
+
+    def status(self, ctxt: contexts.RequestContext, host: str) -> dict:
+        """What the agent is doing, as plain values."""
+        return self._to(host).call(ctxt, 'status')
+
+    def _to(self, host: str) -> messaging.Client:
+        return self._client.prepared(topic=topic_of(host))
+
+    def _slow(self, host: str) -> messaging.Client:
+        """A client that waits for bulk work, but not for a dead agent."""
+        return self._client.prepared(
+            topic=topic_of(host), timeout=self._conf.agent.request_timeout,
+            call_monitor_timeout=self._conf.conductor.rpc_timeout)
