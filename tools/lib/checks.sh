@@ -24,8 +24,13 @@ check() {
         echo "check $name: passed"
     else
         echo "check $name: failed"
-        FAILED_CHECKS=$((FAILED_CHECKS + 1))
+        fail_checks
     fi
+}
+
+# fail_checks: remember a failure that no line of check() tells of.
+fail_checks() {
+    FAILED_CHECKS=$((FAILED_CHECKS + 1))
 }
 
 # finish_checks: succeed when every check before did.
