@@ -26,7 +26,7 @@ from diffcache_openstack.placement import placement as placements
 
 @dataclasses.dataclass(frozen=True)
 class Step:
-    """One patch to apply: ``base`` to ``target``, read from host ``source``."""
+    """A patch to apply: ``base`` to ``target``, read from host ``source``."""
 
     base: int
     target: int
