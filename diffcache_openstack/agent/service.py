@@ -1,0 +1,339 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""The agent: puts the parts together and runs them."""
+
+import contextlib
+import dataclasses
+import fcntl
+import os
+import pathlib
+import threading
+import typing
+
+from oslo_config import cfg
+from oslo_log import log
+
+from diffcache_openstack import _native
+from diffcache_openstack.agent import fill
+from diffcache_openstack.agent import flights
+from diffcache_openstack.agent import holdings
+from diffcache_openstack.agent import link
+from diffcache_openstack.agent import maker
+from diffcache_openstack.agent import manager
+from diffcache_openstack.agent import pace
+from diffcache_openstack.agent import plane
+from diffcache_openstack.agent import reports
+from diffcache_openstack.agent import repository
+from diffcache_openstack.agent import serve
+from diffcache_openstack.agent import site_map
+from diffcache_openstack.agent import tools
+from diffcache_openstack.agent import transfer
+from diffcache_openstack.agent import view as views
+from diffcache_openstack.agent import windows
+from diffcache_openstack.blocks import native
+from diffcache_openstack.common import exceptions
+from diffcache_openstack.common import keys
+from diffcache_openstack.common import messaging
+from diffcache_openstack.common import service
+from diffcache_openstack.conductor import rpcapi as conductor_rpcapi
+from diffcache_openstack import objects
+from diffcache_openstack.objects import base as objects_base
+
+LOG = log.getLogger(__name__)
+
+REPOSITORY = 'repository'
+
+
+class Agent(service.Service):
+    """The agent of one host.
+
+    It starts and works without conductor and broker, from the site map of
+    its last run.
+
+    :param conf: a configuration with all groups registered
+    """
+
+    def __init__(self, conf: cfg.ConfigOpts) -> None:
+        super().__init__(conf)
+        self.name = conf.agent.host
+        self._state = pathlib.Path(conf.agent.state_dir)
+        self._stack = contextlib.ExitStack()
+        self._closing = threading.Event()
+        self.repository: repository.Repository | None = None
+
+    # -- life
+
+    def start(self) -> None:
+        """Begin to hold, serve and talk.
+
+        :raises InvalidInput: an option cannot be used
+        :raises Conflict: another agent uses the state directory
+        """
+        try:
+            self._start()
+        except BaseException:
+            self._stack.close()
+            raise
+
+    def stop(self, graceful: bool = False) -> None:
+        """Stop serving; transfers that are cut off are resumed next time."""
+        self._closing.set()
+        self._stack.close()
+
+    def _start(self) -> None:
+        self._state.mkdir(parents=True, exist_ok=True)
+        self._stack.enter_context(_only_one(self._state))
+        self.plane = self._open_plane()
+        self.held = self._open_holdings()
+        self.keeper = site_map.SiteMapKeeper(self._state / 'site_map.json')
+        self.bus = messaging.Bus(self.conf, objects_base.Serializer())
+        self._stack.callback(self.bus.close)
+        self.conductor = conductor_rpcapi.ConductorAPI(self.bus, self.conf)
+        self._put_together()
+        self._start_threads()
+        LOG.info('Agent %s serves %s, holds %d objects', self.name,
+                 self.plane.url, len(self.held.keys()))
+
+    def _put_together(self) -> None:
+        conf = self.conf
+        self.flights = flights.Flights()
+        self.gate = pace.WanGate()
+        self.spool = reports.Spool(self._state / 'requests')
+        self.transfers = transfer.Transfers(
+            self.plane, self.keeper.current, conf.agent.lend_seconds,
+            conf.data_plane.claim_ttl)
+        native_tools = tools.NativeTools()
+        self.maker = maker.Maker(
+            self.plane, self.held, self.transfers, self.flights,
+            self.keeper.current, native_tools.apply_patch)
+        pending = serve.PendingOutputs(self._state / 'outputs')
+        pending.clean()
+        self.server = serve.ImageServer(
+            self.maker, self.held, self.flights, self._new_pace, self._lend,
+            pending)
+        self.link = link.ConductorLink(
+            self.conductor, self._describe, self.held.sizes, self.keeper,
+            self.spool, conf.agent.heartbeat_interval, self._map_learned)
+        self.filler = fill.Filler(
+            self.maker, self.held, self.flights, self.gate,
+            self.plane.new_cancel, self.keeper.current,
+            fill.Limits(conf.fill.max_rate or None,
+                        windows.Windows(conf.fill.windows).open_now,
+                        conf.fill.concurrency),
+            self._state / 'plan.json', self.link.something_changed)
+        if conf.agent.role == REPOSITORY:
+            self.repository = self._open_repository(native_tools)
+
+    def _start_threads(self) -> None:
+        self._stack.callback(self._stop_server,
+                             self._start_server_when_possible())
+        if self.repository is None:
+            self.filler.start()
+            self._stack.callback(self.filler.stop)
+        else:
+            self.link.on_contact(self._announce)
+            self.repository.start()
+            self._stack.callback(self.repository.stop)
+        self.link.start()
+        self._stack.callback(self.link.stop)
+
+    def _open_plane(self) -> plane.Plane:
+        conf = self.conf.data_plane
+        key = keys.read_key(conf.key_file) if conf.key_file else None
+        with native.translated():
+            opened = _native.DataPlane(
+                str(self._state / 'objects'), self.name, conf.listen,
+                key=key, key_name=conf.key_name, rate=conf.rate or None,
+                latency=conf.latency, claim_ttl=float(conf.claim_ttl),
+                advertise_url=conf.advertise_url)
+        self._stack.callback(opened.close)
+        return plane.Plane(opened, self.name)
+
+    def _open_holdings(self) -> holdings.Holdings:
+        capacity = self.conf.agent.cache_capacity
+        if self.conf.agent.role == REPOSITORY:
+            capacity = None
+        held = holdings.Holdings(self._state / 'objects', capacity,
+                                 plane.NativeInspector(), self.plane.readers)
+        held.scan()
+        return held
+
+    def _open_repository(self, native_tools) -> repository.Repository:
+        conf = self.conf.repository
+        catalogue = link.ConductorCatalogue(
+            self.conductor, self.link.context, self.name)
+        return repository.Repository(
+            self.held, self._state, native_tools, catalogue,
+            repository.Options(
+                conf.patch_level, conf.max_patch_ratio,
+                windows.Windows(conf.windows).open_now, conf.scan_interval),
+            self.link.something_changed)
+
+    def _start_server_when_possible(self) -> list:
+        """Listen on the broker, in a thread: it may be dead for hours.
+
+        :returns: a list that the server is put into
+        """
+        server = manager.serve(self.bus, self.name, self)
+        started: list = []
+
+        def start() -> None:
+            server.start()
+            started.append(server)
+            if self._closing.is_set():
+                self._stop_server(started)
+
+        threading.Thread(target=start, daemon=True, name='rpc-start').start()
+        return started
+
+    @staticmethod
+    def _stop_server(started: list) -> None:
+        while started:
+            server = started.pop()
+            server.stop()
+            server.wait()
+
+    # -- what the manager delegates here
+
+    def hold(self, generation: int,
+             items: list[tuple[str, str, float]]) -> None:
+        """Follow a plan: what to hold, in which order."""
+        if self.repository is not None:
+            return
+        self.filler.hold(fill.Plan(generation, tuple(
+            holdings.Wanted(views.Key(kind, object_id), priority)
+            for kind, object_id, priority in
+            sorted(items, key=lambda item: item[2]))))
+        self.link.something_changed()
+
+    def site_map_changed(self, generation: int) -> None:
+        """The site map has a new generation."""
+        if generation != self.keeper.current().generation:
+            self.link.something_changed()
+
+    def get_image(self, template_id: str, output: str,
+                  mode: str | None = None) -> objects.Request:
+        """Bring an image to a path of this host.
+
+        :param mode: fetch_and_patch or on_the_fly; None as configured
+        :raises NotFound: the catalogue has no such template
+        :raises InvalidInput: the output or mode cannot be used
+        :raises DiffCacheError: no source is left; output is untouched
+        """
+        mode = mode or self.conf.agent.serve_mode
+        if mode not in maker.MODES:
+            raise exceptions.InvalidInput(
+                f'The mode "{mode}" is unknown; use one of '
+                f'{", ".join(maker.MODES)}.')
+        template = self._find_template(template_id)
+        try:
+            served = self.server.serve(template, pathlib.Path(output), mode)
+        except exceptions.DiffCacheError as error:
+            self._report(error.served)
+            raise
+        return self._report(served)
+
+    def register_image(self, path: str, template_id: str,
+                       name: str) -> objects.Template:
+        """Take an image into the repository.
+
+        :raises InvalidInput: this is no repository, or the file is unusable
+        :raises Conflict: the id belongs to other content already
+        """
+        if self.repository is None:
+            raise exceptions.InvalidInput(
+                f'Host {self.name} is no repository; ask the one whose '
+                f'[agent] role is "repository".')
+        record = self.repository.register(pathlib.Path(path), template_id,
+                                          name)
+        return objects.Template(**dataclasses.asdict(record))
+
+    def status(self) -> dict:
+        """What this agent is doing, for people and tests."""
+        return {
+            'host': self.name,
+            'role': self.conf.agent.role,
+            'url': self.plane.url,
+            'conductor_reachable': self.link.reachable,
+            'map_generation': self.keeper.current().generation,
+            'plan_generation': self.filler.generation,
+            'capacity': self.held.capacity,
+            'used': self.held.used(),
+            'holdings': [[*key, size] for key, size
+                         in sorted(self.held.sizes().items())],
+            'missing': [list(key) for key in self.filler.missing()],
+            'unreported_requests': len(self.spool),
+            'data_plane': self.plane.stats(),
+        }
+
+    # -- inside
+
+    def _find_template(self, template_id: str) -> views.TemplateRef:
+        try:
+            return self.keeper.current().template(template_id)
+        except exceptions.NotFound:
+            # It may have been registered a moment ago.
+            try:
+                self.link.refresh_map()
+            except exceptions.RetryableError as error:
+                LOG.warning('No newer site map: %s', error)
+        return self.keeper.current().template(template_id)
+
+    def _report(self, served: serve.Served) -> objects.Request:
+        request = objects.Request(host=self.name,
+                                  **dataclasses.asdict(served))
+        try:
+            self.spool.put(request.obj_to_primitive())
+        except exceptions.NoSpace as error:
+            LOG.error('A request goes unreported: %s', error)
+        self.link.something_changed()
+        return request
+
+    def _describe(self) -> objects.Host:
+        return objects.Host(
+            name=self.name, site=self.conf.agent.site,
+            role=self.conf.agent.role, url=self.plane.url,
+            capacity=self.held.capacity or 0,
+            plan_generation=self.filler.generation)
+
+    def _map_learned(self) -> None:
+        self.filler.wake()
+        if self.repository is not None:
+            self.repository.look()
+
+    def _announce(self) -> None:
+        # Not in the link's own thread: it talks to the conductor too.
+        threading.Thread(target=self.repository.announce, daemon=True,
+                         name='announce').start()
+
+    def _new_pace(self) -> pace.Pace:
+        return pace.Pace(self.gate, self.plane.new_cancel)
+
+    def _lend(self, key: views.Key, path: pathlib.Path) -> None:
+        if self.conf.agent.lend_seconds:
+            self.plane.lend(key, path, self.conf.agent.lend_seconds)
+
+
+@contextlib.contextmanager
+def _only_one(state: pathlib.Path) -> typing.Iterator[None]:
+    """Hold the state directory's lock."""
+    fd = os.open(state / 'lock', os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise exceptions.Conflict(
+                f'Another agent uses {state}; stop it, or give this one '
+                f'another [agent] state_dir.') from error
+        yield
+    finally:
+        os.close(fd)
