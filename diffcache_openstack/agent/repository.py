@@ -74,8 +74,7 @@ class Tools(typing.Protocol):
 
     def make_patch(self, base: pathlib.Path, target: pathlib.Path,
                    patch: pathlib.Path, level: int) -> tuple[str, str]:
-        """Write a patch; returns the ids of base and target as it read
-        them."""
+        """Write a patch; returns the ids it read, of base and target."""
 
     def apply_patch(self, base: pathlib.Path, patch: pathlib.Path,
                     output: pathlib.Path) -> None:
