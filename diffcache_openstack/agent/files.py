@@ -12,7 +12,7 @@
 """Copies of local files: shared extents where the filesystem can, else sparse.
 
 Outputs appear whole or not at all: everything is written to a hidden file
-beside the destination, made durable, and renamed.
+beside the destination, made durable unless told otherwise, and renamed.
 """
 
 import contextlib
@@ -119,12 +119,13 @@ def temporaries_of(path: pathlib.Path) -> list[pathlib.Path]:
 
 
 def copy_file(source: pathlib.Path, target: pathlib.Path,
-              check: typing.Callable[[pathlib.Path], None] | None = None
-              ) -> None:
-    """Copy a file so that target is complete and durable, or untouched.
+              check: typing.Callable[[pathlib.Path], None] | None = None,
+              *, durable: bool = True) -> None:
+    """Copy a file so that target is complete, or untouched.
 
     :param check: called with the finished copy before it gets its name; what
         it raises leaves no target behind
+    :param durable: whether it is to be on the disk, too, before this returns
     :raises NoSpace: no room for the copy
     """
     temporary = temporary_beside(target)
@@ -132,29 +133,34 @@ def copy_file(source: pathlib.Path, target: pathlib.Path,
         with space_errors(target):
             with open(source, 'rb') as reader, open(temporary, 'xb') as writer:
                 copy_content(reader.fileno(), writer.fileno())
-                os.fsync(writer.fileno())
+                if durable:
+                    os.fsync(writer.fileno())
         if check is not None:
             check(temporary)
-        move(temporary, target)
+        move(temporary, target, durable=durable)
     finally:
         temporary.unlink(missing_ok=True)
 
 
-def move(source: pathlib.Path, target: pathlib.Path) -> None:
-    """Rename within a filesystem, durably."""
+def move(source: pathlib.Path, target: pathlib.Path, *,
+         durable: bool = True) -> None:
+    """Rename within a filesystem."""
     os.replace(source, target)
-    sync_directory(target.parent)
+    if durable:
+        sync_directory(target.parent)
 
 
-def write_json(path: pathlib.Path, document: object) -> None:
+def write_json(path: pathlib.Path, document: object, *,
+               durable: bool = True) -> None:
     """Write a small state file so that a crash leaves the old or the new."""
     temporary = temporary_beside(path)
     try:
         with space_errors(path), open(temporary, 'x') as writer:
             json.dump(document, writer)
-            writer.flush()
-            os.fsync(writer.fileno())
-        move(temporary, path)
+            if durable:
+                writer.flush()
+                os.fsync(writer.fileno())
+        move(temporary, path, durable=durable)
     finally:
         temporary.unlink(missing_ok=True)
 

@@ -172,7 +172,8 @@ class Maker:
             return self._transfers.from_repository(job)
         return self._transfers.from_peer(part.host, job)
 
-    def copy_held(self, key: views.Key, dest: pathlib.Path) -> None:
+    def copy_held(self, key: views.Key, dest: pathlib.Path,
+                  pace: paces.Pace) -> None:
         """Copy what is held here, verified.
 
         :raises IntegrityError: it is damaged, and now out of service
@@ -181,7 +182,7 @@ class Maker:
             def check(copy: pathlib.Path) -> None:
                 self._held.inspector.deep(
                     key, copy, self._held.manifest(key.id))
-            files.copy_file(path, dest, check)
+            files.copy_file(path, dest, check, durable=pace.durable)
 
     def build(self, route: routes.Route, manifest: pathlib.Path,
               dest: pathlib.Path, pace: paces.Pace) -> transfer.Moved:
@@ -208,7 +209,8 @@ class Maker:
                 try:
                     with pace.transfer(False) as cancel:
                         result = self._plane.build(
-                            *sources, manifest, dest, cancel=cancel)
+                            *sources, manifest, dest, cancel=cancel,
+                            rate=pace.rate, durable=pace.durable)
                     return moved + transfer.Moved(lan_bytes=result['bytes'])
                 except exceptions.Cancelled:
                     if not pace.may_retry():
@@ -362,7 +364,8 @@ class _TemplateAttempt:
         manifest = self._maker.manifest(self._key.id, self._pace)
         if route.template is not None:
             if self._maker.is_own(route.template.host):
-                self._maker.copy_held(route.template.key, self._dest)
+                self._maker.copy_held(route.template.key, self._dest,
+                                      self._pace)
                 return transfer.Moved()
             return self._maker.move(route.template, self._dest, self._pace)
         if self._mode == FETCH_AND_PATCH:

@@ -9,7 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""How fast background work may go, and when it has to wait.
+"""How fast, and how carefully, work is done, and when it has to wait.
 
 Requests go first: while one of them uses the WAN, fills of the same host
 stop using it. A fill that a request turns out to need becomes foreground
@@ -76,14 +76,18 @@ class Pace:
 
     :param gate: of the host
     :param new_token: makes a token for one transfer
+    :param durable: whether what is written must be on the disk, not only in
+        memory, before it counts as done
     """
 
     rate: float | None = None
 
     def __init__(self, gate: WanGate,
-                 new_token: typing.Callable[[], Token]) -> None:
+                 new_token: typing.Callable[[], Token], *,
+                 durable: bool = True) -> None:
         self._gate = gate
         self._new_token = new_token
+        self.durable = durable
 
     @contextlib.contextmanager
     def transfer(self, over_wan: bool) -> typing.Iterator[Token]:

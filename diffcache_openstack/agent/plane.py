@@ -44,7 +44,8 @@ class Plane:
               **options) -> dict:
         """Bring an object from a peer to dest, verified and atomic.
 
-        :param options: manifest (path), rate (bytes/s), progress, cancel
+        :param options: manifest (path), rate (bytes/s), progress, cancel,
+            durable (on the disk before it counts as there)
         :returns: ``bytes`` over the link, ``seconds``
         :raises DiffCacheError: by what happened; dest is untouched
         """
@@ -59,6 +60,7 @@ class Plane:
               dest: pathlib.Path, **options) -> dict:
         """Make a template from base and patch where they lie.
 
+        :param options: rate (bytes/s), progress, cancel, durable
         :returns: ``bytes`` over the link, ``seconds``
         :raises DiffCacheError: by what happened; dest is untouched
         """

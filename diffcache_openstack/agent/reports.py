@@ -40,7 +40,8 @@ class Spool:
         with self._lock:
             name = f'{self._next:012d}.json'
             self._next += 1
-        files.write_json(self._directory / name, document)
+        # Losing the last requests to a power cut costs the forecast nothing.
+        files.write_json(self._directory / name, document, durable=False)
         names = self._names()
         for old in names[:-MOST_KEPT]:
             (self._directory / old).unlink(missing_ok=True)

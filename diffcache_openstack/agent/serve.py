@@ -85,7 +85,7 @@ class PendingOutputs:
     def noted(self, output: pathlib.Path) -> typing.Iterator[None]:
         """An output is written during the block."""
         note = self._directory / f'{uuid.uuid4().hex}.json'
-        files.write_json(note, {'output': str(output)})
+        files.write_json(note, {'output': str(output)}, durable=False)
         try:
             yield
         finally:
@@ -122,6 +122,7 @@ class ImageServer:
                  new_pace: typing.Callable[[], paces.Pace],
                  lend: typing.Callable[[views.Key, pathlib.Path], None],
                  pending: PendingOutputs) -> None:
+        self._durable = new_pace().durable
         self._maker = maker
         self._held = held
         self._flights = flying
@@ -188,10 +189,10 @@ class ImageServer:
     def _deliver(self, flight: flights.Flight, output: pathlib.Path) -> None:
         if self._staged(flight.path) and self._same_filesystem(output) \
                 and self._flights.alone(flight):
-            files.move(flight.path, output)
+            files.move(flight.path, output, durable=self._durable)
         else:
             with self._pending.noted(output):
-                files.copy_file(flight.path, output)
+                files.copy_file(flight.path, output, durable=self._durable)
         if flight.outcome.moved.wan_bytes:
             self._lend(flight.key, output)
 

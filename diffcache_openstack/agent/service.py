@@ -316,7 +316,8 @@ class Agent(service.Service):
                          name='announce').start()
 
     def _new_pace(self) -> pace.Pace:
-        return pace.Pace(self.gate, self.plane.new_cancel)
+        return pace.Pace(self.gate, self.plane.new_cancel,
+                         durable=self.conf.agent.sync_outputs)
 
     def _lend(self, key: views.Key, path: pathlib.Path) -> None:
         if self.conf.agent.lend_seconds:

@@ -225,6 +225,7 @@ class Transfers:
             result = self._plane.fetch(
                 url, job.key, job.dest, manifest=job.manifest,
                 rate=job.pace.rate, cancel=cancel,
+                durable=job.pace.durable,
                 progress=lambda done, total: job.pace.check())
         return result['bytes']
 

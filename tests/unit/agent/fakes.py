@@ -105,7 +105,7 @@ class Plane:
         return content
 
     def fetch(self, url, key, dest, manifest=None, rate=None, progress=None,
-              cancel=None):
+              cancel=None, durable=True):
         self.started.set()
         content = self._read(url, key)
         while not self.hold_fetches.wait(0.01):
@@ -117,7 +117,8 @@ class Plane:
         pathlib.Path(dest).write_bytes(content)
         return {'bytes': len(content), 'seconds': 0.0}
 
-    def build(self, base, patch, manifest, dest, cancel=None):
+    def build(self, base, patch, manifest, dest, cancel=None, rate=None,
+              durable=True):
         parts, count = [], 0
         for source in (base, patch):
             if isinstance(source, pathlib.Path):
