@@ -1,6 +1,8 @@
 //! What can go wrong with a qcow2 image or a qcow2 patch.
 
+use crate::manifest::ManifestError;
 use crate::source::SourceError;
+use crate::task::Cancelled;
 
 /// Errors of the qcow2 reader and of the qcow2 patch codec.
 #[derive(Debug, thiserror::Error)]
@@ -8,7 +10,7 @@ pub enum Qcow2Error {
     /// Reading one of the inputs failed.
     #[error(transparent)]
     Source(#[from] SourceError),
-    /// The image is one that must not be opened, or is not supported.
+    /// The image must not be opened, or is of a kind that is not supported.
     #[error("the qcow2 image is refused: {0}")]
     Refused(String),
     /// The image breaks the rules of its own format.
@@ -24,7 +26,7 @@ pub enum Qcow2Error {
     #[error("the rebuilt image does not have the promised hash; fetch the patch again")]
     Integrity,
     /// The patch needs a compressor this machine lacks.
-    #[error("the patch needs libzstd {wanted}, this machine has {present}; install it or rebuild the image elsewhere")]
+    #[error("the patch needs libzstd {wanted}, this machine has {present}; apply it where that version is installed")]
     Compressor {
         /// Version the clusters were compressed with.
         wanted: String,
@@ -34,20 +36,18 @@ pub enum Qcow2Error {
     /// Compressing or decompressing failed for lack of memory.
     #[error("the compressor ran out of memory")]
     Memory,
-    /// The content patch inside failed.
+    /// Hashing a file failed.
+    #[error(transparent)]
+    Hash(#[from] ManifestError),
+    /// The patch of the guest's content failed.
     #[error(transparent)]
     Content(#[from] crate::patch::PatchError),
-    /// Writing the output failed.
-    #[error("cannot write {path}: {source}")]
-    Write {
-        /// The file that was being written.
-        path: String,
-        /// What the system said.
-        source: std::io::Error,
-    },
-    /// The caller cancelled.
-    #[error("cancelled")]
-    Cancelled,
+    /// Writing failed.
+    #[error("cannot write: {0}")]
+    Write(std::io::Error),
+    /// The caller stopped the job.
+    #[error(transparent)]
+    Cancelled(#[from] Cancelled),
 }
 
 impl Qcow2Error {

@@ -211,11 +211,6 @@ impl Header {
     pub fn l1_needed(&self) -> u64 {
         self.clusters().div_ceil(self.clusters_per_l2())
     }
-
-    /// Position of the sector count in a compressed cluster's descriptor.
-    pub fn sector_shift(&self) -> u32 {
-        62 - (self.cluster_bits - 8)
-    }
 }
 
 fn header_length(raw: &[u8; HEADER_READ], version: u32) -> usize {

@@ -172,7 +172,7 @@ impl Header {
     /// Reads a second-level entry.
     fn decode(&self, raw: u64) -> Cluster {
         if raw & COMPRESSED != 0 {
-            let shift = self.sector_shift();
+            let shift = sector_shift(self.cluster_bits);
             let offset = raw & ((1 << shift) - 1);
             let sectors = (raw & (COMPRESSED - 1)) >> shift;
             let end = (offset - offset % SECTOR).saturating_add((sectors + 1) * SECTOR).min(self.file_size);
@@ -186,18 +186,23 @@ impl Header {
             offset => Cluster::Plain(offset),
         }
     }
+}
 
-    /// The second-level entry of a compressed stream, as QEMU writes it.
-    pub(super) fn compressed_entry(&self, offset: u64, length: u64) -> u64 {
-        let last = (offset + length.max(1) - 1) / SECTOR;
-        let sectors = last - offset / SECTOR;
-        COMPRESSED | (sectors << self.sector_shift()) | offset
-    }
+/// The second-level entry of a compressed stream, as QEMU writes it.
+pub(super) fn compressed_entry(cluster_bits: u32, offset: u64, length: u64) -> u64 {
+    let last = (offset + length.max(1) - 1) / SECTOR;
+    let sectors = last - offset / SECTOR;
+    COMPRESSED | (sectors << sector_shift(cluster_bits)) | offset
+}
 
-    /// The second-level entry of a plain cluster, as QEMU writes it.
-    pub(super) fn plain_entry(offset: u64) -> u64 {
-        COPIED | offset
-    }
+/// The second-level entry of a plain cluster, as QEMU writes it.
+pub(super) fn plain_entry(offset: u64) -> u64 {
+    COPIED | offset
+}
+
+/// Position of the sector count in a compressed cluster's entry.
+fn sector_shift(cluster_bits: u32) -> u32 {
+    62 - (cluster_bits - 8)
 }
 
 /// The file ranges that hold tables, sorted.

@@ -12,6 +12,9 @@ use crate::source::{ReadAt, SourceError};
 /// Decompressed clusters kept in memory for each image, in bytes.
 const CACHE_BYTES: usize = 64 << 20;
 
+/// Clusters that one answer of `next_data` covers at most, so that asking is cheap.
+const LONGEST_RUN: u64 = 1024;
+
 /// What a guest reads from a qcow2 image.
 pub struct Qcow2Source {
     file: Arc<dyn ReadAt>,
@@ -127,7 +130,7 @@ impl ReadAt for Qcow2Source {
             return Ok(None);
         };
         let mut last = first;
-        while self.map.cluster(last + 1) != Cluster::Zero {
+        while last - first < LONGEST_RUN && self.map.cluster(last + 1) != Cluster::Zero {
             last += 1;
         }
         let start = offset.max(first * cluster_size);

@@ -1,0 +1,197 @@
+//! From content and form to the file.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt;
+
+use super::error::Qcow2Error;
+use super::form::{self, Form, Layout, Origin, Run, Stream, Tables};
+use super::map::Cluster;
+use super::pool::Pool;
+use super::source::Qcow2Source;
+use crate::source::ReadAt;
+use crate::task::{for_each_piece, Meter, Task};
+
+/// Content that is compressed before it is written, in bytes: what the threads work on at a time.
+const BATCH: u64 = 32 << 20;
+/// Plain content is copied in pieces of this many bytes.
+const COPY: u64 = 1 << 20;
+
+/// What a file is rebuilt from.
+pub struct Ingredients<'a> {
+    /// The form.
+    pub form: &'a Form,
+    /// The target's guest content.
+    pub content: &'a dyn ReadAt,
+    /// The base, if it is a qcow2 image.
+    pub base: Option<&'a Qcow2Source>,
+    /// Streams that the patch stores, one after the other.
+    pub stored: &'a dyn ReadAt,
+}
+
+/// Writes the file that `ingredients` describe to `out`, an empty file.
+pub fn rebuild(ingredients: &Ingredients<'_>, out: &File, task: &Task<'_>) -> Result<(), Qcow2Error> {
+    let form = ingredients.form;
+    if ingredients.content.len() != form.layout.guest_size {
+        return Err(Qcow2Error::bad_patch("content and form of different sizes"));
+    }
+    write(out.set_len(form.layout.file_size))?;
+    let writer = Writer { ingredients, out, pool: Pool::new(form.recipe)?, meter: task.meter(form.layout.file_size) };
+    let placed = writer.write_streams(task)?;
+    for run in &form.runs {
+        writer.write_run(run, task)?;
+    }
+    let tables = Tables::new(&form.layout, &form.streams, &placed, &form.runs);
+    let mut at = 0;
+    while let Some(offset) = tables.next_place(at) {
+        if let Some(table) = tables.at(offset) {
+            write(out.write_all_at(&table, offset))?;
+        }
+        at = offset + 1;
+    }
+    for difference in &form.differences {
+        write(out.write_all_at(&difference.bytes, difference.offset))?;
+    }
+    Ok(())
+}
+
+fn write<T>(result: io::Result<T>) -> Result<T, Qcow2Error> {
+    result.map_err(Qcow2Error::Write)
+}
+
+struct Writer<'a> {
+    ingredients: &'a Ingredients<'a>,
+    out: &'a File,
+    pool: Pool,
+    meter: Meter<'a>,
+}
+
+impl Writer<'_> {
+    fn layout(&self) -> &Layout {
+        &self.ingredients.form.layout
+    }
+
+    /// Writes the compressed clusters; returns offset and length of each.
+    fn write_streams(&self, task: &Task<'_>) -> Result<Vec<(u64, u64)>, Qcow2Error> {
+        let streams = &self.ingredients.form.streams;
+        let stored_at = stored_offsets(streams);
+        let mut placed = Vec::with_capacity(streams.len());
+        let batch = (BATCH >> self.layout().cluster_bits).max(1) as usize;
+        let mut end = 0;
+        for (number, part) in streams.chunks(batch).enumerate() {
+            let first = number * batch;
+            let made = for_each_piece(task, part.len() as u64, |piece| {
+                let at = piece as usize;
+                self.make(&part[at], stored_at[first + at])
+            })?;
+            let mut joined = Joined::new(self.out);
+            for (stream, bytes) in part.iter().zip(&made) {
+                let length = bytes.len() as u64;
+                let offset = form::place(self.layout(), end, stream.offset, length)?;
+                joined.append(offset, bytes)?;
+                placed.push((offset, length));
+                end = offset + length;
+                self.meter.add(length);
+            }
+            joined.flush()?;
+        }
+        Ok(placed)
+    }
+
+    /// The stream of one cluster.
+    fn make(&self, stream: &Stream, stored_at: u64) -> Result<Vec<u8>, Qcow2Error> {
+        match (stream.origin, self.ingredients.base) {
+            (Origin::Stored(length), _) => {
+                let mut bytes = vec![0; length as usize];
+                self.ingredients.stored.read_exact_at(&mut bytes, stored_at)?;
+                Ok(bytes)
+            }
+            (Origin::Copy(twin), Some(base)) => copy(base, twin),
+            (Origin::Copy(_), None) => Err(Qcow2Error::BaseMismatch("it needs the base as the qcow2 file it was made from".into())),
+            (Origin::RecompressOrCopy(twin), Some(base)) => copy(base, twin).or_else(|_| self.recompress(stream.index)),
+            (Origin::Recompress | Origin::RecompressOrCopy(_), _) => self.recompress(stream.index),
+        }
+    }
+
+    fn recompress(&self, index: u64) -> Result<Vec<u8>, Qcow2Error> {
+        let cluster_size = self.layout().cluster_size();
+        let start = index * cluster_size;
+        let visible = cluster_size.min(self.layout().guest_size - start) as usize;
+        let mut cluster = vec![0; cluster_size as usize];
+        self.ingredients.content.read_exact_at(&mut cluster[..visible], start)?;
+        let mut out = Vec::new();
+        match self.pool.compress(&cluster, &mut out)? {
+            true => Ok(out),
+            // The right content was compressible when the patch was made.
+            false => Err(Qcow2Error::BaseMismatch("its content differs from what the patch was made from".into())),
+        }
+    }
+
+    fn write_run(&self, run: &Run, task: &Task<'_>) -> Result<(), Qcow2Error> {
+        let layout = self.layout();
+        let start = run.index << layout.cluster_bits;
+        let visible = (run.count << layout.cluster_bits).min(layout.guest_size - start).min(layout.file_size - run.offset);
+        for_each_piece(task, visible.div_ceil(COPY), |piece| {
+            let from = piece * COPY;
+            let mut bytes = vec![0; COPY.min(visible - from) as usize];
+            self.ingredients.content.read_exact_at(&mut bytes, start + from)?;
+            write(self.out.write_all_at(&bytes, run.offset + from))?;
+            self.meter.add(bytes.len() as u64);
+            Ok::<(), Qcow2Error>(())
+        })?;
+        Ok(())
+    }
+}
+
+/// Copies the stream of the base's guest cluster `index`.
+fn copy(base: &Qcow2Source, index: u64) -> Result<Vec<u8>, Qcow2Error> {
+    let Cluster::Compressed { offset, length } = base.map().cluster(index) else {
+        return Err(Qcow2Error::BaseMismatch("a cluster it should copy is not compressed there".into()));
+    };
+    let (mut stream, mut cluster) = (Vec::new(), Vec::new());
+    base.read_compressed(offset, length, &mut stream, &mut cluster)?;
+    Ok(stream)
+}
+
+/// Where in the patch's stored bytes each stream starts.
+fn stored_offsets(streams: &[Stream]) -> Vec<u64> {
+    let mut at = 0;
+    streams
+        .iter()
+        .map(|stream| {
+            let start = at;
+            if let Origin::Stored(length) = stream.origin {
+                at += u64::from(length);
+            }
+            start
+        })
+        .collect()
+}
+
+/// Gathers writes that follow each other into few calls.
+struct Joined<'a> {
+    out: &'a File,
+    start: u64,
+    bytes: Vec<u8>,
+}
+
+impl<'a> Joined<'a> {
+    fn new(out: &'a File) -> Self {
+        Self { out, start: 0, bytes: Vec::new() }
+    }
+
+    fn append(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Qcow2Error> {
+        if self.start + self.bytes.len() as u64 != offset {
+            self.flush()?;
+            self.start = offset;
+        }
+        self.bytes.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<(), Qcow2Error> {
+        write(self.out.write_all_at(&self.bytes, self.start))?;
+        self.bytes.clear();
+        Ok(())
+    }
+}
