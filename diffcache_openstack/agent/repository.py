@@ -198,14 +198,18 @@ class Repository:
 
         :returns: whether it could be told
         """
-        try:
-            for image in self.images():
-                self._catalogue.register_template(image)
-            for patch in self.patches():
-                self._catalogue.register_patch(patch)
-        except exceptions.RetryableError as error:
-            LOG.warning('The conductor is told later: %s', error)
-            return False
+        calls = [(self._catalogue.register_template, image)
+                 for image in self.images()]
+        calls += [(self._catalogue.register_patch, patch)
+                  for patch in self.patches()]
+        for call, record in calls:
+            try:
+                call(record)
+            except exceptions.RetryableError as error:
+                LOG.warning('The conductor is told later: %s', error)
+                return False
+            except exceptions.PermanentError as error:
+                LOG.error('The conductor refuses %s: %s', record.id, error)
         self.look()
         return True
 

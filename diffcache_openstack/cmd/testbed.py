@@ -1,0 +1,116 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""``diffcache testbed``: the paper's testbed on one machine."""
+
+import argparse
+import pathlib
+from typing import Any
+
+from cliff import show
+
+from diffcache_openstack.common import exceptions
+from diffcache_openstack.common import units
+from diffcache_openstack.embedded import report
+from diffcache_openstack.embedded import site
+from diffcache_openstack.embedded import testbed
+
+# Fractions of the images' mean data that the hosts hold: the paper's 5, 8
+# and 8 GB for images of 7 GB.
+_CAPACITIES = (5 / 7, 8 / 7, 8 / 7)
+
+
+class Run(show.ShowOne):
+    """Serve images at an embedded site four ways, and compare."""
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser = super().get_parser(prog_name)
+        parser.add_argument('images', nargs='+', metavar='IMAGE',
+                            help='Raw disk image; two at least.')
+        parser.add_argument('--state', required=True, metavar='DIR',
+                            help='Directory for the site and its results; '
+                                 'holds all images and patches.')
+        parser.add_argument('--wan', type=float, default=200.0,
+                            metavar='MBITS',
+                            help='Speed of the link to the repository in '
+                                 'Mbit/s (default: 200).')
+        parser.add_argument('--lan', type=float, default=10000.0,
+                            metavar='MBITS',
+                            help='Speed of each host\'s link to its peers '
+                                 '(default: 10000).')
+        parser.add_argument('--local', type=float, default=10000.0,
+                            metavar='MBITS',
+                            help='Speed of copies on one host that the cost '
+                                 'model assumes (default: 10000).')
+        parser.add_argument('--capacity', action='append', metavar='SIZE',
+                            help='Space of a host\'s cache, such as 300MB; '
+                                 'once per host (default: three hosts with '
+                                 '5/7, 8/7 and 8/7 of the mean image).')
+        parser.add_argument('--requests', type=int, default=15, metavar='N',
+                            help='Requests to serve (default: 15).')
+        parser.add_argument('--seed', type=int, default=1, metavar='N',
+                            help='Seed of the random requests (default: 1).')
+        parser.add_argument('--solver', default='greedy', metavar='NAME',
+                            help='Solver that makes the plan '
+                                 '(default: greedy).')
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace
+                    ) -> tuple[list[str], list[Any]]:
+        images = [self._image(name) for name in parsed_args.images]
+        if len(images) < 2:
+            raise exceptions.InvalidInput(
+                'One image has nothing to be patched from; name two at '
+                'least.')
+        links = site.LinkSpec(parsed_args.wan, parsed_args.lan,
+                              parsed_args.local)
+        setup = testbed.Setup(
+            self._hosts(parsed_args, images), links,
+            requests=parsed_args.requests, seed=parsed_args.seed,
+            solver=parsed_args.solver)
+        state = pathlib.Path(parsed_args.state).resolve()
+        result = testbed.run(images, setup, state, self._tell)
+        report.write_json(result.document, state / 'testbed.json')
+        if not result.document['identical']:
+            raise exceptions.IntegrityError(
+                f'An image served differs from the one registered; see '
+                f'{state / "testbed.json"}.')
+        columns = {'identical': True}
+        for mode, found in result.document['modes'].items():
+            for field in ('mean_s', 'mean_filled_s', 'wan_bytes'):
+                columns[f'{mode}_{field}'] = found[field]
+        return list(columns), list(columns.values())
+
+    def _tell(self, text: str) -> None:
+        print(text, file=self.app.stderr, flush=True)
+
+    @staticmethod
+    def _image(name: str) -> testbed.Image:
+        path = pathlib.Path(name).resolve()
+        if not path.is_file():
+            raise exceptions.NotFound(
+                f'The image {name} does not exist; check the path.')
+        return testbed.Image(path.stem, path)
+
+    @staticmethod
+    def _hosts(args: argparse.Namespace, images: list[testbed.Image]
+               ) -> tuple[site.HostSpec, ...]:
+        if args.capacity:
+            try:
+                sizes = [units.parse_size(text) for text in args.capacity]
+            except ValueError as error:
+                raise exceptions.InvalidInput(f'--capacity: {error}.')
+        else:
+            data = [image.path.stat().st_blocks * 512 for image in images]
+            mean = sum(data) / len(data)
+            sizes = [round(share * mean) for share in _CAPACITIES]
+        return tuple(site.HostSpec(f'host-{number}', size)
+                     for number, size in enumerate(sizes, start=1))

@@ -1,0 +1,230 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""A whole site in one process: conductor, repository and hosts.
+
+It runs the services' own code. What differs from a deployment is only
+configuration: messages stay in the process, the database is an SQLite file,
+the agents listen on loopback, and their servers are limited to the speed of
+the links they stand for: the repository's to that of the WAN, a host's to
+that of its port in the LAN.
+"""
+
+import contextlib
+import dataclasses
+import pathlib
+import time
+import typing
+import uuid
+
+from oslo_config import cfg
+
+from diffcache_openstack.agent import repository
+from diffcache_openstack.agent import service as agents
+from diffcache_openstack.common import context as contexts
+from diffcache_openstack.common import exceptions
+from diffcache_openstack.common import messaging
+from diffcache_openstack.conductor import rpcapi
+from diffcache_openstack.conductor import service as conductors
+from diffcache_openstack.conf import opts
+from diffcache_openstack.db import migration
+from diffcache_openstack import objects
+from diffcache_openstack.objects import base as objects_base
+
+SITE = 'embedded'
+REPOSITORY = 'repository'
+BITS = 8
+POLL_SECONDS = 0.05
+
+
+@dataclasses.dataclass(frozen=True)
+class HostSpec:
+    """A host of the site; capacity is in bytes."""
+
+    name: str
+    capacity: int
+
+
+@dataclasses.dataclass(frozen=True)
+class LinkSpec:
+    """Speeds of the links in Mbit/s.
+
+    :param wan: what the repository sends to all hosts together
+    :param lan: what one host sends to its peers together
+    :param local: at which the cost model has a host copy from its own disk
+    """
+
+    wan: float
+    lan: float
+    local: float
+
+    @staticmethod
+    def bytes_per_second(mbits: float) -> int:
+        """The same speed as the data plane's option takes it."""
+        return round(mbits * 1e6 / BITS)
+
+
+class Site:
+    """An embedded site.
+
+    :param directory: holds the database and a state directory per host
+    :param hosts: the compute hosts
+    :param links: speeds
+    :param repository_state: the repository's state directory, which may
+        have images from an earlier site
+    :param options: further options by (group, name), for all services
+    """
+
+    def __init__(self, directory: pathlib.Path,
+                 hosts: typing.Sequence[HostSpec], links: LinkSpec,
+                 repository_state: pathlib.Path,
+                 options: typing.Mapping[tuple[str, str], typing.Any] | None
+                 = None) -> None:
+        self._directory = directory
+        self._links = links
+        self._options = dict(options or {})
+        self._exchange = f'diffcache-{uuid.uuid4().hex}'
+        self._stack = contextlib.ExitStack()
+        self._context = contexts.RequestContext.for_service('embedded')
+        self.repository = agents.Agent(self._conf({
+            ('agent', 'host'): REPOSITORY,
+            ('agent', 'role'): REPOSITORY,
+            ('agent', 'state_dir'): str(repository_state),
+            ('data_plane', 'rate'): links.bytes_per_second(links.wan)}))
+        self.hosts = {spec.name: agents.Agent(self._conf({
+            ('agent', 'host'): spec.name,
+            ('agent', 'state_dir'): str(directory / spec.name),
+            ('agent', 'cache_capacity'): spec.capacity,
+            ('data_plane', 'rate'): links.bytes_per_second(links.lan)}))
+            for spec in hosts}
+
+    def __enter__(self) -> 'Site':
+        self.start()
+        return self
+
+    def __exit__(self, *error) -> None:
+        self.stop()
+
+    def start(self) -> None:
+        """Bring everything up, and wait until all know of each other."""
+        self._directory.mkdir(parents=True, exist_ok=True)
+        try:
+            self._start()
+        except BaseException:
+            self.stop()
+            raise
+
+    def _start(self) -> None:
+        conf = self._conf({})
+        migration.upgrade(conf)
+        conductor = conductors.ConductorService(conf)
+        conductor.start()
+        self._stack.callback(conductor.stop)
+        bus = messaging.Bus(conf, objects_base.Serializer())
+        self._stack.callback(bus.close)
+        self.conductor = rpcapi.ConductorAPI(bus, conf)
+        for agent in self.agents():
+            agent.start()
+            self._stack.callback(agent.stop)
+        names = {agent.name for agent in self.agents()}
+        self.wait(lambda: all(
+            {h.name for h in agent.keeper.current().hosts} == names
+            for agent in self.agents()), 60, 'the agents to meet')
+
+    def stop(self) -> None:
+        """Take everything down; what is held stays on disk."""
+        self._stack.close()
+
+    def agents(self) -> list[agents.Agent]:
+        """The repository's agent and those of the hosts."""
+        return [self.repository, *self.hosts.values()]
+
+    def wait(self, ready: typing.Callable[[], bool], timeout: float,
+             what: str) -> None:
+        """Wait until something is the case.
+
+        :raises RetryableError: it is not after timeout seconds
+        """
+        deadline = time.monotonic() + timeout
+        while not ready():
+            if time.monotonic() > deadline:
+                raise exceptions.RetryableError(
+                    f'Waited {timeout:.0f} s for {what} in vain; the log '
+                    f'tells why.')
+            time.sleep(POLL_SECONDS)
+
+    def register(self, path: pathlib.Path, template_id: str,
+                 name: str) -> objects.Template:
+        """Give an image to the repository."""
+        return self.repository.register_image(str(path), template_id, name)
+
+    def make_patches(self) -> list[repository.PatchRecord]:
+        """Have all missing patches made now, in this thread.
+
+        :returns: all patches there are
+        """
+        self.repository.repository.announce()
+        self.repository.repository.make_missing()
+        return self.repository.repository.patches()
+
+    def wait_catalogue(self, patches: int, timeout: float = 60) -> None:
+        """Wait until every host knows all images and so many patches."""
+        contents = {t.content_id for t in self.repository.repository.images()}
+        self.wait(lambda: all(
+            contents <= {t.content_id for t in view.templates}
+            and len(view.patches) >= patches
+            for view in (a.keeper.current() for a in self.hosts.values())),
+            timeout, 'the catalogue to reach the hosts')
+
+    def report_history(self, requests: typing.Sequence[tuple[str, str]]
+                       ) -> None:
+        """Add (host, template id) requests to the conductor's history."""
+        self.conductor.report_requests(self._context, [
+            objects.Request(id=str(uuid.uuid4()), template_id=template,
+                            host=host, started_at=objects_base.now())
+            for host, template in requests])
+
+    def plan(self) -> objects.Plan:
+        """Plan what the hosts hold; they begin to fill at once."""
+        plan = self.conductor.plan_now(self._context, SITE)
+        self.wait(lambda: all(
+            agent.filler.generation == plan.generation
+            for agent in self.hosts.values()), 60,
+            'the plan to reach the hosts')
+        return plan
+
+    def filled(self) -> bool:
+        """Whether every host holds what its plan wants."""
+        return not any(agent.filler.missing()
+                       for agent in self.hosts.values())
+
+    def wan_bytes(self) -> int:
+        """Bytes that the repository has sent so far."""
+        return sum(self.repository.plane.stats()['sent'].values())
+
+    def _conf(self, values: dict) -> cfg.ConfigOpts:
+        conf = opts.new_config()
+        conf.set_override('transport_url', 'fake:/')
+        conf.set_override('control_exchange', self._exchange)
+        defaults = {
+            ('database', 'connection'):
+                f'sqlite:///{self._directory / "diffcache.sqlite"}',
+            ('agent', 'site'): SITE,
+            ('data_plane', 'listen'): '127.0.0.1:0',
+            ('planner', 'interval'): 0,
+            ('planner', 'local_bandwidth'): self._links.local,
+            ('planner', 'peer_bandwidth'): self._links.lan,
+            ('planner', 'repository_bandwidth'): self._links.wan,
+        }
+        for (group, name), value in {
+                **defaults, **self._options, **values}.items():
+            conf.set_override(name, value, group=group)
+        return conf
