@@ -1,1 +1,33 @@
-//! DiffCache: dataplane.
+//! DiffCache: the data plane, by which hosts hand each other templates, patches and manifests.
+//!
+//! Plain threads and blocking sockets: a host has few peers and large objects, so a thread per connection is the simplest thing that keeps the
+//! link full. [`plane::DataPlane`] ties the parts together:
+//!
+//! * [`server`] answers HTTP/1.1 with [`request`]'s strict parser, [`auth`]'s signatures, [`objects`]' files and [`shaper`]'s link speed;
+//! * [`flight`] lets peers read an object while it is still arriving, and [`claims`] lets one host of a site at a time fetch it from afar;
+//! * [`client`] asks peers; [`fetch`] gets whole objects, verified, into [`part`]s that survive interruptions; [`source`] reads ranges for core's
+//!   patcher.
+//!
+//! What a peer sends is never trusted: templates are verified leaf by leaf against their manifest, patches and manifests by their own hash.
+
+pub mod auth;
+pub mod claims;
+pub mod client;
+pub mod counters;
+pub mod error;
+pub mod fetch;
+pub mod flight;
+pub mod gate;
+pub mod ids;
+pub mod leaves;
+pub mod objects;
+pub mod part;
+pub mod plane;
+pub mod progress;
+pub mod request;
+pub mod server;
+pub mod shaper;
+pub mod source;
+
+#[cfg(test)]
+mod testing;

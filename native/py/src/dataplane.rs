@@ -1,8 +1,379 @@
 //! Python bindings of `diffcache-dataplane`.
 
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use diffcache_dataplane::auth::SiteKey;
+use diffcache_dataplane::client::{Peer, Remote};
+use diffcache_dataplane::counters::Event;
+use diffcache_dataplane::error::TransferError;
+use diffcache_dataplane::gate;
+use diffcache_dataplane::ids::{Kind, ObjectKey};
+use diffcache_dataplane::part::{part_path, Durability};
+use diffcache_dataplane::plane::{self, Config, Job};
+use diffcache_dataplane::server::Limits;
+use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
+use pyo3::sync::PyOnceLock;
+use pyo3::types::{PyDict, PyType};
+
+/// The module's exception types by name, for those that this file raises.
+static TYPES: PyOnceLock<Vec<(&'static str, Py<PyType>)>> = PyOnceLock::new();
+const RAISED: [&str; 7] = [
+    "PeerUnavailable",
+    "PeerRefused",
+    "ObjectMissing",
+    "IntegrityError",
+    "NoSpace",
+    "Cancelled",
+    "AlreadyInFlight",
+];
+
+fn raised(py: Python<'_>, name: &str, message: String) -> PyErr {
+    let types = TYPES.get(py).into_iter().flatten();
+    match types.into_iter().find(|(known, _)| *known == name) {
+        Some((_, found)) => PyErr::from_type(found.bind(py).clone(), message),
+        None => PyValueError::new_err(message),
+    }
+}
+
+fn translate(py: Python<'_>, error: TransferError) -> PyErr {
+    let message = error.to_string();
+    let name = match &error {
+        TransferError::PeerUnavailable { .. } => "PeerUnavailable",
+        TransferError::PeerRefused { .. } => "PeerRefused",
+        TransferError::ObjectMissing { .. } => "ObjectMissing",
+        TransferError::Integrity { .. } => "IntegrityError",
+        TransferError::NoSpace { .. } => "NoSpace",
+        TransferError::Cancelled { .. } => "Cancelled",
+        TransferError::AlreadyInFlight { .. } => "AlreadyInFlight",
+        TransferError::Format { .. } => "FormatError",
+        TransferError::Invalid(_) => return PyValueError::new_err(message),
+        TransferError::File { source, .. } => {
+            return PyOSError::new_err((source.raw_os_error(), message))
+        }
+    };
+    raised(py, name, message)
+}
+
+fn parse_key(kind: &str, id: &str) -> PyResult<ObjectKey> {
+    ObjectKey::parse(kind, id).ok_or_else(|| {
+        PyValueError::new_err(format!(
+            "'{kind}/{id}' is no object; the kinds are templates, patches and manifests, an id is 64 lower-case hex digits"
+        ))
+    })
+}
+
+fn durability(durable: bool) -> Durability {
+    match durable {
+        true => Durability::Power,
+        false => Durability::Process,
+    }
+}
+
+fn parse_seconds(name: &str, seconds: f64) -> PyResult<Duration> {
+    Duration::try_from_secs_f64(seconds)
+        .map_err(|_| PyValueError::new_err(format!("{name} is a number of seconds, not {seconds}")))
+}
+
+/// A handle that ends the operations it was given to.
+#[pyclass(frozen, module = "diffcache_openstack._native")]
+#[derive(Default)]
+struct Cancel(gate::Cancel);
+
+#[pymethods]
+impl Cancel {
+    #[new]
+    fn new() -> Cancel {
+        Cancel::default()
+    }
+
+    /// Ask the operations that were given this handle to stop.
+    fn cancel(&self) {
+        self.0.cancel();
+    }
+
+    /// Whether cancel() was called.
+    #[getter]
+    fn cancelled(&self) -> bool {
+        self.0.is_cancelled()
+    }
+}
+
+/// Calls a Python function with progress, and keeps what it raises.
+struct Reporter {
+    callback: Option<Py<PyAny>>,
+    raised: Mutex<Option<PyErr>>,
+}
+
+impl Reporter {
+    fn new(callback: Option<Py<PyAny>>) -> Reporter {
+        Reporter {
+            callback,
+            raised: Mutex::new(None),
+        }
+    }
+
+    /// Tells the callback, and Python that its signals may be handled; false if either raised.
+    fn report(&self, done: u64, total: u64) -> bool {
+        Python::attach(|py| {
+            let told = match &self.callback {
+                Some(callback) => callback.call1(py, (done, total)).map(drop),
+                None => Ok(()),
+            };
+            match told.and_then(|()| py.check_signals()) {
+                Ok(()) => true,
+                Err(error) => {
+                    *self.raised.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
+                    false
+                }
+            }
+        })
+    }
+
+    /// The error to raise: the callback's own, if it is what ended the operation.
+    fn error(self, py: Python<'_>, error: TransferError) -> PyErr {
+        let raised = self
+            .raised
+            .into_inner()
+            .unwrap_or_else(PoisonError::into_inner);
+        raised.unwrap_or_else(|| translate(py, error))
+    }
+}
+
+/// A host's data plane: serves what it holds, and gets what it lacks from peers.
+///
+/// Every call that waits releases the GIL. May be closed from any thread.
+#[pyclass(frozen, module = "diffcache_openstack._native")]
+struct DataPlane(plane::DataPlane);
+
+#[pymethods]
+impl DataPlane {
+    #[new]
+    #[pyo3(signature = (root, name, listen, key=None, rate=None, latency=0.0, *, key_name="site", advertise_url=None, claim_ttl=30.0, timeout=30.0,
+                        stall_timeout=20.0, max_connections=256))]
+    #[allow(clippy::too_many_arguments)]
+    fn new(
+        py: Python<'_>,
+        root: PathBuf,
+        name: String,
+        listen: String,
+        key: Option<&[u8]>,
+        rate: Option<f64>,
+        latency: f64,
+        key_name: &str,
+        advertise_url: Option<String>,
+        claim_ttl: f64,
+        timeout: f64,
+        stall_timeout: f64,
+        max_connections: usize,
+    ) -> PyResult<DataPlane> {
+        let key = key.map(|secret| SiteKey::new(key_name, secret)).transpose();
+        let config = Config {
+            root,
+            name,
+            listen,
+            advertise_url,
+            key: key.map_err(|error| PyValueError::new_err(error.to_string()))?,
+            rate,
+            latency: parse_seconds("latency", latency)?,
+            claim_ttl: parse_seconds("claim_ttl", claim_ttl)?,
+            timeout: parse_seconds("timeout", timeout)?,
+            limits: Limits {
+                connections: max_connections.max(1),
+                stall: parse_seconds("stall_timeout", stall_timeout)?,
+                ..Limits::default()
+            },
+        };
+        let opened = py.detach(|| plane::DataPlane::open(config));
+        opened.map(DataPlane).map_err(|error| translate(py, error))
+    }
+
+    /// The base URL that peers are told.
+    #[getter]
+    fn url(&self) -> &str {
+        self.0.url()
+    }
+
+    /// Seconds after which a claim that is not renewed ends.
+    #[getter]
+    fn claim_ttl(&self) -> f64 {
+        self.0.claim_ttl().as_secs_f64()
+    }
+
+    /// Stop serving and wait for the threads; what is under way ends with Cancelled.
+    fn close(&self, py: Python<'_>) {
+        py.detach(|| self.0.close());
+    }
+
+    fn __enter__(slf: PyRef<'_, Self>) -> PyRef<'_, Self> {
+        slf
+    }
+
+    #[pyo3(signature = (*_exc))]
+    fn __exit__(&self, py: Python<'_>, _exc: &Bound<'_, pyo3::types::PyTuple>) {
+        self.close(py);
+    }
+
+    /// Change the speed of the server's link, in bytes per second; None is no limit.
+    fn set_rate(&self, py: Python<'_>, rate: Option<f64>) -> PyResult<()> {
+        self.0.set_rate(rate).map_err(|error| translate(py, error))
+    }
+
+    /// Counters and present state, as a dict; bytes per kind are body bytes.
+    fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let stats = self.0.stats();
+        let (sent, received) = (PyDict::new(py), PyDict::new(py));
+        for kind in Kind::ALL {
+            sent.set_item(kind.as_str(), stats.counters.sent(kind))?;
+            received.set_item(kind.as_str(), stats.counters.received(kind))?;
+        }
+        let dict = PyDict::new(py);
+        dict.set_item("sent", sent)?;
+        dict.set_item("received", received)?;
+        for (name, event) in [
+            ("requests", Event::Request),
+            ("refused", Event::Refused),
+            ("failed", Event::Failed),
+            ("dropped", Event::Dropped),
+            ("connections", Event::Connection),
+        ] {
+            dict.set_item(name, stats.events(event))?;
+        }
+        dict.set_item("open_connections", stats.connections)?;
+        dict.set_item("in_flight", stats.in_flight)?;
+        dict.set_item("lent", stats.lent)?;
+        dict.set_item("claims", stats.claims)?;
+        Ok(dict)
+    }
+
+    /// Transfers of an object to peers that are under way.
+    fn readers(&self, kind: &str, id: &str) -> PyResult<usize> {
+        Ok(self.0.readers(parse_key(kind, id)?))
+    }
+
+    /// Serve the file at `path` as an object for so many seconds, or until it changes; 0 ends that.
+    fn lend(
+        &self,
+        py: Python<'_>,
+        kind: &str,
+        id: &str,
+        path: PathBuf,
+        seconds: f64,
+    ) -> PyResult<()> {
+        let (key, time) = (parse_key(kind, id)?, parse_seconds("seconds", seconds)?);
+        let lent = py.detach(|| self.0.lend(key, &path, time));
+        lent.map_err(|error| translate(py, error))
+    }
+
+    /// Get an object from a peer into `dest`, verified; returns a dict with bytes and seconds.
+    #[pyo3(signature = (url, kind, id, dest, manifest=None, rate=None, progress=None, cancel=None, *, durable=true, lend=0.0))]
+    #[allow(clippy::too_many_arguments)]
+    fn fetch<'py>(
+        &self,
+        py: Python<'py>,
+        url: &str,
+        kind: &str,
+        id: &str,
+        dest: PathBuf,
+        manifest: Option<PathBuf>,
+        rate: Option<f64>,
+        progress: Option<Py<PyAny>>,
+        cancel: Option<&Bound<'_, Cancel>>,
+        durable: bool,
+        lend: f64,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        let remote = parse_remote(py, url, kind, id)?;
+        let lend = parse_seconds("lend", lend)?;
+        let cancel = cancel.map_or_else(gate::Cancel::default, |handle| handle.get().0.clone());
+        let reporter = Reporter::new(progress);
+        let begun = Instant::now();
+        let fetched = py.detach(|| {
+            let report = |done, total| reporter.report(done, total);
+            let job = Job {
+                dest: &dest,
+                lend,
+                durability: durability(durable),
+                report: Some(&report),
+                cancel,
+            };
+            self.0.fetch(&remote, manifest.as_deref(), rate, &job)
+        });
+        let received = fetched.map_err(|error| reporter.error(py, error))?;
+        let dict = PyDict::new(py);
+        dict.set_item("bytes", received)?;
+        dict.set_item("seconds", begun.elapsed().as_secs_f64())?;
+        Ok(dict)
+    }
+
+    /// Claim an object at a coordinator; returns the holder's name and URL.
+    #[pyo3(signature = (url, kind, id, suspect=None))]
+    fn claim(
+        &self,
+        py: Python<'_>,
+        url: &str,
+        kind: &str,
+        id: &str,
+        suspect: Option<&str>,
+    ) -> PyResult<(String, String)> {
+        let remote = parse_remote(py, url, kind, id)?;
+        let claimed = py.detach(|| self.0.claim(&remote.peer, remote.key, suspect));
+        let holder = claimed.map_err(|error| translate(py, error))?;
+        Ok((holder.name, holder.url))
+    }
+
+    /// Give up a claim; that it was lost before is not an error.
+    fn release(&self, py: Python<'_>, url: &str, kind: &str, id: &str) -> PyResult<()> {
+        let remote = parse_remote(py, url, kind, id)?;
+        let released = py.detach(|| self.0.release(&remote.peer, remote.key));
+        released.map_err(|error| translate(py, error))
+    }
+
+    /// Where an unfinished `dest` lies.
+    #[staticmethod]
+    fn part_path(dest: PathBuf) -> PyResult<PathBuf> {
+        part_path(&dest).ok_or_else(|| {
+            PyValueError::new_err(format!("'{}' is not the name of a file", dest.display()))
+        })
+    }
+}
+
+fn parse_remote(py: Python<'_>, url: &str, kind: &str, id: &str) -> PyResult<Remote> {
+    let key = parse_key(kind, id)?;
+    let peer = Peer::parse(url).map_err(|error| translate(py, error))?;
+    Ok(Remote { peer, key })
+}
 
 /// Adds this crate's names to the extension module.
-pub fn register(_m: &Bound<'_, PyModule>) -> PyResult<()> {
+pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    register_types(m)?;
+    m.add_class::<Cancel>()?;
+    m.add_class::<DataPlane>()
+}
+
+fn register_types(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    let py = m.py();
+    let find = |name: &str| -> PyResult<Option<Bound<'_, PyType>>> {
+        match m.getattr_opt(name)? {
+            Some(found) => Ok(Some(found.cast_into::<PyType>()?)),
+            None => Ok(None),
+        }
+    };
+    let base = find("NativeError")?;
+    let mut types = Vec::new();
+    for name in RAISED {
+        let found = match find(name)? {
+            Some(found) => found.unbind(),
+            None => {
+                let full = std::ffi::CString::new(format!("diffcache_openstack._native.{name}"))?;
+                let created = PyErr::new_type(py, &full, None, base.as_ref(), None)?;
+                m.add(name, &created)?;
+                created
+            }
+        };
+        types.push((name, found));
+    }
+    TYPES.set(py, types).ok();
     Ok(())
 }

@@ -1,0 +1,612 @@
+//! The asking side: peers, pooled connections, signed requests and their responses.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::io::{self, Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use rustix::net::RecvFlags;
+
+use crate::auth::{self, Signed, SiteKey};
+use crate::counters::Counters;
+use crate::error::TransferError;
+use crate::gate::{lock, Cancel, Gate};
+use crate::ids::{Kind, ObjectKey};
+use crate::server::ErrorBody;
+
+const LONGEST_HEAD: usize = 16 << 10;
+const LONGEST_ERROR: u64 = 64 << 10;
+const MOST_HEADERS: usize = 64;
+/// Idle connections kept per peer, and for how long: less than servers keep them.
+const MOST_IDLE: usize = 8;
+const IDLE_TIME: Duration = Duration::from_secs(30);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+/// How soon a blocked read notices that it is to stop.
+const STOP_INTERVAL: Duration = Duration::from_millis(100);
+
+/// A peer's data plane: `http://host:port`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Peer {
+    authority: String,
+}
+
+impl Peer {
+    /// Parses a base URL; a trailing slash is taken, a path is not.
+    pub fn parse(url: &str) -> Result<Peer, TransferError> {
+        let invalid = || {
+            TransferError::Invalid(format!(
+                "'{url}' is not the URL of a data plane; it is http://host:port"
+            ))
+        };
+        let authority = url.strip_prefix("http://").ok_or_else(invalid)?;
+        let authority = authority.strip_suffix('/').unwrap_or(authority);
+        let (host, port) = authority.rsplit_once(':').ok_or_else(invalid)?;
+        let bracketed = host.starts_with('[') && host.ends_with(']');
+        let plain = host
+            .bytes()
+            .all(|c| c.is_ascii_alphanumeric() || b".-_".contains(&c));
+        let port_given = port.parse::<u16>().is_ok_and(|port| port > 0);
+        if host.is_empty() || !(plain || bracketed) || !port_given {
+            return Err(invalid());
+        }
+        Ok(Peer {
+            authority: authority.to_owned(),
+        })
+    }
+}
+
+impl fmt::Display for Peer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "http://{}", self.authority)
+    }
+}
+
+/// What may end an operation before its time.
+#[derive(Clone)]
+pub struct Stop {
+    handles: Vec<Cancel>,
+    gate: Arc<Gate>,
+}
+
+impl Stop {
+    /// Stops with the caller's handle and with the plane.
+    pub fn new(cancel: Cancel, gate: Arc<Gate>) -> Stop {
+        let handles = vec![cancel];
+        Stop { handles, gate }
+    }
+
+    /// Stops with another handle too.
+    pub fn or(mut self, cancel: Cancel) -> Stop {
+        self.handles.push(cancel);
+        self
+    }
+
+    /// Whether the operation is to end.
+    pub fn is_set(&self) -> bool {
+        self.gate.is_closed() || self.handles.iter().any(Cancel::is_cancelled)
+    }
+
+    /// Fails if the operation on `object` is to end.
+    pub fn check(&self, object: ObjectKey) -> Result<(), TransferError> {
+        if self.is_set() {
+            return Err(TransferError::Cancelled {
+                object: object.to_string(),
+            });
+        }
+        Ok(())
+    }
+}
+
+/// Why an exchange over one connection ended.
+#[derive(Debug, thiserror::Error)]
+pub enum Fault {
+    /// The connection is of no more use; a fresh one may be.
+    #[error("{0}")]
+    Broken(String),
+    /// The peer cannot be connected to at all.
+    #[error("cannot connect: {0}")]
+    Unreachable(String),
+    /// The caller or the plane ended the operation.
+    #[error("stopped")]
+    Stopped,
+    /// Anything that another connection would not change.
+    #[error(transparent)]
+    Final(#[from] TransferError),
+}
+
+impl Fault {
+    fn broken(context: &str, error: &io::Error) -> Fault {
+        Fault::Broken(format!("{context}: {error}"))
+    }
+}
+
+/// One object at one peer: whom to ask for what, and how errors call it.
+#[derive(Clone)]
+pub struct Remote {
+    /// The peer.
+    pub peer: Peer,
+    /// The object.
+    pub key: ObjectKey,
+}
+
+impl Remote {
+    /// Turns the end of the last attempt into the caller's error.
+    pub fn error(&self, fault: Fault) -> TransferError {
+        match fault {
+            Fault::Final(error) => error,
+            Fault::Stopped => TransferError::Cancelled {
+                object: self.key.to_string(),
+            },
+            Fault::Broken(_) | Fault::Unreachable(_) => self.unavailable(fault.to_string()),
+        }
+    }
+
+    /// The peer is of no use now, for the given reason.
+    pub fn unavailable(&self, reason: String) -> TransferError {
+        TransferError::PeerUnavailable {
+            peer: self.peer.to_string(),
+            object: self.key.to_string(),
+            reason,
+        }
+    }
+
+    /// The peer's copy is not what it ought to be.
+    pub fn corrupt(&self, reason: &str) -> TransferError {
+        TransferError::Integrity {
+            object: format!("{} from {}", self.key, self.peer),
+            reason: reason.to_owned(),
+        }
+    }
+}
+
+/// Makes signed requests over pooled connections.
+pub struct Client {
+    key: Option<SiteKey>,
+    timeout: Duration,
+    counters: Arc<Counters>,
+    pool: Mutex<HashMap<Peer, Vec<(Connection, Instant)>>>,
+}
+
+/// A request's variable parts.
+pub struct Ask<'a> {
+    /// The method.
+    pub method: &'a str,
+    /// The target.
+    pub path: &'a str,
+    /// Bytes `start..end`, if not all.
+    pub range: Option<(u64, u64)>,
+    /// The body, mostly empty.
+    pub body: &'a [u8],
+}
+
+impl Client {
+    /// A client that signs with `key` and gives a peer `timeout` to send anything at all.
+    pub fn new(key: Option<SiteKey>, timeout: Duration, counters: Arc<Counters>) -> Client {
+        Client {
+            key,
+            timeout,
+            counters,
+            pool: Mutex::default(),
+        }
+    }
+
+    /// A connection that was used before and is still open, else a fresh one.
+    pub fn connection(&self, peer: &Peer) -> Result<Connection, Fault> {
+        while let Some((connection, since)) = lock(&self.pool).get_mut(peer).and_then(Vec::pop) {
+            if since.elapsed() < IDLE_TIME && connection.is_quiet() {
+                return Ok(connection);
+            }
+        }
+        self.fresh(peer)
+    }
+
+    /// A new connection.
+    pub fn fresh(&self, peer: &Peer) -> Result<Connection, Fault> {
+        let unreachable = |error: io::Error| Fault::Unreachable(error.to_string());
+        let mut last = io::ErrorKind::AddrNotAvailable.into();
+        for address in peer.authority.to_socket_addrs().map_err(unreachable)? {
+            match TcpStream::connect_timeout(&address, CONNECT_TIMEOUT.min(self.timeout)) {
+                Ok(stream) => return Connection::new(stream, self.timeout).map_err(unreachable),
+                Err(error) => last = error,
+            }
+        }
+        Err(unreachable(last))
+    }
+
+    /// Takes back a connection whose last response was read to its end.
+    pub fn keep(&self, peer: &Peer, connection: Connection) {
+        if !connection.reusable || connection.start < connection.end {
+            return;
+        }
+        let mut pool = lock(&self.pool);
+        pool.retain(|_, idle| {
+            idle.retain(|(_, since)| since.elapsed() < IDLE_TIME);
+            !idle.is_empty()
+        });
+        let idle = pool.entry(peer.clone()).or_default();
+        if idle.len() < MOST_IDLE {
+            idle.push((connection, Instant::now()));
+        }
+    }
+
+    /// Closes idle connections.
+    pub fn close(&self) {
+        lock(&self.pool).clear();
+    }
+
+    /// Sends a request; its response comes after those of earlier requests on the same connection.
+    pub fn send(
+        &self,
+        connection: &mut Connection,
+        remote: &Remote,
+        ask: &Ask<'_>,
+    ) -> Result<(), Fault> {
+        let range = ask
+            .range
+            .map(|(start, end)| format!("bytes={start}-{}", end - 1))
+            .unwrap_or_default();
+        let mut message = format!(
+            "{} {} HTTP/1.1\r\nHost: {}\r\n",
+            ask.method, ask.path, remote.peer.authority
+        );
+        if !range.is_empty() {
+            message.push_str(&format!("Range: {range}\r\n"));
+        }
+        if !ask.body.is_empty() {
+            message.push_str(&format!(
+                "Content-Type: application/json\r\nContent-Length: {}\r\n",
+                ask.body.len()
+            ));
+        }
+        if let Some(key) = &self.key {
+            let signed = Signed {
+                method: ask.method,
+                path: ask.path,
+                range: &range,
+                body: ask.body,
+            };
+            let nonce =
+                auth::fresh_nonce().map_err(|error| Fault::broken("no random numbers", &error))?;
+            let credentials = key.authorization(&signed, auth::unix_now(), &nonce);
+            message.push_str(&format!("Authorization: {credentials}\r\n"));
+        }
+        message.push_str("\r\n");
+        let mut bytes = message.into_bytes();
+        bytes.extend_from_slice(ask.body);
+        let sent = connection.stream.write_all(&bytes);
+        sent.map_err(|error| Fault::broken("cannot send", &error))
+    }
+
+    /// Reads the head of a response and turns every status but success into an error.
+    pub fn receive(
+        &self,
+        connection: &mut Connection,
+        remote: &Remote,
+        stop: &Stop,
+    ) -> Result<Head, Fault> {
+        let head = connection.read_head(stop)?;
+        if (200..300).contains(&head.status) {
+            return Ok(head);
+        }
+        let body = connection.read_whole(head.length.min(LONGEST_ERROR), stop)?;
+        let told: Option<ErrorBody> = serde_json::from_slice(&body).ok();
+        let reason = told.map_or_else(|| format!("status {}", head.status), |told| told.error);
+        Err(Fault::Final(self.refusal(remote, head.status, reason)))
+    }
+
+    fn refusal(&self, remote: &Remote, status: u16, reason: String) -> TransferError {
+        let (peer, object) = (remote.peer.to_string(), remote.key.to_string());
+        match status {
+            401 | 403 => TransferError::PeerRefused {
+                peer,
+                object,
+                key_name: self.key.as_ref().map_or("(none)", SiteKey::name).to_owned(),
+                reason,
+            },
+            404 => TransferError::ObjectMissing { peer, object },
+            416 => remote.corrupt("its copy there has another size"),
+            _ => remote.unavailable(format!("{reason} (status {status})")),
+        }
+    }
+
+    /// Asks for bytes of an object and checks that the response is about exactly those.
+    pub fn receive_range(
+        &self,
+        connection: &mut Connection,
+        remote: &Remote,
+        range: (u64, u64),
+        stop: &Stop,
+    ) -> Result<Head, Fault> {
+        let head = self.receive(connection, remote, stop)?;
+        match head.range {
+            Some((start, end, _)) if (start, end) == range && head.length == end - start => {
+                Ok(head)
+            }
+            _ => Err(remote
+                .unavailable("it answered another range than was asked for".to_owned())
+                .into()),
+        }
+    }
+
+    /// Counts body bytes that came.
+    pub fn count(&self, kind: Kind, bytes: usize) {
+        self.counters.add_received(kind, bytes as u64);
+    }
+
+    /// One small exchange whose response fits in memory; tried again on a fresh connection if the first breaks.
+    pub fn exchange(
+        &self,
+        remote: &Remote,
+        ask: &Ask<'_>,
+        stop: &Stop,
+    ) -> Result<(Head, Vec<u8>), TransferError> {
+        let once = |connection: &mut Connection| {
+            self.send(connection, remote, ask)?;
+            let head = self.receive(connection, remote, stop)?;
+            let length = if ask.method == "HEAD" { 0 } else { head.length };
+            if length > LONGEST_ERROR {
+                return Err(Fault::Broken("the response is too long".to_owned()));
+            }
+            let body = connection.read_whole(length, stop)?;
+            Ok((head, body))
+        };
+        let mut connection = self
+            .connection(&remote.peer)
+            .map_err(|fault| remote.error(fault))?;
+        let mut outcome = once(&mut connection);
+        if let Err(Fault::Broken(_)) = outcome {
+            connection = self
+                .fresh(&remote.peer)
+                .map_err(|fault| remote.error(fault))?;
+            outcome = once(&mut connection);
+        }
+        if outcome.is_ok() {
+            self.keep(&remote.peer, connection);
+        }
+        outcome.map_err(|fault| remote.error(fault))
+    }
+}
+
+/// The head of a response.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Head {
+    /// The status code.
+    pub status: u16,
+    /// Length of the body in bytes.
+    pub length: u64,
+    /// Start, end and the object's whole size, of a partial response.
+    pub range: Option<(u64, u64, u64)>,
+}
+
+/// A connection to a peer and the bytes read ahead on it.
+pub struct Connection {
+    stream: TcpStream,
+    timeout: Duration,
+    buffer: Box<[u8]>,
+    start: usize,
+    end: usize,
+    reusable: bool,
+}
+
+impl Connection {
+    fn new(stream: TcpStream, timeout: Duration) -> io::Result<Connection> {
+        stream.set_nodelay(true)?;
+        stream.set_write_timeout(Some(timeout))?;
+        stream.set_read_timeout(Some(STOP_INTERVAL.min(timeout)))?;
+        Ok(Connection {
+            stream,
+            timeout,
+            buffer: vec![0; LONGEST_HEAD].into_boxed_slice(),
+            start: 0,
+            end: 0,
+            reusable: true,
+        })
+    }
+
+    /// Limits what the peer can send ahead of the reader, for a transfer that reads slowly on purpose.
+    pub fn limit_ahead(&mut self, bytes: usize) -> io::Result<()> {
+        self.reusable = false;
+        rustix::net::sockopt::set_socket_recv_buffer_size(&self.stream, bytes)?;
+        Ok(())
+    }
+
+    fn is_quiet(&self) -> bool {
+        let mut byte = [0; 1];
+        let waiting = rustix::net::recv(
+            &self.stream,
+            &mut byte[..],
+            RecvFlags::PEEK | RecvFlags::DONTWAIT,
+        );
+        matches!(waiting, Err(rustix::io::Errno::AGAIN))
+    }
+
+    /// Reads some bytes of a body; an early end of the stream is a fault.
+    pub fn read(&mut self, target: &mut [u8], stop: &Stop) -> Result<usize, Fault> {
+        if self.start < self.end {
+            let count = target.len().min(self.end - self.start);
+            target[..count].copy_from_slice(&self.buffer[self.start..self.start + count]);
+            self.start += count;
+            return Ok(count);
+        }
+        receive(&mut self.stream, target, self.timeout, stop)
+    }
+
+    /// Fills `target` from a body; `progress` counts what came even if the rest does not.
+    pub fn read_full(
+        &mut self,
+        target: &mut [u8],
+        progress: &mut usize,
+        stop: &Stop,
+    ) -> Result<(), Fault> {
+        while *progress < target.len() {
+            *progress += self.read(&mut target[*progress..], stop)?;
+        }
+        Ok(())
+    }
+
+    fn read_whole(&mut self, length: u64, stop: &Stop) -> Result<Vec<u8>, Fault> {
+        let mut body = vec![0; length as usize];
+        self.read_full(&mut body, &mut 0, stop)?;
+        Ok(body)
+    }
+
+    fn read_head(&mut self, stop: &Stop) -> Result<Head, Fault> {
+        loop {
+            if let Some((head, length)) =
+                parse_head(&self.buffer[self.start..self.end], &mut self.reusable)?
+            {
+                self.start += length;
+                return Ok(head);
+            }
+            self.buffer.copy_within(self.start..self.end, 0);
+            self.end -= self.start;
+            self.start = 0;
+            if self.end == self.buffer.len() {
+                return Err(Fault::Broken(
+                    "the head of its response is too long".to_owned(),
+                ));
+            }
+            let target = &mut self.buffer[self.end..];
+            self.end += receive(&mut self.stream, target, self.timeout, stop)?;
+        }
+    }
+}
+
+/// Reads some bytes, in short waits so that a request to stop is noticed.
+fn receive(
+    stream: &mut TcpStream,
+    target: &mut [u8],
+    timeout: Duration,
+    stop: &Stop,
+) -> Result<usize, Fault> {
+    let begun = Instant::now();
+    loop {
+        if stop.is_set() {
+            return Err(Fault::Stopped);
+        }
+        match stream.read(target) {
+            Ok(0) => return Err(Fault::Broken("it closed the connection".to_owned())),
+            Ok(count) => return Ok(count),
+            Err(error) => match error.kind() {
+                io::ErrorKind::Interrupted => {}
+                io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut
+                    if begun.elapsed() < timeout => {}
+                io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
+                    let seconds = timeout.as_secs_f64();
+                    return Err(Fault::Broken(format!("it sent nothing for {seconds} s")));
+                }
+                _ => return Err(Fault::broken("connection lost", &error)),
+            },
+        }
+    }
+}
+
+/// Parses the head at the start of `bytes`; `None` if more is needed.
+fn parse_head(bytes: &[u8], reusable: &mut bool) -> Result<Option<(Head, usize)>, Fault> {
+    let mut headers = [httparse::EMPTY_HEADER; MOST_HEADERS];
+    let mut response = httparse::Response::new(&mut headers);
+    let broken = |what: &str| Fault::Broken(format!("its response is malformed: {what}"));
+    let length = match response.parse(bytes) {
+        Ok(httparse::Status::Complete(length)) => length,
+        Ok(httparse::Status::Partial) => return Ok(None),
+        Err(error) => return Err(broken(&error.to_string())),
+    };
+    let mut head = Head {
+        status: response.code.unwrap_or(0),
+        length: 0,
+        range: None,
+    };
+    let mut length_given = false;
+    for header in response.headers.iter() {
+        let text = std::str::from_utf8(header.value).map_err(|_| broken("a header is not text"))?;
+        match header.name.to_ascii_lowercase().as_str() {
+            "content-length" => {
+                head.length = text.parse().map_err(|_| broken("Content-Length"))?;
+                length_given = true;
+            }
+            "content-range" => {
+                head.range = Some(parse_content_range(text).ok_or_else(|| broken("Content-Range"))?)
+            }
+            "transfer-encoding" => return Err(broken("a transfer coding was not asked for")),
+            "connection" => *reusable &= !text.eq_ignore_ascii_case("close"),
+            _ => {}
+        }
+    }
+    if !length_given {
+        return Err(broken("no Content-Length"));
+    }
+    Ok(Some((head, length)))
+}
+
+/// `bytes a-b/size` as (a, b + 1, size).
+fn parse_content_range(text: &str) -> Option<(u64, u64, u64)> {
+    let (range, size) = text.strip_prefix("bytes ")?.split_once('/')?;
+    let (first, last) = range.split_once('-')?;
+    let end = last.parse::<u64>().ok()?.checked_add(1)?;
+    Some((first.parse().ok()?, end, size.parse().ok()?))
+        .filter(|(start, end, size)| start < end && end <= size)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn peers_are_plain_http_urls() {
+        for good in ["http://host:1", "http://10.0.0.1:8080/", "http://[::1]:9"] {
+            assert_eq!(
+                Peer::parse(good).unwrap().to_string(),
+                good.trim_end_matches('/')
+            );
+        }
+        for bad in [
+            "",
+            "host:1",
+            "https://host:1",
+            "http://host",
+            "http://host:0",
+            "http://host:99999",
+            "http://:1",
+            "http://a/b:1",
+            "http://a b:1",
+            "http://a:1/x",
+            "http://user@host:1",
+            "http://a\r\n:1",
+        ] {
+            assert!(
+                matches!(Peer::parse(bad), Err(TransferError::Invalid(_))),
+                "{bad}"
+            );
+        }
+    }
+
+    #[test]
+    fn heads_of_responses_are_read_strictly() {
+        let mut reusable = true;
+        let text =
+            b"HTTP/1.1 206 OK\r\nContent-Length: 3\r\nContent-Range: bytes 2-4/10\r\n\r\nabc";
+        let (head, length) = parse_head(text, &mut reusable).unwrap().unwrap();
+        assert_eq!(
+            (head.status, head.length, head.range),
+            (206, 3, Some((2, 5, 10)))
+        );
+        assert_eq!(&text[length..], b"abc");
+        assert!(reusable);
+        assert!(parse_head(&text[..20], &mut reusable).unwrap().is_none());
+        for bad in [
+            "HTTP/1.1 200 OK\r\n\r\n",
+            "HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n",
+            "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n",
+            "HTTP/1.1 206 OK\r\nContent-Length: 1\r\nContent-Range: bytes 5-4/10\r\n\r\n",
+            "HTTP/1.1 206 OK\r\nContent-Length: 1\r\nContent-Range: bytes 5-10/10\r\n\r\n",
+            "nonsense\r\n\r\n",
+        ] {
+            assert!(parse_head(bad.as_bytes(), &mut reusable).is_err(), "{bad}");
+        }
+        let close = b"HTTP/1.1 404 X\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+        assert!(parse_head(close, &mut reusable).unwrap().is_some());
+        assert!(!reusable);
+    }
+}

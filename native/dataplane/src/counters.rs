@@ -1,0 +1,74 @@
+//! What a plane has done since it was opened.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::ids::Kind;
+
+/// Counters; every one only grows.
+#[derive(Default)]
+pub struct Counters {
+    sent: [AtomicU64; 3],
+    received: [AtomicU64; 3],
+    requests: AtomicU64,
+    refused: AtomicU64,
+    failed: AtomicU64,
+    dropped: AtomicU64,
+    connections: AtomicU64,
+}
+
+/// Counters that are not per kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A request was read.
+    Request,
+    /// A request was answered with 401.
+    Refused,
+    /// A request was answered with another error status.
+    Failed,
+    /// A connection ended in the middle of a body.
+    Dropped,
+    /// A connection was accepted.
+    Connection,
+}
+
+impl Counters {
+    /// Body bytes of an object were handed to the network.
+    pub fn add_sent(&self, kind: Kind, bytes: u64) {
+        self.sent[kind.index()].fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Body bytes of an object came from a peer.
+    pub fn add_received(&self, kind: Kind, bytes: u64) {
+        self.received[kind.index()].fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Counts an event.
+    pub fn count(&self, event: Event) {
+        self.event(event).fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Body bytes sent of a kind.
+    pub fn sent(&self, kind: Kind) -> u64 {
+        self.sent[kind.index()].load(Ordering::Relaxed)
+    }
+
+    /// Body bytes received of a kind.
+    pub fn received(&self, kind: Kind) -> u64 {
+        self.received[kind.index()].load(Ordering::Relaxed)
+    }
+
+    /// How often an event happened.
+    pub fn events(&self, event: Event) -> u64 {
+        self.event(event).load(Ordering::Relaxed)
+    }
+
+    fn event(&self, event: Event) -> &AtomicU64 {
+        match event {
+            Event::Request => &self.requests,
+            Event::Refused => &self.refused,
+            Event::Failed => &self.failed,
+            Event::Dropped => &self.dropped,
+            Event::Connection => &self.connections,
+        }
+    }
+}

@@ -1,0 +1,334 @@
+//! Getting an object from a peer.
+
+use std::collections::VecDeque;
+use std::io::Read;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use diffcache_core::manifest::{Manifest, LEAF_LEN, LEAF_SIZE};
+
+use crate::client::{Ask, Client, Connection, Fault, Remote, Stop};
+use crate::error::TransferError;
+use crate::flight::Flight;
+use crate::ids::{hex, Kind};
+use crate::leaves::{Leaves, StoreError};
+use crate::part::Part;
+use crate::progress::Meter;
+use crate::shaper::Shaper;
+
+/// Requests under way on one connection, so that the link is not idle for a round trip between two extents.
+const DEPTH: usize = 4;
+/// Largest extent of one request, in leaves: 64 MiB.
+const MOST_LEAVES: u64 = 1024;
+/// Bytes verified and written at a time.
+const BATCH: usize = 16 * LEAF_LEN;
+/// Receive buffer of a limited transfer, in seconds of its rate.
+const AHEAD_SECONDS: f64 = 0.25;
+
+/// What a transfer moves and under which conditions.
+pub struct Transfer<'a> {
+    /// The means.
+    pub client: &'a Client,
+    /// From where.
+    pub remote: &'a Remote,
+    /// To where.
+    pub part: &'a Part,
+    /// Who reads behind.
+    pub flight: &'a Arc<Flight>,
+    /// What may end it.
+    pub stop: &'a Stop,
+    /// Its own limit.
+    pub shaper: Shaper,
+}
+
+impl Transfer<'_> {
+    /// Gets the leaves that `leaves` lacks; returns the bytes that came.
+    pub fn leaves(&self, leaves: &Leaves<'_>) -> Result<u64, TransferError> {
+        let mut received = 0;
+        self.attempt_twice(|connection| self.stream_leaves(connection, leaves, &mut received))?;
+        Ok(received)
+    }
+
+    /// Gets a patch or a manifest whole and verifies it; returns the bytes that came.
+    pub fn blob(&self, meter: &Meter<'_>) -> Result<u64, TransferError> {
+        let mut blob = Blob::open(self.part)?;
+        self.attempt_twice(|connection| self.stream_blob(connection, &mut blob, meter))?;
+        self.verify_blob(&blob)?;
+        Ok(blob.received)
+    }
+
+    /// Runs over a pooled connection, and once more over a fresh one if that breaks.
+    fn attempt_twice(
+        &self,
+        mut run: impl FnMut(&mut Connection) -> Result<(), Fault>,
+    ) -> Result<(), TransferError> {
+        let fail = |fault| self.remote.error(fault);
+        let peer = &self.remote.peer;
+        let limited = self.shaper.rate();
+        let mut connection = match limited {
+            None => self.client.connection(peer),
+            Some(_) => self.client.fresh(peer),
+        }
+        .map_err(fail)?;
+        let mut outcome = self
+            .limit(&mut connection)
+            .and_then(|()| run(&mut connection));
+        if let Err(Fault::Broken(_)) = outcome {
+            connection = self.client.fresh(peer).map_err(fail)?;
+            outcome = self
+                .limit(&mut connection)
+                .and_then(|()| run(&mut connection));
+        }
+        outcome.map_err(fail)?;
+        self.client.keep(peer, connection);
+        Ok(())
+    }
+
+    fn limit(&self, connection: &mut Connection) -> Result<(), Fault> {
+        let Some(rate) = self.shaper.rate() else {
+            return Ok(());
+        };
+        let ahead = (rate * AHEAD_SECONDS).clamp(16384.0, 4e6) as usize;
+        connection
+            .limit_ahead(ahead)
+            .map_err(|error| Fault::Broken(error.to_string()))
+    }
+
+    fn ask(
+        &self,
+        connection: &mut Connection,
+        method: &str,
+        range: Option<(u64, u64)>,
+    ) -> Result<(), Fault> {
+        let path = self.remote.key.object_path();
+        let ask = Ask {
+            method,
+            path: &path,
+            range,
+            body: b"",
+        };
+        self.client.send(connection, self.remote, &ask)
+    }
+
+    /// Reads some bytes of a body, no faster than allowed.
+    fn read(&self, connection: &mut Connection, target: &mut [u8]) -> Result<usize, Fault> {
+        let room = target.len().min(self.shaper.slice() as usize);
+        let count = connection.read(&mut target[..room], self.stop)?;
+        self.client.count(self.remote.key.kind, count);
+        self.shaper.take(count as u64);
+        Ok(count)
+    }
+
+    fn stream_leaves(
+        &self,
+        connection: &mut Connection,
+        leaves: &Leaves<'_>,
+        received: &mut u64,
+    ) -> Result<(), Fault> {
+        let mut asked = VecDeque::new();
+        let mut from = 0;
+        let mut buffer = vec![0; BATCH];
+        loop {
+            while asked.len() < DEPTH {
+                let Some((first, end)) = leaves.next_missing(from, MOST_LEAVES) else {
+                    break;
+                };
+                self.ask(connection, "GET", Some(leaves.byte_range(first, end)))?;
+                asked.push_back((first, end));
+                from = end;
+            }
+            let Some((first, end)) = asked.pop_front() else {
+                return Ok(());
+            };
+            let (start, end) = leaves.byte_range(first, end);
+            let head =
+                self.client
+                    .receive_range(connection, self.remote, (start, end), self.stop)?;
+            if head
+                .range
+                .is_none_or(|range| range.2 != leaves.manifest.size())
+            {
+                return Err(self
+                    .remote
+                    .corrupt("its copy there has another size")
+                    .into());
+            }
+            self.stream_extent(connection, leaves, (start, end), &mut buffer, received)?;
+        }
+    }
+
+    fn stream_extent(
+        &self,
+        connection: &mut Connection,
+        leaves: &Leaves<'_>,
+        (start, end): (u64, u64),
+        buffer: &mut [u8],
+        received: &mut u64,
+    ) -> Result<(), Fault> {
+        let (mut position, mut filled) = (start, 0);
+        while position < end {
+            let room = (end - position).min(buffer.len() as u64) as usize;
+            let count = self.read(connection, &mut buffer[filled..room])?;
+            *received += count as u64;
+            filled += count;
+            let whole = if position + filled as u64 == end {
+                filled
+            } else {
+                filled / LEAF_LEN * LEAF_LEN
+            };
+            if whole == 0 {
+                continue;
+            }
+            leaves
+                .store(position / LEAF_SIZE, &buffer[..whole])
+                .map_err(|error| match error {
+                    StoreError::Transfer(error) => error,
+                    wrong => self.remote.corrupt(&wrong.to_string()),
+                })?;
+            if self.stop.is_set() {
+                return Err(Fault::Stopped);
+            }
+            buffer.copy_within(whole..filled, 0);
+            position += whole as u64;
+            filled -= whole;
+        }
+        Ok(())
+    }
+
+    fn stream_blob(
+        &self,
+        connection: &mut Connection,
+        blob: &mut Blob,
+        meter: &Meter<'_>,
+    ) -> Result<(), Fault> {
+        let size = self.ask_blob(connection, blob)?;
+        if blob.position == 0 {
+            self.part.check_space(size)?;
+        }
+        meter.reach(blob.position, size);
+        self.flight.begin_prefix(self.part.file().clone(), size);
+        self.flight.mark_prefix(blob.position);
+        let mut buffer = vec![0; BATCH];
+        while blob.position < size {
+            let room = (size - blob.position).min(BATCH as u64) as usize;
+            let count = self.read(connection, &mut buffer[..room])?;
+            blob.append(self.part, &buffer[..count])?;
+            self.flight.mark_prefix(blob.position);
+            meter.reach(blob.position, size);
+            if self.stop.is_set() {
+                return Err(Fault::Stopped);
+            }
+        }
+        Ok(())
+    }
+
+    /// Asks for what is missing of a blob and reads the response's head; returns the blob's size.
+    fn ask_blob(&self, connection: &mut Connection, blob: &mut Blob) -> Result<u64, Fault> {
+        if blob.position > 0 {
+            self.ask(connection, "HEAD", None)?;
+            let size = self
+                .client
+                .receive(connection, self.remote, self.stop)?
+                .length;
+            if blob.position == size {
+                return Ok(size);
+            }
+            if blob.position < size {
+                let range = (blob.position, size);
+                self.ask(connection, "GET", Some(range))?;
+                self.client
+                    .receive_range(connection, self.remote, range, self.stop)?;
+                return Ok(size);
+            }
+            blob.restart(self.part)?;
+        }
+        self.ask(connection, "GET", None)?;
+        Ok(self
+            .client
+            .receive(connection, self.remote, self.stop)?
+            .length)
+    }
+
+    fn verify_blob(&self, blob: &Blob) -> Result<(), TransferError> {
+        let key = self.remote.key;
+        let right = match key.kind {
+            Kind::Manifests => Manifest::load(self.part.path())
+                .is_ok_and(|manifest| manifest.content_id() == key.id),
+            Kind::Patches | Kind::Templates => *blob.hasher.finalize().as_bytes() == key.id,
+        };
+        if right {
+            return Ok(());
+        }
+        let found = hex(blob.hasher.finalize().as_bytes());
+        Err(self
+            .remote
+            .corrupt(&format!("what came is something else (hash {found})")))
+    }
+}
+
+/// A file that arrives from its first byte to its last, and its hash so far.
+struct Blob {
+    position: u64,
+    received: u64,
+    hasher: blake3::Hasher,
+}
+
+impl Blob {
+    /// Takes over what an earlier attempt left; the hash of the whole will tell whether it was right.
+    fn open(part: &Part) -> Result<Blob, TransferError> {
+        let mut blob = Blob {
+            position: 0,
+            received: 0,
+            hasher: blake3::Hasher::new(),
+        };
+        let mut buffer = vec![0; BATCH];
+        let mut file: &std::fs::File = part.file();
+        loop {
+            let count = file.read(&mut buffer).map_err(|error| part.error(error))?;
+            if count == 0 {
+                return Ok(blob);
+            }
+            blob.hasher.update(&buffer[..count]);
+            blob.position += count as u64;
+        }
+    }
+
+    fn restart(&mut self, part: &Part) -> Result<(), TransferError> {
+        part.file().set_len(0).map_err(|error| part.error(error))?;
+        self.position = 0;
+        self.hasher.reset();
+        Ok(())
+    }
+
+    fn append(&mut self, part: &Part, data: &[u8]) -> Result<(), TransferError> {
+        let written = part.file().write_all_at(data, self.position);
+        written.map_err(|error| part.error(error))?;
+        self.hasher.update(data);
+        self.position += data.len() as u64;
+        self.received += data.len() as u64;
+        Ok(())
+    }
+}
+
+/// Reads the manifest that a template is verified against, and makes sure that it is that template's.
+pub fn load_manifest(
+    key: crate::ids::ObjectKey,
+    path: &Path,
+) -> Result<Arc<Manifest>, TransferError> {
+    let manifest = Manifest::load(path).map_err(|error| TransferError::Format {
+        object: key.to_string(),
+        reason: format!("its manifest {}: {error}", path.display()),
+    })?;
+    if manifest.content_id() != key.id {
+        return Err(TransferError::Format {
+            object: key.to_string(),
+            reason: format!(
+                "{} is the manifest of {}",
+                path.display(),
+                manifest.content_id_hex()
+            ),
+        });
+    }
+    Ok(Arc::new(manifest))
+}

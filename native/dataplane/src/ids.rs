@@ -1,0 +1,153 @@
+//! Names of objects on the wire: a kind and a 64-digit content hash.
+
+use std::fmt;
+
+/// What an object is; the set is closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Kind {
+    /// A template's raw content, named by its content id.
+    Templates,
+    /// A patch file, named by the hash of the file.
+    Patches,
+    /// The manifest of a template, named by the template's content id.
+    Manifests,
+}
+
+impl Kind {
+    /// Every kind, in the order of [`Kind::index`].
+    pub const ALL: [Kind; 3] = [Kind::Templates, Kind::Patches, Kind::Manifests];
+
+    /// The name in paths: on the wire and below a plane's root directory.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Kind::Templates => "templates",
+            Kind::Patches => "patches",
+            Kind::Manifests => "manifests",
+        }
+    }
+
+    /// The kind of that name, if there is one.
+    pub fn parse(text: &str) -> Option<Kind> {
+        Kind::ALL.into_iter().find(|kind| kind.as_str() == text)
+    }
+
+    /// Position in [`Kind::ALL`], for tables of counters.
+    pub fn index(self) -> usize {
+        match self {
+            Kind::Templates => 0,
+            Kind::Patches => 1,
+            Kind::Manifests => 2,
+        }
+    }
+}
+
+/// Bytes as lower-case hexadecimal digits.
+pub fn hex(bytes: &[u8]) -> String {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let mut text = String::with_capacity(bytes.len() * 2);
+    for byte in bytes {
+        text.push(char::from(DIGITS[usize::from(byte >> 4)]));
+        text.push(char::from(DIGITS[usize::from(byte & 15)]));
+    }
+    text
+}
+
+/// The bytes of exactly `2 * N` lower-case hexadecimal digits.
+pub fn unhex<const N: usize>(text: &str) -> Option<[u8; N]> {
+    let digits = text.as_bytes();
+    if digits.len() != 2 * N {
+        return None;
+    }
+    let mut bytes = [0; N];
+    for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
+        *byte = nibble(pair[0])? << 4 | nibble(pair[1])?;
+    }
+    Some(bytes)
+}
+
+fn nibble(digit: u8) -> Option<u8> {
+    match digit {
+        b'0'..=b'9' => Some(digit - b'0'),
+        b'a'..=b'f' => Some(digit - b'a' + 10),
+        _ => None,
+    }
+}
+
+/// An object's name: its kind and its hash.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ObjectKey {
+    /// What the object is.
+    pub kind: Kind,
+    /// The 32 bytes behind the 64 digits of its id.
+    pub id: [u8; 32],
+}
+
+impl ObjectKey {
+    /// The key for an id of exactly 64 lower-case hexadecimal digits.
+    pub fn parse(kind: &str, id: &str) -> Option<ObjectKey> {
+        Some(ObjectKey {
+            kind: Kind::parse(kind)?,
+            id: unhex(id)?,
+        })
+    }
+
+    /// The id as 64 lower-case hexadecimal digits.
+    pub fn id_hex(&self) -> String {
+        hex(&self.id)
+    }
+
+    /// The path of the object on every server.
+    pub fn object_path(&self) -> String {
+        format!("/v1/objects/{self}")
+    }
+
+    /// The path of the object's claim on its coordinator.
+    pub fn claim_path(&self) -> String {
+        format!("/v1/claims/{self}")
+    }
+}
+
+impl fmt::Display for ObjectKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.kind.as_str(), self.id_hex())
+    }
+}
+
+impl fmt::Debug for ObjectKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ids_are_exactly_64_lower_case_digits() {
+        let good = "0123456789abcdef".repeat(4);
+        let key = ObjectKey::parse("templates", &good).unwrap();
+        assert_eq!(key.id_hex(), good);
+        assert_eq!(key.object_path(), format!("/v1/objects/templates/{good}"));
+        for bad in [
+            good.to_uppercase(),
+            good[1..].to_string(),
+            format!("{good}0"),
+            format!("{}g", &good[1..]),
+            format!("{}/", &good[1..]),
+            String::new(),
+        ] {
+            assert!(ObjectKey::parse("templates", &bad).is_none(), "{bad}");
+        }
+        assert!(ObjectKey::parse("staging", &good).is_none());
+        assert!(ObjectKey::parse("Templates", &good).is_none());
+    }
+
+    #[test]
+    fn kinds_index_their_table() {
+        for (index, kind) in Kind::ALL.into_iter().enumerate() {
+            assert_eq!(kind.index(), index);
+            assert_eq!(Kind::parse(kind.as_str()), Some(kind));
+        }
+    }
+}

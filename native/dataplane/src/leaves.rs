@@ -1,0 +1,188 @@
+//! A template on its way: verified leaves in a sparse part.
+
+use std::os::unix::fs::FileExt;
+use std::sync::Arc;
+
+use diffcache_core::manifest::{is_zero, Manifest, LEAF_LEN, LEAF_SIZE};
+use diffcache_core::source::{FileSource, ReadAt};
+
+use crate::error::TransferError;
+use crate::flight::Flight;
+use crate::ids::ObjectKey;
+use crate::part::Part;
+use crate::progress::Meter;
+
+/// Writes verified leaves to a part and lets readers behind it have them.
+pub struct Leaves<'a> {
+    /// The template.
+    pub key: ObjectKey,
+    /// Its leaves' hashes.
+    pub manifest: Arc<Manifest>,
+    part: &'a Part,
+    flight: Arc<Flight>,
+    meter: Meter<'a>,
+}
+
+impl<'a> Leaves<'a> {
+    /// Prepares a part for the leaves of `manifest`: what it holds already is verified and counts as arrived.
+    pub fn open(
+        key: ObjectKey,
+        manifest: Arc<Manifest>,
+        part: &'a Part,
+        flight: Arc<Flight>,
+        meter: Meter<'a>,
+    ) -> Result<Leaves<'a>, TransferError> {
+        let size = manifest.size();
+        part.file()
+            .set_len(size)
+            .map_err(|error| part.error(error))?;
+        flight.begin_leaves(part.file().clone(), size, LEAF_SIZE);
+        meter.set_total(manifest.data_size());
+        let leaves = Leaves {
+            key,
+            manifest,
+            part,
+            flight,
+            meter,
+        };
+        leaves.mark_zeroes();
+        leaves.resume()?;
+        part.check_space(leaves.missing_bytes())?;
+        Ok(leaves)
+    }
+
+    fn mark_zeroes(&self) {
+        let count = self.manifest.leaf_count();
+        let mut leaf = 0;
+        while leaf < count {
+            let end = self.manifest.next_data_leaf(leaf).unwrap_or(count);
+            self.flight.mark_leaves(leaf, end);
+            leaf = end + 1;
+        }
+    }
+
+    /// Verifies what an earlier attempt left in the part.
+    fn resume(&self) -> Result<(), TransferError> {
+        let unreadable = |error: diffcache_core::source::SourceError| {
+            self.part.error(std::io::Error::other(error))
+        };
+        let file = self
+            .part
+            .file()
+            .try_clone()
+            .map_err(|error| self.part.error(error))?;
+        let source = FileSource::from_file(file, self.key.to_string()).map_err(unreadable)?;
+        let mut buffer = vec![0; LEAF_LEN];
+        let mut leaf = 0;
+        while let Some((start, end)) = source.next_data(leaf * LEAF_SIZE).map_err(unreadable)? {
+            leaf = leaf.max(start / LEAF_SIZE);
+            while leaf * LEAF_SIZE < end {
+                let position = leaf * LEAF_SIZE;
+                let length = LEAF_SIZE.min(self.manifest.size() - position) as usize;
+                let data = &mut buffer[..length];
+                source.read_exact_at(data, position).map_err(unreadable)?;
+                self.judge(leaf, data)?;
+                leaf += 1;
+            }
+        }
+        Ok(())
+    }
+
+    fn judge(&self, leaf: u64, data: &mut [u8]) -> Result<(), TransferError> {
+        if self.manifest.is_zero_leaf(leaf) {
+            if !is_zero(data) {
+                data.fill(0);
+                self.write(leaf, data)?;
+            }
+        } else if self.manifest.verify_leaf(leaf, data) {
+            self.arrived(leaf, leaf + 1, data.len());
+        }
+        Ok(())
+    }
+
+    fn missing_bytes(&self) -> u64 {
+        let mut bytes = 0;
+        let mut from = 0;
+        while let Some((first, end)) = self.next_missing(from, u64::MAX) {
+            bytes += self.byte_range(first, end).1 - first * LEAF_SIZE;
+            from = end;
+        }
+        bytes
+    }
+
+    /// The next run of at most `most` leaves, at or after `from`, that are not here yet.
+    pub fn next_missing(&self, from: u64, most: u64) -> Option<(u64, u64)> {
+        let missing = |leaf| !self.manifest.is_zero_leaf(leaf) && !self.flight.is_leaf_ready(leaf);
+        let mut first = self.manifest.next_data_leaf(from)?;
+        while !missing(first) {
+            first = self.manifest.next_data_leaf(first + 1)?;
+        }
+        let last = self.manifest.leaf_count().min(first.saturating_add(most));
+        let end = (first + 1..last)
+            .find(|leaf| !missing(*leaf))
+            .unwrap_or(last);
+        Some((first, end))
+    }
+
+    /// The bytes of a run of leaves.
+    pub fn byte_range(&self, first: u64, end: u64) -> (u64, u64) {
+        (
+            first * LEAF_SIZE,
+            (end * LEAF_SIZE).min(self.manifest.size()),
+        )
+    }
+
+    /// Whether a leaf is here, so that it need not be written again.
+    pub fn is_ready(&self, leaf: u64) -> bool {
+        self.flight.is_leaf_ready(leaf)
+    }
+
+    /// Verifies and writes whole leaves from leaf `first` on; fails with the index of a leaf that is wrong, after keeping those before.
+    pub fn store(&self, first: u64, data: &[u8]) -> Result<(), StoreError> {
+        let mut good = 0;
+        let mut wrong = None;
+        for (leaf, bytes) in (first..).zip(data.chunks(LEAF_LEN)) {
+            if !self.manifest.verify_leaf(leaf, bytes) {
+                wrong = Some(leaf);
+                break;
+            }
+            good += bytes.len();
+        }
+        self.store_verified(first, &data[..good])?;
+        wrong.map_or(Ok(()), |leaf| Err(StoreError::Wrong(leaf)))
+    }
+
+    /// Writes whole leaves that are known to be right.
+    pub fn store_verified(&self, first: u64, data: &[u8]) -> Result<(), TransferError> {
+        if !data.is_empty() {
+            self.write(first, data)?;
+            self.arrived(
+                first,
+                first + data.len().div_ceil(LEAF_LEN) as u64,
+                data.len(),
+            );
+        }
+        Ok(())
+    }
+
+    fn write(&self, first: u64, data: &[u8]) -> Result<(), TransferError> {
+        let written = self.part.file().write_all_at(data, first * LEAF_SIZE);
+        written.map_err(|error| self.part.error(error))
+    }
+
+    fn arrived(&self, first: u64, end: u64, bytes: usize) {
+        self.flight.mark_leaves(first, end);
+        self.meter.add(bytes as u64);
+    }
+}
+
+/// Why leaves were not stored.
+#[derive(Debug, thiserror::Error)]
+pub enum StoreError {
+    /// A leaf's bytes are not those of the manifest.
+    #[error("leaf {0} does not match the manifest")]
+    Wrong(u64),
+    /// The part could not be written.
+    #[error(transparent)]
+    Transfer(#[from] TransferError),
+}

@@ -1,0 +1,357 @@
+//! What a plane can serve: files below its root, objects in flight, and lent files.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use rustix::fs::{FileType, Mode, OFlags, Stat};
+
+use crate::flight::Flight;
+use crate::gate::lock;
+use crate::ids::{Kind, ObjectKey};
+
+/// An object that can be served.
+pub enum Found {
+    /// A complete file of so many bytes; it stays readable when it is unlinked.
+    Whole(Arc<File>, u64),
+    /// An object whose bytes become ready one after another.
+    Arriving(Arc<Flight>),
+}
+
+struct Lent {
+    file: Arc<File>,
+    size: u64,
+    modified: (i64, u64),
+    expires: Instant,
+}
+
+/// A file below the root that is not what an object's file must be.
+#[derive(Debug, thiserror::Error)]
+pub enum ObjectsError {
+    /// The object is already in flight in this plane.
+    #[error("the object is already in flight")]
+    AlreadyInFlight,
+    /// Something other than a regular file was named.
+    #[error("not a regular file")]
+    NotAFile,
+    /// The system's own error.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
+/// Everything one plane can serve, and who reads it.
+pub struct Objects {
+    root: OwnedFd,
+    flights: Mutex<HashMap<ObjectKey, Arc<Flight>>>,
+    lent: Mutex<HashMap<ObjectKey, Lent>>,
+    readers: Mutex<HashMap<ObjectKey, usize>>,
+}
+
+impl Objects {
+    /// Opens a root directory and makes its subdirectories where they are missing.
+    pub fn open(root: &Path) -> io::Result<Objects> {
+        for kind in Kind::ALL {
+            std::fs::create_dir_all(root.join(kind.as_str()))?;
+        }
+        std::fs::create_dir_all(root.join("staging"))?;
+        let flags = OFlags::DIRECTORY | OFlags::RDONLY | OFlags::CLOEXEC;
+        Ok(Objects {
+            root: rustix::fs::open(root, flags, Mode::empty())?,
+            flights: Mutex::default(),
+            lent: Mutex::default(),
+            readers: Mutex::default(),
+        })
+    }
+
+    /// Finds an object: below the root, else in flight, else lent.
+    pub fn find(&self, key: ObjectKey) -> Result<Option<Found>, ObjectsError> {
+        if let Some((file, size)) = self.open_held(key)? {
+            return Ok(Some(Found::Whole(Arc::new(file), size)));
+        }
+        if let Some(flight) = lock(&self.flights).get(&key) {
+            return Ok(Some(Found::Arriving(flight.clone())));
+        }
+        Ok(self
+            .find_lent(key)?
+            .map(|(file, size)| Found::Whole(file, size)))
+    }
+
+    /// Opens `<root>/<kind>/<id>` without following any link on the way.
+    fn open_held(&self, key: ObjectKey) -> Result<Option<(File, u64)>, ObjectsError> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let directory = rustix::fs::openat(
+            &self.root,
+            key.kind.as_str(),
+            flags | OFlags::DIRECTORY,
+            Mode::empty(),
+        );
+        // Not to wait for a writer if somebody put a FIFO there.
+        let file = directory.and_then(|directory| {
+            rustix::fs::openat(
+                directory,
+                key.id_hex(),
+                flags | OFlags::NONBLOCK,
+                Mode::empty(),
+            )
+        });
+        match file {
+            Ok(file) => {
+                let size = regular_size(&rustix::fs::fstat(&file).map_err(io::Error::from)?)?;
+                Ok(Some((File::from(file), size)))
+            }
+            Err(rustix::io::Errno::NOENT) => Ok(None),
+            Err(rustix::io::Errno::LOOP | rustix::io::Errno::NOTDIR) => Err(ObjectsError::NotAFile),
+            Err(error) => Err(io::Error::from(error).into()),
+        }
+    }
+
+    fn find_lent(&self, key: ObjectKey) -> Result<Option<(Arc<File>, u64)>, ObjectsError> {
+        let mut lent = lock(&self.lent);
+        lent.retain(|_, entry| entry.expires > Instant::now());
+        let Some(entry) = lent.get(&key) else {
+            return Ok(None);
+        };
+        let (size, modified) = fingerprint(&*entry.file)?;
+        if (size, modified) != (entry.size, entry.modified) {
+            lent.remove(&key);
+            return Ok(None);
+        }
+        Ok(Some((entry.file.clone(), size)))
+    }
+
+    /// Serves the file at `path` under `key` for `time`, or until it changes.
+    pub fn lend(&self, key: ObjectKey, path: &Path, time: Duration) -> Result<(), ObjectsError> {
+        let file = File::open(path)?;
+        self.lend_file(key, Arc::new(file), time)
+    }
+
+    /// Like [`Objects::lend`], for a file that is open.
+    pub fn lend_file(
+        &self,
+        key: ObjectKey,
+        file: Arc<File>,
+        time: Duration,
+    ) -> Result<(), ObjectsError> {
+        let (size, modified) = fingerprint(&*file)?;
+        let entry = Lent {
+            file,
+            size,
+            modified,
+            expires: Instant::now() + time,
+        };
+        lock(&self.lent).insert(key, entry);
+        Ok(())
+    }
+
+    /// Stops lending an object.
+    pub fn recall(&self, key: ObjectKey) {
+        lock(&self.lent).remove(&key);
+    }
+
+    /// Closes the files of lendings that are over; returns how many go on.
+    pub fn expire(&self) -> usize {
+        let mut lent = lock(&self.lent);
+        lent.retain(|_, entry| entry.expires > Instant::now());
+        lent.len()
+    }
+
+    /// Registers an object as arriving, until the returned landing is dropped.
+    pub fn begin(self: &Arc<Objects>, key: ObjectKey) -> Result<Landing, ObjectsError> {
+        let mut flights = lock(&self.flights);
+        if flights.contains_key(&key) {
+            return Err(ObjectsError::AlreadyInFlight);
+        }
+        let flight = Arc::new(Flight::default());
+        flights.insert(key, flight.clone());
+        Ok(Landing {
+            objects: self.clone(),
+            key,
+            flight,
+        })
+    }
+
+    /// Sends away everybody who waits for an arriving object.
+    pub fn fail_flights(&self) {
+        for flight in lock(&self.flights).values() {
+            flight.fail();
+        }
+    }
+
+    /// Objects in flight now.
+    pub fn flights(&self) -> usize {
+        lock(&self.flights).len()
+    }
+
+    /// Counts a reader of `key` for as long as the returned value lives.
+    pub fn read(self: &Arc<Objects>, key: ObjectKey) -> Reading {
+        *lock(&self.readers).entry(key).or_default() += 1;
+        Reading {
+            objects: self.clone(),
+            key,
+        }
+    }
+
+    /// Transfers of `key` to peers that are under way.
+    pub fn readers(&self, key: ObjectKey) -> usize {
+        lock(&self.readers).get(&key).copied().unwrap_or(0)
+    }
+}
+
+fn regular_size(stat: &Stat) -> Result<u64, ObjectsError> {
+    if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+        return Err(ObjectsError::NotAFile);
+    }
+    Ok(u64::try_from(stat.st_size).unwrap_or(0))
+}
+
+fn fingerprint(file: impl AsFd) -> Result<(u64, (i64, u64)), ObjectsError> {
+    let stat = rustix::fs::fstat(file).map_err(io::Error::from)?;
+    Ok((regular_size(&stat)?, (stat.st_mtime, stat.st_mtime_nsec)))
+}
+
+/// The registration of an arriving object; dropping it without [`Landing::land`] tells the readers that it failed.
+pub struct Landing {
+    objects: Arc<Objects>,
+    key: ObjectKey,
+    flight: Arc<Flight>,
+}
+
+impl Landing {
+    /// The arriving object.
+    pub fn flight(&self) -> &Arc<Flight> {
+        &self.flight
+    }
+
+    /// The object is complete: readers behind it go on to its end.
+    pub fn land(self) {
+        self.flight.land();
+    }
+}
+
+impl Drop for Landing {
+    fn drop(&mut self) {
+        self.flight.fail();
+        lock(&self.objects.flights).remove(&self.key);
+    }
+}
+
+/// One transfer of an object to a peer.
+pub struct Reading {
+    objects: Arc<Objects>,
+    key: ObjectKey,
+}
+
+impl Drop for Reading {
+    fn drop(&mut self) {
+        let mut readers = lock(&self.objects.readers);
+        if let Some(count) = readers.get_mut(&self.key) {
+            *count -= 1;
+            if *count == 0 {
+                readers.remove(&self.key);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::Directory;
+    use std::os::unix::fs::symlink;
+
+    fn key(digit: &str) -> ObjectKey {
+        ObjectKey::parse("patches", &digit.repeat(64)).unwrap()
+    }
+
+    #[test]
+    fn only_regular_files_below_the_root_are_served() {
+        let directory = Directory::new();
+        let objects = Objects::open(&directory.path).unwrap();
+        let patches = directory.path.join("patches");
+        assert!(objects.find(key("a")).unwrap().is_none());
+        std::fs::write(patches.join("a".repeat(64)), b"12345").unwrap();
+        assert!(matches!(
+            objects.find(key("a")),
+            Ok(Some(Found::Whole(_, 5)))
+        ));
+        std::fs::write(directory.path.join("secret"), b"x").unwrap();
+        symlink("../secret", patches.join("b".repeat(64))).unwrap();
+        assert!(matches!(
+            objects.find(key("b")),
+            Err(ObjectsError::NotAFile)
+        ));
+        std::fs::create_dir(patches.join("c".repeat(64))).unwrap();
+        assert!(matches!(
+            objects.find(key("c")),
+            Err(ObjectsError::NotAFile)
+        ));
+        std::fs::remove_dir_all(&patches).unwrap();
+        symlink(".", &patches).unwrap();
+        assert!(matches!(
+            objects.find(key("a")),
+            Err(ObjectsError::NotAFile)
+        ));
+    }
+
+    #[test]
+    fn a_lent_file_is_served_until_it_changes_or_its_time_is_over() {
+        let directory = Directory::new();
+        let objects = Objects::open(&directory.path).unwrap();
+        let path = directory.path.join("output");
+        std::fs::write(&path, b"123").unwrap();
+        objects
+            .lend(key("a"), &path, Duration::from_secs(600))
+            .unwrap();
+        objects.lend(key("b"), &path, Duration::ZERO).unwrap();
+        objects
+            .lend(key("c"), &path, Duration::from_secs(600))
+            .unwrap();
+        assert_eq!(objects.expire(), 2);
+        assert!(objects.find(key("b")).unwrap().is_none());
+        objects.recall(key("c"));
+        assert!(objects.find(key("c")).unwrap().is_none());
+        assert!(matches!(
+            objects.find(key("a")),
+            Ok(Some(Found::Whole(_, 3)))
+        ));
+        std::fs::write(&path, b"1234").unwrap();
+        assert!(objects.find(key("a")).unwrap().is_none());
+        assert_eq!(objects.expire(), 0);
+    }
+
+    #[test]
+    fn an_object_is_in_flight_once() {
+        let directory = Directory::new();
+        let objects = Arc::new(Objects::open(&directory.path).unwrap());
+        let landing = objects.begin(key("a")).unwrap();
+        assert!(matches!(
+            objects.begin(key("a")),
+            Err(ObjectsError::AlreadyInFlight)
+        ));
+        assert!(matches!(
+            objects.find(key("a")),
+            Ok(Some(Found::Arriving(_)))
+        ));
+        drop(landing);
+        assert!(objects.find(key("a")).unwrap().is_none());
+        objects.begin(key("a")).unwrap().land();
+        assert_eq!(objects.flights(), 0);
+    }
+
+    #[test]
+    fn readers_are_counted_while_they_read() {
+        let directory = Directory::new();
+        let objects = Arc::new(Objects::open(&directory.path).unwrap());
+        let one = objects.read(key("a"));
+        let two = objects.read(key("a"));
+        assert_eq!(objects.readers(key("a")), 2);
+        assert_eq!(objects.readers(key("b")), 0);
+        drop(one);
+        drop(two);
+        assert_eq!(objects.readers(key("a")), 0);
+    }
+}

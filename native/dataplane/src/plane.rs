@@ -1,0 +1,391 @@
+//! A host's data plane: the server of what it has and the means to get what it lacks.
+
+use std::net::{IpAddr, SocketAddr, TcpListener, ToSocketAddrs};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use crate::auth::{SiteKey, Verifier};
+use crate::claims::{Claims, Holder};
+use crate::client::{Ask, Client, Peer, Remote, Stop};
+use crate::counters::{Counters, Event};
+use crate::error::TransferError;
+use crate::fetch::{load_manifest, Transfer};
+use crate::gate::{lock, Cancel, Gate};
+use crate::ids::{Kind, ObjectKey};
+use crate::leaves::Leaves;
+use crate::objects::{Landing, Objects, ObjectsError};
+use crate::part::{Durability, Part};
+use crate::progress::{Meter, Report};
+use crate::server::{ClaimAnswer, ClaimRequest, Limits, Server, Service};
+use crate::shaper::Shaper;
+
+/// How often files whose lending is over are closed.
+const HOUSEKEEPING: Duration = Duration::from_millis(500);
+
+/// How a plane is set up.
+pub struct Config {
+    /// Directory with `templates/`, `patches/`, `manifests/` and `staging/`; made where they are missing.
+    pub root: PathBuf,
+    /// This host's name: the holder of its claims.
+    pub name: String,
+    /// `address:port` to listen on; port 0 takes a free one.
+    pub listen: String,
+    /// Base URL that peers are told; `None` is made from the address.
+    pub advertise_url: Option<String>,
+    /// The site's key; `None` only on loopback.
+    pub key: Option<SiteKey>,
+    /// Bytes per second that the server sends, to all together.
+    pub rate: Option<f64>,
+    /// Delay of every answer.
+    pub latency: Duration,
+    /// Lifetime of the claims that this host coordinates.
+    pub claim_ttl: Duration,
+    /// How long a peer may send nothing.
+    pub timeout: Duration,
+    /// The server's bounds.
+    pub limits: Limits,
+}
+
+/// Options that every getting of an object has.
+pub struct Job<'a> {
+    /// The destination.
+    pub dest: &'a Path,
+    /// How long the finished object is lent from `dest`.
+    pub lend: Duration,
+    /// Whether it must survive a power cut from then on.
+    pub durability: Durability,
+    /// Whom to tell.
+    pub report: Option<Report<'a>>,
+    /// The caller's handle.
+    pub cancel: Cancel,
+}
+
+/// What a plane has done and does.
+pub struct Stats {
+    /// The counters.
+    pub counters: Arc<Counters>,
+    /// Open connections of the server.
+    pub connections: usize,
+    /// Objects arriving now.
+    pub in_flight: usize,
+    /// Files lent now.
+    pub lent: usize,
+    /// Claims coordinated now.
+    pub claims: usize,
+}
+
+/// A running data plane; dropping it closes it.
+pub struct DataPlane {
+    url: String,
+    name: String,
+    service: Arc<Service>,
+    server: Server,
+    pub(crate) client: Arc<Client>,
+    housekeeper: Mutex<Option<std::thread::JoinHandle<()>>>,
+}
+
+impl DataPlane {
+    /// Opens the directory, listens and starts to serve.
+    pub fn open(config: Config) -> Result<DataPlane, TransferError> {
+        let listener = listen(&config)?;
+        let objects = Objects::open(&config.root).map_err(|source| TransferError::File {
+            path: config.root.clone(),
+            source,
+        })?;
+        let counters = Arc::new(Counters::default());
+        let service = Arc::new(Service {
+            name: config.name.clone(),
+            objects: Arc::new(objects),
+            shaper: Shaper::new(check_rate(config.rate)?),
+            latency: config.latency,
+            verifier: config.key.clone().map(Verifier::new),
+            claims: Mutex::new(Claims::new(config.claim_ttl)),
+            counters: counters.clone(),
+            gate: Arc::new(Gate::default()),
+            limits: config.limits,
+        });
+        let started = Server::start(service.clone(), listener);
+        let server = started.map_err(|source| listen_error(&config.listen, source))?;
+        let housekeeper = start_housekeeper(service.clone())
+            .map_err(|source| listen_error(&config.listen, source))?;
+        Ok(DataPlane {
+            url: config
+                .advertise_url
+                .unwrap_or_else(|| format!("http://{}", server.address)),
+            name: config.name,
+            service,
+            server,
+            client: Arc::new(Client::new(config.key, config.timeout, counters)),
+            housekeeper: Mutex::new(Some(housekeeper)),
+        })
+    }
+
+    /// The base URL that peers are told.
+    pub fn url(&self) -> &str {
+        &self.url
+    }
+
+    /// Lifetime of the claims that this host coordinates, without renewal.
+    pub fn claim_ttl(&self) -> Duration {
+        lock(&self.service.claims).ttl()
+    }
+
+    /// Stops serving, ends what is under way with `Cancelled`, and waits for the server's threads.
+    pub fn close(&self) {
+        self.service.gate.close();
+        self.server.stop();
+        self.client.close();
+        if let Some(housekeeper) = lock(&self.housekeeper).take() {
+            let _ = housekeeper.join();
+        }
+    }
+
+    /// Changes the speed of the server's link.
+    pub fn set_rate(&self, rate: Option<f64>) -> Result<(), TransferError> {
+        self.service.shaper.set_rate(check_rate(rate)?);
+        Ok(())
+    }
+
+    /// Counters and present state.
+    pub fn stats(&self) -> Stats {
+        Stats {
+            counters: self.service.counters.clone(),
+            connections: self.server.connections(),
+            in_flight: self.service.objects.flights(),
+            lent: self.service.objects.expire(),
+            claims: lock(&self.service.claims).len(Instant::now()),
+        }
+    }
+
+    /// Transfers of an object to peers that are under way.
+    pub fn readers(&self, key: ObjectKey) -> usize {
+        self.service.objects.readers(key)
+    }
+
+    /// Serves the file at `path` under `key` for a time, or until its size or modification time changes; no time ends it.
+    pub fn lend(&self, key: ObjectKey, path: &Path, time: Duration) -> Result<(), TransferError> {
+        if time.is_zero() {
+            self.service.objects.recall(key);
+            return Ok(());
+        }
+        let lent = self.service.objects.lend(key, path, time);
+        lent.map_err(|error| local_error(key, path, error))
+    }
+
+    /// Gets an object from a peer into `job.dest`; returns the bytes that came over the wire.
+    pub fn fetch(
+        &self,
+        remote: &Remote,
+        manifest: Option<&Path>,
+        rate: Option<f64>,
+        job: &Job<'_>,
+    ) -> Result<u64, TransferError> {
+        let key = remote.key;
+        let rate = check_rate(rate)?;
+        let stop = self.stop(job);
+        stop.check(key)?;
+        let manifest = match (key.kind, manifest) {
+            (Kind::Templates, Some(path)) => Some(load_manifest(key, path)?),
+            (Kind::Templates, None) => {
+                let reason = format!(
+                    "{key}: a template is verified against its manifest; give the manifest's file"
+                );
+                return Err(TransferError::Invalid(reason));
+            }
+            (Kind::Patches | Kind::Manifests, _) => None,
+        };
+        let landing = self.begin(key)?;
+        let part = Part::open(key, job.dest)?;
+        let refused = Cancel::default();
+        let stop = stop.or(refused.clone());
+        let transfer = Transfer {
+            client: &self.client,
+            remote,
+            part: &part,
+            flight: landing.flight(),
+            stop: &stop,
+            shaper: Shaper::new(rate),
+        };
+        let meter = Meter::new(job.report, 0, refused);
+        let outcome = match manifest {
+            Some(manifest) => Leaves::open(key, manifest, &part, landing.flight().clone(), meter)
+                .and_then(|leaves| transfer.leaves(&leaves)),
+            None => transfer.blob(&meter),
+        };
+        let outcome =
+            outcome.and_then(|received| self.land(landing, &part, job).map(|()| received));
+        outcome.inspect_err(|error| {
+            let useless =
+                key.kind != Kind::Templates && matches!(error, TransferError::Integrity { .. });
+            if useless || matches!(error, TransferError::NoSpace { .. }) {
+                part.discard();
+            }
+        })
+    }
+
+    /// Makes the part the destination, lends it if asked to, and lets readers behind it go on.
+    pub(crate) fn land(
+        &self,
+        landing: Landing,
+        part: &Part,
+        job: &Job<'_>,
+    ) -> Result<(), TransferError> {
+        part.commit(job.durability)?;
+        if !job.lend.is_zero() {
+            let lent = self
+                .service
+                .objects
+                .lend_file(part.key(), part.file().clone(), job.lend);
+            lent.map_err(|error| local_error(part.key(), job.dest, error))?;
+        }
+        landing.land();
+        Ok(())
+    }
+
+    /// Registers an object as arriving here.
+    pub(crate) fn begin(&self, key: ObjectKey) -> Result<Landing, TransferError> {
+        self.service
+            .objects
+            .begin(key)
+            .map_err(|_| TransferError::AlreadyInFlight {
+                object: key.to_string(),
+            })
+    }
+
+    pub(crate) fn stop(&self, job: &Job<'_>) -> Stop {
+        Stop::new(job.cancel.clone(), self.service.gate.clone())
+    }
+
+    /// Claims an object at a coordinator and returns who holds it: this host under its own name, or somebody to read from.
+    pub fn claim(
+        &self,
+        coordinator: &Peer,
+        key: ObjectKey,
+        suspect: Option<&str>,
+    ) -> Result<Holder, TransferError> {
+        let remote = self.remote(coordinator, key);
+        if coordinator.to_string() == self.url {
+            let applicant = Holder {
+                name: self.name.clone(),
+                url: self.url.clone(),
+            };
+            let mut claims = lock(&self.service.claims);
+            let claimed = claims.claim(key, applicant, suspect, Instant::now());
+            return claimed.map_err(|error| remote.unavailable(error.to_string()));
+        }
+        let answer = self.exchange_claim(&remote, "POST", suspect)?;
+        let answer: ClaimAnswer = serde_json::from_slice(&answer).map_err(|error| {
+            remote.unavailable(format!("its answer to a claim is malformed: {error}"))
+        })?;
+        Ok(Holder {
+            name: answer.holder,
+            url: answer.url,
+        })
+    }
+
+    /// Gives up a claim; that it was lost before is not an error.
+    pub fn release(&self, coordinator: &Peer, key: ObjectKey) -> Result<(), TransferError> {
+        if coordinator.to_string() == self.url {
+            lock(&self.service.claims).release(key, &self.name, Instant::now());
+            return Ok(());
+        }
+        let remote = self.remote(coordinator, key);
+        self.exchange_claim(&remote, "DELETE", None).map(drop)
+    }
+
+    fn remote(&self, peer: &Peer, key: ObjectKey) -> Remote {
+        Remote {
+            peer: peer.clone(),
+            key,
+        }
+    }
+
+    fn exchange_claim(
+        &self,
+        remote: &Remote,
+        method: &str,
+        suspect: Option<&str>,
+    ) -> Result<Vec<u8>, TransferError> {
+        let asked = ClaimRequest {
+            holder: self.name.clone(),
+            url: self.url.clone(),
+            suspect: suspect.map(str::to_owned),
+        };
+        let body = serde_json::to_vec(&asked)
+            .map_err(|error| TransferError::Invalid(error.to_string()))?;
+        let path = remote.key.claim_path();
+        let ask = Ask {
+            method,
+            path: &path,
+            range: None,
+            body: &body,
+        };
+        let stop = Stop::new(Cancel::default(), self.service.gate.clone());
+        Ok(self.client.exchange(remote, &ask, &stop)?.1)
+    }
+}
+
+impl Drop for DataPlane {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl Stats {
+    /// How often an event happened.
+    pub fn events(&self, event: Event) -> u64 {
+        self.counters.events(event)
+    }
+}
+
+fn listen_error(listen: &str, source: std::io::Error) -> TransferError {
+    TransferError::Invalid(format!("cannot serve at '{listen}': {source}"))
+}
+
+fn listen(config: &Config) -> Result<TcpListener, TransferError> {
+    let fail = |source| listen_error(&config.listen, source);
+    let addresses: Vec<SocketAddr> = config.listen.to_socket_addrs().map_err(fail)?.collect();
+    let loopback = |address: &SocketAddr| match address.ip() {
+        IpAddr::V4(ip) => ip.is_loopback(),
+        IpAddr::V6(ip) => ip.is_loopback(),
+    };
+    if config.key.is_none() && !addresses.iter().all(loopback) {
+        let reason = format!(
+            "'{}' is reachable from other hosts; configure a site key",
+            config.listen
+        );
+        return Err(TransferError::Invalid(reason));
+    }
+    if let Some(url) = &config.advertise_url {
+        Peer::parse(url)?;
+    }
+    TcpListener::bind(&addresses[..]).map_err(fail)
+}
+
+fn check_rate(rate: Option<f64>) -> Result<Option<f64>, TransferError> {
+    match rate {
+        Some(rate) if !(rate.is_finite() && rate >= 1.0) => Err(TransferError::Invalid(format!(
+            "a rate is at least 1 byte per second, not {rate}; None is no limit"
+        ))),
+        rate => Ok(rate),
+    }
+}
+
+fn local_error(key: ObjectKey, path: &Path, error: ObjectsError) -> TransferError {
+    let source = match error {
+        ObjectsError::Io(source) => source,
+        other => std::io::Error::other(other.to_string()),
+    };
+    TransferError::file(key, path, source)
+}
+
+fn start_housekeeper(service: Arc<Service>) -> std::io::Result<std::thread::JoinHandle<()>> {
+    std::thread::Builder::new()
+        .name("dataplane-housekeeper".to_owned())
+        .spawn(move || {
+            while service.gate.sleep(HOUSEKEEPING) {
+                service.objects.expire();
+            }
+        })
+}

@@ -1,0 +1,387 @@
+//! Requests as they arrive: strict, small, and free of surprises.
+//!
+//! The parser is a function from bytes to a request so that it can be tested without a network. What it does not understand it refuses; it never
+//! guesses where a message ends.
+
+use crate::ids::ObjectKey;
+
+/// Longest request line and headers together, in bytes.
+pub const LONGEST_HEAD: usize = 8192;
+/// Longest body of a request, in bytes.
+pub const LONGEST_BODY: usize = 4096;
+const MOST_HEADERS: usize = 32;
+
+/// Why a request is not served. The variants' texts are sent to the peer.
+#[derive(Debug, thiserror::Error, PartialEq, Eq)]
+pub enum RequestError {
+    /// Not HTTP/1.x, or not strictly so.
+    #[error("malformed request: {0}")]
+    Malformed(&'static str),
+    /// The head is longer than is accepted.
+    #[error("request line and headers are longer than 8192 bytes")]
+    HeadTooLong,
+    /// The body is longer than any this server takes.
+    #[error("request body is longer than 4096 bytes")]
+    BodyTooLong,
+    /// A body without a length.
+    #[error("a body needs a Content-Length; transfer codings are not taken")]
+    LengthRequired,
+    /// An expectation that is not met.
+    #[error("expectations are not met; send the body at once")]
+    Expectation,
+    /// No such method here.
+    #[error("method not allowed here")]
+    Method,
+    /// No such place.
+    #[error("no such route; an object is /v1/objects/<kind>/<64 lower-case hex digits>")]
+    Route,
+    /// The range lies outside of the object, or is several.
+    #[error("the range cannot be satisfied; one range inside of the object is")]
+    Range,
+}
+
+impl RequestError {
+    /// The status that tells the peer.
+    pub fn status(&self) -> u16 {
+        match self {
+            RequestError::Malformed(_) => 400,
+            RequestError::HeadTooLong => 431,
+            RequestError::BodyTooLong => 413,
+            RequestError::LengthRequired => 411,
+            RequestError::Expectation => 417,
+            RequestError::Method => 405,
+            RequestError::Route => 404,
+            RequestError::Range => 416,
+        }
+    }
+
+    /// The reason as one word, for programs.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            RequestError::Malformed(_) => "malformed",
+            RequestError::HeadTooLong => "head-too-long",
+            RequestError::BodyTooLong => "body-too-long",
+            RequestError::LengthRequired => "length-required",
+            RequestError::Expectation => "expectation",
+            RequestError::Method => "method",
+            RequestError::Route => "route",
+            RequestError::Range => "range",
+        }
+    }
+}
+
+/// A request's head.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Request {
+    /// GET, HEAD, POST, DELETE or another token.
+    pub method: String,
+    /// The target as sent.
+    pub path: String,
+    /// The `Range` header's value, or nothing.
+    pub range: String,
+    /// The `Authorization` header's value.
+    pub authorization: Option<String>,
+    /// Length of the body that follows, in bytes.
+    pub body_length: usize,
+    /// Whether the connection stays open afterwards.
+    pub keep_alive: bool,
+}
+
+/// Parses the head at the start of `bytes`; `None` if more bytes are needed, else the request and the head's length.
+pub fn parse(bytes: &[u8]) -> Result<Option<(Request, usize)>, RequestError> {
+    let mut headers = [httparse::EMPTY_HEADER; MOST_HEADERS];
+    let mut head = httparse::Request::new(&mut headers);
+    let window = &bytes[..bytes.len().min(LONGEST_HEAD)];
+    let length = match head.parse(window) {
+        Ok(httparse::Status::Complete(length)) => length,
+        Ok(httparse::Status::Partial) if bytes.len() >= LONGEST_HEAD => {
+            return Err(RequestError::HeadTooLong)
+        }
+        Ok(httparse::Status::Partial) => return Ok(None),
+        Err(httparse::Error::TooManyHeaders) => return Err(RequestError::HeadTooLong),
+        Err(_) => return Err(RequestError::Malformed("not HTTP/1.1")),
+    };
+    let (Some(method), Some(path), Some(version)) = (head.method, head.path, head.version) else {
+        return Err(RequestError::Malformed("not HTTP/1.1"));
+    };
+    let mut request = Request {
+        method: method.to_owned(),
+        path: path.to_owned(),
+        range: String::new(),
+        authorization: None,
+        body_length: 0,
+        keep_alive: version == 1,
+    };
+    read_headers(head.headers, &mut request)?;
+    Ok(Some((request, length)))
+}
+
+fn read_headers(
+    headers: &[httparse::Header<'_>],
+    request: &mut Request,
+) -> Result<(), RequestError> {
+    let (mut range, mut length, mut connection) = (None, None, None);
+    for header in headers {
+        let slot = match header.name.to_ascii_lowercase().as_str() {
+            "range" => &mut range,
+            "authorization" => &mut request.authorization,
+            "content-length" => &mut length,
+            "connection" => &mut connection,
+            "transfer-encoding" => return Err(RequestError::LengthRequired),
+            "expect" => return Err(RequestError::Expectation),
+            _ => continue,
+        };
+        let text = std::str::from_utf8(header.value)
+            .map_err(|_| RequestError::Malformed("header is not text"))?;
+        if slot.replace(text.to_owned()).is_some() {
+            return Err(RequestError::Malformed("header given twice"));
+        }
+    }
+    if let Some(text) = length {
+        request.body_length = parse_length(&text)?;
+    }
+    if let Some(text) = connection {
+        request.keep_alive &= !text.eq_ignore_ascii_case("close");
+    }
+    request.range = range.unwrap_or_default();
+    Ok(())
+}
+
+fn parse_length(text: &str) -> Result<usize, RequestError> {
+    match parse_number(text) {
+        None => Err(RequestError::Malformed("Content-Length is not a number")),
+        Some(length) if length > LONGEST_BODY as u64 => Err(RequestError::BodyTooLong),
+        Some(length) => Ok(length as usize),
+    }
+}
+
+/// Digits alone; a number too large to hold is the largest there is.
+fn parse_number(text: &str) -> Option<u64> {
+    if text.is_empty() || !text.bytes().all(|c| c.is_ascii_digit()) {
+        return None;
+    }
+    Some(text.parse().unwrap_or(u64::MAX))
+}
+
+/// What a path leads to.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Route {
+    /// An object's bytes.
+    Object(ObjectKey),
+    /// An object's claim.
+    Claim(ObjectKey),
+    /// The server's own state.
+    Health,
+}
+
+/// Finds the route of a path, which is matched as it is: nothing is decoded, no query is taken.
+pub fn route(path: &str) -> Result<Route, RequestError> {
+    let mut parts = path.split('/');
+    let head = (parts.next(), parts.next(), parts.next());
+    let tail = (parts.next(), parts.next(), parts.next());
+    match (head, tail) {
+        ((Some(""), Some("v1"), Some("health")), (None, None, None)) => Ok(Route::Health),
+        ((Some(""), Some("v1"), Some(space)), (Some(kind), Some(id), None)) => {
+            let key = ObjectKey::parse(kind, id).ok_or(RequestError::Route)?;
+            match space {
+                "objects" => Ok(Route::Object(key)),
+                "claims" => Ok(Route::Claim(key)),
+                _ => Err(RequestError::Route),
+            }
+        }
+        _ => Err(RequestError::Route),
+    }
+}
+
+/// The bytes `start..end` that a `Range` header asks of an object of `size` bytes; `None` if it asks for all.
+pub fn resolve_range(range: &str, size: u64) -> Result<Option<(u64, u64)>, RequestError> {
+    let Some(spec) = range.strip_prefix("bytes=") else {
+        // Units this server does not know are ignored, as RFC 9110 (14.2) asks.
+        return Ok(None);
+    };
+    let (first, last) = spec.split_once('-').ok_or(RequestError::Range)?;
+    let bounds = match (first, last) {
+        ("", last) => {
+            let count = parse_number(last).ok_or(RequestError::Range)?.min(size);
+            (size - count, size)
+        }
+        (first, "") => (parse_number(first).ok_or(RequestError::Range)?, size),
+        (first, last) => {
+            let first = parse_number(first).ok_or(RequestError::Range)?;
+            let last = parse_number(last).ok_or(RequestError::Range)?;
+            (first, last.saturating_add(1).min(size))
+        }
+    };
+    if bounds.0 >= bounds.1 {
+        return Err(RequestError::Range);
+    }
+    Ok(Some(bounds))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn head(lines: &str) -> Vec<u8> {
+        format!("{}\r\n\r\n", lines.replace('\n', "\r\n")).into_bytes()
+    }
+
+    #[test]
+    fn a_plain_request_is_understood() {
+        let bytes =
+            head("GET /v1/health HTTP/1.1\nHost: a\nRange: bytes=0-1\nAuthorization: DiffCache x");
+        let (request, length) = parse(&bytes).unwrap().unwrap();
+        assert_eq!(length, bytes.len());
+        assert_eq!(request.method, "GET");
+        assert_eq!(request.path, "/v1/health");
+        assert_eq!(request.range, "bytes=0-1");
+        assert_eq!(request.authorization.as_deref(), Some("DiffCache x"));
+        assert!(request.keep_alive);
+        for cut in 0..bytes.len() {
+            assert_eq!(parse(&bytes[..cut]).unwrap(), None);
+        }
+    }
+
+    #[test]
+    fn what_is_ambiguous_is_refused() {
+        for (lines, status) in [
+            ("GET / HTTP/1.1\nContent-Length: 1\nContent-Length: 1", 400),
+            ("GET / HTTP/1.1\nRange: bytes=0-1\nrange: bytes=2-3", 400),
+            ("POST / HTTP/1.1\nContent-Length: +1", 400),
+            ("POST / HTTP/1.1\nContent-Length: 1, 1", 400),
+            ("POST / HTTP/1.1\nContent-Length: 4097", 413),
+            (
+                "POST / HTTP/1.1\nContent-Length: 99999999999999999999999",
+                413,
+            ),
+            ("POST / HTTP/1.1\nTransfer-Encoding: chunked", 411),
+            (
+                "POST / HTTP/1.1\nExpect: 100-continue\nContent-Length: 3",
+                417,
+            ),
+            ("GET /\u{1} HTTP/1.1", 400),
+            ("GET / HTTP/2.0", 400),
+            ("nonsense", 400),
+        ] {
+            assert_eq!(parse(&head(lines)).unwrap_err().status(), status, "{lines}");
+        }
+        let many = format!("GET / HTTP/1.1{}", "\nA: b".repeat(MOST_HEADERS + 1));
+        assert_eq!(parse(&head(&many)).unwrap_err().status(), 431);
+        let long = format!("GET / HTTP/1.1\nA: {}", "b".repeat(LONGEST_HEAD));
+        assert_eq!(parse(&head(&long)).unwrap_err().status(), 431);
+    }
+
+    #[test]
+    fn connections_end_when_either_side_says_so() {
+        let keep = |lines| parse(&head(lines)).unwrap().unwrap().0.keep_alive;
+        assert!(keep("GET / HTTP/1.1"));
+        assert!(!keep("GET / HTTP/1.0"));
+        assert!(!keep("GET / HTTP/1.1\nConnection: Close"));
+    }
+
+    #[test]
+    fn routes_are_exact() {
+        let id = "ab".repeat(32);
+        let key = ObjectKey::parse("patches", &id).unwrap();
+        assert_eq!(
+            route(&format!("/v1/objects/patches/{id}")),
+            Ok(Route::Object(key))
+        );
+        assert_eq!(
+            route(&format!("/v1/claims/patches/{id}")),
+            Ok(Route::Claim(key))
+        );
+        assert_eq!(route("/v1/health"), Ok(Route::Health));
+        for bad in [
+            "/".to_owned(),
+            "/v1/health/".to_owned(),
+            "/v1/health?x".to_owned(),
+            format!("/v1/objects/staging/{id}"),
+            format!("/v1/objects/patches/{id}/"),
+            format!("/v1/objects/patches/{id}?x=1"),
+            format!("/v1/objects/patches//{id}"),
+            format!("/v1/objects/patches/../patches/{id}"),
+            format!("/v1/objects/patches/%61{}", &id[1..]),
+            format!("http://a/v1/objects/patches/{id}"),
+            format!("/v2/objects/patches/{id}"),
+        ] {
+            assert_eq!(route(&bad), Err(RequestError::Route), "{bad}");
+        }
+    }
+
+    #[test]
+    fn ranges_resolve_to_bytes_inside_of_the_object() {
+        for (range, size, expected) in [
+            ("", 10, None),
+            ("items=0-1", 10, None),
+            ("bytes=0-0", 10, Some((0, 1))),
+            ("bytes=2-5", 10, Some((2, 6))),
+            ("bytes=2-", 10, Some((2, 10))),
+            ("bytes=-3", 10, Some((7, 10))),
+            ("bytes=-30", 10, Some((0, 10))),
+            ("bytes=5-18446744073709551615", 10, Some((5, 10))),
+            ("bytes=5-99999999999999999999999", 10, Some((5, 10))),
+        ] {
+            assert_eq!(resolve_range(range, size), Ok(expected), "{range}");
+        }
+        for range in [
+            "bytes=",
+            "bytes=-",
+            "bytes=-0",
+            "bytes=10-",
+            "bytes=6-5",
+            "bytes=0-1,3-4",
+            "bytes=a-b",
+            "bytes= 0-1",
+            "bytes=+1-2",
+        ] {
+            assert_eq!(
+                resolve_range(range, 10),
+                Err(RequestError::Range),
+                "{range}"
+            );
+        }
+        assert_eq!(resolve_range("bytes=0-", 0), Err(RequestError::Range));
+        assert_eq!(resolve_range("bytes=-1", 0), Err(RequestError::Range));
+    }
+
+    /// A small generator: the same bytes in every run.
+    struct Bytes(u64);
+
+    impl Bytes {
+        fn next(&mut self) -> u64 {
+            self.0 ^= self.0 << 13;
+            self.0 ^= self.0 >> 7;
+            self.0 ^= self.0 << 17;
+            self.0
+        }
+    }
+
+    #[test]
+    fn no_mutation_of_a_request_confuses_the_parser() {
+        let seed = head("POST /v1/claims/patches/aa HTTP/1.1\nHost: h\nContent-Length: 12\nRange: bytes=1-2\nConnection: close");
+        let mut random = Bytes(0x9e37_79b9_7f4a_7c15);
+        for _ in 0..200_000 {
+            let mut bytes = seed.clone();
+            for _ in 0..=random.next() % 4 {
+                let at = random.next() as usize % bytes.len().max(1);
+                match random.next() % 4 {
+                    _ if bytes.is_empty() => break,
+                    0 => bytes[at] = random.next() as u8,
+                    1 => drop(bytes.remove(at)),
+                    2 => bytes.insert(at, random.next() as u8),
+                    _ => bytes.truncate(at.max(1)),
+                }
+            }
+            if let Ok(Some((request, length))) = parse(&bytes) {
+                assert!(length <= bytes.len() && length <= LONGEST_HEAD);
+                assert!(request.body_length <= LONGEST_BODY);
+                assert!(!request.path.contains(['\r', '\n', ' ', '\0']));
+                if let Ok(Some((start, end))) = resolve_range(&request.range, 1000) {
+                    assert!(start < end && end <= 1000);
+                }
+                let _ = route(&request.path);
+            }
+        }
+    }
+}

@@ -1,0 +1,708 @@
+//! The serving side: accepts connections, checks requests, sends objects.
+//!
+//! One thread per connection, and a bounded number of them: when all are taken the connection that has been idle longest is closed, and until a
+//! thread is free new ones wait in the kernel's queue. Reading a request and sending a response have time limits, so a peer that dawdles loses
+//! its connection, not others theirs. Bodies go from the page cache to the socket by sendfile(2).
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsFd;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rustix::io::retry_on_intr;
+use rustix::net::{RecvFlags, SendFlags};
+use serde::{Deserialize, Serialize};
+
+use crate::auth::{self, Signed, Verifier};
+use crate::claims::{Claims, Holder};
+use crate::counters::{Counters, Event};
+use crate::flight::{Flight, FlightError};
+use crate::gate::{lock, Gate};
+use crate::ids::ObjectKey;
+use crate::objects::{Found, Objects};
+use crate::request::{self, Request, RequestError, Route};
+use crate::shaper::Shaper;
+
+const THREAD_STACK: usize = 256 << 10;
+/// A response may take its patience and one second for every so many bytes.
+const SLOWEST_RATE: f64 = 1024.0;
+/// How long, and for how many bytes, a closing connection listens for its peer.
+const LINGER: Duration = Duration::from_secs(1);
+const MOST_LINGERING: usize = 64 << 10;
+const LONGEST_NAME: usize = 255;
+const LONGEST_URL: usize = 1024;
+const JSON: &str = "Content-Type: application/json\r\n";
+
+/// Time limits and bounds of a server.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Connections served at the same time.
+    pub connections: usize,
+    /// How long a connection may wait for its next request.
+    pub idle: Duration,
+    /// How long a request may take to arrive, once begun.
+    pub head: Duration,
+    /// How long a peer may take no byte of a response.
+    pub send: Duration,
+    /// How long an arriving object may not move before its readers are sent away.
+    pub stall: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            connections: 256,
+            idle: Duration::from_secs(60),
+            head: Duration::from_secs(10),
+            send: Duration::from_secs(30),
+            stall: Duration::from_secs(20),
+        }
+    }
+}
+
+/// What a server serves and by which rules.
+pub struct Service {
+    /// This host's name, told by the health route.
+    pub name: String,
+    /// The objects.
+    pub objects: Arc<Objects>,
+    /// The link's speed.
+    pub shaper: Shaper,
+    /// The link's delay, added to every request that had to be waited for.
+    pub latency: Duration,
+    /// Who may ask; `None` lets everybody.
+    pub verifier: Option<Verifier>,
+    /// The claims this host coordinates.
+    pub claims: Mutex<Claims>,
+    /// What was done.
+    pub counters: Arc<Counters>,
+    /// The plane's end.
+    pub gate: Arc<Gate>,
+    /// Bounds.
+    pub limits: Limits,
+}
+
+/// What a host asks a coordinator for.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ClaimRequest {
+    /// The applicant's name.
+    pub holder: String,
+    /// The base URL of the applicant's data plane.
+    #[serde(default)]
+    pub url: String,
+    /// A holder that the applicant found dead.
+    #[serde(default)]
+    pub suspect: Option<String>,
+}
+
+/// What a coordinator answers.
+#[derive(Serialize, Deserialize)]
+pub struct ClaimAnswer {
+    /// Who holds the claim now.
+    pub holder: String,
+    /// Where the object can be read while it arrives there.
+    pub url: String,
+}
+
+/// The body of every error response.
+#[derive(Serialize, Deserialize)]
+pub struct ErrorBody {
+    /// One sentence.
+    pub error: String,
+    /// One word.
+    pub reason: String,
+}
+
+/// A running server.
+pub struct Server {
+    /// The address it listens on.
+    pub address: SocketAddr,
+    service: Arc<Service>,
+    listener: Arc<TcpListener>,
+    connections: Arc<Connections>,
+    acceptor: Mutex<Option<JoinHandle<()>>>,
+}
+
+impl Server {
+    /// Starts to serve on a bound listener.
+    pub fn start(service: Arc<Service>, listener: TcpListener) -> io::Result<Server> {
+        let address = listener.local_addr()?;
+        let listener = Arc::new(listener);
+        let connections = Arc::new(Connections::default());
+        let acceptor = {
+            let (service, listener, connections) =
+                (service.clone(), listener.clone(), connections.clone());
+            std::thread::Builder::new()
+                .name("dataplane-accept".to_owned())
+                .spawn(move || accept_all(&service, &listener, &connections))?
+        };
+        Ok(Server {
+            address,
+            service,
+            listener,
+            connections,
+            acceptor: Mutex::new(Some(acceptor)),
+        })
+    }
+
+    /// Open connections.
+    pub fn connections(&self) -> usize {
+        lock(&self.connections.table).open.len()
+    }
+
+    /// Ends every connection and waits for the threads; the gate must be closed before.
+    pub fn stop(&self) {
+        self.service.shaper.close();
+        self.service.objects.fail_flights();
+        // On Linux this ends a blocked accept.
+        let _ = rustix::net::shutdown(&*self.listener, rustix::net::Shutdown::Both);
+        self.connections.freed.notify_all();
+        if let Some(acceptor) = lock(&self.acceptor).take() {
+            let _ = acceptor.join();
+        }
+        self.connections.end_all();
+    }
+}
+
+struct Open {
+    stream: Arc<TcpStream>,
+    idle_since: Option<Instant>,
+}
+
+#[derive(Default)]
+struct Table {
+    open: HashMap<u64, Open>,
+    next: u64,
+}
+
+#[derive(Default)]
+struct Connections {
+    table: Mutex<Table>,
+    freed: Condvar,
+}
+
+impl Connections {
+    /// Waits until there is room for one more; false if the plane closes.
+    fn wait_for_room(&self, most: usize, gate: &Gate) -> bool {
+        let mut table = lock(&self.table);
+        while table.open.len() >= most && !gate.is_closed() {
+            let idle = table.open.values().filter(|open| open.idle_since.is_some());
+            if let Some(open) = idle.min_by_key(|open| open.idle_since) {
+                let _ = open.stream.shutdown(Shutdown::Both);
+            }
+            table = self
+                .freed
+                .wait_timeout(table, Duration::from_millis(100))
+                .unwrap_or_else(PoisonError::into_inner)
+                .0;
+        }
+        !gate.is_closed()
+    }
+
+    fn add(&self, stream: Arc<TcpStream>) -> u64 {
+        let mut table = lock(&self.table);
+        table.next += 1;
+        let number = table.next;
+        let idle_since = None;
+        table.open.insert(number, Open { stream, idle_since });
+        number
+    }
+
+    fn set_idle(&self, number: u64, idle_since: Option<Instant>) {
+        if let Some(open) = lock(&self.table).open.get_mut(&number) {
+            open.idle_since = idle_since;
+        }
+    }
+
+    fn remove(&self, number: u64) {
+        lock(&self.table).open.remove(&number);
+        self.freed.notify_all();
+    }
+
+    fn end_all(&self) {
+        let mut table = lock(&self.table);
+        while !table.open.is_empty() {
+            for open in table.open.values() {
+                let _ = open.stream.shutdown(Shutdown::Both);
+            }
+            table = self
+                .freed
+                .wait_timeout(table, Duration::from_millis(100))
+                .unwrap_or_else(PoisonError::into_inner)
+                .0;
+        }
+    }
+}
+
+fn accept_all(service: &Arc<Service>, listener: &TcpListener, connections: &Arc<Connections>) {
+    while connections.wait_for_room(service.limits.connections, &service.gate) {
+        match listener.accept() {
+            Ok((stream, _)) if !service.gate.is_closed() => {
+                start_connection(service, connections, stream)
+            }
+            Ok(_) => return,
+            // Out of descriptors or memory, or the peer went away already: others may have better luck in a moment.
+            Err(_) => drop(service.gate.sleep(Duration::from_millis(20))),
+        }
+    }
+}
+
+fn start_connection(service: &Arc<Service>, connections: &Arc<Connections>, stream: TcpStream) {
+    service.counters.count(Event::Connection);
+    let stream = Arc::new(stream);
+    let number = connections.add(stream.clone());
+    let thread = {
+        let (service, connections) = (service.clone(), connections.clone());
+        std::thread::Builder::new()
+            .name("dataplane-serve".to_owned())
+            .stack_size(THREAD_STACK)
+            .spawn(move || {
+                let mut connection = Connection {
+                    service: &service,
+                    connections: &connections,
+                    number,
+                    stream,
+                    buffer: Vec::with_capacity(1024),
+                };
+                // An error here is the peer's absence; there is nobody left to tell.
+                let _ = connection.serve();
+                connections.remove(number);
+            })
+    };
+    if thread.is_err() {
+        connections.remove(number);
+    }
+}
+
+struct Connection<'a> {
+    service: &'a Service,
+    connections: &'a Connections,
+    number: u64,
+    stream: Arc<TcpStream>,
+    /// Bytes read and not yet parsed.
+    buffer: Vec<u8>,
+}
+
+/// A request and when it was there.
+struct Incoming {
+    request: Request,
+    body: Vec<u8>,
+    /// The peer had sent it before it had the previous response.
+    pipelined: bool,
+}
+
+enum Refusal {
+    Request(RequestError),
+    Auth(auth::AuthError),
+    Missing,
+    NotServable(String),
+    Stalled(FlightError),
+    Full(String),
+}
+
+impl Refusal {
+    fn status(&self) -> u16 {
+        match self {
+            Refusal::Request(error) => error.status(),
+            Refusal::Auth(_) => 401,
+            Refusal::Missing => 404,
+            Refusal::NotServable(_) => 500,
+            Refusal::Stalled(_) | Refusal::Full(_) => 503,
+        }
+    }
+
+    fn body(&self) -> ErrorBody {
+        let (error, reason) = match self {
+            Refusal::Request(error) => (error.to_string(), error.reason()),
+            Refusal::Auth(error) => (error.to_string(), error.reason()),
+            Refusal::Missing => ("this host does not hold the object".to_owned(), "missing"),
+            Refusal::NotServable(text) => (
+                format!("the object cannot be read here: {text}"),
+                "unreadable",
+            ),
+            Refusal::Stalled(error) => (error.to_string(), "stalled"),
+            Refusal::Full(text) => (text.clone(), "full"),
+        };
+        ErrorBody {
+            error,
+            reason: reason.to_owned(),
+        }
+    }
+}
+
+/// How a connection goes on after a response.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum After {
+    Keep,
+    Close,
+}
+
+impl Connection<'_> {
+    fn serve(&mut self) -> io::Result<()> {
+        self.stream.set_nodelay(true)?;
+        self.stream
+            .set_write_timeout(Some(self.service.limits.send))?;
+        let mut first = true;
+        loop {
+            let incoming = match self.next_request(first)? {
+                Ok(Some(incoming)) => incoming,
+                Ok(None) => return Ok(()),
+                Err(error) => {
+                    self.service.counters.count(Event::Request);
+                    self.refuse("GET", &Refusal::Request(error), After::Close)?;
+                    return self.linger();
+                }
+            };
+            first = false;
+            self.service.counters.count(Event::Request);
+            if !incoming.pipelined && !self.service.gate.sleep(self.service.latency) {
+                return Ok(());
+            }
+            if self.respond(&incoming)? == After::Close {
+                return self.linger();
+            }
+        }
+    }
+
+    /// Reads away what the peer still sends, for a moment: closing over unread bytes would take the response from it.
+    fn linger(&mut self) -> io::Result<()> {
+        self.stream.shutdown(Shutdown::Write)?;
+        let deadline = Instant::now() + LINGER;
+        while self.buffer.len() < MOST_LINGERING && self.fill(deadline)? {}
+        Ok(())
+    }
+
+    /// Reads one request; `None` if the peer or the plane ended the connection.
+    fn next_request(&mut self, first: bool) -> io::Result<Result<Option<Incoming>, RequestError>> {
+        let pipelined = !first && (!self.buffer.is_empty() || self.has_input());
+        if self.buffer.is_empty() {
+            self.connections.set_idle(self.number, Some(Instant::now()));
+            let more = self.fill(Instant::now() + self.service.limits.idle);
+            self.connections.set_idle(self.number, None);
+            if !more? {
+                return Ok(Ok(None));
+            }
+        }
+        let deadline = Instant::now() + self.service.limits.head;
+        let (request, length) = loop {
+            match request::parse(&self.buffer) {
+                Ok(Some(found)) => break found,
+                Ok(None) => {}
+                Err(error) => return Ok(Err(error)),
+            }
+            if !self.fill(deadline)? {
+                return Ok(Ok(None));
+            }
+        };
+        let end = length + request.body_length;
+        while self.buffer.len() < end {
+            if !self.fill(deadline)? {
+                return Ok(Ok(None));
+            }
+        }
+        let body = self.buffer[length..end].to_vec();
+        self.buffer.drain(..end);
+        Ok(Ok(Some(Incoming {
+            request,
+            body,
+            pipelined,
+        })))
+    }
+
+    fn has_input(&self) -> bool {
+        let mut byte = [0; 1];
+        rustix::net::recv(
+            &*self.stream,
+            &mut byte[..],
+            RecvFlags::PEEK | RecvFlags::DONTWAIT,
+        )
+        .is_ok_and(|(count, _)| count > 0)
+    }
+
+    /// Reads some bytes before `deadline`; false at the end of the stream.
+    fn fill(&mut self, deadline: Instant) -> io::Result<bool> {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() || self.service.gate.is_closed() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        self.stream.set_read_timeout(Some(left))?;
+        let mut chunk = [0; 2048];
+        loop {
+            match (&*self.stream).read(&mut chunk) {
+                Ok(count) => {
+                    self.buffer.extend_from_slice(&chunk[..count]);
+                    return Ok(count > 0);
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn respond(&mut self, incoming: &Incoming) -> io::Result<After> {
+        let request = &incoming.request;
+        let after = if request.keep_alive {
+            After::Keep
+        } else {
+            After::Close
+        };
+        if let Some(verifier) = &self.service.verifier {
+            let signed = Signed {
+                method: &request.method,
+                path: &request.path,
+                range: &request.range,
+                body: &incoming.body,
+            };
+            let header = request.authorization.as_deref();
+            if let Err(error) = verifier.verify(header, &signed, auth::unix_now()) {
+                return self.refuse(&request.method, &Refusal::Auth(error), after);
+            }
+        }
+        let outcome = match (request::route(&request.path), request.method.as_str()) {
+            (Err(error), _) => Err(Refusal::Request(error)),
+            (Ok(Route::Object(key)), "GET" | "HEAD") => {
+                return self.send_object(key, request, after)
+            }
+            (Ok(Route::Claim(key)), "POST") => self.claim(key, &incoming.body),
+            (Ok(Route::Claim(key)), "DELETE") => self.release(key, &incoming.body),
+            (Ok(Route::Health), "GET" | "HEAD") => Ok(self.health()),
+            (Ok(_), _) => Err(Refusal::Request(RequestError::Method)),
+        };
+        match outcome {
+            Ok(body) => {
+                let message = head(200, body.len() as u64, after, JSON);
+                self.send_small(&request.method, message, &body)?;
+                Ok(after)
+            }
+            Err(refusal) => self.refuse(&request.method, &refusal, after),
+        }
+    }
+
+    fn refuse(&self, method: &str, refusal: &Refusal, after: After) -> io::Result<After> {
+        let status = refusal.status();
+        let event = if status == 401 {
+            Event::Refused
+        } else {
+            Event::Failed
+        };
+        self.service.counters.count(event);
+        let body = serde_json::to_string(&refusal.body())?;
+        let mut fields = JSON.to_owned();
+        if status == 401 {
+            fields.push_str("WWW-Authenticate: DiffCache\r\n");
+        }
+        self.send_small(
+            method,
+            head(status, body.len() as u64, after, &fields),
+            &body,
+        )?;
+        Ok(after)
+    }
+
+    fn send_small(&self, method: &str, mut message: String, body: &str) -> io::Result<()> {
+        if method != "HEAD" {
+            message.push_str(body);
+        }
+        (&*self.stream).write_all(message.as_bytes())
+    }
+
+    fn health(&self) -> String {
+        serde_json::json!({"status": "ok", "name": self.service.name, "protocol": 1}).to_string()
+    }
+
+    fn claim(&self, key: ObjectKey, body: &[u8]) -> Result<String, Refusal> {
+        let asked = parse_claim(body)?;
+        let applicant = Holder {
+            name: asked.holder,
+            url: asked.url,
+        };
+        let mut claims = lock(&self.service.claims);
+        let holder = claims
+            .claim(key, applicant, asked.suspect.as_deref(), Instant::now())
+            .map_err(|error| Refusal::Full(error.to_string()))?;
+        let answer = ClaimAnswer {
+            holder: holder.name,
+            url: holder.url,
+        };
+        serde_json::to_string(&answer).map_err(|error| Refusal::NotServable(error.to_string()))
+    }
+
+    fn release(&self, key: ObjectKey, body: &[u8]) -> Result<String, Refusal> {
+        let asked = parse_claim(body)?;
+        let released = lock(&self.service.claims).release(key, &asked.holder, Instant::now());
+        Ok(serde_json::json!({"released": released}).to_string())
+    }
+
+    fn send_object(&self, key: ObjectKey, request: &Request, after: After) -> io::Result<After> {
+        let method = request.method.as_str();
+        match self.open_object(key, request) {
+            Ok(body) => {
+                let _reading = self.service.objects.read(key);
+                let message = body.head(key, after);
+                if method == "HEAD" {
+                    (&*self.stream).write_all(message.as_bytes())?;
+                } else if let Err(error) = self.send_body(key, &body, &message) {
+                    self.service.counters.count(Event::Dropped);
+                    return Err(error);
+                }
+                Ok(after)
+            }
+            Err(refusal) => self.refuse(method, &refusal, after),
+        }
+    }
+
+    /// Finds the object and the bytes asked for; of an arriving one, waits until the first of them is there.
+    fn open_object(&self, key: ObjectKey, request: &Request) -> Result<Body, Refusal> {
+        let found = self.service.objects.find(key);
+        let found = found.map_err(|error| Refusal::NotServable(error.to_string()))?;
+        let stall = self.service.limits.stall;
+        let (file, size, flight) = match found.ok_or(Refusal::Missing)? {
+            Found::Whole(file, size) => (file, size, None),
+            Found::Arriving(flight) => {
+                let (file, size) = flight.content(stall).map_err(Refusal::Stalled)?;
+                (file, size, Some(flight))
+            }
+        };
+        let range = request::resolve_range(&request.range, size).map_err(Refusal::Request)?;
+        let (start, end) = range.unwrap_or((0, size));
+        if let (Some(flight), "GET") = (&flight, request.method.as_str()) {
+            flight
+                .readable(start, end, stall)
+                .map_err(Refusal::Stalled)?;
+        }
+        Ok(Body {
+            file,
+            size,
+            flight,
+            partial: range.is_some(),
+            start,
+            end,
+        })
+    }
+
+    fn send_body(&self, key: ObjectKey, body: &Body, message: &str) -> io::Result<()> {
+        let mut pending = message.as_bytes();
+        while !pending.is_empty() {
+            let flags = if body.start < body.end {
+                SendFlags::MORE
+            } else {
+                SendFlags::empty()
+            };
+            let sent = retry_on_intr(|| {
+                rustix::net::send(&*self.stream, pending, flags | SendFlags::NOSIGNAL)
+            })?;
+            pending = &pending[sent..];
+        }
+        let (mut position, mut blocked) = (body.start, Duration::ZERO);
+        while position < body.end {
+            let ready = match &body.flight {
+                None => body.end,
+                Some(flight) => flight
+                    .readable(position, body.end, self.service.limits.stall)
+                    .map_err(|error| io::Error::new(io::ErrorKind::TimedOut, error))?,
+            };
+            let slice = (ready - position).min(self.service.shaper.slice());
+            if !self.service.shaper.take(slice) {
+                return Err(io::ErrorKind::ConnectionAborted.into());
+            }
+            let slice_end = position + slice;
+            while position < slice_end {
+                let begun = Instant::now();
+                let count = (slice_end - position) as usize;
+                let stream = self.stream.as_fd();
+                let sent = retry_on_intr(|| {
+                    rustix::fs::sendfile(stream, &*body.file, Some(&mut position), count)
+                })?;
+                blocked += begun.elapsed();
+                self.service.counters.add_sent(key.kind, sent as u64);
+                let patience = self.service.limits.send.as_secs_f64()
+                    + (position - body.start) as f64 / SLOWEST_RATE;
+                // Nothing to send means that the file shrank under us.
+                if sent == 0 || blocked.as_secs_f64() > patience {
+                    return Err(io::ErrorKind::TimedOut.into());
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The bytes of an object that a response carries.
+struct Body {
+    file: Arc<File>,
+    size: u64,
+    flight: Option<Arc<Flight>>,
+    partial: bool,
+    start: u64,
+    end: u64,
+}
+
+impl Body {
+    fn head(&self, key: ObjectKey, after: After) -> String {
+        let state = if self.flight.is_some() {
+            "arriving"
+        } else {
+            "held"
+        };
+        let mut fields = format!(
+            "Content-Type: application/octet-stream\r\nAccept-Ranges: bytes\r\nETag: \"{}\"\r\nX-DiffCache-State: {state}\r\n",
+            key.id_hex()
+        );
+        if self.partial {
+            let last = self.end - 1;
+            fields.push_str(&format!(
+                "Content-Range: bytes {}-{last}/{}\r\n",
+                self.start, self.size
+            ));
+        }
+        head(
+            if self.partial { 206 } else { 200 },
+            self.end - self.start,
+            after,
+            &fields,
+        )
+    }
+}
+
+fn head(status: u16, length: u64, after: After, fields: &str) -> String {
+    let phrase = match status {
+        200 => "OK",
+        206 => "Partial Content",
+        401 => "Unauthorized",
+        404 => "Not Found",
+        405 => "Method Not Allowed",
+        411 => "Length Required",
+        413 => "Content Too Large",
+        416 => "Range Not Satisfiable",
+        417 => "Expectation Failed",
+        431 => "Request Header Fields Too Large",
+        503 => "Service Unavailable",
+        500 => "Internal Server Error",
+        _ => "Bad Request",
+    };
+    let connection = if after == After::Keep {
+        "keep-alive"
+    } else {
+        "close"
+    };
+    format!("HTTP/1.1 {status} {phrase}\r\nContent-Length: {length}\r\nConnection: {connection}\r\n{fields}\r\n")
+}
+
+fn parse_claim(body: &[u8]) -> Result<ClaimRequest, Refusal> {
+    let malformed = Refusal::Request(RequestError::Malformed(
+        "the body of a claim is {\"holder\": name, \"url\": url, \"suspect\": name or null}",
+    ));
+    let Ok(asked) = serde_json::from_slice::<ClaimRequest>(body) else {
+        return Err(malformed);
+    };
+    if asked.holder.is_empty() || asked.holder.len() > LONGEST_NAME || asked.url.len() > LONGEST_URL
+    {
+        return Err(malformed);
+    }
+    Ok(asked)
+}

@@ -1,0 +1,147 @@
+//! A link's speed: a token bucket that several connections share fairly.
+//!
+//! Every slice of bytes reserves its place on an imaginary line that moves `rate` bytes a second and is sent when the line has
+//! carried it. Reservations are first come, first served and small, so connections that all have something to send get equal shares.
+//! Places are computed from the clock, not from the lengths of sleeps, so waking up late costs nothing on average.
+
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::gate::lock;
+
+/// An idle line may carry this much time's worth of bytes at once.
+const BURST: Duration = Duration::from_millis(20);
+/// A slice lasts at most about this long on the line.
+const SLICES_PER_SECOND: f64 = 50.0;
+const SMALLEST_SLICE: f64 = 256.0;
+/// Largest slice, and the slice of a line without a limit.
+const LARGEST_SLICE: u64 = 1 << 20;
+
+struct Line {
+    rate: Option<f64>,
+    free_at: Instant,
+    /// Changes whenever waiting reservations no longer hold.
+    generation: u64,
+    closed: bool,
+}
+
+/// A shared limit on bytes per second, or none.
+pub struct Shaper {
+    line: Mutex<Line>,
+    changed: Condvar,
+}
+
+impl Shaper {
+    /// A line of `rate` bytes per second; `None` is no limit.
+    pub fn new(rate: Option<f64>) -> Shaper {
+        Shaper {
+            line: Mutex::new(Line {
+                rate,
+                free_at: Instant::now(),
+                generation: 0,
+                closed: false,
+            }),
+            changed: Condvar::new(),
+        }
+    }
+
+    /// Changes the rate, for what waits now too.
+    pub fn set_rate(&self, rate: Option<f64>) {
+        let mut line = lock(&self.line);
+        line.rate = rate;
+        line.free_at = Instant::now();
+        line.generation += 1;
+        drop(line);
+        self.changed.notify_all();
+    }
+
+    /// Bytes per second, or no limit.
+    pub fn rate(&self) -> Option<f64> {
+        lock(&self.line).rate
+    }
+
+    /// Lets every waiting and future [`Shaper::take`] return false.
+    pub fn close(&self) {
+        lock(&self.line).closed = true;
+        self.changed.notify_all();
+    }
+
+    /// How many bytes to take at a time, so that others get their turn.
+    pub fn slice(&self) -> u64 {
+        match self.rate() {
+            None => LARGEST_SLICE,
+            Some(rate) => {
+                ((rate / SLICES_PER_SECOND).max(SMALLEST_SLICE) as u64).min(LARGEST_SLICE)
+            }
+        }
+    }
+
+    /// Waits until the line has carried `bytes`; false if it was closed.
+    pub fn take(&self, bytes: u64) -> bool {
+        let mut line = lock(&self.line);
+        let Some(rate) = line.rate else {
+            return !line.closed;
+        };
+        let now = Instant::now();
+        let earliest = now.checked_sub(BURST).unwrap_or(now);
+        let due = line.free_at.max(earliest) + Duration::from_secs_f64(bytes as f64 / rate);
+        line.free_at = due;
+        let generation = line.generation;
+        loop {
+            if line.closed {
+                return false;
+            }
+            let left = due.saturating_duration_since(Instant::now());
+            if left.is_zero() || line.generation != generation {
+                return true;
+            }
+            line = self
+                .changed
+                .wait_timeout(line, left)
+                .unwrap_or_else(PoisonError::into_inner)
+                .0;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    #[test]
+    fn the_line_is_booked_for_exactly_what_was_taken() {
+        let shaper = Shaper::new(Some(1_000_000.0));
+        let start = Instant::now();
+        for _ in 0..20 {
+            assert!(shaper.take(10_000));
+        }
+        let booked = lock(&shaper.line).free_at - start;
+        assert!(booked >= Duration::from_millis(200) - BURST, "{booked:?}");
+        assert!(start.elapsed() >= Duration::from_millis(200) - BURST);
+    }
+
+    #[test]
+    fn slices_keep_other_connections_from_waiting() {
+        assert_eq!(Shaper::new(Some(2_500_000.0)).slice(), 50_000);
+        assert_eq!(Shaper::new(Some(1.0)).slice(), 256);
+        assert_eq!(Shaper::new(Some(1e12)).slice(), LARGEST_SLICE);
+        assert_eq!(Shaper::new(None).slice(), LARGEST_SLICE);
+    }
+
+    #[test]
+    fn waiting_ends_when_the_rate_changes_or_the_line_closes() {
+        let shaper = Arc::new(Shaper::new(Some(1.0)));
+        let waiter = {
+            let shaper = shaper.clone();
+            std::thread::spawn(move || shaper.take(1_000_000))
+        };
+        while lock(&shaper.line).free_at < Instant::now() + Duration::from_secs(60) {
+            std::thread::yield_now();
+        }
+        shaper.set_rate(None);
+        assert!(waiter.join().unwrap());
+        shaper.close();
+        assert!(!shaper.take(1));
+    }
+}

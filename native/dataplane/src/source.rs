@@ -1,0 +1,128 @@
+//! A peer's object as a source that core's readers can read at any place.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+use diffcache_core::source::{ReadAt, SourceError};
+
+use crate::client::{Ask, Client, Connection, Fault, Remote, Stop};
+use crate::error::TransferError;
+use crate::gate::lock;
+
+/// An object of a peer, read by ranges over pooled connections.
+pub struct HttpSource {
+    client: Arc<Client>,
+    remote: Remote,
+    size: u64,
+    stop: Stop,
+    received: AtomicU64,
+    failure: Mutex<Option<TransferError>>,
+}
+
+impl HttpSource {
+    /// Asks the peer for the object's size; the object may still be arriving there.
+    pub fn open(
+        client: Arc<Client>,
+        remote: Remote,
+        stop: Stop,
+    ) -> Result<HttpSource, TransferError> {
+        let path = remote.key.object_path();
+        let ask = Ask {
+            method: "HEAD",
+            path: &path,
+            range: None,
+            body: b"",
+        };
+        let (head, _) = client.exchange(&remote, &ask, &stop)?;
+        Ok(HttpSource {
+            client,
+            remote,
+            size: head.length,
+            stop,
+            received: AtomicU64::new(0),
+            failure: Mutex::new(None),
+        })
+    }
+
+    /// Body bytes that came from the peer so far.
+    pub fn received(&self) -> u64 {
+        self.received.load(Ordering::Relaxed)
+    }
+
+    /// The error that ended a read, for whoever gets it back as core's.
+    pub fn take_failure(&self) -> Option<TransferError> {
+        lock(&self.failure).take()
+    }
+
+    fn read_range(&self, buf: &mut [u8], offset: u64) -> Result<(), TransferError> {
+        let mut progress = 0;
+        let fail = |fault| self.remote.error(fault);
+        let mut connection = self.client.connection(&self.remote.peer).map_err(fail)?;
+        let mut outcome = self.continue_range(&mut connection, buf, offset, &mut progress);
+        if let Err(Fault::Broken(_)) = outcome {
+            connection = self.client.fresh(&self.remote.peer).map_err(fail)?;
+            outcome = self.continue_range(&mut connection, buf, offset, &mut progress);
+        }
+        outcome.map_err(fail)?;
+        self.client.keep(&self.remote.peer, connection);
+        Ok(())
+    }
+
+    fn continue_range(
+        &self,
+        connection: &mut Connection,
+        buf: &mut [u8],
+        offset: u64,
+        progress: &mut usize,
+    ) -> Result<(), Fault> {
+        let range = (offset + *progress as u64, offset + buf.len() as u64);
+        let path = self.remote.key.object_path();
+        let ask = Ask {
+            method: "GET",
+            path: &path,
+            range: Some(range),
+            body: b"",
+        };
+        self.client.send(connection, &self.remote, &ask)?;
+        self.client
+            .receive_range(connection, &self.remote, range, &self.stop)?;
+        let before = *progress;
+        let outcome = connection.read_full(buf, progress, &self.stop);
+        self.client.count(self.remote.key.kind, *progress - before);
+        self.received
+            .fetch_add((*progress - before) as u64, Ordering::Relaxed);
+        outcome
+    }
+}
+
+impl ReadAt for HttpSource {
+    fn len(&self) -> u64 {
+        self.size
+    }
+
+    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<(), SourceError> {
+        let name = || format!("{} at {}", self.remote.key, self.remote.peer);
+        let end = offset.saturating_add(buf.len() as u64);
+        if end > self.size {
+            let len = self.size;
+            return Err(SourceError::PastEnd {
+                name: name(),
+                len,
+                end,
+            });
+        }
+        if buf.is_empty() {
+            return Ok(());
+        }
+        self.read_range(buf, offset).map_err(|error| {
+            let (name, reason) = (name(), error.to_string());
+            let refused = !error.is_retryable();
+            lock(&self.failure).get_or_insert(error);
+            if refused {
+                SourceError::Refused { name, reason }
+            } else {
+                SourceError::Unavailable { name, reason }
+            }
+        })
+    }
+}
