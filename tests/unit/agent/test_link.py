@@ -1,0 +1,155 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+import datetime
+import threading
+import uuid
+
+from diffcache_openstack.agent import link
+from diffcache_openstack.agent import reports
+from diffcache_openstack.agent import site_map
+from diffcache_openstack.agent import view
+from diffcache_openstack.common import exceptions
+from diffcache_openstack import objects
+from tests import base
+
+CONTENT = 'a' * 64
+NOW = datetime.datetime(2026, 11, 20, tzinfo=datetime.timezone.utc)
+
+
+def a_map(generation=3):
+    return objects.SiteMap(
+        site='s', generation=generation,
+        templates=[objects.Template(id='t', name='n', content_id=CONTENT,
+                                    size=10, data_size=5)],
+        patches=[objects.Patch(id='b' * 64, base=CONTENT, target='c' * 64,
+                               size=2, apply_seconds=0.5)],
+        hosts=[objects.Host(name='h1', site='s', role='compute',
+                            url='http://h1', holdings=[
+                                objects.Holding(kind='templates',
+                                                id=CONTENT, bytes=5)]),
+               objects.Host(name='r', site='x', role='repository')],
+        links=objects.Links(local=4.0, peer=2.0, repo=1.0))
+
+
+def a_request():
+    return objects.Request(id=str(uuid.uuid4()), template_id='t', host='h1',
+                           started_at=NOW)
+
+
+class Conductor:
+
+    def __init__(self):
+        self.dead = False
+        self.known = True
+        self.calls = []
+
+    def _note(self, name, *arguments):
+        if self.dead:
+            raise exceptions.ServiceUnavailable('no answer')
+        self.calls.append((name, *arguments))
+
+    def register_host(self, ctxt, host):
+        self._note('register_host', host.name)
+        self.known = True
+
+    def report_holdings(self, ctxt, host, holdings):
+        self._note('report_holdings', [(h.kind, h.id, h.bytes)
+                                       for h in holdings])
+        if not self.known:
+            raise exceptions.NotFound('who?')
+
+    def report_requests(self, ctxt, requests):
+        self._note('report_requests', [r.id for r in requests])
+
+    def get_site_map(self, ctxt, site, generation=None):
+        self._note('get_site_map', generation)
+        return a_map() if generation != 3 else None
+
+    def named(self, name):
+        return [call for call in self.calls if call[0] == name]
+
+
+class SiteMapTest(base.TestCase):
+
+    def test_outlives_the_process(self):
+        path = self.directory / 'map.json'
+        self.assertEqual(0, site_map.SiteMapKeeper(path).current().generation)
+        site_map.SiteMapKeeper(path).update(a_map())
+        found = site_map.SiteMapKeeper(path).current()
+        self.assertEqual(3, found.generation)
+        self.assertEqual(CONTENT, found.template('t').content_id)
+        self.assertEqual(view.Links(4.0, 2.0, 1.0), found.links)
+        self.assertEqual(0.5, found.patch('b' * 64).apply_seconds)
+        self.assertTrue(found.host('h1').holds(
+            view.Key(view.TEMPLATES, CONTENT)))
+        self.assertEqual('r', found.repository().name)
+
+
+class LinkTest(base.TestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.conductor = Conductor()
+        self.keeper = site_map.SiteMapKeeper(self.directory / 'map.json')
+        self.spool = reports.Spool(self.directory / 'requests')
+        self.held = {}
+        self.learned = []
+        self.link = link.ConductorLink(
+            self.conductor,
+            lambda: objects.Host(name='h1', site='s', role='compute'),
+            lambda: dict(self.held), self.keeper, self.spool, 3600,
+            lambda: self.learned.append(self.keeper.current().generation))
+
+    def test_says_only_what_is_new(self):
+        for _ in range(2):
+            self.link.talk()
+        self.assertEqual(1, len(self.conductor.named('register_host')))
+        self.assertEqual(1, len(self.conductor.named('report_holdings')))
+        self.assertEqual([3], self.learned)
+        self.held[view.Key(view.TEMPLATES, CONTENT)] = 5
+        self.link.talk()
+        self.assertEqual([('templates', CONTENT, 5)],
+                         self.conductor.named('report_holdings')[-1][1])
+
+    def test_requests_wait_for_the_conductor(self):
+        request = a_request()
+        self.spool.put(request.obj_to_primitive())
+        self.conductor.dead = True
+        self.assertRaises(exceptions.ServiceUnavailable, self.link.talk)
+        self.assertEqual(1, len(self.spool))
+        self.conductor.dead = False
+        self.link.talk()
+        self.assertEqual([('report_requests', [request.id])],
+                         self.conductor.named('report_requests'))
+        self.assertEqual(0, len(self.spool))
+
+    def test_a_conductor_that_forgot_is_told_all_again(self):
+        self.link.talk()
+        self.conductor.known = False
+        self.held[view.Key(view.TEMPLATES, CONTENT)] = 5
+        self.assertRaises(exceptions.NotFound, self.link.talk)
+        self.link.talk()
+        self.assertEqual(2, len(self.conductor.named('register_host')))
+        self.assertEqual(3, len(self.conductor.named('report_holdings')))
+
+    def test_keeps_trying_and_tells_when_it_is_back(self):
+        self.patch(link, 'RETRY_SECONDS', 0.01)
+        self.conductor.dead = True
+        back = threading.Event()
+        self.link.on_contact(back.set)
+        self.link.start()
+        self.addCleanup(self.link.stop)
+        self.assertFalse(back.wait(0.05))
+        self.assertFalse(self.link.reachable)
+        self.conductor.dead = False
+        self.assertTrue(back.wait(20))
+        self.assertTrue(self.link.reachable)
