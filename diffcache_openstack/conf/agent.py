@@ -96,6 +96,15 @@ from where it was delivered, although it is not in the cache. Bridges bursts:
 hosts that ask for the same image shortly after read it from here and not
 over the WAN. 0 lends nothing.
 '''),
+    cfg.BoolOpt(
+        'sync_outputs',
+        default=True,
+        help='''
+Whether an image has to be on the disk, and not only in memory, before it is
+handed over. Without it requests end sooner. A crash of the agent is harmless
+either way; after a power cut an image that was handed over seconds before may
+be incomplete and has to be removed.
+'''),
     cfg.IntOpt(
         'heartbeat_interval',
         default=15,
