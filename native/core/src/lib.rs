@@ -17,6 +17,7 @@
 
 pub mod manifest;
 pub mod output;
+pub mod patch;
 pub mod sink;
 pub mod source;
 pub mod task;

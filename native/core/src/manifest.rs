@@ -270,6 +270,29 @@ impl Manifest {
         }
     }
 
+    /// The manifest of an image of at most `LEAF_SIZE` bytes of which only the hash is known.
+    ///
+    /// # Errors
+    /// `Format` if such an image has more than one leaf.
+    pub fn of_hash(size: u64, root: Hash) -> Result<Manifest, ManifestError> {
+        let zeroes = usize::try_from(size).ok().and_then(|len| ZEROES.get(..len));
+        let zeroes = zeroes.ok_or_else(|| {
+            ManifestError::Format(format!("an image of {size} bytes is more than its hash"))
+        })?;
+        let manifest = Manifest::of_single_leaf(zeroes);
+        if manifest.root == root {
+            return Ok(manifest);
+        }
+        let marks = vec![1; leaf_count(size) as usize];
+        Ok(Manifest {
+            size,
+            root,
+            ranks: ranks(&marks),
+            marks,
+            cvs: Vec::new(),
+        })
+    }
+
     /// The hash of the image: exactly what `b3sum` prints, as bytes.
     pub fn content_id(&self) -> Hash {
         self.root

@@ -91,16 +91,39 @@ where
     E: Send + From<Cancelled>,
     F: Fn(u64) -> Result<T, E> + Sync,
 {
+    for_each_piece_with(task, pieces, || (), |(), piece| work(piece))
+}
+
+/// Like `for_each_piece`, with a state of its own (buffers, contexts) for each thread, made by `init`.
+///
+/// # Errors
+/// As `for_each_piece`.
+pub fn for_each_piece_with<S, T, E, I, F>(
+    task: &Task<'_>,
+    pieces: u64,
+    init: I,
+    work: F,
+) -> Result<Vec<T>, E>
+where
+    T: Send,
+    E: Send + From<Cancelled>,
+    I: Fn() -> S + Sync,
+    F: Fn(&mut S, u64) -> Result<T, E> + Sync,
+{
     let next = AtomicU64::new(0);
     let stop = AtomicBool::new(false);
     let run = || -> Result<Vec<(u64, T)>, E> {
+        let mut state = init();
         let mut done = Vec::new();
         while !stop.load(Ordering::Relaxed) {
             let piece = next.fetch_add(1, Ordering::Relaxed);
             if piece >= pieces {
                 break;
             }
-            let result = task.check().map_err(E::from).and_then(|()| work(piece));
+            let result = task
+                .check()
+                .map_err(E::from)
+                .and_then(|()| work(&mut state, piece));
             match result {
                 Ok(value) => done.push((piece, value)),
                 Err(error) => {

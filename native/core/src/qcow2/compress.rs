@@ -39,15 +39,22 @@ impl Recipe {
     pub fn candidates(compression: Compression) -> Vec<Self> {
         match compression {
             // QEMU's own, then what other writers of the format use.
-            Compression::Zlib => {
-                [(6, 9), (6, 8), (9, 9), (9, 8), (1, 9), (1, 8)].map(|(level, memory)| Self::Zlib { level, memory }).to_vec()
-            }
+            Compression::Zlib => [(6, 9), (6, 8), (9, 9), (9, 8), (1, 9), (1, 8)]
+                .map(|(level, memory)| Self::Zlib { level, memory })
+                .to_vec(),
             Compression::Zstd => {
                 let mut versions = vec![zstd_safe::version_number()];
                 versions.extend(system_zstd().map(|library| library.version));
                 versions.dedup();
                 let levels = [3, 1, 19];
-                levels.iter().flat_map(|&level| versions.iter().map(move |&version| Self::Zstd { level, version })).collect()
+                levels
+                    .iter()
+                    .flat_map(|&level| {
+                        versions
+                            .iter()
+                            .map(move |&version| Self::Zstd { level, version })
+                    })
+                    .collect()
             }
         }
     }
@@ -57,10 +64,15 @@ impl Recipe {
         match self {
             Self::Zlib { level, memory } => Ok(Box::new(Deflate::new(level, memory)?)),
             Self::Zstd { level, version } if version == zstd_safe::version_number() => {
-                Ok(Box::new(BundledZstd { context: zstd_safe::CCtx::create(), level }))
+                Ok(Box::new(BundledZstd {
+                    context: zstd_safe::CCtx::create(),
+                    level,
+                }))
             }
             Self::Zstd { level, version } => match system_zstd() {
-                Some(library) if library.version == version => Ok(Box::new(library.compressor(level)?)),
+                Some(library) if library.version == version => {
+                    Ok(Box::new(library.compressor(level)?))
+                }
                 other => Err(missing_zstd(version, other.map(|library| library.version))),
             },
         }
@@ -68,7 +80,12 @@ impl Recipe {
 }
 
 fn dotted(version: u32) -> String {
-    format!("{}.{}.{}", version / 10000, version / 100 % 100, version % 100)
+    format!(
+        "{}.{}.{}",
+        version / 10000,
+        version / 100 % 100,
+        version % 100
+    )
 }
 
 fn missing_zstd(wanted: u32, system: Option<u32>) -> Qcow2Error {
@@ -76,7 +93,10 @@ fn missing_zstd(wanted: u32, system: Option<u32>) -> Qcow2Error {
     if let Some(version) = system {
         present = format!("{present} and {}", dotted(version));
     }
-    Qcow2Error::Compressor { wanted: dotted(wanted), present }
+    Qcow2Error::Compressor {
+        wanted: dotted(wanted),
+        present,
+    }
 }
 
 /// Makes compressed clusters, always the same stream from the same bytes.
@@ -125,7 +145,11 @@ extern "C" {
     fn libc_free(address: *mut c_void);
 }
 
-fn attach(stream: &mut libz_sys::z_stream, input: &[u8], output: &mut [u8]) -> Result<(), Qcow2Error> {
+fn attach(
+    stream: &mut libz_sys::z_stream,
+    input: &[u8],
+    output: &mut [u8],
+) -> Result<(), Qcow2Error> {
     let too_long = |_| Qcow2Error::damaged("a cluster longer than zlib counts");
     // zlib takes its input mutable and never writes to it.
     stream.next_in = input.as_ptr().cast_mut();
@@ -154,7 +178,9 @@ impl Deflate {
         match result {
             libz_sys::Z_OK => Ok(Self(stream)),
             libz_sys::Z_MEM_ERROR => Err(Qcow2Error::Memory),
-            _ => Err(Qcow2Error::bad_patch(format!("deflate level {level}, memory {memory}"))),
+            _ => Err(Qcow2Error::bad_patch(format!(
+                "deflate level {level}, memory {memory}"
+            ))),
         }
     }
 }
@@ -191,11 +217,16 @@ impl Compress for BundledZstd {
         out.resize(cluster.len(), 0);
         let level = zstd_safe::CParameter::CompressionLevel(i32::from(self.level));
         let reset = self.context.reset(zstd_safe::ResetDirective::SessionOnly);
-        reset.and_then(|_| self.context.set_parameter(level)).map_err(|_| Qcow2Error::Memory)?;
+        reset
+            .and_then(|_| self.context.set_parameter(level))
+            .map_err(|_| Qcow2Error::Memory)?;
         let mut output = zstd_safe::OutBuffer::around(out.as_mut_slice());
         let mut input = zstd_safe::InBuffer::around(cluster);
         let end = zstd_safe::zstd_sys::ZSTD_EndDirective::ZSTD_e_end;
-        let left = self.context.compress_stream2(&mut output, &mut input, end).map_err(|_| Qcow2Error::Memory)?;
+        let left = self
+            .context
+            .compress_stream2(&mut output, &mut input, end)
+            .map_err(|_| Qcow2Error::Memory)?;
         let made = output.pos();
         out.truncate(made);
         Ok(left == 0 && made < cluster.len())
@@ -214,7 +245,8 @@ type CreateContext = unsafe extern "C" fn() -> *mut c_void;
 type FreeContext = unsafe extern "C" fn(*mut c_void) -> usize;
 type ResetContext = unsafe extern "C" fn(*mut c_void, c_int) -> usize;
 type SetParameter = unsafe extern "C" fn(*mut c_void, c_int, c_int) -> usize;
-type CompressStream = unsafe extern "C" fn(*mut c_void, *mut ZstdBuffer, *mut ZstdBuffer, c_int) -> usize;
+type CompressStream =
+    unsafe extern "C" fn(*mut c_void, *mut ZstdBuffer, *mut ZstdBuffer, c_int) -> usize;
 type IsError = unsafe extern "C" fn(usize) -> u32;
 type VersionNumber = unsafe extern "C" fn() -> u32;
 
@@ -266,7 +298,10 @@ impl SystemZstd {
         if context.is_null() {
             return Err(Qcow2Error::Memory);
         }
-        let made = SystemCompressor { library: self, context };
+        let made = SystemCompressor {
+            library: self,
+            context,
+        };
         // SAFETY: the context is live.
         let result = unsafe { (self.set)(context, ZSTD_LEVEL, c_int::from(level)) };
         made.check(result)?;
@@ -296,12 +331,23 @@ impl Compress for SystemCompressor {
     fn compress(&mut self, cluster: &[u8], out: &mut Vec<u8>) -> Result<bool, Qcow2Error> {
         out.clear();
         out.resize(cluster.len(), 0);
-        let mut output = ZstdBuffer { address: out.as_mut_ptr().cast(), size: out.len(), position: 0 };
-        let mut input = ZstdBuffer { address: cluster.as_ptr().cast_mut().cast(), size: cluster.len(), position: 0 };
+        let mut output = ZstdBuffer {
+            address: out.as_mut_ptr().cast(),
+            size: out.len(),
+            position: 0,
+        };
+        let mut input = ZstdBuffer {
+            address: cluster.as_ptr().cast_mut().cast(),
+            size: cluster.len(),
+            position: 0,
+        };
         // SAFETY: the context is live, both buffers describe live slices, and the input is only read.
         let (reset, left) = unsafe {
             let reset = (self.library.reset)(self.context, ZSTD_RESET_SESSION);
-            (reset, (self.library.stream)(self.context, &mut output, &mut input, ZSTD_END))
+            (
+                reset,
+                (self.library.stream)(self.context, &mut output, &mut input, ZSTD_END),
+            )
         };
         self.check(reset)?;
         let left = self.check(left)?;
@@ -318,7 +364,11 @@ impl Drop for SystemCompressor {
 }
 
 /// Decompresses `stream` into `cluster`, filling it; returns the stream's true length, which may be less than what was given.
-pub fn decompress(compression: Compression, stream: &[u8], cluster: &mut [u8]) -> Result<usize, Qcow2Error> {
+pub fn decompress(
+    compression: Compression,
+    stream: &[u8],
+    cluster: &mut [u8],
+) -> Result<usize, Qcow2Error> {
     let used = match compression {
         Compression::Zlib => inflate(stream, cluster)?,
         Compression::Zstd => unzstd(stream, cluster),
@@ -333,7 +383,9 @@ fn inflate(stream: &[u8], cluster: &mut [u8]) -> Result<Option<usize>, Qcow2Erro
     // ended before it is dropped.
     let result = unsafe {
         let size = size_of::<libz_sys::z_stream>() as c_int;
-        if libz_sys::inflateInit2_(&mut *state, WINDOW, libz_sys::zlibVersion(), size) != libz_sys::Z_OK {
+        if libz_sys::inflateInit2_(&mut *state, WINDOW, libz_sys::zlibVersion(), size)
+            != libz_sys::Z_OK
+        {
             return Err(Qcow2Error::Memory);
         }
         let result = libz_sys::inflate(&mut *state, libz_sys::Z_FINISH);

@@ -31,7 +31,11 @@ pub struct Description {
 }
 
 /// Describes `target`, using streams of `base` where it has the same.
-pub fn describe(target: &Qcow2Source, base: Option<&Qcow2Source>, task: &Task<'_>) -> Result<Description, Qcow2Error> {
+pub fn describe(
+    target: &Qcow2Source,
+    base: Option<&Qcow2Source>,
+    task: &Task<'_>,
+) -> Result<Description, Qcow2Error> {
     let (compressed, runs) = collect(target)?;
     let recipe = find_recipe(target, &compressed)?;
     let twins = match base {
@@ -39,12 +43,23 @@ pub fn describe(target: &Qcow2Source, base: Option<&Qcow2Source>, task: &Task<'_
         _ => None,
     };
     let layout = Layout::of(target.map());
-    let examiner = Examiner { target, twins, pool: Pool::new(recipe)?, meter: task.meter(layout.file_size) };
+    let examiner = Examiner {
+        target,
+        twins,
+        pool: Pool::new(recipe)?,
+        meter: task.meter(layout.file_size),
+    };
     let (streams, placed) = examiner.examine(&compressed, task)?;
     let covered = covered(&layout, &placed, &runs);
     let tables = Tables::new(&layout, &streams, &placed, &runs);
     let differences = form::differences(target.file(), &tables, &covered)?;
-    let form = Form { layout, recipe, streams, runs, differences };
+    let form = Form {
+        layout,
+        recipe,
+        streams,
+        runs,
+        differences,
+    };
     let mut masked: Vec<u64> = form
         .streams
         .iter()
@@ -52,11 +67,16 @@ pub fn describe(target: &Qcow2Source, base: Option<&Qcow2Source>, task: &Task<'_
         .map(|stream| stream.index)
         .collect();
     masked.sort_unstable();
-    Ok(Description { form, placed, masked })
+    Ok(Description {
+        form,
+        placed,
+        masked,
+    })
 }
 
 fn same_kind(base: &Qcow2Source, target: &Qcow2Source) -> bool {
-    base.compression() == target.compression() && base.map().header().cluster_bits == target.map().header().cluster_bits
+    base.compression() == target.compression()
+        && base.map().header().cluster_bits == target.map().header().cluster_bits
 }
 
 /// A compressed cluster as the map has it.
@@ -75,15 +95,31 @@ fn collect(target: &Qcow2Source) -> Result<(Vec<Found>, Vec<Run>), Qcow2Error> {
     for (index, cluster) in target.map().iter() {
         match cluster {
             Cluster::Zero => {}
-            Cluster::Compressed { offset, length } => compressed.push(Found { index, offset, length }),
+            Cluster::Compressed { offset, length } => compressed.push(Found {
+                index,
+                offset,
+                length,
+            }),
             Cluster::Plain(offset) => match runs.last_mut() {
-                Some(run) if run.index + run.count == index && run.offset + run.count * cluster_size == offset => run.count += 1,
-                _ => runs.push(Run { index, offset, count: 1 }),
+                Some(run)
+                    if run.index + run.count == index
+                        && run.offset + run.count * cluster_size == offset =>
+                {
+                    run.count += 1
+                }
+                _ => runs.push(Run {
+                    index,
+                    offset,
+                    count: 1,
+                }),
             },
         }
     }
-    if compressed.len() > MAX_STREAMS {
-        return Err(Qcow2Error::refused("it has more compressed clusters than this codec takes"));
+    let plain: u64 = runs.iter().map(|run| run.count).sum();
+    if compressed.len() > MAX_STREAMS || plain > MAX_STREAMS as u64 {
+        return Err(Qcow2Error::refused(
+            "it has more clusters than this codec takes",
+        ));
     }
     compressed.sort_unstable_by_key(|found| found.offset);
     Ok((compressed, runs))
@@ -136,11 +172,18 @@ impl<'a> Twins<'a> {
     }
 
     /// The base's guest cluster whose stream is `stream`; `index` is asked first.
-    fn find(&self, index: u64, stream: &[u8], scratch: &mut Vec<u8>) -> Result<Option<u64>, Qcow2Error> {
+    fn find(
+        &self,
+        index: u64,
+        stream: &[u8],
+        scratch: &mut Vec<u8>,
+    ) -> Result<Option<u64>, Qcow2Error> {
         if self.holds(index, stream, scratch)? {
             return Ok(Some(index));
         }
-        let candidate = stream.first_chunk().and_then(|prefix| self.by_prefix.get(prefix));
+        let candidate = stream
+            .first_chunk()
+            .and_then(|prefix| self.by_prefix.get(prefix));
         match candidate {
             Some(&twin) if twin != index && self.holds(twin, stream, scratch)? => Ok(Some(twin)),
             _ => Ok(None),
@@ -185,7 +228,10 @@ impl Examiner<'_> {
         let mut placed = Vec::with_capacity(compressed.len());
         for (stream, length) in examined.into_iter().flatten() {
             // Streams that overlap could not be written back one after the other.
-            if placed.last().is_some_and(|&(offset, before): &(u64, u64)| offset + before > stream.offset) {
+            if placed
+                .last()
+                .is_some_and(|&(offset, before): &(u64, u64)| offset + before > stream.offset)
+            {
                 return Err(Qcow2Error::damaged("two compressed clusters overlap"));
             }
             streams.push(stream);
@@ -198,7 +244,12 @@ impl Examiner<'_> {
         let (mut stream, mut cluster, mut scratch) = (Vec::new(), Vec::new(), Vec::new());
         let mut examined = Vec::with_capacity(compressed.len());
         for found in compressed {
-            let length = self.target.read_compressed(found.offset, found.length, &mut stream, &mut cluster)?;
+            let length = self.target.read_compressed(
+                found.offset,
+                found.length,
+                &mut stream,
+                &mut cluster,
+            )?;
             let twin = match &self.twins {
                 Some(twins) => twins.find(found.index, &stream, &mut scratch)?,
                 None => None,
@@ -211,16 +262,31 @@ impl Examiner<'_> {
                 // At most two clusters long, by the width of the map's field.
                 (false, None) => Origin::Stored(length as u32),
             };
-            examined.push((Stream { index: found.index, offset: found.offset, origin }, length as u64));
+            examined.push((
+                Stream {
+                    index: found.index,
+                    offset: found.offset,
+                    origin,
+                },
+                length as u64,
+            ));
             self.meter.add(length as u64);
         }
         Ok(examined)
     }
 
-    fn reproduces(&self, index: u64, cluster: &[u8], stream: &[u8], again: &mut Vec<u8>) -> Result<bool, Qcow2Error> {
+    fn reproduces(
+        &self,
+        index: u64,
+        cluster: &[u8],
+        stream: &[u8],
+        again: &mut Vec<u8>,
+    ) -> Result<bool, Qcow2Error> {
         // Beyond the disk's end a rebuild knows only zeroes.
         let visible = self.target.len() - index * cluster.len() as u64;
-        let hidden = cluster.get(usize::try_from(visible).unwrap_or(usize::MAX)..).unwrap_or_default();
+        let hidden = cluster
+            .get(usize::try_from(visible).unwrap_or(usize::MAX)..)
+            .unwrap_or_default();
         if hidden.iter().any(|&byte| byte != 0) {
             return Ok(false);
         }
@@ -230,7 +296,10 @@ impl Examiner<'_> {
 
 /// The ranges of the file that hold content, sorted.
 fn covered(layout: &Layout, placed: &[(u64, u64)], runs: &[Run]) -> Vec<(u64, u64)> {
-    let mut ranges: Vec<_> = placed.iter().map(|&(offset, length)| (offset, offset + length)).collect();
+    let mut ranges: Vec<_> = placed
+        .iter()
+        .map(|&(offset, length)| (offset, offset + length))
+        .collect();
     for run in runs {
         let start = run.index << layout.cluster_bits;
         let visible = (run.count << layout.cluster_bits).min(layout.guest_size - start);

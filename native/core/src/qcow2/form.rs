@@ -11,10 +11,12 @@ use super::map::{compressed_entry, plain_entry, Map, SECTOR};
 use super::varint::{put, put_step, Reader};
 use crate::source::ReadAt;
 
-/// Compressed clusters of one image that this codec takes: 1 TiB of 64 KiB clusters, half a gigabyte of description in memory.
+/// Compressed clusters of one image that this codec takes, and plain ones: 1 TiB of 64 KiB clusters, half a gigabyte of description in memory.
 pub const MAX_STREAMS: usize = 16 << 20;
 /// Bytes of a file that nothing predicts which this codec takes.
 const MAX_DIFFERENCE: usize = 64 << 20;
+/// The largest table that the format allows, in bytes.
+const MAX_TABLE: u64 = 32 << 20;
 /// Files beyond this size are absurd.
 const MAX_FILE: u64 = 1 << 56;
 /// Differences closer than this become one: a new one costs about as much.
@@ -78,15 +80,27 @@ impl Layout {
     pub fn of(map: &Map) -> Self {
         let header = map.header();
         let present = |offsets: &[u64]| -> Vec<(u64, u64)> {
-            offsets.iter().enumerate().filter(|(_, &offset)| offset != 0).map(|(n, &offset)| (n as u64, offset)).collect()
+            offsets
+                .iter()
+                .enumerate()
+                .filter(|(_, &offset)| offset != 0)
+                .map(|(n, &offset)| (n as u64, offset))
+                .collect()
         };
         Self {
             file_size: header.file_size,
             guest_size: header.size,
             cluster_bits: header.cluster_bits,
-            tables: [(header.l1_offset, u64::from(header.l1_entries) * 8), (header.reftable_offset, header.reftable_bytes)],
+            tables: [
+                (header.l1_offset, u64::from(header.l1_entries) * 8),
+                (header.reftable_offset, header.reftable_bytes),
+            ],
             l2: present(map.l2_offsets()),
-            refcounts: if header.refcount_order == 4 { present(map.refcount_blocks()) } else { Vec::new() },
+            refcounts: if header.refcount_order == 4 {
+                present(map.refcount_blocks())
+            } else {
+                Vec::new()
+            },
         }
     }
 
@@ -96,18 +110,32 @@ impl Layout {
     }
 
     fn check(&self) -> Result<(), Qcow2Error> {
-        let inside = |offset: u64, bytes: u64| offset.checked_add(bytes).is_some_and(|end| end <= self.file_size);
+        let inside = |offset: u64, bytes: u64| {
+            offset
+                .checked_add(bytes)
+                .is_some_and(|end| end <= self.file_size)
+        };
         let clusters = self.l2.iter().chain(&self.refcounts);
         let ok = (9..=21).contains(&self.cluster_bits)
             && self.file_size <= MAX_FILE
             && self.guest_size <= MAX_FILE
-            && self.tables.iter().all(|&(offset, bytes)| inside(offset, bytes))
-            && clusters.clone().all(|&(number, offset)| number <= MAX_FILE >> 9 && inside(offset, self.cluster_size()));
-        ok.then_some(()).ok_or_else(|| Qcow2Error::bad_patch("a table outside the file"))
+            && self
+                .tables
+                .iter()
+                .all(|&(offset, bytes)| bytes <= MAX_TABLE && inside(offset, bytes))
+            && clusters.clone().all(|&(number, offset)| {
+                number <= MAX_FILE >> 9 && inside(offset, self.cluster_size())
+            });
+        ok.then_some(())
+            .ok_or_else(|| Qcow2Error::bad_patch("a table outside the file"))
     }
 
     fn encode(&self, out: &mut Vec<u8>) {
-        for value in [self.file_size, self.guest_size, u64::from(self.cluster_bits)] {
+        for value in [
+            self.file_size,
+            self.guest_size,
+            u64::from(self.cluster_bits),
+        ] {
             put(out, value);
         }
         for (offset, bytes) in self.tables {
@@ -126,7 +154,11 @@ impl Layout {
     }
 
     fn decode(reader: &mut Reader<'_>) -> Result<Self, Qcow2Error> {
-        let mut layout = Self { file_size: reader.take()?, guest_size: reader.take()?, ..Self::default() };
+        let mut layout = Self {
+            file_size: reader.take()?,
+            guest_size: reader.take()?,
+            ..Self::default()
+        };
         layout.cluster_bits = u32::try_from(reader.take()?).unwrap_or(u32::MAX);
         for table in &mut layout.tables {
             *table = (reader.take()?, reader.take()?);
@@ -209,24 +241,46 @@ impl Tables {
         for &(offset, bytes) in layout.tables.iter().filter(|table| table.1 > 0) {
             uses.extend((offset >> bits)..=((offset + bytes - 1) >> bits));
         }
-        uses.extend(layout.l2.iter().chain(&layout.refcounts).map(|&(_, offset)| offset >> bits));
+        uses.extend(
+            layout
+                .l2
+                .iter()
+                .chain(&layout.refcounts)
+                .map(|&(_, offset)| offset >> bits),
+        );
         entries.sort_unstable();
         uses.sort_unstable();
-        let l2 = layout.l2.iter().map(|&(number, offset)| (offset, Kind::L2, number));
-        let refcounts = layout.refcounts.iter().map(|&(number, offset)| (offset, Kind::Refcount, number));
+        let l2 = layout
+            .l2
+            .iter()
+            .map(|&(number, offset)| (offset, Kind::L2, number));
+        let refcounts = layout
+            .refcounts
+            .iter()
+            .map(|&(number, offset)| (offset, Kind::Refcount, number));
         let mut places: Vec<_> = l2.chain(refcounts).collect();
         places.sort_unstable();
-        Self { cluster_bits: bits, entries, uses, places }
+        Self {
+            cluster_bits: bits,
+            entries,
+            uses,
+            places,
+        }
     }
 
     /// Offset of the first predicted table at or after `offset`.
     pub fn next_place(&self, offset: u64) -> Option<u64> {
-        self.places.get(self.places.partition_point(|place| place.0 < offset)).map(|place| place.0)
+        self.places
+            .get(self.places.partition_point(|place| place.0 < offset))
+            .map(|place| place.0)
     }
 
     /// The predicted table that starts at `offset`, if there is one.
     pub fn at(&self, offset: u64) -> Option<Vec<u8>> {
-        let found = self.places.binary_search_by_key(&offset, |place| place.0).ok()?;
+        let found = self
+            .places
+            .binary_search_by_key(&offset, |place| place.0)
+            .ok()?;
         let (_, kind, number) = self.places[found];
         Some(match kind {
             Kind::L2 => self.l2(number),
@@ -239,7 +293,10 @@ impl Tables {
         let mut table = vec![0; 1 << self.cluster_bits];
         let first = number.saturating_mul(per_table);
         let from = self.entries.partition_point(|entry| entry.0 < first);
-        for &(index, entry) in self.entries[from..].iter().take_while(|entry| entry.0 - first < per_table) {
+        for &(index, entry) in self.entries[from..]
+            .iter()
+            .take_while(|entry| entry.0 - first < per_table)
+        {
             let at = (index - first) as usize * 8;
             table[at..at + 8].copy_from_slice(&entry.to_be_bytes());
         }
@@ -264,20 +321,31 @@ impl Tables {
 }
 
 /// Finds what `file` holds beyond the prediction, outside the `covered` ranges (sorted, disjoint, inside the file).
-pub fn differences(file: &dyn ReadAt, tables: &Tables, covered: &[(u64, u64)]) -> Result<Vec<Difference>, Qcow2Error> {
-    let mut found = Differences { list: Vec::new(), bytes: 0 };
+pub fn differences(
+    file: &dyn ReadAt,
+    tables: &Tables,
+    covered: &[(u64, u64)],
+) -> Result<Vec<Difference>, Qcow2Error> {
+    let mut found = Differences {
+        list: Vec::new(),
+        bytes: 0,
+    };
     let mut at = 0;
     let end = (file.len(), file.len());
     for &(start, stop) in covered.iter().chain(std::iter::once(&end)) {
         while at < start {
-            let table = tables.next_place(at - at % (1 << tables.cluster_bits)).unwrap_or(u64::MAX);
+            let table = tables
+                .next_place(at - at % (1 << tables.cluster_bits))
+                .unwrap_or(u64::MAX);
             let data = file.next_data(at)?.map_or(u64::MAX, |range| range.0);
             at = at.max(data.min(table));
             if at >= start {
                 break;
             }
             let cluster = at >> tables.cluster_bits << tables.cluster_bits;
-            let until = start.min(cluster + (1 << tables.cluster_bits)).min(at + READ);
+            let until = start
+                .min(cluster + (1 << tables.cluster_bits))
+                .min(at + READ);
             found.compare(file, tables, cluster, at, until)?;
             at = until;
         }
@@ -293,7 +361,14 @@ struct Differences {
 
 impl Differences {
     /// Compares the file's range `from..to`, inside the host cluster at `cluster`, with its prediction.
-    fn compare(&mut self, file: &dyn ReadAt, tables: &Tables, cluster: u64, from: u64, to: u64) -> Result<(), Qcow2Error> {
+    fn compare(
+        &mut self,
+        file: &dyn ReadAt,
+        tables: &Tables,
+        cluster: u64,
+        from: u64,
+        to: u64,
+    ) -> Result<(), Qcow2Error> {
         let mut actual = vec![0; (to - from) as usize];
         file.read_exact_at(&mut actual, from)?;
         let predicted = match tables.at(cluster) {
@@ -303,7 +378,9 @@ impl Differences {
         let mut at = 0;
         while let Some(start) = (at..actual.len()).find(|&i| actual[i] != predicted[i]) {
             let mut stop = start + 1;
-            while let Some(next) = (stop..actual.len().min(stop + MERGE)).find(|&i| actual[i] != predicted[i]) {
+            while let Some(next) =
+                (stop..actual.len().min(stop + MERGE)).find(|&i| actual[i] != predicted[i])
+            {
                 stop = next + 1;
             }
             self.bytes += stop - start;
@@ -312,7 +389,10 @@ impl Differences {
                     "it holds too much that its own map does not explain (internal snapshots, leaked clusters); convert it first",
                 ));
             }
-            self.list.push(Difference { offset: from + start as u64, bytes: actual[start..stop].to_vec() });
+            self.list.push(Difference {
+                offset: from + start as u64,
+                bytes: actual[start..stop].to_vec(),
+            });
             at = stop;
         }
         Ok(())
@@ -329,7 +409,9 @@ const RECIPE_ZSTD: u64 = 1;
 impl Form {
     /// Whether the base must be the very file the patch was made from.
     pub fn needs_base_file(&self) -> bool {
-        self.streams.iter().any(|stream| matches!(stream.origin, Origin::Copy(_)))
+        self.streams
+            .iter()
+            .any(|stream| matches!(stream.origin, Origin::Copy(_)))
     }
 
     /// Bytes of streams that the patch stores.
@@ -361,7 +443,10 @@ impl Form {
             put_step(&mut out, last.0, run.index);
             put_step(&mut out, last.1, run.offset);
             put(&mut out, run.count);
-            last = (run.index + run.count, run.offset + (run.count << self.layout.cluster_bits));
+            last = (
+                run.index + run.count,
+                run.offset + (run.count << self.layout.cluster_bits),
+            );
         }
         put(&mut out, self.differences.len() as u64);
         let mut at = 0;
@@ -397,7 +482,9 @@ impl Form {
         for stream in &self.streams {
             match stream.origin {
                 Origin::Recompress => {}
-                Origin::RecompressOrCopy(twin) | Origin::Copy(twin) => put_step(out, stream.index, twin),
+                Origin::RecompressOrCopy(twin) | Origin::Copy(twin) => {
+                    put_step(out, stream.index, twin)
+                }
                 Origin::Stored(length) => put(out, length.into()),
             }
         }
@@ -411,15 +498,25 @@ impl Form {
         let streams = decode_streams(&mut reader, &layout)?;
         let runs = decode_runs(&mut reader, &layout)?;
         let differences = decode_differences(&mut reader, &layout)?;
-        Ok(Self { layout, recipe, streams, runs, differences })
+        Ok(Self {
+            layout,
+            recipe,
+            streams,
+            runs,
+            differences,
+        })
     }
 }
 
 /// Where a decoded stream lies, given the end of the one before and its own length.
 pub fn place(layout: &Layout, end: u64, distance: u64, length: u64) -> Result<u64, Qcow2Error> {
     let offset = end.wrapping_add(distance);
-    let inside = offset.checked_add(length).is_some_and(|stop| stop <= layout.file_size);
-    inside.then_some(offset).ok_or_else(|| Qcow2Error::bad_patch("a cluster outside the file"))
+    let inside = offset
+        .checked_add(length)
+        .is_some_and(|stop| stop <= layout.file_size);
+    inside
+        .then_some(offset)
+        .ok_or_else(|| Qcow2Error::bad_patch("a cluster outside the file"))
 }
 
 fn decode_recipe(reader: &mut Reader<'_>) -> Result<Recipe, Qcow2Error> {
@@ -427,8 +524,14 @@ fn decode_recipe(reader: &mut Reader<'_>) -> Result<Recipe, Qcow2Error> {
     let (kind, level, extra) = (reader.take()?, reader.take()?, reader.take()?);
     let level = u8::try_from(level).map_err(bad)?;
     match kind {
-        RECIPE_ZLIB => Ok(Recipe::Zlib { level, memory: u8::try_from(extra).map_err(bad)? }),
-        RECIPE_ZSTD => Ok(Recipe::Zstd { level, version: u32::try_from(extra).map_err(bad)? }),
+        RECIPE_ZLIB => Ok(Recipe::Zlib {
+            level,
+            memory: u8::try_from(extra).map_err(bad)?,
+        }),
+        RECIPE_ZSTD => Ok(Recipe::Zstd {
+            level,
+            version: u32::try_from(extra).map_err(bad)?,
+        }),
         _ => Err(Qcow2Error::bad_patch("an unknown compressor")),
     }
 }
@@ -447,7 +550,11 @@ fn decode_streams(reader: &mut Reader<'_>, layout: &Layout) -> Result<Vec<Stream
         if index >= clusters {
             return Err(Qcow2Error::bad_patch("a cluster beyond the disk's end"));
         }
-        streams.push(Stream { index, offset: 0, origin: Origin::Recompress });
+        streams.push(Stream {
+            index,
+            offset: 0,
+            origin: Origin::Recompress,
+        });
         next = index + 1;
     }
     for stream in &mut streams {
@@ -467,7 +574,10 @@ fn decode_streams(reader: &mut Reader<'_>, layout: &Layout) -> Result<Vec<Stream
 
 fn stored_length(length: u64, layout: &Layout) -> Result<u32, Qcow2Error> {
     let fits = length > 0 && length <= 2 * layout.cluster_size();
-    u32::try_from(length).ok().filter(|_| fits).ok_or_else(|| Qcow2Error::bad_patch("a stored cluster of absurd length"))
+    u32::try_from(length)
+        .ok()
+        .filter(|_| fits)
+        .ok_or_else(|| Qcow2Error::bad_patch("a stored cluster of absurd length"))
 }
 
 fn decode_runs(reader: &mut Reader<'_>, layout: &Layout) -> Result<Vec<Run>, Qcow2Error> {
@@ -477,9 +587,20 @@ fn decode_runs(reader: &mut Reader<'_>, layout: &Layout) -> Result<Vec<Run>, Qco
     let mut last = (0_u64, 0_u64);
     let mut runs = Vec::new();
     for _ in 0..reader.take_count()? {
-        let run = Run { index: reader.take_step(last.0)?, offset: reader.take_step(last.1)?, count: reader.take()? };
-        let guest_end = run.index.checked_add(run.count).filter(|&end| end <= clusters).ok_or_else(bad)?;
-        let bytes = run.count.checked_mul(layout.cluster_size()).ok_or_else(bad)?;
+        let run = Run {
+            index: reader.take_step(last.0)?,
+            offset: reader.take_step(last.1)?,
+            count: reader.take()?,
+        };
+        let guest_end = run
+            .index
+            .checked_add(run.count)
+            .filter(|&end| end <= clusters)
+            .ok_or_else(bad)?;
+        let bytes = run
+            .count
+            .checked_mul(layout.cluster_size())
+            .ok_or_else(bad)?;
         let file_end = run.offset.checked_add(bytes).ok_or_else(bad)?;
         // Only the last cluster of a file may be cut short.
         if run.count == 0 || file_end - layout.cluster_size() >= layout.file_size {
@@ -489,25 +610,33 @@ fn decode_runs(reader: &mut Reader<'_>, layout: &Layout) -> Result<Vec<Run>, Qco
         last = (guest_end, file_end);
         runs.push(run);
     }
-    if total > 2 * MAX_STREAMS as u64 {
+    if total > MAX_STREAMS as u64 {
         return Err(Qcow2Error::bad_patch("too many clusters"));
     }
     Ok(runs)
 }
 
-fn decode_differences(reader: &mut Reader<'_>, layout: &Layout) -> Result<Vec<Difference>, Qcow2Error> {
+fn decode_differences(
+    reader: &mut Reader<'_>,
+    layout: &Layout,
+) -> Result<Vec<Difference>, Qcow2Error> {
     let mut places = Vec::new();
     let mut at = 0;
     for _ in 0..reader.take_count()? {
         let offset = reader.take_step(at)?;
         let length = reader.take_count()?;
-        let end = offset.checked_add(length as u64).filter(|&end| end <= layout.file_size);
+        let end = offset
+            .checked_add(length as u64)
+            .filter(|&end| end <= layout.file_size);
         at = end.ok_or_else(|| Qcow2Error::bad_patch("a difference outside the file"))?;
         places.push((offset, length));
     }
     let mut differences = Vec::with_capacity(places.len());
     for (offset, length) in places {
-        differences.push(Difference { offset, bytes: reader.take_bytes(length)?.to_vec() });
+        differences.push(Difference {
+            offset,
+            bytes: reader.take_bytes(length)?.to_vec(),
+        });
     }
     Ok(differences)
 }

@@ -115,11 +115,15 @@ impl Header {
             return Err(Qcow2Error::refused(format!("version {version} is unknown")));
         }
         if be64(raw, 8) != 0 || be32(raw, 16) != 0 {
-            return Err(Qcow2Error::refused("it names a backing file; flatten it first"));
+            return Err(Qcow2Error::refused(
+                "it names a backing file; flatten it first",
+            ));
         }
         let cluster_bits = be32(raw, 20);
         if !CLUSTER_BITS.contains(&cluster_bits) {
-            return Err(Qcow2Error::refused(format!("clusters of 2^{cluster_bits} bytes")));
+            return Err(Qcow2Error::refused(format!(
+                "clusters of 2^{cluster_bits} bytes"
+            )));
         }
         if be32(raw, 32) != 0 {
             return Err(Qcow2Error::refused("it is encrypted"));
@@ -134,7 +138,9 @@ impl Header {
         }
         let refcount_order = if v3 { be32(raw, 96) } else { 4 };
         if refcount_order > 6 {
-            return Err(Qcow2Error::damaged(format!("refcounts of 2^{refcount_order} bits")));
+            return Err(Qcow2Error::damaged(format!(
+                "refcounts of 2^{refcount_order} bits"
+            )));
         }
         Ok(Self {
             version,
@@ -156,13 +162,17 @@ impl Header {
             return Err(Qcow2Error::refused("its tables are absurdly large"));
         }
         if u64::from(self.l1_entries) < self.l1_needed() {
-            return Err(Qcow2Error::damaged("the first-level table is too short for the disk's size"));
+            return Err(Qcow2Error::damaged(
+                "the first-level table is too short for the disk's size",
+            ));
         }
         for (what, offset, bytes) in [
             ("first-level table", self.l1_offset, l1_bytes),
             ("refcount table", self.reftable_offset, self.reftable_bytes),
         ] {
-            let end = offset.checked_add(bytes).filter(|&end| end <= self.file_size);
+            let end = offset
+                .checked_add(bytes)
+                .filter(|&end| end <= self.file_size);
             if end.is_none() || offset % self.cluster_size() != 0 || (bytes > 0 && offset == 0) {
                 return Err(Qcow2Error::damaged(format!("the {what} is misplaced")));
             }
@@ -223,9 +233,15 @@ fn header_length(raw: &[u8; HEADER_READ], version: u32) -> usize {
 
 fn check_features(incompatible: u64) -> Result<(), Qcow2Error> {
     let refused = [
-        (INCOMPATIBLE_CORRUPT, "it is marked corrupt; repair it first"),
+        (
+            INCOMPATIBLE_CORRUPT,
+            "it is marked corrupt; repair it first",
+        ),
         (INCOMPATIBLE_DATA_FILE, "it names a data file"),
-        (INCOMPATIBLE_EXTENDED_L2, "extended L2 entries are not supported"),
+        (
+            INCOMPATIBLE_EXTENDED_L2,
+            "extended L2 entries are not supported",
+        ),
     ];
     for (bit, why) in refused {
         if incompatible & bit != 0 {
@@ -238,7 +254,11 @@ fn check_features(incompatible: u64) -> Result<(), Qcow2Error> {
     Ok(())
 }
 
-fn compression(raw: &[u8; HEADER_READ], v3: bool, length: usize) -> Result<Compression, Qcow2Error> {
+fn compression(
+    raw: &[u8; HEADER_READ],
+    v3: bool,
+    length: usize,
+) -> Result<Compression, Qcow2Error> {
     let named = v3 && be64(raw, 72) & INCOMPATIBLE_COMPRESSION != 0;
     if !named {
         return Ok(Compression::Zlib);
@@ -247,6 +267,8 @@ fn compression(raw: &[u8; HEADER_READ], v3: bool, length: usize) -> Result<Compr
         _ if length <= COMPRESSION_FIELD => Err(Qcow2Error::damaged("no compression type")),
         0 => Ok(Compression::Zlib),
         1 => Ok(Compression::Zstd),
-        other => Err(Qcow2Error::refused(format!("compression type {other} is unknown"))),
+        other => Err(Qcow2Error::refused(format!(
+            "compression type {other} is unknown"
+        ))),
     }
 }

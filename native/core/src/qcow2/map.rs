@@ -54,7 +54,12 @@ impl Map {
         for &offset in &l2_offsets {
             l2.push(read_l2(file, &header, offset)?);
         }
-        let map = Self { header, l2_offsets, l2, refcount_blocks };
+        let map = Self {
+            header,
+            l2_offsets,
+            l2,
+            refcount_blocks,
+        };
         map.check_clusters(&metadata)?;
         Ok(map)
     }
@@ -86,7 +91,11 @@ impl Map {
         }
         // Both quotients are bounded by what is in memory.
         let (table, slot) = ((index / per_table) as usize, (index % per_table) as usize);
-        self.l2.get(table).and_then(|entries| entries.get(slot)).copied().unwrap_or(0)
+        self.l2
+            .get(table)
+            .and_then(|entries| entries.get(slot))
+            .copied()
+            .unwrap_or(0)
     }
 
     /// First guest cluster at or after `index` that is not [`Cluster::Zero`].
@@ -97,9 +106,10 @@ impl Map {
             let table = (at / per_table) as usize;
             let entries = self.l2.get(table)?;
             let from = (at % per_table) as usize;
-            let found = entries
-                .get(from..)
-                .and_then(|rest| rest.iter().position(|&raw| self.header.decode(raw) != Cluster::Zero));
+            let found = entries.get(from..).and_then(|rest| {
+                rest.iter()
+                    .position(|&raw| self.header.decode(raw) != Cluster::Zero)
+            });
             if let Some(steps) = found {
                 let hit = at + steps as u64;
                 return (hit < self.header.clusters()).then_some(hit);
@@ -113,13 +123,21 @@ impl Map {
     pub fn iter(&self) -> impl Iterator<Item = (u64, Cluster)> + '_ {
         let per_table = self.header.clusters_per_l2();
         let clusters = self.header.clusters();
-        self.l2.iter().enumerate().flat_map(move |(table, entries)| {
-            entries
-                .iter()
-                .enumerate()
-                .map(move |(slot, &raw)| (table as u64 * per_table + slot as u64, self.header.decode(raw)))
-                .filter(move |&(index, cluster)| index < clusters && cluster != Cluster::Zero)
-        })
+        self.l2
+            .iter()
+            .enumerate()
+            .flat_map(move |(table, entries)| {
+                entries
+                    .iter()
+                    .enumerate()
+                    .map(move |(slot, &raw)| {
+                        (
+                            table as u64 * per_table + slot as u64,
+                            self.header.decode(raw),
+                        )
+                    })
+                    .filter(move |&(index, cluster)| index < clusters && cluster != Cluster::Zero)
+            })
     }
 
     /// Each host cluster has one use: no table and no guest cluster lies on another.
@@ -128,9 +146,16 @@ impl Map {
         let file_size = self.header.file_size;
         let mut plain = Vec::new();
         let mut compressed = Vec::new();
-        for (table, &raw) in self.l2.iter().flat_map(|entries| entries.iter()).enumerate() {
+        for (table, &raw) in self
+            .l2
+            .iter()
+            .flat_map(|entries| entries.iter())
+            .enumerate()
+        {
             if raw & COMPRESSED == 0 && raw & ZERO != 0 && self.header.version < 3 {
-                return Err(Qcow2Error::damaged(format!("entry {table} is a zero mark, which version 2 lacks")));
+                return Err(Qcow2Error::damaged(format!(
+                    "entry {table} is a zero mark, which version 2 lacks"
+                )));
             }
         }
         for (index, cluster) in self.iter() {
@@ -146,13 +171,19 @@ impl Map {
                 Cluster::Zero => continue,
             };
             if offset >= file_size || offset < cluster_size {
-                return Err(Qcow2Error::damaged(format!("guest cluster {index} lies outside the file")));
+                return Err(Qcow2Error::damaged(format!(
+                    "guest cluster {index} lies outside the file"
+                )));
             }
             if matches!(cluster, Cluster::Plain(_)) && offset % cluster_size != 0 {
-                return Err(Qcow2Error::damaged(format!("guest cluster {index} is not aligned")));
+                return Err(Qcow2Error::damaged(format!(
+                    "guest cluster {index} is not aligned"
+                )));
             }
             if metadata.overlaps(offset, end) {
-                return Err(Qcow2Error::damaged(format!("guest cluster {index} lies on a table")));
+                return Err(Qcow2Error::damaged(format!(
+                    "guest cluster {index} lies on a table"
+                )));
             }
         }
         plain.sort_unstable();
@@ -160,9 +191,15 @@ impl Map {
         if has_duplicates(&plain) || has_duplicates(&compressed) {
             return Err(Qcow2Error::damaged("two guest clusters share their place"));
         }
-        let on_plain = compressed.iter().any(|offset| plain.binary_search(&(offset - offset % cluster_size)).is_ok());
+        let on_plain = compressed.iter().any(|offset| {
+            plain
+                .binary_search(&(offset - offset % cluster_size))
+                .is_ok()
+        });
         if on_plain {
-            return Err(Qcow2Error::damaged("a compressed cluster lies on another cluster"));
+            return Err(Qcow2Error::damaged(
+                "a compressed cluster lies on another cluster",
+            ));
         }
         Ok(())
     }
@@ -175,8 +212,13 @@ impl Header {
             let shift = sector_shift(self.cluster_bits);
             let offset = raw & ((1 << shift) - 1);
             let sectors = (raw & (COMPRESSED - 1)) >> shift;
-            let end = (offset - offset % SECTOR).saturating_add((sectors + 1) * SECTOR).min(self.file_size);
-            return Cluster::Compressed { offset, length: end.saturating_sub(offset) };
+            let end = (offset - offset % SECTOR)
+                .saturating_add((sectors + 1) * SECTOR)
+                .min(self.file_size);
+            return Cluster::Compressed {
+                offset,
+                length: end.saturating_sub(offset),
+            };
         }
         if self.version >= 3 && raw & ZERO != 0 {
             return Cluster::Zero;
@@ -209,7 +251,11 @@ fn sector_shift(cluster_bits: u32) -> u32 {
 struct Metadata(Vec<(u64, u64)>);
 
 impl Metadata {
-    fn new(header: &Header, l2_offsets: &[u64], refcount_blocks: &[u64]) -> Result<Self, Qcow2Error> {
+    fn new(
+        header: &Header,
+        l2_offsets: &[u64],
+        refcount_blocks: &[u64],
+    ) -> Result<Self, Qcow2Error> {
         let cluster_size = header.cluster_size();
         let mut ranges = vec![(0, cluster_size)];
         for (start, bytes) in [
@@ -220,7 +266,10 @@ impl Metadata {
                 ranges.push((start, start + bytes));
             }
         }
-        let tables = l2_offsets.iter().chain(refcount_blocks).filter(|&&offset| offset != 0);
+        let tables = l2_offsets
+            .iter()
+            .chain(refcount_blocks)
+            .filter(|&&offset| offset != 0);
         ranges.extend(tables.map(|&offset| (offset, offset.saturating_add(cluster_size))));
         ranges.sort_unstable();
         if ranges.windows(2).any(|pair| pair[0].1 > pair[1].0) {
@@ -249,7 +298,9 @@ fn read_entries(file: &dyn ReadAt, offset: u64, count: usize) -> Result<Vec<u64>
 fn check_table(header: &Header, offset: u64, what: &str) -> Result<(), Qcow2Error> {
     let end = offset.checked_add(header.cluster_size());
     if offset % header.cluster_size() != 0 || end.is_none_or(|end| end > header.file_size) {
-        return Err(Qcow2Error::damaged(format!("a {what} lies outside the file or is not aligned")));
+        return Err(Qcow2Error::damaged(format!(
+            "a {what} lies outside the file or is not aligned"
+        )));
     }
     Ok(())
 }
@@ -260,7 +311,9 @@ fn read_l1(file: &dyn ReadAt, header: &Header) -> Result<Vec<u64>, Qcow2Error> {
     let offsets: Vec<u64> = entries.iter().map(|raw| raw & OFFSET_MASK).collect();
     let present = offsets.iter().filter(|&&offset| offset != 0).count() as u64;
     if present * header.cluster_size() > MAX_L2_BYTES {
-        return Err(Qcow2Error::refused("it maps more than this codec takes in memory"));
+        return Err(Qcow2Error::refused(
+            "it maps more than this codec takes in memory",
+        ));
     }
     for &offset in offsets.iter().filter(|&&offset| offset != 0) {
         check_table(header, offset, "second-level table")?;
@@ -281,8 +334,15 @@ fn read_l2(file: &dyn ReadAt, header: &Header, offset: u64) -> Result<Box<[u64]>
 
 /// Offsets of the refcount blocks; trailing empty entries are dropped.
 fn read_reftable(file: &dyn ReadAt, header: &Header) -> Result<Vec<u64>, Qcow2Error> {
-    let mut blocks = read_entries(file, header.reftable_offset, (header.reftable_bytes / 8) as usize)?;
-    let used = blocks.iter().rposition(|&offset| offset != 0).map_or(0, |last| last + 1);
+    let mut blocks = read_entries(
+        file,
+        header.reftable_offset,
+        (header.reftable_bytes / 8) as usize,
+    )?;
+    let used = blocks
+        .iter()
+        .rposition(|&offset| offset != 0)
+        .map_or(0, |last| last + 1);
     blocks.truncate(used);
     for &offset in blocks.iter().filter(|&&offset| offset != 0) {
         check_table(header, offset, "refcount block")?;

@@ -9,6 +9,7 @@
 //! other path could be opened (nothing here ever opens a path that an image names); [`map`] refuses tables that are absurd or overlap.
 
 pub mod compress;
+pub mod container;
 pub mod describe;
 mod error;
 pub mod form;
@@ -19,6 +20,8 @@ pub mod patch;
 mod pool;
 pub mod rebuild;
 pub mod source;
+#[cfg(test)]
+mod tests;
 mod varint;
 
 pub use error::Qcow2Error;

@@ -14,7 +14,11 @@ impl<S: ReadAt> Section<S> {
     pub fn new(source: S, start: u64, length: u64) -> Self {
         let start = start.min(source.len());
         let length = length.min(source.len() - start);
-        Self { source, start, length }
+        Self {
+            source,
+            start,
+            length,
+        }
     }
 }
 
@@ -32,7 +36,11 @@ impl<S: ReadAt> ReadAt for Section<S> {
 fn check_range(name: &str, len: u64, wanted: usize, offset: u64) -> Result<(), SourceError> {
     let end = offset.saturating_add(wanted as u64);
     if end > len {
-        return Err(SourceError::PastEnd { name: name.to_owned(), len, end });
+        return Err(SourceError::PastEnd {
+            name: name.to_owned(),
+            len,
+            end,
+        });
     }
     Ok(())
 }
@@ -47,11 +55,16 @@ pub struct Masked<S> {
 impl<S: ReadAt> Masked<S> {
     /// Hides the clusters in `masked`, which is sorted.
     pub fn new(source: S, cluster_size: u64, masked: Vec<u64>) -> Self {
-        Self { source, cluster_size, masked }
+        Self {
+            source,
+            cluster_size,
+            masked,
+        }
     }
 
     fn first_masked(&self, offset: u64) -> usize {
-        self.masked.partition_point(|&cluster| cluster < offset / self.cluster_size)
+        self.masked
+            .partition_point(|&cluster| cluster < offset / self.cluster_size)
     }
 }
 
@@ -67,14 +80,18 @@ impl<S: ReadAt> ReadAt for Masked<S> {
         for &cluster in &self.masked[self.first_masked(offset)..] {
             let start = (cluster * self.cluster_size).clamp(at, end);
             let stop = ((cluster + 1) * self.cluster_size).clamp(start, end);
-            self.source.read_exact_at(&mut buf[(at - offset) as usize..(start - offset) as usize], at)?;
+            self.source.read_exact_at(
+                &mut buf[(at - offset) as usize..(start - offset) as usize],
+                at,
+            )?;
             buf[(start - offset) as usize..(stop - offset) as usize].fill(0);
             at = stop;
             if at == end {
                 return Ok(());
             }
         }
-        self.source.read_exact_at(&mut buf[(at - offset) as usize..], at)
+        self.source
+            .read_exact_at(&mut buf[(at - offset) as usize..], at)
     }
 
     fn next_data(&self, offset: u64) -> Result<Option<(u64, u64)>, SourceError> {
@@ -119,7 +136,11 @@ mod tests {
         let mut all = vec![1; 50];
         masked.read_exact_at(&mut all, 0).unwrap();
         for (at, &byte) in all.iter().enumerate() {
-            let expected = if [0, 2, 3, 6].contains(&(at / 8)) { 0 } else { 7 };
+            let expected = if [0, 2, 3, 6].contains(&(at / 8)) {
+                0
+            } else {
+                7
+            };
             assert_eq!(byte, expected, "at {at}");
         }
         for start in 0..50_usize {

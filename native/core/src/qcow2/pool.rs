@@ -14,7 +14,10 @@ pub struct Pool {
 impl Pool {
     /// An empty pool. Fails if this machine cannot follow the recipe.
     pub fn new(recipe: Recipe) -> Result<Self, Qcow2Error> {
-        Ok(Self { recipe, idle: Mutex::new(vec![recipe.compressor()?]) })
+        Ok(Self {
+            recipe,
+            idle: Mutex::new(vec![recipe.compressor()?]),
+        })
     }
 
     /// See [`Compress::compress`].

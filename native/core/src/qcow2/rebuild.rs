@@ -30,13 +30,22 @@ pub struct Ingredients<'a> {
 }
 
 /// Writes the file that `ingredients` describe to `out`, an empty file.
-pub fn rebuild(ingredients: &Ingredients<'_>, out: &File, task: &Task<'_>) -> Result<(), Qcow2Error> {
+pub fn rebuild(
+    ingredients: &Ingredients<'_>,
+    out: &File,
+    task: &Task<'_>,
+) -> Result<(), Qcow2Error> {
     let form = ingredients.form;
     if ingredients.content.len() != form.layout.guest_size {
         return Err(Qcow2Error::bad_patch("content and form of different sizes"));
     }
     write(out.set_len(form.layout.file_size))?;
-    let writer = Writer { ingredients, out, pool: Pool::new(form.recipe)?, meter: task.meter(form.layout.file_size) };
+    let writer = Writer {
+        ingredients,
+        out,
+        pool: Pool::new(form.recipe)?,
+        meter: task.meter(form.layout.file_size),
+    };
     let placed = writer.write_streams(task)?;
     for run in &form.runs {
         writer.write_run(run, task)?;
@@ -103,12 +112,18 @@ impl Writer<'_> {
         match (stream.origin, self.ingredients.base) {
             (Origin::Stored(length), _) => {
                 let mut bytes = vec![0; length as usize];
-                self.ingredients.stored.read_exact_at(&mut bytes, stored_at)?;
+                self.ingredients
+                    .stored
+                    .read_exact_at(&mut bytes, stored_at)?;
                 Ok(bytes)
             }
             (Origin::Copy(twin), Some(base)) => copy(base, twin),
-            (Origin::Copy(_), None) => Err(Qcow2Error::BaseMismatch("it needs the base as the qcow2 file it was made from".into())),
-            (Origin::RecompressOrCopy(twin), Some(base)) => copy(base, twin).or_else(|_| self.recompress(stream.index)),
+            (Origin::Copy(_), None) => Err(Qcow2Error::BaseMismatch(
+                "it needs the base as the qcow2 file it was made from".into(),
+            )),
+            (Origin::RecompressOrCopy(twin), Some(base)) => {
+                copy(base, twin).or_else(|_| self.recompress(stream.index))
+            }
             (Origin::Recompress | Origin::RecompressOrCopy(_), _) => self.recompress(stream.index),
         }
     }
@@ -118,23 +133,31 @@ impl Writer<'_> {
         let start = index * cluster_size;
         let visible = cluster_size.min(self.layout().guest_size - start) as usize;
         let mut cluster = vec![0; cluster_size as usize];
-        self.ingredients.content.read_exact_at(&mut cluster[..visible], start)?;
+        self.ingredients
+            .content
+            .read_exact_at(&mut cluster[..visible], start)?;
         let mut out = Vec::new();
         match self.pool.compress(&cluster, &mut out)? {
             true => Ok(out),
             // The right content was compressible when the patch was made.
-            false => Err(Qcow2Error::BaseMismatch("its content differs from what the patch was made from".into())),
+            false => Err(Qcow2Error::BaseMismatch(
+                "its content differs from what the patch was made from".into(),
+            )),
         }
     }
 
     fn write_run(&self, run: &Run, task: &Task<'_>) -> Result<(), Qcow2Error> {
         let layout = self.layout();
         let start = run.index << layout.cluster_bits;
-        let visible = (run.count << layout.cluster_bits).min(layout.guest_size - start).min(layout.file_size - run.offset);
+        let visible = (run.count << layout.cluster_bits)
+            .min(layout.guest_size - start)
+            .min(layout.file_size - run.offset);
         for_each_piece(task, visible.div_ceil(COPY), |piece| {
             let from = piece * COPY;
             let mut bytes = vec![0; COPY.min(visible - from) as usize];
-            self.ingredients.content.read_exact_at(&mut bytes, start + from)?;
+            self.ingredients
+                .content
+                .read_exact_at(&mut bytes, start + from)?;
             write(self.out.write_all_at(&bytes, run.offset + from))?;
             self.meter.add(bytes.len() as u64);
             Ok::<(), Qcow2Error>(())
@@ -146,7 +169,9 @@ impl Writer<'_> {
 /// Copies the stream of the base's guest cluster `index`.
 fn copy(base: &Qcow2Source, index: u64) -> Result<Vec<u8>, Qcow2Error> {
     let Cluster::Compressed { offset, length } = base.map().cluster(index) else {
-        return Err(Qcow2Error::BaseMismatch("a cluster it should copy is not compressed there".into()));
+        return Err(Qcow2Error::BaseMismatch(
+            "a cluster it should copy is not compressed there".into(),
+        ));
     };
     let (mut stream, mut cluster) = (Vec::new(), Vec::new());
     base.read_compressed(offset, length, &mut stream, &mut cluster)?;
@@ -177,7 +202,11 @@ struct Joined<'a> {
 
 impl<'a> Joined<'a> {
     fn new(out: &'a File) -> Self {
-        Self { out, start: 0, bytes: Vec::new() }
+        Self {
+            out,
+            start: 0,
+            bytes: Vec::new(),
+        }
     }
 
     fn append(&mut self, offset: u64, bytes: &[u8]) -> Result<(), Qcow2Error> {

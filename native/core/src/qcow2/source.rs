@@ -27,7 +27,11 @@ impl Qcow2Source {
     pub fn open(file: Arc<dyn ReadAt>) -> Result<Self, Qcow2Error> {
         let map = Map::read(&file)?;
         let room = (CACHE_BYTES >> map.header().cluster_bits).max(4);
-        Ok(Self { file, map, cache: Mutex::new(Cache::new(room)) })
+        Ok(Self {
+            file,
+            map,
+            cache: Mutex::new(Cache::new(room)),
+        })
     }
 
     /// The image's tables.
@@ -46,7 +50,13 @@ impl Qcow2Source {
     }
 
     /// Reads a compressed cluster: replaces `stream` by its bytes in the file, `cluster` by the guest's. Returns the stream's length.
-    pub fn read_compressed(&self, offset: u64, length: u64, stream: &mut Vec<u8>, cluster: &mut Vec<u8>) -> Result<usize, Qcow2Error> {
+    pub fn read_compressed(
+        &self,
+        offset: u64,
+        length: u64,
+        stream: &mut Vec<u8>,
+        cluster: &mut Vec<u8>,
+    ) -> Result<usize, Qcow2Error> {
         // Both lengths are at most two clusters, by the width of their fields.
         stream.clear();
         stream.resize(length as usize, 0);
@@ -102,10 +112,16 @@ impl ReadAt for Qcow2Source {
 
     fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<(), SourceError> {
         let name = || "qcow2 image".to_owned();
-        let end = offset.checked_add(buf.len() as u64).filter(|&end| end <= self.len());
+        let end = offset
+            .checked_add(buf.len() as u64)
+            .filter(|&end| end <= self.len());
         if end.is_none() {
             let end = offset.saturating_add(buf.len() as u64);
-            return Err(SourceError::PastEnd { name: name(), len: self.len(), end });
+            return Err(SourceError::PastEnd {
+                name: name(),
+                len: self.len(),
+                end,
+            });
         }
         let cluster_size = self.map.header().cluster_size();
         let mut at = offset;
@@ -114,10 +130,14 @@ impl ReadAt for Qcow2Source {
             let start = (at % cluster_size) as usize;
             let count = (cluster_size as usize - start).min(rest.len());
             let (now, later) = rest.split_at_mut(count);
-            self.read_within(at / cluster_size, start, now).map_err(|error| match error {
-                Qcow2Error::Source(error) => error,
-                other => SourceError::Corrupt { name: name(), reason: other.to_string() },
-            })?;
+            self.read_within(at / cluster_size, start, now)
+                .map_err(|error| match error {
+                    Qcow2Error::Source(error) => error,
+                    other => SourceError::Corrupt {
+                        name: name(),
+                        reason: other.to_string(),
+                    },
+                })?;
             at += count as u64;
             rest = later;
         }
@@ -148,7 +168,11 @@ struct Cache {
 
 impl Cache {
     fn new(room: usize) -> Self {
-        Self { room, clusters: HashMap::new(), order: VecDeque::new() }
+        Self {
+            room,
+            clusters: HashMap::new(),
+            order: VecDeque::new(),
+        }
     }
 
     fn get(&self, key: u64) -> Option<Arc<Vec<u8>>> {

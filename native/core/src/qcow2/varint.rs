@@ -45,7 +45,10 @@ impl<'a> Reader<'a> {
     /// A count of things that take at least one byte each, so that it cannot exceed what is left.
     pub fn take_count(&mut self) -> Result<usize, Qcow2Error> {
         let count = self.take()?;
-        usize::try_from(count).ok().filter(|&count| count <= self.0.len()).ok_or_else(cut_off)
+        usize::try_from(count)
+            .ok()
+            .filter(|&count| count <= self.0.len())
+            .ok_or_else(cut_off)
     }
 
     /// The next `count` bytes.

@@ -1,0 +1,131 @@
+//! Finding a block of the base by its content.
+
+/// Most blocks that an index holds; of larger bases one block in 2^k is indexed. 16 million entries of 8 bytes at half load are 256 MiB.
+const MAX_ENTRIES: u64 = 1 << 24;
+/// Copies of one content worth remembering: more would only make probing slow.
+const MAX_COPIES: usize = 4;
+const EMPTY: u64 = u64::MAX;
+
+/// The hash by which blocks are found. A hit is always compared byte by byte, so that the hash need not withstand an adversary.
+pub fn block_hash(block: &[u8]) -> u64 {
+    xxhash_rust::xxh3::xxh3_64(block)
+}
+
+/// Which blocks of a base take part in its index.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Sampling {
+    mask: u64,
+}
+
+impl Sampling {
+    /// Every block for a base of up to 64 GiB of data, fewer for larger ones.
+    pub fn for_blocks(blocks: u64) -> Sampling {
+        let keep = blocks.div_ceil(MAX_ENTRIES).next_power_of_two();
+        Sampling { mask: keep - 1 }
+    }
+
+    /// Whether blocks with this hash take part.
+    pub fn takes(self, hash: u64) -> bool {
+        hash & self.mask == 0
+    }
+
+    /// Whether all blocks take part.
+    pub fn is_complete(self) -> bool {
+        self.mask == 0
+    }
+}
+
+/// An open-addressing table from block hashes to block numbers.
+pub struct BlockIndex {
+    slots: Vec<u64>,
+    sampling: Sampling,
+}
+
+impl BlockIndex {
+    /// Builds the index from (hash, block) pairs, which should come in order of block: the first copies of a content are kept.
+    pub fn new(
+        sampling: Sampling,
+        count: usize,
+        entries: impl Iterator<Item = (u64, u32)>,
+    ) -> BlockIndex {
+        let mut index = BlockIndex {
+            slots: vec![EMPTY; (count * 2).next_power_of_two().max(16)],
+            sampling,
+        };
+        for (hash, block) in entries {
+            index.insert(hash, block);
+        }
+        index
+    }
+
+    fn home(&self, hash: u64) -> usize {
+        // The low bits choose the sample, so the place comes from the middle and the tag from the top.
+        (hash >> 12) as usize & (self.slots.len() - 1)
+    }
+
+    fn insert(&mut self, hash: u64, block: u32) {
+        let tag = hash >> 32;
+        let mask = self.slots.len() - 1;
+        let mut at = self.home(hash);
+        let mut copies = 0;
+        while self.slots[at] != EMPTY {
+            if self.slots[at] >> 32 == tag {
+                copies += 1;
+                if copies == MAX_COPIES {
+                    return;
+                }
+            }
+            at = (at + 1) & mask;
+        }
+        self.slots[at] = tag << 32 | u64::from(block);
+    }
+
+    /// Blocks that may have the content with this hash, in order of insertion.
+    pub fn candidates(&self, hash: u64) -> impl Iterator<Item = u32> + '_ {
+        let tag = hash >> 32;
+        let mask = self.slots.len() - 1;
+        let mut at = self.home(hash);
+        let slots = std::iter::from_fn(move || {
+            let slot = self.slots[at];
+            at = (at + 1) & mask;
+            (slot != EMPTY).then_some(slot)
+        });
+        slots
+            .filter(move |slot| slot >> 32 == tag)
+            .map(|slot| slot as u32)
+    }
+
+    /// Which blocks were indexed.
+    pub fn sampling(&self) -> Sampling {
+        self.sampling
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_inserted_block_is_found() {
+        let hashes: Vec<u64> = (0..1000u64).map(|i| block_hash(&i.to_le_bytes())).collect();
+        let entries = hashes.iter().enumerate().map(|(i, hash)| (*hash, i as u32));
+        let index = BlockIndex::new(Sampling::for_blocks(1000), 1000, entries);
+        for (i, hash) in hashes.iter().enumerate() {
+            assert!(index.candidates(*hash).any(|block| block == i as u32));
+        }
+        assert_eq!(index.candidates(block_hash(b"another")).count(), 0);
+    }
+
+    #[test]
+    fn copies_beyond_a_few_are_forgotten() {
+        let index = BlockIndex::new(Sampling::for_blocks(100), 100, (0..100).map(|i| (42, i)));
+        assert_eq!(index.candidates(42).collect::<Vec<_>>(), [0, 1, 2, 3]);
+    }
+
+    #[test]
+    fn huge_bases_are_sampled() {
+        assert!(Sampling::for_blocks(1 << 24).is_complete());
+        let sampling = Sampling::for_blocks((1 << 24) + 1);
+        assert!(sampling.takes(2) && !sampling.takes(1));
+    }
+}

@@ -1,0 +1,141 @@
+//! The `block` codec: patches between two disk images.
+//!
+//! A patch says of every 4 KiB block of its target that it is all zeroes, that it is block `n` of the base, or that it is literal `n`. Literals are
+//! kept in the order of the target and compressed in frames that are readable on their own, with a few pieces of the base as dictionary where that
+//! pays; so any range of the target is read from little of base and patch, and a patch can be applied, or read through, wherever base and patch lie.
+//!
+//! It also carries the hashes of those of the target's leaves that differ from the base's at the same place. Base manifest + patch = target
+//! manifest, which must merge to the target's content id: who holds that id needs to trust neither base nor patch.
+//!
+//! The file format is in [`format`]. Memory while a patch is made, read or applied is bounded whatever the sizes: see [`format::MAX_RUNS`],
+//! [`format::MAX_FRAMES`] and [`create::CreateOptions`].
+
+pub mod apply;
+mod compress;
+pub mod create;
+pub mod format;
+mod index;
+mod literals;
+pub mod reader;
+mod runs;
+pub mod view;
+
+use std::io;
+
+pub use apply::{apply, apply_to_sink, target_manifest, verify, ApplyStats};
+pub use create::{create, CreateOptions, CreateStats};
+pub use format::{info, PatchInfo};
+pub use view::PatchView;
+
+use crate::manifest::ManifestError;
+use crate::sink::SinkError;
+use crate::source::SourceError;
+use crate::task::Cancelled;
+
+/// Why a patch could not be made, read or applied.
+#[derive(Debug, thiserror::Error)]
+pub enum PatchError {
+    /// Base, target or patch could not be read.
+    #[error(transparent)]
+    Source(#[from] SourceError),
+    /// A manifest is damaged or does not fit.
+    #[error(transparent)]
+    Manifest(#[from] ManifestError),
+    /// The sink did not take a leaf.
+    #[error(transparent)]
+    Sink(#[from] SinkError),
+    /// An output could not be written.
+    #[error("{name}: cannot write: {source}")]
+    Io {
+        /// The output.
+        name: String,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The filesystem of an output is full; nothing was left behind.
+    #[error("{name}: no space left; free some and try again")]
+    NoSpace {
+        /// The output.
+        name: String,
+    },
+    /// The file is no patch, or of a version or with features that this program does not know.
+    #[error("patch: {0}")]
+    Format(String),
+    /// The patch was damaged or cut after it was made.
+    #[error("patch: damaged: {0}; fetch it again")]
+    Corrupt(String),
+    /// The base is not the image that the patch was made from.
+    #[error(
+        "the base is not the one that the patch was made from (content id {expected}): {reason}"
+    )]
+    BaseMismatch {
+        /// Content id of the base that the patch wants.
+        expected: String,
+        /// How we know.
+        reason: String,
+    },
+    /// What base and patch give together is not what the target's manifest promises.
+    #[error("leaf {leaf} of target {target} came out wrong: the base's bytes are not those that the patch was made from; use another source")]
+    Leaf {
+        /// Index of the leaf.
+        leaf: u64,
+        /// Content id of the target.
+        target: String,
+    },
+    /// The manifest given for the target is not that of the patch's target.
+    #[error("the patch makes {patch}, not {wanted}")]
+    TargetMismatch {
+        /// Content id that the patch makes.
+        patch: String,
+        /// Content id that the caller wants.
+        wanted: String,
+    },
+    /// An image is larger than what a patch can describe.
+    #[error("{name}: {size} bytes are more than the 16 TiB that a patch can describe")]
+    TooLarge {
+        /// Which image.
+        name: &'static str,
+        /// Its size in bytes.
+        size: u64,
+    },
+    /// The compression library failed.
+    #[error("zstd: {0}")]
+    Zstd(&'static str),
+    /// The caller stopped the job.
+    #[error(transparent)]
+    Cancelled(#[from] Cancelled),
+}
+
+impl PatchError {
+    /// Whether the same call may succeed later, or with another source of base or patch.
+    pub fn is_retryable(&self) -> bool {
+        match self {
+            PatchError::Source(error) => error.is_retryable(),
+            PatchError::Manifest(error) => error.is_retryable(),
+            PatchError::NoSpace { .. }
+            | PatchError::Corrupt(_)
+            | PatchError::Leaf { .. }
+            | PatchError::Cancelled(_)
+            | PatchError::Sink(_) => true,
+            PatchError::Io { .. }
+            | PatchError::Format(_)
+            | PatchError::BaseMismatch { .. }
+            | PatchError::TargetMismatch { .. }
+            | PatchError::TooLarge { .. }
+            | PatchError::Zstd(_) => false,
+        }
+    }
+
+    /// Turns a write's error into `NoSpace` where that is what it says.
+    pub fn from_write(name: &str, source: io::Error) -> PatchError {
+        match source.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => PatchError::NoSpace {
+                name: name.to_owned(),
+            },
+            _ => PatchError::Io {
+                name: name.to_owned(),
+                source,
+            },
+        }
+    }
+}

@@ -1,0 +1,498 @@
+//! Reading the target of a patch through base and patch.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use zstd_safe::DCtx;
+
+use super::format::{
+    decode_frames, decode_map, frame_check, is_inherited, read_meta, Frame, FrameKind, Header,
+    Piece, HEADER_LEN, LEAF_BLOCKS,
+};
+use super::runs::{within, Run, Src, BLOCK, BLOCK_LEN};
+use super::PatchError;
+use crate::manifest::{leaf_count, Hash, LeafHash, Manifest, LEAF_SIZE};
+use crate::source::{ReadAt, SourceError};
+use crate::task::Task;
+
+/// Ranges of the base closer than this are read in one go.
+const BASE_GAP: u64 = 16 << 10;
+/// Frames kept decoded for the next read: a 256 KiB window touches three at most, for two readers.
+const CACHED_FRAMES: usize = 6;
+
+/// A patch that was opened and checked: everything but the frames themselves is in memory.
+pub struct PatchFile<P> {
+    patch: P,
+    header: Header,
+    runs: Vec<Run>,
+    frames: Vec<Frame>,
+    pieces: Vec<Piece>,
+    /// Changed leaves of the target in order, and their chaining values.
+    changed: Vec<u32>,
+    hashes: Vec<u8>,
+}
+
+impl<P: ReadAt> PatchFile<P> {
+    /// Reads and checks everything but the frames: in two reads, at the start and at the end of the file.
+    ///
+    /// # Errors
+    /// `Format` if this is no patch that we know, `Corrupt` if it was damaged or cut, `Source`.
+    pub fn open(patch: P) -> Result<PatchFile<P>, PatchError> {
+        let header = Header::read(&patch)?;
+        let meta = read_meta(&patch, &header)?;
+        let (map, rest) = meta.split_at(header.map_len as usize);
+        let (records, hashes) = rest.split_at(header.frames_len as usize);
+        let (runs, literals) = decode_map(map, &header)?;
+        let (frames, pieces) = decode_frames(records, &header, literals)?;
+        let changed = changed_leaves(&header, &runs);
+        if changed.len() as u64 != header.leaves {
+            return Err(PatchError::Format(
+                "the leaves contradict the map".to_owned(),
+            ));
+        }
+        Ok(PatchFile {
+            patch,
+            header,
+            runs,
+            frames,
+            pieces,
+            changed,
+            hashes: hashes.to_vec(),
+        })
+    }
+
+    /// The fixed part.
+    pub fn header(&self) -> &Header {
+        &self.header
+    }
+
+    /// The runs of the target's blocks, in order, without gaps.
+    pub fn runs(&self) -> &[Run] {
+        &self.runs
+    }
+
+    /// The leaves that are neither all zero nor the base's at the same place, in order.
+    pub fn changed_leaves(&self) -> &[u32] {
+        &self.changed
+    }
+
+    /// Whether a leaf is among the changed ones, and if so its chaining value.
+    pub fn changed_hash(&self, leaf: u64) -> Option<Hash> {
+        let at = self
+            .changed
+            .binary_search(&u32::try_from(leaf).ok()?)
+            .ok()?;
+        let mut hash = [0; 32];
+        hash.copy_from_slice(self.hashes.get(at * 32..at * 32 + 32)?);
+        Some(hash)
+    }
+
+    /// Whether all blocks of a leaf are marked zero.
+    pub fn is_zero_leaf(&self, leaf: u64) -> bool {
+        leaf_runs(&self.runs, leaf).all(|run| run.src == Src::Zero)
+    }
+
+    /// The target's manifest, from the base's.
+    ///
+    /// # Errors
+    /// `BaseMismatch` if the manifest is of another base; `Corrupt` if the outcome is not the target that the header names; `Cancelled`.
+    pub fn target_manifest(
+        &self,
+        base: &Manifest,
+        task: &Task<'_>,
+    ) -> Result<Manifest, PatchError> {
+        if base.content_id() != self.header.base_hash {
+            return Err(self.base_mismatch(format!("its content id is {}", base.content_id_hex())));
+        }
+        if self.header.target_size <= LEAF_SIZE {
+            return Ok(Manifest::of_hash(
+                self.header.target_size,
+                self.header.target_hash,
+            )?);
+        }
+        let leaf = |leaf: u64| {
+            let inherited = || base.leaf(leaf).unwrap_or(LeafHash::Zero);
+            match self.changed_hash(leaf) {
+                Some(hash) => LeafHash::Data(hash),
+                None if self.is_zero_leaf(leaf) => LeafHash::Zero,
+                None => inherited(),
+            }
+        };
+        let target = Manifest::from_leaves(
+            self.header.target_size,
+            (0..leaf_count(self.header.target_size)).map(leaf),
+            task,
+        )?;
+        if target.content_id() != self.header.target_hash {
+            return Err(PatchError::Corrupt(
+                "base and leaves do not merge to the target's content id".to_owned(),
+            ));
+        }
+        Ok(target)
+    }
+
+    /// The error for a base that is another one.
+    pub fn base_mismatch(&self, reason: String) -> PatchError {
+        PatchError::BaseMismatch {
+            expected: crate::manifest::to_hex(&self.header.base_hash),
+            reason,
+        }
+    }
+
+    /// Fails if the base cannot be the one that the patch was made from, as far as its size tells.
+    ///
+    /// # Errors
+    /// `BaseMismatch`.
+    pub fn check_base_size(&self, base: &dyn ReadAt) -> Result<(), PatchError> {
+        if base.len() == self.header.base_size {
+            return Ok(());
+        }
+        Err(self.base_mismatch(format!(
+            "it has {} bytes, not {}",
+            base.len(),
+            self.header.base_size
+        )))
+    }
+
+    /// Fills `buf` with the target's bytes from block `first` on; past the target's end with zeroes. What comes out is as good as base and patch
+    /// are: the caller compares it with a manifest. `cache` keeps decoded frames for the next call.
+    ///
+    /// # Errors
+    /// `Source`, `Corrupt` if a frame is damaged.
+    pub fn rebuild(
+        &self,
+        base: &dyn ReadAt,
+        first: u32,
+        buf: &mut [u8],
+        cache: &FrameCache,
+    ) -> Result<(), PatchError> {
+        let end = first + buf.len().div_ceil(BLOCK_LEN) as u32;
+        let mut from_base = Vec::new();
+        let mut from_patch = Vec::new();
+        let mut at = first;
+        for run in within(&self.runs, first, end) {
+            at = run.end();
+            match run.src {
+                Src::Zero => slot(buf, first, run).fill(0),
+                Src::Base(block) => from_base.push((block, run)),
+                Src::Literal(_) => from_patch.push(run),
+            }
+        }
+        if at < end {
+            slot(
+                buf,
+                first,
+                Run {
+                    start: at,
+                    len: end - at,
+                    src: Src::Zero,
+                },
+            )
+            .fill(0);
+        }
+        copy_from_base(base, from_base, first, buf)?;
+        self.copy_literals(base, &from_patch, first, buf, cache)
+    }
+
+    fn copy_literals(
+        &self,
+        base: &dyn ReadAt,
+        runs: &[Run],
+        first: u32,
+        buf: &mut [u8],
+        cache: &FrameCache,
+    ) -> Result<(), PatchError> {
+        let mut wanted: Vec<u32> = Vec::new();
+        for run in runs {
+            if let Src::Literal(at) = run.src {
+                wanted.extend(self.frames_of(at, run.len));
+            }
+        }
+        wanted.sort_unstable();
+        wanted.dedup();
+        // A few at a time bounds the memory for any length of `buf`.
+        for group in wanted.chunks(32) {
+            let decoded = self.decode(base, group, cache)?;
+            for run in runs {
+                self.copy_run(run, &decoded, first, buf);
+            }
+        }
+        Ok(())
+    }
+
+    /// Copies what a run of literals takes from the decoded frames.
+    fn copy_run(&self, run: &Run, decoded: &[(u32, Arc<Vec<u8>>)], first: u32, buf: &mut [u8]) {
+        let Src::Literal(at) = run.src else { return };
+        for (index, bytes) in decoded {
+            let frame = &self.frames[*index as usize];
+            let from = at.max(frame.first);
+            let to = (at + run.len).min(frame.first + frame.blocks);
+            if from < to {
+                let part = Run {
+                    start: run.start + (from - at),
+                    len: to - from,
+                    src: Src::Zero,
+                };
+                let target = slot(buf, first, part);
+                let start = (from - frame.first) as usize * BLOCK_LEN;
+                target.copy_from_slice(&bytes[start..start + target.len()]);
+            }
+        }
+    }
+
+    /// The frames that hold `len` literals from `at` on.
+    fn frames_of(&self, at: u32, len: u32) -> std::ops::Range<u32> {
+        let start = self
+            .frames
+            .partition_point(|frame| frame.first + frame.blocks <= at);
+        let end = self.frames.partition_point(|frame| frame.first < at + len);
+        start as u32..end as u32
+    }
+
+    /// Decodes frames given by index in order; neighbours are read in one go.
+    fn decode(
+        &self,
+        base: &dyn ReadAt,
+        wanted: &[u32],
+        cache: &FrameCache,
+    ) -> Result<Vec<(u32, Arc<Vec<u8>>)>, PatchError> {
+        let mut out: Vec<(u32, Arc<Vec<u8>>)> = wanted
+            .iter()
+            .filter_map(|i| cache.get(*i).map(|bytes| (*i, bytes)))
+            .collect();
+        let missing: Vec<u32> = wanted
+            .iter()
+            .copied()
+            .filter(|i| !out.iter().any(|(have, _)| have == i))
+            .collect();
+        for group in missing.chunk_by(|a, b| a + 1 == *b) {
+            let (Some(head), Some(tail)) = (group.first(), group.last()) else {
+                continue;
+            };
+            let (head, tail) = (&self.frames[*head as usize], &self.frames[*tail as usize]);
+            let mut bytes = vec![0; (tail.offset + u64::from(tail.len) - head.offset) as usize];
+            self.patch.read_exact_at(&mut bytes, head.offset)?;
+            for index in group {
+                let frame = &self.frames[*index as usize];
+                let start = (frame.offset - head.offset) as usize;
+                let raw = Arc::new(self.decode_frame(
+                    base,
+                    frame,
+                    &bytes[start..start + frame.len as usize],
+                )?);
+                cache.put(*index, &raw);
+                out.push((*index, raw));
+            }
+        }
+        Ok(out)
+    }
+
+    fn decode_frame(
+        &self,
+        base: &dyn ReadAt,
+        frame: &Frame,
+        bytes: &[u8],
+    ) -> Result<Vec<u8>, PatchError> {
+        let damaged = || {
+            PatchError::Corrupt(format!(
+                "the frame at byte {} does not match its checksum",
+                frame.offset
+            ))
+        };
+        if frame_check(bytes) != frame.check {
+            return Err(damaged());
+        }
+        if frame.kind == FrameKind::Stored {
+            return Ok(bytes.to_vec());
+        }
+        let dict = self.dictionary(base, frame)?;
+        let len = frame.blocks as usize * BLOCK_LEN;
+        let mut raw: Vec<u8> = Vec::with_capacity(len);
+        let mut context = DCtx::try_create().ok_or(PatchError::Zstd("out of memory"))?;
+        context.ref_prefix(&dict).map_err(zstd_error)?;
+        match context.decompress(&mut raw, bytes) {
+            Ok(got) if got == len => Ok(raw),
+            // Its checksum was right, so it is the dictionary that differs.
+            _ if !dict.is_empty() => Err(self.base_mismatch(
+                "a piece of it that a frame needs as dictionary differs".to_owned(),
+            )),
+            _ => Err(damaged()),
+        }
+    }
+
+    fn dictionary(&self, base: &dyn ReadAt, frame: &Frame) -> Result<Vec<u8>, PatchError> {
+        let pieces = &self.pieces[frame.dict.0 as usize..frame.dict.1 as usize];
+        let blocks: u32 = pieces.iter().map(|(_, len)| len).sum();
+        let mut dict = vec![0; blocks as usize * BLOCK_LEN];
+        let mut at = 0;
+        for (start, len) in pieces {
+            let end = at + *len as usize * BLOCK_LEN;
+            read_padded(base, u64::from(*start) * BLOCK, &mut dict[at..end])?;
+            at = end;
+        }
+        Ok(dict)
+    }
+
+    /// How many bytes of base and of patch a read of the blocks `first..end` takes, without any cache.
+    pub fn read_cost(&self, first: u32, end: u32) -> (u64, u64) {
+        let (mut base, mut patch) = (0u64, 0u64);
+        let mut frames = Vec::new();
+        for run in within(&self.runs, first, end) {
+            match run.src {
+                Src::Zero => {}
+                Src::Base(_) => base += u64::from(run.len) * BLOCK,
+                Src::Literal(at) => frames.extend(self.frames_of(at, run.len)),
+            }
+        }
+        frames.sort_unstable();
+        frames.dedup();
+        for frame in frames.iter().map(|i| &self.frames[*i as usize]) {
+            patch += u64::from(frame.len);
+            let pieces = &self.pieces[frame.dict.0 as usize..frame.dict.1 as usize];
+            base += pieces
+                .iter()
+                .map(|(_, len)| u64::from(*len) * BLOCK)
+                .sum::<u64>();
+        }
+        (base, patch)
+    }
+
+    /// Bytes of all frames in the patch, which end where meta starts.
+    pub fn data_len(&self) -> u64 {
+        self.header.meta_offset - HEADER_LEN
+    }
+}
+
+/// Turns zstd's error code into ours.
+pub fn zstd_error(code: usize) -> PatchError {
+    PatchError::Zstd(zstd_safe::get_error_name(code))
+}
+
+/// The runs of one leaf.
+pub fn leaf_runs(runs: &[Run], leaf: u64) -> impl Iterator<Item = Run> + '_ {
+    let first = leaf as u32 * LEAF_BLOCKS;
+    within(runs, first, first + LEAF_BLOCKS)
+}
+
+/// The leaves whose chaining values a patch has to carry.
+pub fn changed_leaves(header: &Header, runs: &[Run]) -> Vec<u32> {
+    let leaves = leaf_count(header.target_size);
+    let mut changed = Vec::new();
+    if leaves < 2 {
+        return changed;
+    }
+    let mut at = 0;
+    for run in runs {
+        // Leaves wholly inside a run of zeroes or of unmoved blocks are judged at once.
+        let last = u64::from(run.end() - 1) / u64::from(LEAF_BLOCKS);
+        let mut leaf = (u64::from(run.start) / u64::from(LEAF_BLOCKS)).max(at);
+        if run.src == Src::Zero
+            || (run.src == Src::Base(run.start) && leaf_count(header.base_size) > 1)
+        {
+            let inside = |leaf: u64| {
+                leaf as u32 * LEAF_BLOCKS >= run.start
+                    && (leaf as u32 + 1) * LEAF_BLOCKS <= run.end()
+            };
+            if leaf <= last && !inside(leaf) {
+                judge(header, runs, leaf, &mut changed);
+                leaf += 1;
+            }
+            // The base's last leaf may be shorter than the target's at the same place: never skipped.
+            let full = if run.src == Src::Zero {
+                u64::MAX
+            } else {
+                header.base_size / LEAF_SIZE
+            };
+            let whole = u64::from(run.end() / LEAF_BLOCKS).min(full);
+            leaf = leaf.max(whole.min(last + 1));
+        }
+        while leaf <= last {
+            judge(header, runs, leaf, &mut changed);
+            leaf += 1;
+        }
+        at = at.max(leaf);
+    }
+    changed
+}
+
+fn judge(header: &Header, runs: &[Run], leaf: u64, changed: &mut Vec<u32>) {
+    let zero = leaf_runs(runs, leaf).all(|run| run.src == Src::Zero);
+    if !zero && !is_inherited(header, leaf, leaf_runs(runs, leaf)) {
+        changed.push(leaf as u32);
+    }
+}
+
+/// The part of `buf` (which starts at block `first`) that a run of blocks fills.
+fn slot(buf: &mut [u8], first: u32, run: Run) -> &mut [u8] {
+    let start = (run.start - first) as usize * BLOCK_LEN;
+    let end = (start + run.len as usize * BLOCK_LEN).min(buf.len());
+    &mut buf[start..end]
+}
+
+/// Reads from `offset` on; what lies past the source's end counts as zeroes.
+pub fn read_padded(source: &dyn ReadAt, offset: u64, buf: &mut [u8]) -> Result<(), SourceError> {
+    let have = source.len().saturating_sub(offset).min(buf.len() as u64) as usize;
+    let (inside, outside) = buf.split_at_mut(have);
+    outside.fill(0);
+    if inside.is_empty() {
+        return Ok(());
+    }
+    source.read_exact_at(inside, offset)
+}
+
+/// Fills the runs' slots from the base, in order of the base, with neighbours read in one go.
+fn copy_from_base(
+    base: &dyn ReadAt,
+    mut parts: Vec<(u32, Run)>,
+    first: u32,
+    buf: &mut [u8],
+) -> Result<(), SourceError> {
+    parts.sort_unstable_by_key(|(block, _)| *block);
+    let close = |a: &(u32, Run), b: &(u32, Run)| {
+        u64::from(b.0) * BLOCK <= u64::from(a.0 + a.1.len) * BLOCK + BASE_GAP
+    };
+    for group in parts.chunk_by(close) {
+        if let [(block, run)] = group {
+            read_padded(base, u64::from(*block) * BLOCK, slot(buf, first, *run))?;
+            continue;
+        }
+        let start = group.first().map_or(0, |(block, _)| *block);
+        let end = group
+            .iter()
+            .map(|(block, run)| block + run.len)
+            .max()
+            .unwrap_or(start);
+        let mut bytes = vec![0; (end - start) as usize * BLOCK_LEN];
+        read_padded(base, u64::from(start) * BLOCK, &mut bytes)?;
+        for (block, run) in group {
+            let target = slot(buf, first, *run);
+            let from = (block - start) as usize * BLOCK_LEN;
+            target.copy_from_slice(&bytes[from..from + target.len()]);
+        }
+    }
+    Ok(())
+}
+
+/// The frames decoded last. Shared by threads; one that is poisoned by a panic elsewhere still holds only whole frames.
+#[derive(Default)]
+pub struct FrameCache {
+    frames: Mutex<VecDeque<(u32, Arc<Vec<u8>>)>>,
+}
+
+impl FrameCache {
+    fn get(&self, index: u32) -> Option<Arc<Vec<u8>>> {
+        let frames = self.frames.lock().unwrap_or_else(PoisonError::into_inner);
+        frames
+            .iter()
+            .find(|(have, _)| *have == index)
+            .map(|(_, bytes)| Arc::clone(bytes))
+    }
+
+    fn put(&self, index: u32, bytes: &Arc<Vec<u8>>) {
+        let mut frames = self.frames.lock().unwrap_or_else(PoisonError::into_inner);
+        if frames.len() >= CACHED_FRAMES {
+            frames.pop_front();
+        }
+        frames.push_back((index, Arc::clone(bytes)));
+    }
+}

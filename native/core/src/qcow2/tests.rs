@@ -1,0 +1,429 @@
+//! Tests on images made here byte by byte: valid ones in every flavour, hostile ones, and valid ones that were damaged.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use proptest::prelude::*;
+
+use super::compress::Recipe;
+use super::describe::describe;
+use super::form::Form;
+use super::header::Compression;
+use super::map::{compressed_entry, plain_entry};
+use super::rebuild::{rebuild, Ingredients};
+use super::{patch, Qcow2Error, Qcow2Source};
+use crate::patch::CreateOptions;
+use crate::source::ReadAt;
+use crate::task::Task;
+
+const BITS: u32 = 9;
+const CLUSTER: usize = 1 << BITS;
+
+/// How a test image is to be written.
+#[derive(Debug, Clone, Copy)]
+struct Flavour {
+    version: u32,
+    compression: Compression,
+    compressed: bool,
+    /// Another compressor than the usual, whose streams cannot be made again.
+    foreign: bool,
+}
+
+const PLAIN: Flavour = Flavour {
+    version: 3,
+    compression: Compression::Zlib,
+    compressed: false,
+    foreign: false,
+};
+const ZLIB: Flavour = Flavour {
+    compressed: true,
+    ..PLAIN
+};
+const ZSTD: Flavour = Flavour {
+    compression: Compression::Zstd,
+    ..ZLIB
+};
+const V2: Flavour = Flavour { version: 2, ..ZLIB };
+const FOREIGN: Flavour = Flavour {
+    foreign: true,
+    ..ZLIB
+};
+
+fn put32(image: &mut [u8], at: usize, value: u32) {
+    image[at..at + 4].copy_from_slice(&value.to_be_bytes());
+}
+
+fn put64(image: &mut [u8], at: usize, value: u64) {
+    image[at..at + 8].copy_from_slice(&value.to_be_bytes());
+}
+
+const L1: usize = 3 * CLUSTER;
+const REFTABLE: usize = CLUSTER;
+const REFBLOCK: usize = 2 * CLUSTER;
+const FIRST_L2: usize = 4 * CLUSTER;
+
+fn header(flavour: Flavour, size: usize, l1_entries: usize) -> Vec<u8> {
+    let mut image = vec![0; FIRST_L2 + l1_entries * CLUSTER];
+    image[..4].copy_from_slice(b"QFI\xfb");
+    put32(&mut image, 4, flavour.version);
+    put32(&mut image, 20, BITS);
+    put64(&mut image, 24, size as u64);
+    put32(&mut image, 36, l1_entries as u32);
+    put64(&mut image, 40, L1 as u64);
+    put64(&mut image, 48, REFTABLE as u64);
+    put32(&mut image, 56, 1);
+    put64(&mut image, REFTABLE, REFBLOCK as u64);
+    if flavour.version == 3 {
+        put32(&mut image, 96, 4);
+        put32(&mut image, 100, 104);
+        if flavour.compression == Compression::Zstd {
+            put64(&mut image, 72, 8);
+            put32(&mut image, 100, 112);
+            image[104] = 1;
+        }
+    }
+    image
+}
+
+/// A stream that our recipe never makes.
+fn foreign_stream(cluster: &[u8]) -> Vec<u8> {
+    let mut out = vec![1];
+    let length = cluster.len() as u16;
+    out.extend(length.to_le_bytes());
+    out.extend((!length).to_le_bytes());
+    out.extend(cluster);
+    out
+}
+
+/// Writes `content` as a qcow2 image.
+fn image(content: &[u8], flavour: Flavour) -> Vec<u8> {
+    let clusters: Vec<&[u8]> = content.chunks(CLUSTER).collect();
+    let l1_entries = clusters.len().div_ceil(CLUSTER / 8).max(1);
+    let mut image = header(flavour, content.len(), l1_entries);
+    let mut compressor = Recipe::candidates(flavour.compression)[0]
+        .compressor()
+        .unwrap();
+    for table in 0..l1_entries {
+        put64(
+            &mut image,
+            L1 + table * 8,
+            (FIRST_L2 + table * CLUSTER) as u64 | 1 << 63,
+        );
+    }
+    for (index, cluster) in clusters.iter().enumerate() {
+        if cluster.iter().all(|&byte| byte == 0) {
+            continue;
+        }
+        let mut whole = cluster.to_vec();
+        whole.resize(CLUSTER, 0);
+        let mut stream = Vec::new();
+        let shorter = compressor.compress(&whole, &mut stream).unwrap();
+        let entry = if flavour.compressed && (shorter || flavour.foreign) {
+            if flavour.foreign {
+                stream = foreign_stream(&whole);
+            }
+            let offset = image.len() as u64;
+            image.extend(&stream);
+            compressed_entry(BITS, offset, stream.len() as u64)
+        } else {
+            image.resize(image.len().next_multiple_of(CLUSTER), 0);
+            let offset = image.len() as u64;
+            image.extend(&whole);
+            plain_entry(offset)
+        };
+        put64(&mut image, FIRST_L2 + index * 8, entry);
+    }
+    image
+}
+
+/// Content that compresses, with runs of zeroes.
+fn content() -> impl Strategy<Value = Vec<u8>> {
+    let piece = prop_oneof![
+        (0..2000_usize).prop_map(|length| vec![0; length]),
+        (any::<u8>(), 0..2000_usize).prop_map(|(byte, length)| vec![byte; length]),
+        prop::collection::vec(any::<u8>(), 0..700),
+        prop::collection::vec(b'a'..=b'd', 0..1500),
+    ];
+    prop::collection::vec(piece, 0..12).prop_map(|pieces| pieces.concat())
+}
+
+fn flavour() -> impl Strategy<Value = Flavour> {
+    prop::sample::select(vec![PLAIN, ZLIB, ZSTD, V2, FOREIGN])
+}
+
+fn open(bytes: Vec<u8>) -> Result<Qcow2Source, Qcow2Error> {
+    Qcow2Source::open(Arc::new(bytes))
+}
+
+fn read_all(source: &dyn ReadAt) -> Vec<u8> {
+    let mut bytes = vec![0; source.len() as usize];
+    source.read_exact_at(&mut bytes, 0).unwrap();
+    bytes
+}
+
+/// Creates and applies a patch between two files; returns what came out.
+fn round_trip(dir: &Path, base: &[u8], target: &[u8]) -> Result<Vec<u8>, Qcow2Error> {
+    let [from, to, between, out] = ["base", "target", "patch", "out"].map(|name| dir.join(name));
+    std::fs::write(&from, base).unwrap();
+    std::fs::write(&to, target).unwrap();
+    let info = patch::create(&from, &to, &between, &CreateOptions::default())?;
+    assert_eq!(info.header.target_size, target.len() as u64);
+    patch::verify(&from, &between, &Task::default())?;
+    patch::apply(&from, &between, &out, &Task::default())?;
+    Ok(std::fs::read(&out).unwrap())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn content_is_what_the_guest_reads(content in content(), flavour in flavour()) {
+        let source = open(image(&content, flavour)).unwrap();
+        prop_assert_eq!(read_all(&source), content);
+    }
+
+    #[test]
+    fn any_target_comes_back_bit_for_bit(
+        base in content(), edit in content(), at in any::<prop::sample::Index>(),
+        forms in (prop::option::of(flavour()), prop::option::of(flavour())),
+    ) {
+        let mut target = base.clone();
+        let cut = at.index(base.len() + 1);
+        target.splice(cut..base.len().min(cut + edit.len() / 2), edit);
+        let write = |content: &[u8], form: Option<Flavour>| form.map_or(content.to_vec(), |form| image(content, form));
+        let (base, target) = (write(&base, forms.0), write(&target, forms.1));
+        let dir = tempfile::tempdir().unwrap();
+        prop_assert_eq!(round_trip(dir.path(), &base, &target).unwrap(), target);
+    }
+
+    #[test]
+    fn damaged_images_never_crash_the_reader(
+        content in content(), flavour in flavour(),
+        damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4), tables in any::<bool>(),
+    ) {
+        let mut bytes = image(&content, flavour);
+        let span = if tables { bytes.len().min(FIRST_L2 + 2 * CLUSTER) } else { bytes.len() };
+        for (at, byte) in damage {
+            bytes[at.index(span)] = byte;
+        }
+        if let Ok(source) = open(bytes) {
+            if source.len() < 1 << 20 {
+                let mut all = vec![0; source.len() as usize];
+                // Either outcome is right; reading outside the file would panic.
+                let _ = source.read_exact_at(&mut all, 0);
+            }
+        }
+    }
+
+    #[test]
+    fn damaged_forms_never_crash_a_rebuild(
+        content in content(), flavour in flavour(),
+        damage in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>()), 1..4), cut in any::<prop::sample::Index>(),
+    ) {
+        let source = open(image(&content, flavour)).unwrap();
+        let description = describe(&source, None, &Task::default()).unwrap();
+        let mut bytes = description.form.encode(&description.placed);
+        for (at, byte) in damage {
+            let at = at.index(bytes.len());
+            bytes[at] = byte;
+        }
+        bytes.truncate(cut.index(bytes.len() * 4) + 1);
+        if let Ok(form) = Form::decode(&bytes) {
+            let out = tempfile::tempfile().unwrap();
+            let stored = vec![0; 1 << 16];
+            let ingredients = Ingredients { form: &form, content: &source, base: Some(&source), stored: &stored };
+            // Either outcome is right; a panic is not.
+            let _ = rebuild(&ingredients, &out, &Task::default());
+        }
+    }
+
+    #[test]
+    fn damaged_patches_never_give_a_wrong_image(
+        base in content(), target in content(), flavour in flavour(),
+        at in any::<prop::sample::Index>(), flip in 1..=255_u8, cut in any::<bool>(),
+    ) {
+        let dir = tempfile::tempdir().unwrap();
+        let target = image(&target, flavour);
+        round_trip(dir.path(), &base, &target).unwrap();
+        let (between, out) = (dir.path().join("patch"), dir.path().join("again"));
+        let mut bytes = std::fs::read(&between).unwrap();
+        let at = at.index(bytes.len());
+        if cut { bytes.truncate(at) } else { bytes[at] ^= flip }
+        std::fs::write(&between, &bytes).unwrap();
+        match patch::apply(&dir.path().join("base"), &between, &out, &Task::default()) {
+            Ok(_) => prop_assert_eq!(std::fs::read(&out).unwrap(), target),
+            Err(_) => prop_assert!(!out.exists()),
+        }
+        let left: Vec<_> = std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        prop_assert!(left.len() <= 5, "{left:?}");
+    }
+}
+
+/// A small valid image to spoil.
+fn sample(flavour: Flavour) -> Vec<u8> {
+    let mut content = vec![7; 10 * CLUSTER];
+    content[3 * CLUSTER..5 * CLUSTER].fill(0);
+    image(&content, flavour)
+}
+
+fn refusal(spoil: impl FnOnce(&mut Vec<u8>)) -> String {
+    let mut bytes = sample(ZLIB);
+    spoil(&mut bytes);
+    match open(bytes) {
+        Ok(_) => "accepted".to_owned(),
+        Err(error) => error.to_string(),
+    }
+}
+
+#[test]
+fn images_that_name_other_files_are_refused() {
+    let backing = refusal(|image| {
+        put64(image, 8, 200);
+        put32(image, 16, 11);
+        image[200..211].copy_from_slice(b"/etc/shadow");
+    });
+    assert!(backing.contains("backing file"), "{backing}");
+    let length_only = refusal(|image| put32(image, 16, 4));
+    assert!(length_only.contains("backing file"), "{length_only}");
+    let data_bit = refusal(|image| put64(image, 72, 4));
+    assert!(data_bit.contains("data file"), "{data_bit}");
+    let data_name = refusal(|image| {
+        put32(image, 104, 0x4441_5441);
+        put32(image, 108, 11);
+    });
+    assert!(data_name.contains("data file"), "{data_name}");
+}
+
+#[test]
+fn encrypted_corrupt_and_unknown_images_are_refused() {
+    for (at, value, word) in [
+        (32, 2, "encrypted"),
+        (76, 2, "corrupt"),
+        (76, 16, "extended"),
+        (76, 32, "unknown"),
+        (4, 4, "version"),
+    ] {
+        let reason = refusal(|image| put32(image, at, value));
+        assert!(reason.contains(word), "{reason}");
+    }
+}
+
+#[test]
+fn absurd_and_misplaced_tables_are_refused() {
+    for (what, spoil) in [
+        (
+            "large",
+            (|image| put32(image, 36, u32::MAX)) as fn(&mut Vec<u8>),
+        ),
+        ("large", |image| put32(image, 56, u32::MAX)),
+        ("misplaced", |image| put64(image, 40, 1 << 62)),
+        ("misplaced", |image| put64(image, 40, L1 as u64 + 8)),
+        ("misplaced", |image| put64(image, 48, u64::MAX - 511)),
+        ("short", |image| put64(image, 24, 1 << 60)),
+        ("clusters", |image| put32(image, 20, 40)),
+        ("overlap", |image| put64(image, 40, REFBLOCK as u64)),
+        ("overlap", |image| put64(image, L1, L1 as u64)),
+        ("overlap", |image| put64(image, REFTABLE, FIRST_L2 as u64)),
+        ("outside", |image| put64(image, L1, 1 << 50)),
+        ("lies on a table", |image| {
+            put64(image, FIRST_L2, plain_entry(L1 as u64))
+        }),
+        ("lies on a table", |image| {
+            put64(image, FIRST_L2, compressed_entry(BITS, L1 as u64 + 5, 100))
+        }),
+        ("share", |image| {
+            image.copy_within(FIRST_L2..FIRST_L2 + 8, FIRST_L2 + 8)
+        }),
+    ] {
+        let reason = refusal(spoil);
+        assert!(reason.contains(what), "{what}: {reason}");
+    }
+}
+
+#[test]
+fn only_the_very_base_gives_what_has_to_be_copied() {
+    let dir = tempfile::tempdir().unwrap();
+    let content: Vec<u8> = (0..8 * CLUSTER).map(|at| (at / 100) as u8).collect();
+    let mut edited = content.clone();
+    edited[5 * CLUSTER] ^= 1;
+    let (base, target) = (image(&content, FOREIGN), image(&edited, FOREIGN));
+    assert_eq!(round_trip(dir.path(), &base, &target).unwrap(), target);
+    let header = patch::info(&dir.path().join("patch")).unwrap().header;
+    assert!(header.needs_base_file);
+    assert_eq!((header.clusters_copied, header.clusters_stored), (7, 1));
+    // The same content in another form has no streams to copy.
+    std::fs::write(dir.path().join("base"), image(&content, ZLIB)).unwrap();
+    let (between, out) = (dir.path().join("patch"), dir.path().join("again"));
+    let error =
+        patch::apply(&dir.path().join("base"), &between, &out, &Task::default()).unwrap_err();
+    assert!(matches!(error, Qcow2Error::BaseMismatch(_)), "{error}");
+    assert!(!out.exists());
+}
+
+#[test]
+fn a_base_may_come_in_another_form() {
+    let dir = tempfile::tempdir().unwrap();
+    let content: Vec<u8> = (0..100 * CLUSTER).map(|at| (at / 100) as u8).collect();
+    let mut edited = content.clone();
+    edited[5 * CLUSTER..7 * CLUSTER].fill(9);
+    let target = image(&edited, ZLIB);
+    assert_eq!(
+        round_trip(dir.path(), &image(&content, ZLIB), &target).unwrap(),
+        target
+    );
+    for form in [
+        content.clone(),
+        image(&content, PLAIN),
+        image(&content, FOREIGN),
+    ] {
+        std::fs::write(dir.path().join("base"), form).unwrap();
+        let (between, out) = (dir.path().join("patch"), dir.path().join("again"));
+        patch::apply(&dir.path().join("base"), &between, &out, &Task::default()).unwrap();
+        assert_eq!(std::fs::read(&out).unwrap(), target);
+    }
+}
+
+#[test]
+fn another_base_is_told_from_a_damaged_patch() {
+    let dir = tempfile::tempdir().unwrap();
+    let content: Vec<u8> = (0..100 * CLUSTER).map(|at| (at / 100) as u8).collect();
+    let mut edited = content.clone();
+    edited[5 * CLUSTER..7 * CLUSTER].fill(9);
+    round_trip(dir.path(), &image(&content, ZLIB), &image(&edited, ZLIB)).unwrap();
+    let mut other = content.clone();
+    other[50 * CLUSTER] ^= 1;
+    std::fs::write(dir.path().join("base"), image(&other, ZLIB)).unwrap();
+    let (between, out) = (dir.path().join("patch"), dir.path().join("again"));
+    let error =
+        patch::apply(&dir.path().join("base"), &between, &out, &Task::default()).unwrap_err();
+    assert!(matches!(error, Qcow2Error::BaseMismatch(_)), "{error}");
+}
+
+#[test]
+fn the_description_of_a_usual_image_is_small() {
+    let dir = tempfile::tempdir().unwrap();
+    let content: Vec<u8> = (0..900 * CLUSTER as u32)
+        .map(|at| ((at / 7).wrapping_mul(2_654_435_761) >> 29) as u8)
+        .collect();
+    let image = image(&content, ZLIB);
+    std::fs::write(dir.path().join("base"), &content).unwrap();
+    std::fs::write(dir.path().join("target"), &image).unwrap();
+    let [base, target, between] = ["base", "target", "patch"].map(|name| dir.path().join(name));
+    let info = patch::create(&base, &target, &between, &CreateOptions::default()).unwrap();
+    // The images of these tests carry no refcounts, so those differ from the prediction.
+    assert!(info.header.form_len < 3000, "{}", info.header.form_len);
+    assert_eq!(info.header.clusters_stored, 0);
+}
+
+#[test]
+fn a_raw_copy_has_the_content_and_its_hash() {
+    let dir = tempfile::tempdir().unwrap();
+    let content: Vec<u8> = (0..9 * CLUSTER + 5).map(|at| (at / 100) as u8).collect();
+    let (path, raw) = (dir.path().join("image"), dir.path().join("raw"));
+    std::fs::write(&path, image(&content, ZSTD)).unwrap();
+    let manifest = patch::to_raw(&path, &raw, &Task::default()).unwrap();
+    assert_eq!(std::fs::read(&raw).unwrap(), content);
+    assert_eq!(manifest.content_id(), *blake3::hash(&content).as_bytes());
+    let same = patch::content_manifest(&path, &Task::default()).unwrap();
+    assert_eq!(same.content_id(), manifest.content_id());
+}

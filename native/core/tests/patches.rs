@@ -1,0 +1,341 @@
+//! Properties of patches between images of every kind.
+
+use std::path::PathBuf;
+use std::sync::Mutex;
+
+use diffcache_core::manifest::{leaf_len, Manifest, LEAF_SIZE};
+use diffcache_core::patch::{
+    apply, apply_to_sink, create, info, target_manifest, verify, CreateOptions, PatchError,
+    PatchView,
+};
+use diffcache_core::sink::{LeafSink, SinkError};
+use diffcache_core::source::ReadAt;
+use diffcache_core::task::Task;
+use proptest::prelude::*;
+
+const BLOCK: usize = 4096;
+
+/// Bytes that look like nothing else, from a seed.
+fn noise(seed: u64, len: usize) -> Vec<u8> {
+    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+    let step = |_| {
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state >> 32) as u8
+    };
+    (0..len).map(step).collect()
+}
+
+/// One change to an image.
+#[derive(Debug, Clone)]
+enum Edit {
+    Overwrite { at: usize, len: usize, seed: u64 },
+    Zero { at: usize, len: usize },
+    Move { from: usize, to: usize, len: usize },
+    Truncate { len: usize },
+    Grow { len: usize, seed: Option<u64> },
+}
+
+fn edit() -> impl Strategy<Value = Edit> {
+    let at = 0..600_000usize;
+    let len = prop_oneof![
+        1..200usize,
+        1..40_000usize,
+        (1..30usize).prop_map(|n| n * BLOCK)
+    ];
+    let place = prop_oneof![at.clone(), (0..150usize).prop_map(|n| n * BLOCK)];
+    prop_oneof![
+        (place.clone(), len.clone(), any::<u64>()).prop_map(|(at, len, seed)| Edit::Overwrite {
+            at,
+            len,
+            seed
+        }),
+        (place.clone(), len.clone()).prop_map(|(at, len)| Edit::Zero { at, len }),
+        (place.clone(), place, len.clone()).prop_map(|(from, to, len)| Edit::Move {
+            from,
+            to,
+            len
+        }),
+        at.prop_map(|len| Edit::Truncate { len }),
+        (len, any::<Option<u64>>()).prop_map(|(len, seed)| Edit::Grow { len, seed }),
+    ]
+}
+
+fn apply_edit(image: &mut Vec<u8>, edit: &Edit) {
+    let clip = |at: usize, len: usize, size: usize| at.min(size)..(at + len).min(size);
+    match edit {
+        Edit::Overwrite { at, len, seed } => {
+            let range = clip(*at, *len, image.len());
+            let new = noise(*seed, range.len());
+            image[range].copy_from_slice(&new);
+        }
+        Edit::Zero { at, len } => {
+            let range = clip(*at, *len, image.len());
+            image[range].fill(0);
+        }
+        Edit::Move { from, to, len } => {
+            let piece = image[clip(*from, *len, image.len())].to_vec();
+            let range = clip(*to, piece.len(), image.len());
+            let len = range.len();
+            image[range].copy_from_slice(&piece[..len]);
+        }
+        Edit::Truncate { len } => image.truncate(*len),
+        Edit::Grow { len, seed } => match seed {
+            Some(seed) => image.extend(noise(*seed, *len)),
+            None => image.extend(std::iter::repeat_n(0, *len)),
+        },
+    }
+}
+
+/// An image of text, noise and holes.
+fn image() -> impl Strategy<Value = Vec<u8>> {
+    let part = prop_oneof![
+        (any::<u64>(), 1..100_000usize).prop_map(|(seed, len)| noise(seed, len)),
+        (1..200_000usize).prop_map(|len| vec![0; len]),
+        (1..100_000usize).prop_map(|len| (0..len).map(|i| (i / 97) as u8).collect()),
+    ];
+    prop::collection::vec(part, 0..6).prop_map(|parts| parts.concat())
+}
+
+fn pair() -> impl Strategy<Value = (Vec<u8>, Vec<u8>)> {
+    (image(), prop::collection::vec(edit(), 0..8)).prop_map(|(base, edits)| {
+        let mut target = base.clone();
+        edits.iter().for_each(|edit| apply_edit(&mut target, edit));
+        (base, target)
+    })
+}
+
+struct Files {
+    dir: tempfile::TempDir,
+}
+
+impl Files {
+    fn new() -> Files {
+        Files {
+            dir: tempfile::tempdir().unwrap(),
+        }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn write(&self, name: &str, bytes: &[u8]) -> PathBuf {
+        std::fs::write(self.path(name), bytes).unwrap();
+        self.path(name)
+    }
+
+    fn names(&self) -> Vec<String> {
+        let mut names: Vec<String> = std::fs::read_dir(self.dir.path())
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        names
+    }
+}
+
+fn make(base: &[u8], target: &[u8], level: i32) -> Vec<u8> {
+    let files = Files::new();
+    let options = CreateOptions {
+        level,
+        ..CreateOptions::default()
+    };
+    create(&base, &target, &files.path("patch"), &options).unwrap();
+    assert_eq!(files.names(), ["patch"]);
+    std::fs::read(files.path("patch")).unwrap()
+}
+
+/// Collects leaves into an image.
+struct Collect {
+    image: Mutex<Vec<u8>>,
+}
+
+impl LeafSink for Collect {
+    fn put(&self, index: u64, data: &[u8]) -> Result<(), SinkError> {
+        let at = (index * LEAF_SIZE) as usize;
+        self.image.lock().unwrap()[at..at + data.len()].copy_from_slice(data);
+        Ok(())
+    }
+}
+
+fn rebuild_by_sink(base: &[u8], patch: &[u8], target: &Manifest) -> Result<Vec<u8>, PatchError> {
+    let sink = Collect {
+        image: Mutex::new(vec![0; target.size() as usize]),
+    };
+    apply_to_sink(&base, &patch, target, &sink, &Task::default())?;
+    Ok(sink.image.into_inner().unwrap())
+}
+
+fn manifest(image: &[u8]) -> Manifest {
+    Manifest::from_source(&image, &Task::default()).unwrap()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 96, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn applying_gives_the_target((base, target) in pair(), level in prop_oneof![Just(1), Just(3)]) {
+        let files = Files::new();
+        let patch = make(&base, &target, level);
+        let header = info(&patch).unwrap().header;
+        prop_assert_eq!(header.target_size, target.len() as u64);
+        prop_assert_eq!(header.patch_size, patch.len() as u64);
+        prop_assert_eq!(header.blocks_copied + header.blocks_inserted + header.blocks_zero, target.len().div_ceil(BLOCK) as u64);
+        let (base_path, patch_path) = (files.write("base", &base), files.write("patch", &patch));
+        let stats = apply(&base_path, &patch_path, &files.path("out"), &Task::default()).unwrap();
+        prop_assert_eq!(std::fs::read(files.path("out")).unwrap(), target.clone());
+        prop_assert_eq!(stats.manifest, manifest(&target));
+        prop_assert_eq!(files.names(), ["base", "out", "patch"]);
+    }
+
+    #[test]
+    fn sinks_and_views_give_the_target((base, target) in pair(), reads in prop::collection::vec((any::<prop::sample::Index>(), 0..300_000usize), 4)) {
+        let patch = make(&base, &target, 3);
+        let of_target = manifest(&target);
+        prop_assert_eq!(rebuild_by_sink(&base, &patch, &of_target).unwrap(), target.clone());
+        prop_assert_eq!(verify(&base, &patch, &Task::default()).unwrap().manifest, of_target.clone());
+        prop_assert_eq!(target_manifest(&manifest(&base), &patch, &Task::default()).unwrap(), of_target.clone());
+        for known in [None, Some(of_target)] {
+            let view = PatchView::open(&base, &patch, known).unwrap();
+            for (at, len) in &reads {
+                let from = at.index(target.len() + 1);
+                let to = (from + len).min(target.len());
+                let mut buf = vec![0xaa; to - from];
+                view.read(&mut buf, from as u64).unwrap();
+                prop_assert_eq!(&buf, &target[from..to]);
+            }
+        }
+    }
+
+    #[test]
+    fn a_flipped_bit_never_gives_a_wrong_byte((base, target) in pair(), at in any::<prop::sample::Index>(), bit in 0u8..8) {
+        let mut patch = make(&base, &target, 3);
+        let at = at.index(patch.len());
+        patch[at] ^= 1 << bit;
+        prop_assert!(verify(&base, &patch, &Task::default()).is_err());
+        prop_assert!(rebuild_by_sink(&base, &patch, &manifest(&target)).is_err());
+        if let Ok(view) = PatchView::open(&base, &patch, None) {
+            for leaf in 0..target.len().div_ceil(LEAF_SIZE as usize) as u64 {
+                let start = (leaf * LEAF_SIZE) as usize;
+                let mut buf = vec![0; leaf_len(target.len() as u64, leaf)];
+                if view.read(&mut buf, leaf * LEAF_SIZE).is_ok() {
+                    prop_assert_eq!(&buf, &target[start..start + buf.len()]);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_cut_patch_is_refused((base, target) in pair(), at in any::<prop::sample::Index>()) {
+        let files = Files::new();
+        let patch = make(&base, &target, 1);
+        let (base_path, patch_path) = (files.write("base", &base), files.write("patch", &patch[..at.index(patch.len())]));
+        let result = apply(&base_path, &patch_path, &files.path("out"), &Task::default());
+        let refused = matches!(result, Err(PatchError::Corrupt(_)));
+        prop_assert!(refused);
+        prop_assert_eq!(files.names(), ["base", "patch"]);
+    }
+
+    #[test]
+    fn a_changed_base_is_refused((base, target) in pair(), at in any::<prop::sample::Index>()) {
+        prop_assume!(!base.is_empty());
+        let files = Files::new();
+        let patch = make(&base, &target, 3);
+        let mut other = base.clone();
+        other[at.index(base.len())] ^= 0x10;
+        let (base_path, patch_path) = (files.write("base", &other), files.write("patch", &patch));
+        match apply(&base_path, &patch_path, &files.path("out"), &Task::default()) {
+            // The target may not need the byte that changed.
+            Ok(_) => prop_assert_eq!(std::fs::read(files.path("out")).unwrap(), target),
+            Err(error) => {
+                let refused = matches!(error, PatchError::BaseMismatch { .. });
+                prop_assert!(refused, "{}", error);
+                prop_assert_eq!(files.names(), ["base", "patch"]);
+            }
+        }
+    }
+
+    #[test]
+    fn a_base_of_another_size_is_refused((base, target) in pair()) {
+        let patch = make(&base, &target, 1);
+        let mut longer = base.clone();
+        longer.push(1);
+        let result = verify(&longer, &patch, &Task::default());
+        let refused = matches!(result, Err(PatchError::BaseMismatch { .. }));
+        prop_assert!(refused);
+    }
+}
+
+#[test]
+fn moved_blocks_cost_next_to_nothing() {
+    let base = noise(1, 600 * BLOCK);
+    let target = [&base[200 * BLOCK..], &base[..200 * BLOCK]].concat();
+    let patch = make(&base, &target, 3);
+    assert_eq!(info(&patch).unwrap().header.blocks_inserted, 0);
+    // What is left are the hashes of the changed leaves.
+    assert!(patch.len() < 3000, "{} bytes", patch.len());
+}
+
+#[test]
+fn holes_stay_holes() {
+    use std::os::unix::fs::MetadataExt;
+    let files = Files::new();
+    let mut target = vec![0; 8 << 20];
+    target[4 << 20..(4 << 20) + BLOCK].copy_from_slice(&noise(5, BLOCK));
+    let base = files.write("base", &[]);
+    let patch = files.write("patch", &make(&[], &target, 3));
+    apply(&base, &patch, &files.path("out"), &Task::default()).unwrap();
+    let blocks = std::fs::metadata(files.path("out")).unwrap().blocks();
+    assert!(blocks * 512 < 1 << 20, "{blocks} sectors");
+}
+
+#[test]
+fn a_manifest_of_another_image_is_refused() {
+    let (base, target) = (noise(1, 300_000), noise(2, 300_000));
+    let patch = make(&base, &target, 1);
+    assert!(matches!(
+        rebuild_by_sink(&base, &patch, &manifest(&base)),
+        Err(PatchError::TargetMismatch { .. })
+    ));
+    assert!(matches!(
+        PatchView::open(&base, &patch, Some(manifest(&base))),
+        Err(PatchError::TargetMismatch { .. })
+    ));
+}
+
+#[test]
+fn a_stopped_job_leaves_nothing() {
+    let files = Files::new();
+    let stop = std::sync::atomic::AtomicBool::new(true);
+    let task = Task {
+        cancel: Some(&stop),
+        ..Task::default()
+    };
+    let options = CreateOptions {
+        task,
+        ..CreateOptions::default()
+    };
+    let images = (noise(1, 300_000), noise(2, 300_000));
+    assert!(matches!(
+        create(&images.0, &images.1, &files.path("patch"), &options),
+        Err(PatchError::Cancelled(_))
+    ));
+    let patch = files.write("patch", &make(&images.0, &images.1, 1));
+    let base = files.write("base", &images.0);
+    assert!(matches!(
+        apply(&base, &patch, &files.path("out"), &task),
+        Err(PatchError::Cancelled(_))
+    ));
+    assert_eq!(files.names(), ["base", "patch"]);
+}
+
+#[test]
+fn reads_past_the_end_are_refused() {
+    let (base, target) = (noise(1, 100_000), noise(2, 100_000));
+    let patch = make(&base, &target, 1);
+    let view = PatchView::open(&base, &patch, None).unwrap();
+    assert!(view.read_exact_at(&mut [0; 2], 99_999).is_err());
+    assert!(view.read_exact_at(&mut [0; 2], u64::MAX).is_err());
+}
