@@ -127,13 +127,12 @@ class ModeResult:
 class Result:
     """What a run measured.
 
-    :param built_output: an image that was built at the site with nothing
-        over the WAN, kept to be booted; None if there was none
+    :param built: an image that the site built and that never crossed the
+        WAN as a whole, kept to be booted; None if there was none
     """
 
     document: dict
-    built_output: pathlib.Path | None
-    built_image: str | None
+    built: Outcome | None
 
 
 Progress = collections.abc.Callable[[str], None]
@@ -172,9 +171,7 @@ class Testbed:
                 f'WAN')
         built = self._built(results[maker.ON_THE_FLY])
         self._tidy(built)
-        return Result(self._document(results),
-                      built.output if built else None,
-                      built.image.name if built else None)
+        return Result(self._document(results), built)
 
     # -- preparation: images and patches, once for all modes
 
@@ -301,9 +298,11 @@ class Testbed:
     # -- the end
 
     def _built(self, result: ModeResult) -> Outcome | None:
-        """The largest image built at the site, from nothing but its own."""
+        """The largest image that was only ever built, from the site's own."""
+        whole = {o.image.name for o in result.outcomes
+                 if o.request.way != 'build'}
         built = [o for o in result.outcomes if o.output is not None
-                 and o.request.way == 'build' and not o.request.wan_bytes]
+                 and o.image.name not in whole and not o.request.wan_bytes]
         return max(built, default=None, key=lambda o: (
             self._templates[o.image.name].data_size, o.number))
 

@@ -9,6 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
+import dataclasses
 import hashlib
 import pathlib
 
@@ -84,6 +85,13 @@ class TestbedTest(base.TestCase):
         self.assertIsNone(self.testbed._built(self.result(1.0)))
         built = self.testbed._built(self.result(1.0, way='build'))
         self.assertEqual(5, built.number)
+
+    def test_boots_nothing_that_once_crossed_the_wan_whole(self):
+        built = self.result(1.0, way='build')
+        early = self.outcome(1, 1.0)
+        mixed = dataclasses.replace(
+            built, outcomes=(early, *built.outcomes[1:]))
+        self.assertIsNone(self.testbed._built(mixed))
 
     def test_sha256(self):
         path = self.write_file('x', b'content')
