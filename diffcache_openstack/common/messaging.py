@@ -30,6 +30,16 @@ from diffcache_openstack.common import exceptions
 _REMOTE_SUFFIX = '_Remote'
 
 
+def exposed(method: collections.abc.Callable) -> collections.abc.Callable:
+    """Let a method be called over RPC.
+
+    The suite's own errors go back to the caller without a traceback in the
+    service's log: they are answers, not failures.
+    """
+    return oslo_messaging.expose(oslo_messaging.expected_exceptions(
+        exceptions.DiffCacheError)(method))
+
+
 class ContextSerializer(oslo_messaging.Serializer):
     """Adds the request context to what another serializer does."""
 

@@ -25,6 +25,7 @@ from oslo_db import options as db_options
 from oslo_log import log
 import oslo_messaging
 from oslo_messaging import opts as messaging_options
+from oslo_utils import importutils
 
 from diffcache_openstack import conf as package
 
@@ -55,11 +56,27 @@ def set_defaults() -> None:
     oslo_messaging.set_transport_defaults(EXCHANGE)
 
 
+def _unlisted_messaging_opts() -> dict[str, list[cfg.Opt]]:
+    """Groups that oslo.messaging registers on its global configuration only.
+
+    It reads them from every configuration that it is given, so ours need
+    them too. Older versions lack one or both.
+    """
+    found = {}
+    for module, group in (('_metrics', 'oslo_messaging_metrics'),
+                          ('_tracing', 'oslo_messaging_tracing')):
+        client = importutils.try_import(f'oslo_messaging.{module}.client')
+        found[group] = getattr(client, group, [])
+    return found
+
+
 def register_all(conf: cfg.ConfigOpts) -> None:
     """Register the suite's and oslo's options on a configuration."""
     for module in groups():
         module.register_opts(conf)
     for group, options in messaging_options.list_opts():
+        conf.register_opts(options, group=group)
+    for group, options in _unlisted_messaging_opts().items():
         conf.register_opts(options, group=group)
     conf.set_default('control_exchange', EXCHANGE)
     db_options.set_defaults(conf, connection=DEFAULT_CONNECTION)

@@ -11,12 +11,17 @@
 #    under the License.
 """Versioned objects that cross RPC."""
 
+from diffcache_openstack.objects.catalogue import MANIFESTS  # noqa: F401
+from diffcache_openstack.objects.catalogue import PATCHES  # noqa: F401
 from diffcache_openstack.objects.catalogue import Patch  # noqa: F401
+from diffcache_openstack.objects.catalogue import TEMPLATES  # noqa: F401
 from diffcache_openstack.objects.catalogue import Template  # noqa: F401
 from diffcache_openstack.objects.plan import Plan  # noqa: F401
 from diffcache_openstack.objects.plan import PlanItem  # noqa: F401
 from diffcache_openstack.objects.request import Request  # noqa: F401
+from diffcache_openstack.objects.site import COMPUTE  # noqa: F401
 from diffcache_openstack.objects.site import Holding  # noqa: F401
 from diffcache_openstack.objects.site import Host  # noqa: F401
 from diffcache_openstack.objects.site import Links  # noqa: F401
+from diffcache_openstack.objects.site import REPOSITORY  # noqa: F401
 from diffcache_openstack.objects.site import SiteMap  # noqa: F401

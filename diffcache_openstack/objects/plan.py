@@ -39,7 +39,7 @@ class PlanItem(base.DiffCacheObject):
 
 @base.DiffCacheObjectRegistry.register
 class Plan(base.DiffCacheObject):
-    """A placement for one site.
+    """A placement for one site, and the hosts it was made for.
 
     ``cost_s`` and ``lower_bound_s`` are expected seconds of service per day
     of demand (the sum of rates times seconds); ``solver_seconds`` is what
@@ -57,5 +57,6 @@ class Plan(base.DiffCacheObject):
         'proved_optimal': fields.BooleanField(),
         'solver_seconds': fields.NonNegativeFloatField(),
         'created_at': fields.DateTimeField(),
+        'hosts': fields.ListOfStringsField(default=[]),
         'items': fields.ListOfObjectsField('PlanItem', default=[]),
     }

@@ -1,0 +1,169 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""What the conductor answers over RPC.
+
+Methods are stateless: all state is in the database, so that any conductor
+can answer any call, and a call that is repeated does no harm.
+"""
+
+from oslo_config import cfg
+from oslo_log import log
+import oslo_messaging
+
+from diffcache_openstack.common import context as contexts
+from diffcache_openstack.common import messaging
+from diffcache_openstack.conductor import model
+from diffcache_openstack.conductor import notify
+from diffcache_openstack.conductor import planner
+from diffcache_openstack.conductor import rpcapi
+from diffcache_openstack.db import catalogue
+from diffcache_openstack.db import engine
+from diffcache_openstack.db import history
+from diffcache_openstack.db import plans
+from diffcache_openstack.db import sites
+from diffcache_openstack import objects
+from diffcache_openstack.objects import base
+
+LOG = log.getLogger(__name__)
+
+# What one answer names at most; the rest follows once patches are made.
+MAX_PAIRS = 100_000
+
+
+class ConductorManager:
+    """The RPC endpoint; :class:`.rpcapi.ConductorAPI` tells the contract."""
+
+    target = oslo_messaging.Target(version=rpcapi.VERSION)
+
+    def __init__(self, conf: cfg.ConfigOpts, database: engine.Database,
+                 site_planner: planner.Planner, notifier: notify.Notifier):
+        self._conf = conf
+        self._database = database
+        self._planner = site_planner
+        self._notifier = notifier
+
+    @messaging.exposed
+    def register_host(self, ctxt: contexts.RequestContext,
+                      host: objects.Host) -> objects.Host:
+        """Announce a host, or that it is still there."""
+        known, changed, stale = self._database.write(
+            _register_host, host, base.now())
+        self._notifier.maps_changed(changed)
+        if stale is not None:
+            self._notifier.send_items(stale, host.name)
+        return known
+
+    @messaging.exposed
+    def report_holdings(self, ctxt: contexts.RequestContext, host: str,
+                        holdings: list) -> None:
+        """Replace what a host is known to hold."""
+        self._notifier.maps_changed(self._database.write(
+            sites.put_holdings, host, holdings, base.now()))
+
+    @messaging.exposed
+    def remove_host(self, ctxt: contexts.RequestContext, host: str) -> None:
+        """Forget a host."""
+        self._notifier.maps_changed(
+            self._database.write(sites.remove_host, host))
+        LOG.info('Host %s removed', host)
+
+    @messaging.exposed
+    def register_template(self, ctxt: contexts.RequestContext,
+                          template: objects.Template) -> objects.Template:
+        """Add a template to the catalogue."""
+        known, changed = self._database.write(
+            catalogue.put_template, template, base.now())
+        self._notifier.maps_changed(changed)
+        return known
+
+    @messaging.exposed
+    def get_template(self, ctxt: contexts.RequestContext, template_id: str
+                     ) -> objects.Template:
+        """A template of the catalogue."""
+        return self._database.read(catalogue.get_template, template_id)
+
+    @messaging.exposed
+    def remove_template(self, ctxt: contexts.RequestContext,
+                        template_id: str) -> None:
+        """Take a template out of the catalogue."""
+        self._notifier.maps_changed(
+            self._database.write(catalogue.remove_template, template_id))
+        LOG.info('Template %s removed', template_id)
+
+    @messaging.exposed
+    def register_patch(self, ctxt: contexts.RequestContext,
+                       patch: objects.Patch) -> objects.Patch:
+        """Add a patch to the catalogue."""
+        known, changed = self._database.write(
+            catalogue.put_patch, patch, base.now())
+        self._notifier.maps_changed(changed)
+        return known
+
+    @messaging.exposed
+    def missing_patches(self, ctxt: contexts.RequestContext, host: str
+                        ) -> list:
+        """Pairs of contents on a host that have no patch."""
+        return self._database.read(catalogue.missing_pairs, host, MAX_PAIRS)
+
+    @messaging.exposed
+    def get_site_map(self, ctxt: contexts.RequestContext, site: str,
+                     generation: int | None) -> objects.SiteMap | None:
+        """The map of a site unless the caller has it."""
+        return self._database.read(self._read_map, site, generation)
+
+    @messaging.exposed
+    def report_requests(self, ctxt: contexts.RequestContext, requests: list
+                        ) -> None:
+        """Add requests to the history."""
+        self._database.write(history.put_requests, requests)
+
+    @messaging.exposed
+    def plan_now(self, ctxt: contexts.RequestContext, site: str
+                 ) -> objects.Plan:
+        """Plan a site."""
+        plan = self._planner.plan(
+            site, wait_seconds=rpcapi.PLANNING_SLACK_SECONDS / 2)
+        self._notifier.send_plan(plan)
+        return plan
+
+    @messaging.exposed
+    def get_plan(self, ctxt: contexts.RequestContext, site: str
+                 ) -> objects.Plan | None:
+        """The plan that holds for a site."""
+        return self._database.read(plans.current_plan, site)
+
+    def _read_map(self, session, site, generation):
+        # The generation comes first: if the engine shows changes that are
+        # made meanwhile, the map is newer than its number, never older.
+        current = sites.map_generation(session, site)
+        if current == generation:
+            return None
+        return objects.SiteMap(
+            site=site, generation=current,
+            templates=catalogue.list_templates(session),
+            patches=catalogue.list_patches(session),
+            hosts=sites.map_hosts(session, site),
+            links=model.links_of(site, self._conf.planner))
+
+
+def _register_host(session, host, when):
+    """Register; also the current plan if the host does not have it."""
+    known, changed = sites.put_host(session, host, when)
+    if changed:
+        plans.set_planned(session, host.site, None)
+    generation = plans.generation(session, host.site)
+    if host.plan_generation == generation:
+        return known, changed, None
+    plan = plans.current_plan(session, host.site)
+    if plan is None or host.name not in plan.hosts:
+        return known, changed, None
+    return known, changed, plan

@@ -1,0 +1,194 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""A site as a placement instance, and a placement as a plan's items.
+
+The placement package numbers templates and hosts and weighs in MB; the
+conductor knows content ids, names and bytes. A :class:`Model` holds both.
+"""
+
+import dataclasses
+import itertools
+
+import numpy as np
+from oslo_config import cfg
+
+from diffcache_openstack.common import units
+from diffcache_openstack import objects
+from diffcache_openstack.placement import cost
+from diffcache_openstack.placement import instance as instances
+from diffcache_openstack.placement import placement as placements
+
+MBIT = 1e6
+# Images of less are planned as if they had so much: an empty image exists,
+# and the model knows no size of zero.
+_SMALLEST = 4096
+
+
+@dataclasses.dataclass(frozen=True)
+class SiteState:
+    """What planning a site depends on.
+
+    :param hosts: the living compute hosts of the site
+    :param templates: the whole catalogue
+    :param patches: the whole catalogue
+    :param rates: expected requests per day by (host, content)
+    :param prior: requests per day that are added to each of them
+    """
+
+    site: str
+    hosts: list[objects.Host]
+    templates: list[objects.Template]
+    patches: list[objects.Patch]
+    rates: dict[tuple[str, str], float]
+    prior: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Model:
+    """An instance with the names of its numbers.
+
+    :param hosts: name of each column, host number minus one
+    :param contents: content id of each template number
+    :param sizes: bytes of each template number
+    :param patches: the patch of each pair of template numbers
+    """
+
+    instance: instances.Instance
+    hosts: list[str]
+    contents: list[str]
+    sizes: list[int]
+    patches: dict[tuple[int, int], objects.Patch]
+
+    def placement(self, items: list[objects.PlanItem]
+                  ) -> placements.Placement:
+        """The part of a plan that is about what the model knows."""
+        host_number = {name: n for n, name in enumerate(self.hosts, 1)}
+        content_number = {c: n for n, c in enumerate(self.contents)}
+        pair_of = {patch.id: pair for pair, patch in self.patches.items()}
+        templates, patches = [], []
+        for item in items:
+            host = host_number.get(item.host)
+            if host is None:
+                continue
+            if item.kind == objects.TEMPLATES and item.id in content_number:
+                templates.append((content_number[item.id], host))
+            elif item.kind == objects.PATCHES and item.id in pair_of:
+                patches.append((*pair_of[item.id], host))
+        return placements.Placement.of(templates, patches)
+
+    def items(self, placement: placements.Placement, hops: int
+              ) -> list[objects.PlanItem]:
+        """A placement as items, the most valuable bytes of a host first."""
+        total = cost.total_cost(self.instance, placement, hops)
+        items = []
+        for number, host in sorted(placement.templates):
+            rest = dataclasses.replace(
+                placement,
+                templates=placement.templates - {(number, host)})
+            items.append(objects.PlanItem(
+                host=self.hosts[host - 1], kind=objects.TEMPLATES,
+                id=self.contents[number], bytes=self.sizes[number],
+                priority=0, saved_seconds=cost.total_cost(
+                    self.instance, rest, hops) - total))
+        for base, target, host in sorted(placement.patches):
+            rest = dataclasses.replace(
+                placement, patches=placement.patches - {(base, target, host)})
+            patch = self.patches[base, target]
+            items.append(objects.PlanItem(
+                host=self.hosts[host - 1], kind=objects.PATCHES, id=patch.id,
+                bytes=patch.size, priority=0, saved_seconds=cost.total_cost(
+                    self.instance, rest, hops) - total))
+        return _prioritised(items)
+
+
+def _prioritised(items):
+    def value_density(item):
+        return item.saved_seconds / max(1, item.bytes)
+
+    items.sort(key=lambda item: (item.host, -value_density(item), item.id))
+    for _host, group in itertools.groupby(items, lambda item: item.host):
+        for priority, item in enumerate(group):
+            item.priority = priority
+    return items
+
+
+def build(state: SiteState, options: cfg.ConfigOpts.GroupAttr) -> Model:
+    """The instance of a site.
+
+    Images with the same content are one template. Of a large catalogue only
+    the templates in highest demand are taken.
+
+    :param options: the group [planner]
+    """
+    hosts = sorted(host.name for host in state.hosts)
+    capacity = {host.name: host.capacity for host in state.hosts}
+    sizes = _wanted_contents(state, options.max_templates)
+    contents = sorted(sizes)
+    patches = _patches_between(contents, state.patches)
+    seconds = [_apply_seconds(patch, sizes[patch.target], options)
+               for patch in patches.values()]
+    links = links_of(state.site, options)
+    instance = instances.Instance(
+        sizes=np.array([sizes[c] / units.MB for c in contents]),
+        patch_base=np.array([i for i, _ in patches], dtype=np.int64),
+        patch_target=np.array([j for _, j in patches], dtype=np.int64),
+        patch_sizes=np.array([max(1, patch.size) / units.MB
+                              for patch in patches.values()], dtype=float),
+        patch_seconds=np.array(seconds, dtype=float),
+        capacities=np.array([capacity[name] / units.MB for name in hosts]),
+        rates=np.array([[state.prior + state.rates.get((name, content), 0.0)
+                         for name in hosts] for content in contents]),
+        bandwidths=instances.Bandwidths.uniform(
+            len(hosts), links.local, links.peer, links.repo),
+        name=state.site)
+    return Model(instance, hosts, contents, [sizes[c] for c in contents],
+                 patches)
+
+
+def links_of(site: str, options: cfg.ConfigOpts.GroupAttr) -> objects.Links:
+    """The links of a site's hosts.
+
+    :param options: the group [planner]
+    """
+    repository = options.site_repository_bandwidth.get(
+        site, options.repository_bandwidth)
+    return objects.Links(local=options.local_bandwidth,
+                         peer=options.peer_bandwidth, repo=float(repository))
+
+
+def _wanted_contents(state, limit):
+    """Bytes by content id, for the contents in highest demand."""
+    sizes = {template.content_id: max(_SMALLEST, template.data_size)
+             for template in state.templates}
+    if len(sizes) <= limit:
+        return sizes
+    demand = dict.fromkeys(sizes, 0.0)
+    hosts = {host.name for host in state.hosts}
+    for (host, content), rate in state.rates.items():
+        if host in hosts and content in demand:
+            demand[content] += rate
+    wanted = sorted(sizes, key=lambda c: (-demand[c], c))[:limit]
+    return {content: sizes[content] for content in wanted}
+
+
+def _patches_between(contents, patches):
+    number = {content: n for n, content in enumerate(contents)}
+    return {(number[patch.base], number[patch.target]): patch
+            for patch in sorted(patches, key=lambda p: (p.base, p.target))
+            if patch.base in number and patch.target in number}
+
+
+def _apply_seconds(patch, target_bytes, options):
+    if patch.apply_seconds:
+        return patch.apply_seconds
+    return (options.patch_seconds_base
+            + 8 * target_bytes / (options.local_bandwidth * MBIT))

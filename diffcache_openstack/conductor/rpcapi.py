@@ -1,0 +1,153 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Calling the conductor."""
+
+import collections.abc
+
+from oslo_config import cfg
+import oslo_messaging
+
+from diffcache_openstack.common import context as contexts
+from diffcache_openstack.common import messaging
+from diffcache_openstack import objects
+
+TOPIC = 'diffcache-conductor'
+VERSION = '1.0'
+
+# What a plan takes beside the solver's time limit: reading, writing, and
+# waiting for a round that another conductor is in.
+PLANNING_SLACK_SECONDS = 60
+
+
+class ConductorAPI:
+    """The conductor's RPC interface, seen from a client.
+
+    Every method may be called again after a lost answer: doing something
+    twice has the effect of doing it once. All raise ServiceUnavailable if no
+    conductor answers.
+
+    Version history:
+
+    * 1.0: first version
+    """
+
+    def __init__(self, bus: messaging.Bus, conf: cfg.ConfigOpts):
+        target = oslo_messaging.Target(topic=TOPIC, version=VERSION)
+        self._conf = conf
+        self._client = bus.client(target, conf.conductor.rpc_timeout)
+
+    def register_host(self, ctxt: contexts.RequestContext,
+                      host: objects.Host) -> objects.Host:
+        """Announce a host; also its sign of life.
+
+        If ``host.plan_generation`` is not that of the current plan, the plan
+        is sent to the host again.
+        """
+        return self._client.call(ctxt, 'register_host', host=host)
+
+    def report_holdings(self, ctxt: contexts.RequestContext, host: str,
+                        holdings: collections.abc.Sequence[objects.Holding]
+                        ) -> None:
+        """Replace what a host is known to hold; also its sign of life.
+
+        :raises NotFound: the host is not registered
+        """
+        self._client.call(ctxt, 'report_holdings', host=host,
+                          holdings=list(holdings))
+
+    def remove_host(self, ctxt: contexts.RequestContext, host: str) -> None:
+        """Forget a host for good.
+
+        :raises NotFound: the host is not registered
+        """
+        self._client.call(ctxt, 'remove_host', host=host)
+
+    def register_template(self, ctxt: contexts.RequestContext,
+                          template: objects.Template) -> objects.Template:
+        """Add a template to the catalogue.
+
+        :raises Conflict: its id is registered with other content
+        """
+        return self._client.call(ctxt, 'register_template',
+                                 template=template)
+
+    def get_template(self, ctxt: contexts.RequestContext, template_id: str
+                     ) -> objects.Template:
+        """A template of the catalogue.
+
+        :raises NotFound: there is none with that id
+        """
+        return self._client.call(ctxt, 'get_template',
+                                 template_id=template_id)
+
+    def remove_template(self, ctxt: contexts.RequestContext,
+                        template_id: str) -> None:
+        """Take a template out of the catalogue, with its patches.
+
+        :raises NotFound: there is none with that id
+        """
+        self._client.call(ctxt, 'remove_template', template_id=template_id)
+
+    def register_patch(self, ctxt: contexts.RequestContext,
+                       patch: objects.Patch) -> objects.Patch:
+        """Add a patch to the catalogue.
+
+        :returns: the patch that is registered for its pair, which is another
+            one if somebody was faster
+        :raises NotFound: no template has the content of an end
+        """
+        return self._client.call(ctxt, 'register_patch', patch=patch)
+
+    def missing_patches(self, ctxt: contexts.RequestContext, host: str
+                        ) -> list[tuple[str, str]]:
+        """Pairs (base, target) of contents on a host that have no patch.
+
+        :raises NotFound: the host is not registered
+        """
+        pairs = self._client.call(ctxt, 'missing_patches', host=host)
+        return [tuple(pair) for pair in pairs]
+
+    def get_site_map(self, ctxt: contexts.RequestContext, site: str,
+                     generation: int | None = None
+                     ) -> objects.SiteMap | None:
+        """The map of a site; None if it still has the given generation.
+
+        :raises NotFound: no host of the site was ever registered
+        """
+        return self._client.call(ctxt, 'get_site_map', site=site,
+                                 generation=generation)
+
+    def report_requests(self, ctxt: contexts.RequestContext,
+                        requests: collections.abc.Sequence[objects.Request]
+                        ) -> None:
+        """Add requests to the history; those it has are skipped."""
+        self._client.call(ctxt, 'report_requests', requests=list(requests))
+
+    def plan_now(self, ctxt: contexts.RequestContext, site: str
+                 ) -> objects.Plan:
+        """Plan a site and wait for the plan that holds afterwards.
+
+        :raises NotFound: the site has no living compute host, or the
+            catalogue is empty
+        :raises Busy: another conductor is planning the site for too long
+        """
+        timeout = self._conf.planner.time_limit + PLANNING_SLACK_SECONDS
+        return self._client.prepared(timeout=timeout).call(
+            ctxt, 'plan_now', site=site)
+
+    def get_plan(self, ctxt: contexts.RequestContext, site: str
+                 ) -> objects.Plan | None:
+        """The plan that holds for a site; None if there is none yet.
+
+        :raises NotFound: no host of the site was ever registered
+        """
+        return self._client.call(ctxt, 'get_plan', site=site)

@@ -1,0 +1,139 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""The conductor as a service: RPC server and periodic work."""
+
+import datetime
+import os
+import socket
+import uuid
+
+from oslo_config import cfg
+from oslo_log import log
+import oslo_messaging
+
+from diffcache_openstack.agent import rpcapi as agent_rpcapi
+from diffcache_openstack.common import exceptions
+from diffcache_openstack.common import messaging
+from diffcache_openstack.common import service
+from diffcache_openstack.conductor import history
+from diffcache_openstack.conductor import manager
+from diffcache_openstack.conductor import notify
+from diffcache_openstack.conductor import planner
+from diffcache_openstack.conductor import rpcapi
+from diffcache_openstack.db import engine
+from diffcache_openstack.db import history as db_history
+from diffcache_openstack.db import migration
+from diffcache_openstack.db import plans
+from diffcache_openstack.db import sites
+from diffcache_openstack.objects import base
+
+LOG = log.getLogger(__name__)
+
+_PRUNE_INTERVAL = 3600
+
+
+class ConductorService(service.Service):
+    """Answers RPC, watches hosts and plans sites until it is stopped."""
+
+    def start(self) -> None:
+        """Begin to work.
+
+        :raises PermanentError: the database's schema is not the code's
+        """
+        check_schema(self.conf)
+        name = f'{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}'
+        self._database = engine.Database(self.conf)
+        self._bus = messaging.Bus(self.conf, base.Serializer())
+        self._notifier = notify.Notifier(
+            self.conf, self._database,
+            agent_rpcapi.AgentAPI(self._bus, self.conf))
+        self._planner = planner.Planner(self.conf, self._database, name)
+        self._server = self._bus.server(
+            oslo_messaging.Target(topic=rpcapi.TOPIC, server=name),
+            [manager.ConductorManager(self.conf, self._database,
+                                      self._planner, self._notifier)])
+        self._notifier.start()
+        self._server.start()
+        interval = self.conf.conductor.check_interval
+        for task in (self._check_hosts, self._plan_due_sites):
+            self.tg.add_timer(interval, task, initial_delay=interval)
+        self.tg.add_timer(_PRUNE_INTERVAL, self._prune)
+        LOG.info('Conductor %s is ready', name)
+
+    def stop(self, graceful: bool = False) -> None:
+        """Finish what is being answered, then end."""
+        self._server.stop()
+        self._server.wait()
+        super().stop(graceful)
+        self._notifier.stop()
+        self._bus.close()
+        self._database.close()
+
+    def _check_hosts(self):
+        before = base.now() - datetime.timedelta(
+            seconds=self.conf.conductor.host_timeout)
+        try:
+            names, changed = self._database.write(sites.expire_hosts, before)
+        except Exception:
+            LOG.exception('Hosts were not checked; the next round will')
+            return
+        for name in names:
+            LOG.warning('Host %s gave no sign of life for %s s and counts as'
+                        ' dead', name, self.conf.conductor.host_timeout)
+        self._notifier.maps_changed(changed)
+
+    def _plan_due_sites(self):
+        interval = self.conf.planner.interval
+        if not interval:
+            return
+        before = base.now() - datetime.timedelta(seconds=interval)
+        try:
+            for site in self._database.read(plans.due_sites, before):
+                self._plan(site)
+        except Exception:
+            LOG.exception('Sites were not planned; the next round will')
+
+    def _plan(self, site):
+        try:
+            plan = self._planner.plan(site)
+        except (exceptions.NotFound, exceptions.Busy) as error:
+            LOG.debug('Site %s is not planned: %s', site, error)
+            return
+        except exceptions.DiffCacheError as error:
+            LOG.error('Site %s is not planned, and not tried again before'
+                      ' %s s ([planner] interval): %s', site,
+                      self.conf.planner.interval, error)
+            self._database.write(plans.set_planned, site, base.now())
+            return
+        self._notifier.send_plan(plan)
+
+    def _prune(self):
+        before = history.horizon(base.now(), self.conf.planner.half_life)
+        try:
+            count = self._database.write(db_history.prune, before)
+        except Exception:
+            LOG.exception('Old requests were not removed')
+            return
+        if count:
+            LOG.info('%d old requests removed from the history', count)
+
+
+def check_schema(conf: cfg.ConfigOpts) -> None:
+    """Make sure that the database has the schema this code expects.
+
+    :raises PermanentError: it has another one, or none
+    """
+    current, head = migration.current(conf), migration.head()
+    if current != head:
+        raise exceptions.PermanentError(
+            f'The database is at revision {current or "none"}, this'
+            f' version needs {head}; run "diffcache-manage db sync".')

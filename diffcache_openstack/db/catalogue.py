@@ -1,0 +1,187 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Templates and patches.
+
+Registration is idempotent: saying the same thing twice is no error, saying
+something else under the same id is.
+"""
+
+import datetime
+
+import sqlalchemy as sa
+from sqlalchemy import orm
+
+from diffcache_openstack.common import exceptions
+from diffcache_openstack.db import models
+from diffcache_openstack.db import sites
+from diffcache_openstack import objects
+
+# Weight of a new measurement in a patch's time: settles within some ten
+# applications and forgets a slow one as quickly.
+_NEW_MEASUREMENT = 0.25
+
+
+def put_template(session: orm.Session, template: objects.Template,
+                 when: datetime.datetime
+                 ) -> tuple[objects.Template, set[str]]:
+    """Register a template; a new name replaces the old one.
+
+    :returns: the template, and the sites whose map changed
+    :raises Conflict: the id is registered with other content
+    """
+    row = session.get(models.Template, template.id)
+    if row is not None and row.content_id != template.content_id:
+        raise exceptions.Conflict(
+            f'Template {template.id} is registered with content'
+            f' {row.content_id}, not {template.content_id}; register the new'
+            f' content under a new id, or remove the template first.')
+    values = (template.name, template.size, template.data_size)
+    if row is not None and (row.name, row.size, row.data_size) == values:
+        return template, set()
+    if row is None:
+        row = models.Template(id=template.id, content_id=template.content_id,
+                              created_at=when)
+        session.add(row)
+    row.name, row.size, row.data_size = values
+    session.flush()
+    return _template(row), sites.raise_all_generations(session)
+
+
+def get_template(session: orm.Session, template_id: str) -> objects.Template:
+    """A template by its id.
+
+    :raises NotFound: there is none
+    """
+    return _template(_need_template(session, template_id))
+
+
+def list_templates(session: orm.Session) -> list[objects.Template]:
+    """All templates, by id."""
+    return [_template(row) for row in session.scalars(
+        sa.select(models.Template).order_by(models.Template.id))]
+
+
+def remove_template(session: orm.Session, template_id: str) -> set[str]:
+    """Forget a template, and patches whose ends no template is left for.
+
+    :returns: the sites whose map changed
+    :raises NotFound: there is no such template
+    """
+    session.delete(_need_template(session, template_id))
+    session.flush()
+    contents = sa.select(models.Template.content_id)
+    session.execute(
+        sa.delete(models.Patch).where(sa.or_(
+            models.Patch.base.not_in(contents),
+            models.Patch.target.not_in(contents)))
+        .execution_options(synchronize_session=False))
+    return sites.raise_all_generations(session)
+
+
+def put_patch(session: orm.Session, patch: objects.Patch,
+              when: datetime.datetime) -> tuple[objects.Patch, set[str]]:
+    """Register a patch; the first one of a pair stays.
+
+    :returns: the patch that is registered for the pair, and the sites whose
+        map changed
+    :raises NotFound: no template has the content of an end
+    """
+    for content_id in (patch.base, patch.target):
+        _need_content(session, content_id, patch.id)
+    row = session.scalar(sa.select(models.Patch).where(sa.or_(
+        models.Patch.id == patch.id,
+        sa.and_(models.Patch.base == patch.base,
+                models.Patch.target == patch.target))))
+    if row is not None:
+        return _patch(row), set()
+    row = models.Patch(
+        id=patch.id, base=patch.base, target=patch.target, size=patch.size,
+        create_seconds=patch.create_seconds,
+        apply_seconds=patch.apply_seconds, created_at=when)
+    session.add(row)
+    session.flush()
+    return _patch(row), sites.raise_all_generations(session)
+
+
+def list_patches(session: orm.Session) -> list[objects.Patch]:
+    """All patches, by base and target."""
+    return [_patch(row) for row in session.scalars(
+        sa.select(models.Patch).order_by(models.Patch.base,
+                                         models.Patch.target))]
+
+
+def time_patch(session: orm.Session, patch_id: str, seconds: float) -> None:
+    """Let a measured application count in a patch's expected time.
+
+    Maps are not marked as changed: they are sent with the time whenever
+    something else changes, and a time alone is not worth sending them.
+    """
+    row = session.get(models.Patch, patch_id)
+    if row is None:
+        return
+    if row.apply_seconds:
+        seconds = (row.apply_seconds
+                   + _NEW_MEASUREMENT * (seconds - row.apply_seconds))
+    row.apply_seconds = seconds
+
+
+def missing_pairs(session: orm.Session, host: str, limit: int
+                  ) -> list[tuple[str, str]]:
+    """Ordered pairs of contents that a host holds and that have no patch.
+
+    :param limit: pairs to return at most
+    :raises NotFound: the host is not registered
+    """
+    held = {holding.id for holding in sites.get_host(session, host).holdings
+            if holding.kind == objects.TEMPLATES}
+    known = set(session.scalars(sa.select(models.Template.content_id)))
+    contents = sorted(held & known)
+    made = {(base, target) for base, target in session.execute(
+        sa.select(models.Patch.base, models.Patch.target))}
+    pairs = []
+    for base in contents:
+        for target in contents:
+            if base != target and (base, target) not in made:
+                pairs.append((base, target))
+                if len(pairs) == limit:
+                    return pairs
+    return pairs
+
+
+def _need_template(session, template_id):
+    row = session.get(models.Template, template_id)
+    if row is None:
+        raise exceptions.NotFound(
+            f'Template {template_id} is not registered; see'
+            f' "diffcache-manage template list".')
+    return row
+
+
+def _need_content(session, content_id, patch_id):
+    found = session.scalar(sa.select(sa.func.count()).where(
+        models.Template.content_id == content_id))
+    if not found:
+        raise exceptions.NotFound(
+            f'Patch {patch_id} names the content {content_id}, which no'
+            f' template has; register the template first.')
+
+
+def _template(row):
+    return objects.Template(
+        id=row.id, name=row.name, content_id=row.content_id, size=row.size,
+        data_size=row.data_size)
+
+
+def _patch(row):
+    return objects.Patch(
+        id=row.id, base=row.base, target=row.target, size=row.size,
+        create_seconds=row.create_seconds, apply_seconds=row.apply_seconds)

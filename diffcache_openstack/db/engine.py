@@ -1,0 +1,98 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Transactions on the database that a configuration names."""
+
+import collections.abc
+import typing
+
+from oslo_config import cfg
+from oslo_db import api as db_api
+from oslo_db import exception as db_exception
+from oslo_db.sqlalchemy import enginefacade
+import sqlalchemy as sa
+
+Result = typing.TypeVar('Result')
+
+# Options of oslo.db that its engine takes as they are.
+_ENGINE_OPTIONS = (
+    'slave_connection', 'sqlite_synchronous', 'mysql_sql_mode',
+    'mysql_wsrep_sync_wait', 'connection_recycle_time', 'connection_debug',
+    'max_pool_size', 'max_overflow', 'pool_timeout', 'connection_trace',
+    'max_retries', 'retry_interval', 'connection_parameters')
+
+
+@enginefacade.transaction_context_provider
+class _Scope:
+    """Carries one transaction; oslo.db wants an object to hang it on."""
+
+
+def _is_race(error: Exception) -> bool:
+    """Whether two transactions inserted the same row.
+
+    The functions of :mod:`api` look before they insert, so running the loser
+    again finds the winner's row.
+    """
+    return isinstance(error, db_exception.DBDuplicateEntry)
+
+
+class Database:
+    """Runs functions as transactions, again when they lost a race.
+
+    A function may therefore run several times; it must have no effect beside
+    the session it is given as its first argument.
+    """
+
+    def __init__(self, conf: cfg.ConfigOpts):
+        """Prepare; the first transaction connects."""
+        self._facade = enginefacade.transaction_context()
+        self._facade.configure(
+            connection=conf.database.connection, sqlite_fk=True,
+            **{name: conf.database[name] for name in _ENGINE_OPTIONS})
+        retry = db_api.wrap_db_retry(
+            max_retries=12, retry_interval=0.02, max_retry_interval=1.0,
+            inc_retry_interval=True, jitter=True, retry_on_deadlock=True,
+            retry_on_disconnect=True, exception_checker=_is_race)
+        self._retried_write = retry(self._write)
+        self._retried_read = retry(self._read)
+
+    @property
+    def engine(self) -> sa.Engine:
+        """The engine that writes, for migrations."""
+        return self._facade.writer.get_engine()
+
+    def write(self, function: collections.abc.Callable[..., Result],
+              *args: typing.Any) -> Result:
+        """Run ``function(session, *args)`` in a transaction that may write.
+
+        :raises oslo_db.exception.DBError: the database refused, or is gone
+        """
+        return self._retried_write(function, args)
+
+    def read(self, function: collections.abc.Callable[..., Result],
+             *args: typing.Any) -> Result:
+        """Run ``function(session, *args)`` in a transaction that only reads.
+
+        :raises oslo_db.exception.DBError: the database is gone
+        """
+        return self._retried_read(function, args)
+
+    def close(self) -> None:
+        """Close the connections that are idle."""
+        self._facade.dispose_pool()
+
+    def _write(self, function, args):
+        with self._facade.writer.using(_Scope()) as session:
+            return function(session, *args)
+
+    def _read(self, function, args):
+        with self._facade.reader.using(_Scope()) as session:
+            return function(session, *args)

@@ -1,0 +1,68 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Bringing a database to the schema that this code expects."""
+
+import pathlib
+
+from alembic import command
+from alembic import config as alembic_config
+from alembic import script as alembic_script
+from alembic.runtime import migration
+from oslo_config import cfg
+
+from diffcache_openstack.db import engine as engines
+
+_SCRIPTS = pathlib.Path(__file__).parent / 'migrations'
+
+
+def _config() -> alembic_config.Config:
+    config = alembic_config.Config()
+    config.set_main_option('script_location', str(_SCRIPTS))
+    # Read by alembic to split paths; the default differs per platform.
+    config.set_main_option('path_separator', 'os')
+    return config
+
+
+def head() -> str:
+    """The revision that this code expects."""
+    return alembic_script.ScriptDirectory.from_config(
+        _config()).get_current_head()
+
+
+def current(conf: cfg.ConfigOpts) -> str | None:
+    """The revision of the database; None if it has no schema yet.
+
+    :raises oslo_db.exception.DBError: the database cannot be reached
+    """
+    database = engines.Database(conf)
+    try:
+        with database.engine.connect() as connection:
+            context = migration.MigrationContext.configure(connection)
+            return context.get_current_revision()
+    finally:
+        database.close()
+
+
+def upgrade(conf: cfg.ConfigOpts, revision: str = 'head') -> None:
+    """Run the migrations that are missing up to a revision.
+
+    :raises oslo_db.exception.DBError: the database cannot be reached
+    :raises alembic.util.CommandError: the revision does not exist
+    """
+    database = engines.Database(conf)
+    config = _config()
+    try:
+        with database.engine.begin() as connection:
+            config.attributes['connection'] = connection
+            command.upgrade(config, revision)
+    finally:
+        database.close()

@@ -1,0 +1,235 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""The conductor's tables.
+
+Sizes are bytes, times UTC. Names are compared byte by byte on every engine,
+which MariaDB has to be told.
+"""
+
+import datetime
+
+import sqlalchemy as sa
+from sqlalchemy import orm
+from sqlalchemy.dialects import mysql
+
+TABLE_OPTIONS = {
+    'mysql_engine': 'InnoDB',
+    'mysql_charset': 'utf8mb4',
+    'mysql_collate': 'utf8mb4_bin',
+}
+
+HASH = sa.String(64)
+KIND = sa.String(16)
+HOST = sa.String(255)
+SITE = sa.String(64)
+TEMPLATE = sa.String(128)
+
+
+class UTCDateTime(sa.types.TypeDecorator):
+    """An instant to the microsecond; databases are given UTC without zone."""
+
+    impl = sa.DateTime
+    cache_ok = True
+
+    def load_dialect_impl(self, dialect):
+        """MariaDB keeps fractions of seconds only if told how many."""
+        if dialect.name in ('mysql', 'mariadb'):
+            return dialect.type_descriptor(mysql.DATETIME(fsp=6))
+        return dialect.type_descriptor(sa.DateTime())
+
+    def process_bind_param(self, value, dialect):
+        """An aware datetime, as naive UTC."""
+        if value is None:
+            return None
+        return value.astimezone(datetime.UTC).replace(tzinfo=None)
+
+    def process_result_value(self, value, dialect):
+        """What the database keeps, as an aware datetime."""
+        return None if value is None else value.replace(tzinfo=datetime.UTC)
+
+
+class Base(orm.DeclarativeBase):
+    """All tables."""
+
+    __table_args__ = TABLE_OPTIONS
+
+
+class Site(Base):
+    """A site, with the generations that guard what is computed for it."""
+
+    __tablename__ = 'sites'
+
+    name: orm.Mapped[str] = orm.mapped_column(SITE, primary_key=True)
+    map_generation: orm.Mapped[int] = orm.mapped_column(sa.BigInteger)
+    plan_generation: orm.Mapped[int] = orm.mapped_column(sa.BigInteger)
+    planned_at: orm.Mapped[datetime.datetime | None] = orm.mapped_column(
+        UTCDateTime)
+
+
+class Host(Base):
+    """A host that runs an agent."""
+
+    __tablename__ = 'hosts'
+    __table_args__ = (
+        sa.UniqueConstraint('name', name='uniq_hosts_name'),
+        sa.Index('ix_hosts_site', 'site'),
+        TABLE_OPTIONS,
+    )
+
+    id: orm.Mapped[int] = orm.mapped_column(primary_key=True)
+    name: orm.Mapped[str] = orm.mapped_column(HOST)
+    site: orm.Mapped[str] = orm.mapped_column(SITE,
+                                              sa.ForeignKey('sites.name'))
+    role: orm.Mapped[str] = orm.mapped_column(sa.String(16))
+    url: orm.Mapped[str | None] = orm.mapped_column(sa.String(255))
+    capacity: orm.Mapped[int] = orm.mapped_column(sa.BigInteger)
+    alive: orm.Mapped[bool]
+    plan_generation: orm.Mapped[int] = orm.mapped_column(sa.BigInteger)
+    seen_at: orm.Mapped[datetime.datetime] = orm.mapped_column(UTCDateTime)
+
+
+class Holding(Base):
+    """An object on a host."""
+
+    __tablename__ = 'holdings'
+
+    host_id: orm.Mapped[int] = orm.mapped_column(
+        sa.ForeignKey('hosts.id', ondelete='CASCADE'), primary_key=True)
+    kind: orm.Mapped[str] = orm.mapped_column(KIND, primary_key=True)
+    object_id: orm.Mapped[str] = orm.mapped_column(HASH, primary_key=True)
+    bytes: orm.Mapped[int] = orm.mapped_column(sa.BigInteger)
+
+
+class Template(Base):
+    """An image."""
+
+    __tablename__ = 'templates'
+    __table_args__ = (
+        sa.Index('ix_templates_content_id', 'content_id'),
+        TABLE_OPTIONS,
+    )
+
+    id: orm.Mapped[str] = orm.mapped_column(TEMPLATE, primary_key=True)
+    name: orm.Mapped[str] = orm.mapped_column(sa.String(255))
+    content_id: orm.Mapped[str] = orm.mapped_column(HASH)
+    size: orm.Mapped[int] = orm.mapped_column(sa.BigInteger)
+    data_size: orm.Mapped[int] = orm.mapped_column(sa.BigInteger)
+    created_at: orm.Mapped[datetime.datetime] = orm.mapped_column(UTCDateTime)
+
+
+class Patch(Base):
+    """A patch between two contents; each pair has one at most."""
+
+    __tablename__ = 'patches'
+    __table_args__ = (
+        sa.UniqueConstraint('base', 'target', name='uniq_patches_pair'),
+        sa.Index('ix_patches_target', 'target'),
+        TABLE_OPTIONS,
+    )
+
+    id: orm.Mapped[str] = orm.mapped_column(HASH, primary_key=True)
+    base: orm.Mapped[str] = orm.mapped_column(HASH)
+    target: orm.Mapped[str] = orm.mapped_column(HASH)
+    size: orm.Mapped[int] = orm.mapped_column(sa.BigInteger)
+    create_seconds: orm.Mapped[float] = orm.mapped_column(sa.Double)
+    apply_seconds: orm.Mapped[float] = orm.mapped_column(sa.Double)
+    created_at: orm.Mapped[datetime.datetime] = orm.mapped_column(UTCDateTime)
+
+
+class Request(Base):
+    """A request that an agent answered.
+
+    Names its host and template by value: history outlives both.
+    """
+
+    __tablename__ = 'requests'
+    __table_args__ = (
+        sa.Index('ix_requests_site_started_at', 'site', 'started_at'),
+        sa.Index('ix_requests_started_at', 'started_at'),
+        TABLE_OPTIONS,
+    )
+
+    id: orm.Mapped[str] = orm.mapped_column(sa.String(36), primary_key=True)
+    template_id: orm.Mapped[str] = orm.mapped_column(TEMPLATE)
+    content_id: orm.Mapped[str | None] = orm.mapped_column(HASH)
+    host: orm.Mapped[str] = orm.mapped_column(HOST)
+    site: orm.Mapped[str] = orm.mapped_column(SITE)
+    mode: orm.Mapped[str] = orm.mapped_column(sa.String(32))
+    way: orm.Mapped[str] = orm.mapped_column(sa.String(32))
+    detail: orm.Mapped[str] = orm.mapped_column(sa.Text)
+    seconds: orm.Mapped[float] = orm.mapped_column(sa.Double)
+    predicted_seconds: orm.Mapped[float | None] = orm.mapped_column(sa.Double)
+    wan_bytes: orm.Mapped[int] = orm.mapped_column(sa.BigInteger)
+    lan_bytes: orm.Mapped[int] = orm.mapped_column(sa.BigInteger)
+    fallbacks: orm.Mapped[int]
+    patch_id: orm.Mapped[str | None] = orm.mapped_column(HASH)
+    apply_seconds: orm.Mapped[float] = orm.mapped_column(sa.Double)
+    started_at: orm.Mapped[datetime.datetime] = orm.mapped_column(UTCDateTime)
+    error: orm.Mapped[str | None] = orm.mapped_column(sa.Text)
+
+
+class Plan(Base):
+    """A plan of a site. Older ones stay for reference until pruned."""
+
+    __tablename__ = 'plans'
+    __table_args__ = (
+        sa.UniqueConstraint('site', 'generation',
+                            name='uniq_plans_site_generation'),
+        TABLE_OPTIONS,
+    )
+
+    id: orm.Mapped[int] = orm.mapped_column(primary_key=True)
+    site: orm.Mapped[str] = orm.mapped_column(SITE,
+                                              sa.ForeignKey('sites.name'))
+    generation: orm.Mapped[int] = orm.mapped_column(sa.BigInteger)
+    solver: orm.Mapped[str] = orm.mapped_column(sa.String(64))
+    cost_s: orm.Mapped[float] = orm.mapped_column(sa.Double)
+    lower_bound_s: orm.Mapped[float] = orm.mapped_column(sa.Double)
+    proved_optimal: orm.Mapped[bool]
+    solver_seconds: orm.Mapped[float] = orm.mapped_column(sa.Double)
+    created_at: orm.Mapped[datetime.datetime] = orm.mapped_column(UTCDateTime)
+
+
+class PlanHost(Base):
+    """A host that a plan was made for, be it to hold nothing."""
+
+    __tablename__ = 'plan_hosts'
+
+    plan_id: orm.Mapped[int] = orm.mapped_column(
+        sa.ForeignKey('plans.id', ondelete='CASCADE'), primary_key=True)
+    host: orm.Mapped[str] = orm.mapped_column(HOST, primary_key=True)
+
+
+class PlanItem(Base):
+    """What a plan wants on a host."""
+
+    __tablename__ = 'plan_items'
+
+    plan_id: orm.Mapped[int] = orm.mapped_column(
+        sa.ForeignKey('plans.id', ondelete='CASCADE'), primary_key=True)
+    host: orm.Mapped[str] = orm.mapped_column(HOST, primary_key=True)
+    kind: orm.Mapped[str] = orm.mapped_column(KIND, primary_key=True)
+    object_id: orm.Mapped[str] = orm.mapped_column(HASH, primary_key=True)
+    bytes: orm.Mapped[int] = orm.mapped_column(sa.BigInteger)
+    priority: orm.Mapped[int]
+    saved_seconds: orm.Mapped[float] = orm.mapped_column(sa.Double)
+
+
+class Lease(Base):
+    """Who may do a thing that one conductor at a time shall do."""
+
+    __tablename__ = 'leases'
+
+    name: orm.Mapped[str] = orm.mapped_column(sa.String(128),
+                                              primary_key=True)
+    owner: orm.Mapped[str] = orm.mapped_column(HOST)
+    expires_at: orm.Mapped[datetime.datetime] = orm.mapped_column(UTCDateTime)

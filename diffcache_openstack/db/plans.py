@@ -1,0 +1,159 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Plans, and the leases that keep conductors from planning twice."""
+
+import datetime
+
+import sqlalchemy as sa
+from sqlalchemy import orm
+
+from diffcache_openstack.common import exceptions
+from diffcache_openstack.db import models
+from diffcache_openstack.db import sites
+from diffcache_openstack import objects
+
+_COPIED = ('site', 'generation', 'solver', 'cost_s', 'lower_bound_s',
+           'proved_optimal', 'solver_seconds', 'created_at')
+_ITEM_COPIED = ('host', 'kind', 'bytes', 'priority', 'saved_seconds')
+
+
+def put_plan(session: orm.Session, plan: objects.Plan, expected: int
+             ) -> objects.Plan:
+    """Make a plan the current one of its site.
+
+    :param expected: the generation the site had when planning began
+    :returns: the plan with its generation
+    :raises Busy: another plan was made in the meantime
+    """
+    # The clock is a floor: a database that is made anew does not fall behind
+    # the generations that agents remember.
+    plan.generation = max(expected + 1, int(plan.created_at.timestamp()))
+    _advance(session, plan, expected)
+    row = models.Plan(**{name: getattr(plan, name) for name in _COPIED})
+    session.add(row)
+    session.flush()
+    session.add_all(models.PlanHost(plan_id=row.id, host=host)
+                    for host in plan.hosts)
+    session.add_all(
+        models.PlanItem(plan_id=row.id, object_id=item.id,
+                        **{name: getattr(item, name)
+                           for name in _ITEM_COPIED})
+        for item in plan.items)
+    session.flush()
+    return plan
+
+
+def _advance(session, plan, expected):
+    """Move a site to a plan's generation if it still has the expected one."""
+    updated = session.execute(
+        sa.update(models.Site).where(
+            models.Site.name == plan.site,
+            models.Site.plan_generation == expected)
+        .values(plan_generation=plan.generation, planned_at=plan.created_at)
+        .execution_options(synchronize_session=False)).rowcount
+    if not updated:
+        raise exceptions.Busy(
+            f'Another plan was made for site {plan.site} in the meantime; ask'
+            f' again to have one made from the present state.')
+
+
+def set_planned(session: orm.Session, site: str,
+                when: datetime.datetime | None) -> None:
+    """Note when a round of planning ended; None makes the site due."""
+    session.execute(
+        sa.update(models.Site).where(models.Site.name == site)
+        .values(planned_at=when)
+        .execution_options(synchronize_session=False))
+
+
+def generation(session: orm.Session, site: str) -> int:
+    """The generation of a site's current plan, 0 if it has none.
+
+    :raises NotFound: no host of the site was ever registered
+    """
+    number = session.scalar(sa.select(models.Site.plan_generation).where(
+        models.Site.name == site))
+    if number is None:
+        raise sites.unknown_site(site)
+    return number
+
+
+def current_plan(session: orm.Session, site: str) -> objects.Plan | None:
+    """The plan that holds for a site; None if none was made yet.
+
+    :raises NotFound: no host of the site was ever registered
+    """
+    row = session.scalar(sa.select(models.Plan).where(
+        models.Plan.site == site,
+        models.Plan.generation == generation(session, site)))
+    if row is None:
+        return None
+    items = session.scalars(
+        sa.select(models.PlanItem).where(models.PlanItem.plan_id == row.id)
+        .order_by(models.PlanItem.host, models.PlanItem.priority))
+    hosts = session.scalars(
+        sa.select(models.PlanHost.host).where(
+            models.PlanHost.plan_id == row.id).order_by(models.PlanHost.host))
+    return objects.Plan(
+        hosts=list(hosts),
+        items=[objects.PlanItem(id=item.object_id,
+                                **{name: getattr(item, name)
+                                   for name in _ITEM_COPIED})
+               for item in items],
+        **{name: getattr(row, name) for name in _COPIED})
+
+
+def due_sites(session: orm.Session, before: datetime.datetime) -> list[str]:
+    """Sites whose last round of planning ended before an instant."""
+    return list(session.scalars(
+        sa.select(models.Site.name).where(sa.or_(
+            models.Site.planned_at.is_(None),
+            models.Site.planned_at < before)).order_by(models.Site.name)))
+
+
+def prune(session: orm.Session, site: str, keep: int) -> None:
+    """Forget all but the latest plans of a site."""
+    kept = list(session.scalars(
+        sa.select(models.Plan.id).where(models.Plan.site == site)
+        .order_by(models.Plan.generation.desc()).limit(keep)))
+    old = list(session.scalars(sa.select(models.Plan.id).where(
+        models.Plan.site == site, models.Plan.id.not_in(kept))))
+    for column in (models.PlanItem.plan_id, models.PlanHost.plan_id,
+                   models.Plan.id):
+        session.execute(sa.delete(column.class_).where(column.in_(old))
+                        .execution_options(synchronize_session=False))
+
+
+def take_lease(session: orm.Session, name: str, owner: str,
+               now: datetime.datetime, until: datetime.datetime
+               ) -> str | None:
+    """Take or renew a lease.
+
+    :returns: None if it is the owner's now, else who has it
+    """
+    row = session.get(models.Lease, name, with_for_update=True)
+    if row is None:
+        session.add(models.Lease(name=name, owner=owner, expires_at=until))
+        session.flush()
+        return None
+    if row.owner != owner and row.expires_at > now:
+        return row.owner
+    row.owner, row.expires_at = owner, until
+    return None
+
+
+def drop_lease(session: orm.Session, name: str, owner: str) -> None:
+    """Give a lease back; one that somebody else has by now is left alone."""
+    session.execute(
+        sa.delete(models.Lease).where(models.Lease.name == name,
+                                      models.Lease.owner == owner)
+        .execution_options(synchronize_session=False))

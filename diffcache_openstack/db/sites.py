@@ -1,0 +1,263 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Sites, their hosts and what those hold.
+
+Every change to what a site's map shows raises the map's generation in the
+same transaction, and is reported to the caller as the set of sites whose
+agents should be told.
+"""
+
+import collections.abc
+import datetime
+
+import sqlalchemy as sa
+from sqlalchemy import orm
+
+from diffcache_openstack.common import exceptions
+from diffcache_openstack.db import models
+from diffcache_openstack import objects
+from diffcache_openstack.objects import site as site_objects
+
+# What a map shows of a host beside its holdings.
+_SHOWN = ('site', 'role', 'url', 'capacity', 'alive')
+# Rows per statement, below the limits on parameters of all engines.
+_BATCH = 500
+
+
+def put_host(session: orm.Session, host: objects.Host,
+             when: datetime.datetime) -> tuple[objects.Host, set[str]]:
+    """Register a host or renew its registration; it is alive from now on.
+
+    :returns: the host as it is known, and the sites whose map changed
+    """
+    _ensure_site(session, host.site, when)
+    row = _find_host(session, host.name)
+    before = _shown(row)
+    if row is None:
+        row = models.Host(name=host.name)
+        session.add(row)
+    row.site, row.role, row.url = host.site, host.role, host.url
+    row.capacity, row.alive, row.seen_at = host.capacity, True, when
+    row.plan_generation = host.plan_generation
+    session.flush()
+    changed = set()
+    if _shown(row) != before:
+        changed = _affected(session, row.site, row.role)
+        if before is not None:
+            changed |= _affected(session, before[0], before[1])
+        raise_generation(session, changed)
+    return _host(row), changed
+
+
+def put_holdings(session: orm.Session, name: str,
+                 holdings: collections.abc.Sequence[objects.Holding],
+                 when: datetime.datetime) -> set[str]:
+    """Replace what a host is known to hold; also a sign of life.
+
+    :returns: the sites whose map changed
+    :raises NotFound: the host is not registered
+    """
+    row = _need_host(session, name)
+    # Columns, not entities: entities that are deleted and added again with
+    # another size would meet themselves in the session.
+    before = {(kind, object_id): size for kind, object_id, size in
+              session.execute(sa.select(
+                  models.Holding.kind, models.Holding.object_id,
+                  models.Holding.bytes).where(
+                  models.Holding.host_id == row.id))}
+    after = {(held.kind, held.id): held.bytes for held in holdings}
+    revived, row.alive, row.seen_at = not row.alive, True, when
+    if before == after and not revived:
+        return set()
+    _drop_holdings(session, row.id,
+                   [key for key in before if before[key] != after.get(key)])
+    session.add_all(
+        models.Holding(host_id=row.id, kind=kind, object_id=object_id,
+                       bytes=size)
+        for (kind, object_id), size in after.items()
+        if before.get((kind, object_id)) != size)
+    session.flush()
+    changed = _affected(session, row.site, row.role)
+    raise_generation(session, changed)
+    return changed
+
+
+def _drop_holdings(session, host_id, keys):
+    table = models.Holding
+    for kind in {kind for kind, _ in keys}:
+        ids = [object_id for key, object_id in keys if key == kind]
+        for start in range(0, len(ids), _BATCH):
+            session.execute(sa.delete(table).where(
+                table.host_id == host_id, table.kind == kind,
+                table.object_id.in_(ids[start:start + _BATCH]))
+                .execution_options(synchronize_session=False))
+
+
+def expire_hosts(session: orm.Session, before: datetime.datetime
+                 ) -> tuple[list[str], set[str]]:
+    """Declare hosts dead that gave no sign of life since an instant.
+
+    :returns: their names, and the sites whose map changed
+    """
+    silent = session.scalars(sa.select(models.Host).where(
+        models.Host.alive, models.Host.seen_at < before)).all()
+    changed = set()
+    for row in silent:
+        row.alive = False
+        changed |= _affected(session, row.site, row.role)
+    session.flush()
+    raise_generation(session, changed)
+    return [row.name for row in silent], changed
+
+
+def remove_host(session: orm.Session, name: str) -> set[str]:
+    """Forget a host and what it held; its history stays.
+
+    :returns: the sites whose map changed
+    :raises NotFound: the host is not registered
+    """
+    row = _need_host(session, name)
+    changed = _affected(session, row.site, row.role)
+    session.execute(sa.delete(models.Holding).where(
+        models.Holding.host_id == row.id))
+    session.delete(row)
+    session.flush()
+    raise_generation(session, changed)
+    return changed
+
+
+def get_host(session: orm.Session, name: str) -> objects.Host:
+    """A host with what it holds.
+
+    :raises NotFound: the host is not registered
+    """
+    row = _need_host(session, name)
+    host = _host(row)
+    host.holdings = _holdings(session, [row]).get(row.id, [])
+    return host
+
+
+def list_hosts(session: orm.Session, site: str | None = None
+               ) -> list[objects.Host]:
+    """Hosts by name, of one site or of all, without what they hold."""
+    query = sa.select(models.Host).order_by(models.Host.name)
+    if site is not None:
+        query = query.where(models.Host.site == site)
+    return [_host(row) for row in session.scalars(query)]
+
+
+def map_hosts(session: orm.Session, site: str) -> list[objects.Host]:
+    """The hosts of a site and every repository, with what they hold."""
+    rows = session.scalars(sa.select(models.Host).where(sa.or_(
+        models.Host.site == site,
+        models.Host.role == site_objects.REPOSITORY,
+    )).order_by(models.Host.name)).all()
+    held = _holdings(session, rows)
+    hosts = []
+    for row in rows:
+        host = _host(row)
+        host.holdings = held.get(row.id, [])
+        hosts.append(host)
+    return hosts
+
+
+def list_sites(session: orm.Session) -> list[str]:
+    """Names of all sites that a host was ever registered for."""
+    return list(session.scalars(
+        sa.select(models.Site.name).order_by(models.Site.name)))
+
+
+def map_generation(session: orm.Session, site: str) -> int:
+    """The generation of a site's map.
+
+    :raises NotFound: no host of the site was ever registered
+    """
+    generation = session.scalar(sa.select(models.Site.map_generation).where(
+        models.Site.name == site))
+    if generation is None:
+        raise unknown_site(site)
+    return generation
+
+
+def raise_generation(session: orm.Session, sites: set[str]) -> None:
+    """Mark the maps of some sites as changed."""
+    if sites:
+        session.execute(
+            sa.update(models.Site).where(models.Site.name.in_(sites))
+            .values(map_generation=models.Site.map_generation + 1)
+            .execution_options(synchronize_session=False))
+
+
+def raise_all_generations(session: orm.Session) -> set[str]:
+    """Mark the maps of all sites as changed, and name the sites."""
+    sites = set(list_sites(session))
+    raise_generation(session, sites)
+    return sites
+
+
+def unknown_site(site: str) -> exceptions.NotFound:
+    """The error for a site that does not exist."""
+    return exceptions.NotFound(
+        f'Site {site} is unknown; start an agent with [agent] site = {site},'
+        f' or see "diffcache-manage host list" for the sites there are.')
+
+
+def _ensure_site(session, name, when):
+    if session.get(models.Site, name) is None:
+        # Starting from the clock, the generations of a database that is made
+        # anew differ from those that agents remember.
+        session.add(models.Site(name=name, plan_generation=0,
+                                map_generation=int(when.timestamp())))
+        session.flush()
+
+
+def _find_host(session, name):
+    return session.scalar(sa.select(models.Host).where(
+        models.Host.name == name))
+
+
+def _need_host(session, name):
+    row = _find_host(session, name)
+    if row is None:
+        raise exceptions.NotFound(
+            f'Host {name} is not registered; its agent has to call'
+            f' register_host first.')
+    return row
+
+
+def _shown(row):
+    return row and tuple(getattr(row, field) for field in _SHOWN)
+
+
+def _affected(session, site, role):
+    if role == site_objects.REPOSITORY:
+        return set(list_sites(session))
+    return {site}
+
+
+def _holdings(session, rows):
+    held: dict[int, list[objects.Holding]] = {}
+    query = sa.select(models.Holding).where(
+        models.Holding.host_id.in_([row.id for row in rows])).order_by(
+        models.Holding.host_id, models.Holding.kind,
+        models.Holding.object_id)
+    for row in session.scalars(query):
+        held.setdefault(row.host_id, []).append(objects.Holding(
+            kind=row.kind, id=row.object_id, bytes=row.bytes))
+    return held
+
+
+def _host(row):
+    return objects.Host(
+        name=row.name, site=row.site, role=row.role, url=row.url,
+        capacity=row.capacity, alive=row.alive,
+        plan_generation=row.plan_generation, seen_at=row.seen_at)
