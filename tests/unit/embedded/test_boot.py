@@ -19,6 +19,7 @@ from diffcache_openstack.embedded import boot
 from tests import base
 from tests.unit.embedded import guests
 
+
 @unittest.skipUnless(
     shutil.which(boot.QEMU), 'needs QEMU (package qemu-system-x86)'
 )
@@ -35,7 +36,8 @@ class TestBoot(base.TestCase):
         self.assertGreater(result.seconds, 0)
 
     def test_guest_that_never_prints_the_marker(self):
-        result = self.boot(guests.boot_sector('something else\r\n'), timeout=2.0)
+        disk = guests.boot_sector('something else\r\n')
+        result = self.boot(disk, timeout=2.0)
         self.assertFalse(result.marker_seen)
         self.assertEqual('', result.line)
         self.assertIn('something else', result.console)
@@ -53,9 +55,10 @@ class TestBoot(base.TestCase):
         self.assertEqual(disk, self.image.read_bytes())
 
     def test_read_only_image(self):
-        self.image = self.write_file('disk.raw', guests.boot_sector('GUEST-READY\n'))
-        self.image.chmod(0o444)
-        self.assertTrue(boot.boot(self.image, 'GUEST-READY').marker_seen)
+        disk = guests.boot_sector('GUEST-READY\n')
+        image = self.write_file('disk.raw', disk)
+        image.chmod(0o444)
+        self.assertTrue(boot.boot(image, 'GUEST-READY').marker_seen)
 
 
 class TestErrors(base.TestCase):
