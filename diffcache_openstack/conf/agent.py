@@ -11,6 +11,8 @@
 #    under the License.
 """Options of the agent, which runs on every compute host and repository."""
 
+import copy
+
 import socket
 
 from oslo_config import cfg
@@ -127,7 +129,8 @@ that has to cross the WAN whole takes as long as the WAN takes.
 
 def register_opts(conf: cfg.ConfigOpts) -> None:
     """Add the group to a configuration."""
-    conf.register_group(GROUP)
+    # A group remembers its options' values: each configuration its own.
+    conf.register_group(copy.deepcopy(GROUP))
     conf.register_opts(OPTS, group=GROUP)
 
 

@@ -11,6 +11,8 @@
 #    under the License.
 """Options of the conductor, which owns the database."""
 
+import copy
+
 from oslo_config import cfg
 
 GROUP = cfg.OptGroup(
@@ -68,7 +70,8 @@ out of date, so that a burst of changes tells them once.
 
 def register_opts(conf: cfg.ConfigOpts) -> None:
     """Add the group to a configuration."""
-    conf.register_group(GROUP)
+    # A group remembers its options' values: each configuration its own.
+    conf.register_group(copy.deepcopy(GROUP))
     conf.register_opts(OPTS, group=GROUP)
 
 

@@ -11,6 +11,8 @@
 #    under the License.
 """Options of the data plane: bulk bytes between agents, over HTTP."""
 
+import copy
+
 from oslo_config import cfg
 
 from diffcache_openstack.common import units
@@ -88,7 +90,8 @@ merely stalled.
 
 def register_opts(conf: cfg.ConfigOpts) -> None:
     """Add the group to a configuration."""
-    conf.register_group(GROUP)
+    # A group remembers its options' values: each configuration its own.
+    conf.register_group(copy.deepcopy(GROUP))
     conf.register_opts(OPTS, group=GROUP)
 
 

@@ -11,6 +11,8 @@
 #    under the License.
 """Options of the fill: getting what the plan says, in the background."""
 
+import copy
+
 from oslo_config import cfg
 
 from diffcache_openstack.common import units
@@ -59,7 +61,8 @@ connection cannot use the link.
 
 def register_opts(conf: cfg.ConfigOpts) -> None:
     """Add the group to a configuration."""
-    conf.register_group(GROUP)
+    # A group remembers its options' values: each configuration its own.
+    conf.register_group(copy.deepcopy(GROUP))
     conf.register_opts(OPTS, group=GROUP)
 
 

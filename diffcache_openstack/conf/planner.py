@@ -11,6 +11,8 @@
 #    under the License.
 """Options of the planner: which host holds what."""
 
+import copy
+
 from oslo_config import cfg
 
 GROUP = cfg.OptGroup(
@@ -150,7 +152,8 @@ the time for its target's size. Measured times replace the assumption.
 
 def register_opts(conf: cfg.ConfigOpts) -> None:
     """Add the group to a configuration."""
-    conf.register_group(GROUP)
+    # A group remembers its options' values: each configuration its own.
+    conf.register_group(copy.deepcopy(GROUP))
     conf.register_opts(OPTS, group=GROUP)
 
 

@@ -11,6 +11,8 @@
 #    under the License.
 """Options of the repository's agent: signing images and making patches."""
 
+import copy
+
 from oslo_config import cfg
 
 from diffcache_openstack.conf import fill
@@ -60,7 +62,8 @@ registration is followed by a look at once.
 
 def register_opts(conf: cfg.ConfigOpts) -> None:
     """Add the group to a configuration."""
-    conf.register_group(GROUP)
+    # A group remembers its options' values: each configuration its own.
+    conf.register_group(copy.deepcopy(GROUP))
     conf.register_opts(OPTS, group=GROUP)
 
 
