@@ -36,12 +36,15 @@ class _Scope:
 
 
 def _is_race(error: Exception) -> bool:
-    """Whether two transactions inserted the same row.
+    """Whether two transactions were in each other's way.
 
-    The functions of :mod:`api` look before they insert, so running the loser
-    again finds the winner's row.
+    They inserted the same row: the functions of :mod:`api` look before they
+    insert, so running the loser again finds the winner's row. Or both wanted
+    to write to SQLite after reading, which it refuses one of them at once.
     """
-    return isinstance(error, db_exception.DBDuplicateEntry)
+    locked = (isinstance(error, sa.exc.OperationalError)
+              and 'database is locked' in str(error))
+    return locked or isinstance(error, db_exception.DBDuplicateEntry)
 
 
 class Database:
