@@ -23,6 +23,7 @@ from diffcache_openstack import _native
 from diffcache_openstack.common import exceptions
 
 _MEANING = {
+    'AlreadyInFlight': exceptions.RetryableError,
     'BaseMismatch': exceptions.BaseMismatch,
     'Cancelled': exceptions.Cancelled,
     'FormatError': exceptions.FormatError,
@@ -30,6 +31,9 @@ _MEANING = {
     'InvalidInput': exceptions.InvalidInput,
     'NoSpace': exceptions.NoSpace,
     'NotFound': exceptions.NotFound,
+    'ObjectMissing': exceptions.ObjectMissing,
+    'PeerRefused': exceptions.PeerRefused,
+    'PeerUnavailable': exceptions.PeerUnavailable,
     'SourceUnavailable': exceptions.PeerUnavailable,
 }
 

@@ -292,7 +292,22 @@ impl Client {
         }
         let body = connection.read_whole(head.length.min(LONGEST_ERROR), stop)?;
         let told: Option<ErrorBody> = serde_json::from_slice(&body).ok();
-        let reason = told.map_or_else(|| format!("status {}", head.status), |told| told.error);
+        let reason = told.map_or_else(|| "no reason given".to_owned(), |told| told.error);
+        Err(Fault::Final(self.refusal(remote, head.status, reason)))
+    }
+
+    /// Reads the response to a HEAD request, which has no body whatever its head says.
+    pub fn receive_bodiless(
+        &self,
+        connection: &mut Connection,
+        remote: &Remote,
+        stop: &Stop,
+    ) -> Result<Head, Fault> {
+        let head = connection.read_head(stop)?;
+        if (200..300).contains(&head.status) {
+            return Ok(head);
+        }
+        let reason = "it was only asked for the object's size".to_owned();
         Err(Fault::Final(self.refusal(remote, head.status, reason)))
     }
 
@@ -324,6 +339,10 @@ impl Client {
             Some((start, end, _)) if (start, end) == range && head.length == end - start => {
                 Ok(head)
             }
+            // A range is cut where the object ends.
+            Some((_, end, size)) if end == size && end < range.1 => {
+                Err(remote.corrupt("its copy there has another size").into())
+            }
             _ => Err(remote
                 .unavailable("it answered another range than was asked for".to_owned())
                 .into()),
@@ -344,12 +363,15 @@ impl Client {
     ) -> Result<(Head, Vec<u8>), TransferError> {
         let once = |connection: &mut Connection| {
             self.send(connection, remote, ask)?;
+            if ask.method == "HEAD" {
+                let head = self.receive_bodiless(connection, remote, stop)?;
+                return Ok((head, Vec::new()));
+            }
             let head = self.receive(connection, remote, stop)?;
-            let length = if ask.method == "HEAD" { 0 } else { head.length };
-            if length > LONGEST_ERROR {
+            if head.length > LONGEST_ERROR {
                 return Err(Fault::Broken("the response is too long".to_owned()));
             }
-            let body = connection.read_whole(length, stop)?;
+            let body = connection.read_whole(head.length, stop)?;
             Ok((head, body))
         };
         let mut connection = self

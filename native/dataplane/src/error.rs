@@ -45,6 +45,14 @@ pub enum TransferError {
         /// What does not match.
         reason: String,
     },
+    /// The base is not the one that the patch was made from.
+    #[error("{object}: {reason}; use the base that the patch names, or another way")]
+    BaseMismatch {
+        /// The object concerned.
+        object: String,
+        /// How we know.
+        reason: String,
+    },
     /// The file system cannot take the object.
     #[error("{object}: no space for {path}; free space on that file system")]
     NoSpace {

@@ -11,7 +11,7 @@ use diffcache_core::manifest::{Manifest, LEAF_LEN, LEAF_SIZE};
 use crate::client::{Ask, Client, Connection, Fault, Remote, Stop};
 use crate::error::TransferError;
 use crate::flight::Flight;
-use crate::ids::{hex, Kind};
+use crate::ids::{hex, Kind, ObjectKey};
 use crate::leaves::{Leaves, StoreError};
 use crate::part::Part;
 use crate::progress::Meter;
@@ -229,7 +229,7 @@ impl Transfer<'_> {
             self.ask(connection, "HEAD", None)?;
             let size = self
                 .client
-                .receive(connection, self.remote, self.stop)?
+                .receive_bodiless(connection, self.remote, self.stop)?
                 .length;
             if blob.position == size {
                 return Ok(size);
@@ -311,15 +311,20 @@ impl Blob {
     }
 }
 
+/// Reads a manifest's file.
+pub fn open_manifest(path: &Path) -> Result<Arc<Manifest>, TransferError> {
+    match Manifest::load(path) {
+        Ok(manifest) => Ok(Arc::new(manifest)),
+        Err(error) => Err(TransferError::Format {
+            object: path.display().to_string(),
+            reason: format!("cannot be used as a manifest: {error}"),
+        }),
+    }
+}
+
 /// Reads the manifest that a template is verified against, and makes sure that it is that template's.
-pub fn load_manifest(
-    key: crate::ids::ObjectKey,
-    path: &Path,
-) -> Result<Arc<Manifest>, TransferError> {
-    let manifest = Manifest::load(path).map_err(|error| TransferError::Format {
-        object: key.to_string(),
-        reason: format!("its manifest {}: {error}", path.display()),
-    })?;
+pub fn load_manifest(key: ObjectKey, path: &Path) -> Result<Arc<Manifest>, TransferError> {
+    let manifest = open_manifest(path)?;
     if manifest.content_id() != key.id {
         return Err(TransferError::Format {
             object: key.to_string(),
@@ -330,5 +335,5 @@ pub fn load_manifest(
             ),
         });
     }
-    Ok(Arc::new(manifest))
+    Ok(manifest)
 }

@@ -48,6 +48,7 @@ struct Arrival {
     stage: Stage,
     progressed: Instant,
     waiting: usize,
+    followed: bool,
 }
 
 /// Why bytes of an arriving object cannot be had.
@@ -76,6 +77,7 @@ impl Default for Flight {
                 stage: Stage::Arriving,
                 progressed: Instant::now(),
                 waiting: 0,
+                followed: false,
             }),
             changed: Condvar::new(),
         }
@@ -130,6 +132,16 @@ impl Flight {
             Ready::Leaves { bits, .. } => bit(bits, leaf),
             Ready::Prefix(_) => false,
         }
+    }
+
+    /// Somebody reads behind.
+    pub fn follow(&self) {
+        lock(&self.arrival).followed = true;
+    }
+
+    /// Whether somebody read behind.
+    pub fn is_followed(&self) -> bool {
+        lock(&self.arrival).followed
     }
 
     /// The object is whole and verified; readers go on to its end.

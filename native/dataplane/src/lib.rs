@@ -6,11 +6,12 @@
 //! * [`server`] answers HTTP/1.1 with [`request`]'s strict parser, [`auth`]'s signatures, [`objects`]' files and [`shaper`]'s link speed;
 //! * [`flight`] lets peers read an object while it is still arriving, and [`claims`] lets one host of a site at a time fetch it from afar;
 //! * [`client`] asks peers; [`fetch`] gets whole objects, verified, into [`part`]s that survive interruptions; [`source`] reads ranges for core's
-//!   patcher.
+//!   patcher and [`build`] writes what that makes.
 //!
 //! What a peer sends is never trusted: templates are verified leaf by leaf against their manifest, patches and manifests by their own hash.
 
 pub mod auth;
+pub mod build;
 pub mod claims;
 pub mod client;
 pub mod counters;

@@ -73,6 +73,7 @@ impl Objects {
             return Ok(Some(Found::Whole(Arc::new(file), size)));
         }
         if let Some(flight) = lock(&self.flights).get(&key) {
+            flight.follow();
             return Ok(Some(Found::Arriving(flight.clone())));
         }
         Ok(self

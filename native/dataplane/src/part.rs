@@ -76,6 +76,12 @@ impl Part {
         &self.file
     }
 
+    /// Whether nobody left anything in it.
+    pub fn is_empty(&self) -> Result<bool, TransferError> {
+        let found = self.file.metadata().map_err(|error| self.error(error))?;
+        Ok(found.len() == 0)
+    }
+
     /// Where it lies until it is whole.
     pub fn path(&self) -> &Path {
         &self.path

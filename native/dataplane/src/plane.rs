@@ -23,6 +23,9 @@ use crate::shaper::Shaper;
 /// How often files whose lending is over are closed.
 const HOUSEKEEPING: Duration = Duration::from_millis(500);
 
+/// How long an object that peers were reading behind stays readable once it is whole, wherever it went: they may ask for ranges of it yet.
+const FOLLOWERS_TIME: Duration = Duration::from_secs(10);
+
 /// How a plane is set up.
 pub struct Config {
     /// Directory with `templates/`, `patches/`, `manifests/` and `staging/`; made where they are missing.
@@ -232,11 +235,15 @@ impl DataPlane {
         job: &Job<'_>,
     ) -> Result<(), TransferError> {
         part.commit(job.durability)?;
-        if !job.lend.is_zero() {
+        let lend = match landing.flight().is_followed() {
+            true => job.lend.max(FOLLOWERS_TIME),
+            false => job.lend,
+        };
+        if !lend.is_zero() {
             let lent = self
                 .service
                 .objects
-                .lend_file(part.key(), part.file().clone(), job.lend);
+                .lend_file(part.key(), part.file().clone(), lend);
             lent.map_err(|error| local_error(part.key(), job.dest, error))?;
         }
         landing.land();
@@ -363,7 +370,7 @@ fn listen(config: &Config) -> Result<TcpListener, TransferError> {
     TcpListener::bind(&addresses[..]).map_err(fail)
 }
 
-fn check_rate(rate: Option<f64>) -> Result<Option<f64>, TransferError> {
+pub(crate) fn check_rate(rate: Option<f64>) -> Result<Option<f64>, TransferError> {
     match rate {
         Some(rate) if !(rate.is_finite() && rate >= 1.0) => Err(TransferError::Invalid(format!(
             "a rate is at least 1 byte per second, not {rate}; None is no limit"

@@ -8,6 +8,7 @@ use diffcache_core::source::{ReadAt, SourceError};
 use crate::client::{Ask, Client, Connection, Fault, Remote, Stop};
 use crate::error::TransferError;
 use crate::gate::lock;
+use crate::shaper::Shaper;
 
 /// An object of a peer, read by ranges over pooled connections.
 pub struct HttpSource {
@@ -15,6 +16,7 @@ pub struct HttpSource {
     remote: Remote,
     size: u64,
     stop: Stop,
+    shaper: Arc<Shaper>,
     received: AtomicU64,
     failure: Mutex<Option<TransferError>>,
 }
@@ -39,9 +41,16 @@ impl HttpSource {
             remote,
             size: head.length,
             stop,
+            shaper: Arc::new(Shaper::new(None)),
             received: AtomicU64::new(0),
             failure: Mutex::new(None),
         })
+    }
+
+    /// Reads no faster than `shaper` allows, together with whoever else has it.
+    pub fn with_shaper(mut self, shaper: Arc<Shaper>) -> HttpSource {
+        self.shaper = shaper;
+        self
     }
 
     /// Body bytes that came from the peer so far.
@@ -86,12 +95,16 @@ impl HttpSource {
         self.client.send(connection, &self.remote, &ask)?;
         self.client
             .receive_range(connection, &self.remote, range, &self.stop)?;
-        let before = *progress;
-        let outcome = connection.read_full(buf, progress, &self.stop);
-        self.client.count(self.remote.key.kind, *progress - before);
-        self.received
-            .fetch_add((*progress - before) as u64, Ordering::Relaxed);
-        outcome
+        while *progress < buf.len() {
+            let room = (buf.len() - *progress).min(self.shaper.slice() as usize);
+            let target = &mut buf[*progress..][..room];
+            let count = connection.read(target, &self.stop)?;
+            *progress += count;
+            self.client.count(self.remote.key.kind, count);
+            self.received.fetch_add(count as u64, Ordering::Relaxed);
+            self.shaper.take(count as u64);
+        }
+        Ok(())
     }
 }
 

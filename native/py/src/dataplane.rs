@@ -5,6 +5,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use diffcache_dataplane::auth::SiteKey;
+use diffcache_dataplane::build::Place;
 use diffcache_dataplane::client::{Peer, Remote};
 use diffcache_dataplane::counters::Event;
 use diffcache_dataplane::error::TransferError;
@@ -13,53 +14,64 @@ use diffcache_dataplane::ids::{Kind, ObjectKey};
 use diffcache_dataplane::part::{part_path, Durability};
 use diffcache_dataplane::plane::{self, Config, Job};
 use diffcache_dataplane::server::Limits;
-use pyo3::exceptions::{PyOSError, PyValueError};
+use pyo3::create_exception;
+use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
-use pyo3::sync::PyOnceLock;
-use pyo3::types::{PyDict, PyType};
+use pyo3::types::PyDict;
 
-/// The module's exception types by name, for those that this file raises.
-static TYPES: PyOnceLock<Vec<(&'static str, Py<PyType>)>> = PyOnceLock::new();
-const RAISED: [&str; 7] = [
-    "PeerUnavailable",
-    "PeerRefused",
-    "ObjectMissing",
-    "IntegrityError",
-    "NoSpace",
-    "Cancelled",
-    "AlreadyInFlight",
-];
+use crate::blocks::{BaseMismatch, Cancelled, FormatError, IntegrityError, NativeError, NoSpace};
 
-fn raised(py: Python<'_>, name: &str, message: String) -> PyErr {
-    let types = TYPES.get(py).into_iter().flatten();
-    match types.into_iter().find(|(known, _)| *known == name) {
-        Some((_, found)) => PyErr::from_type(found.bind(py).clone(), message),
-        None => PyValueError::new_err(message),
-    }
-}
+create_exception!(
+    _native,
+    PeerUnavailable,
+    NativeError,
+    "A peer did not answer, or stopped answering; another source may do."
+);
+create_exception!(
+    _native,
+    PeerRefused,
+    NativeError,
+    "A peer refused our credentials; compare the key files."
+);
+create_exception!(
+    _native,
+    ObjectMissing,
+    NativeError,
+    "A peer does not hold the object it was asked for."
+);
+create_exception!(
+    _native,
+    AlreadyInFlight,
+    NativeError,
+    "The object is being fetched or built here already; wait for that to end."
+);
+create_exception!(
+    _native,
+    InvalidInput,
+    NativeError,
+    "The caller's arguments cannot be used; the message says which."
+);
 
-fn translate(py: Python<'_>, error: TransferError) -> PyErr {
+fn translate(error: TransferError) -> PyErr {
     let message = error.to_string();
-    let name = match &error {
-        TransferError::PeerUnavailable { .. } => "PeerUnavailable",
-        TransferError::PeerRefused { .. } => "PeerRefused",
-        TransferError::ObjectMissing { .. } => "ObjectMissing",
-        TransferError::Integrity { .. } => "IntegrityError",
-        TransferError::NoSpace { .. } => "NoSpace",
-        TransferError::Cancelled { .. } => "Cancelled",
-        TransferError::AlreadyInFlight { .. } => "AlreadyInFlight",
-        TransferError::Format { .. } => "FormatError",
-        TransferError::Invalid(_) => return PyValueError::new_err(message),
-        TransferError::File { source, .. } => {
-            return PyOSError::new_err((source.raw_os_error(), message))
-        }
-    };
-    raised(py, name, message)
+    match error {
+        TransferError::PeerUnavailable { .. } => PeerUnavailable::new_err(message),
+        TransferError::PeerRefused { .. } => PeerRefused::new_err(message),
+        TransferError::ObjectMissing { .. } => ObjectMissing::new_err(message),
+        TransferError::Integrity { .. } => IntegrityError::new_err(message),
+        TransferError::BaseMismatch { .. } => BaseMismatch::new_err(message),
+        TransferError::NoSpace { .. } => NoSpace::new_err(message),
+        TransferError::Cancelled { .. } => Cancelled::new_err(message),
+        TransferError::AlreadyInFlight { .. } => AlreadyInFlight::new_err(message),
+        TransferError::Format { .. } => FormatError::new_err(message),
+        TransferError::Invalid(_) => InvalidInput::new_err(message),
+        TransferError::File { source, .. } => PyOSError::new_err((source.raw_os_error(), message)),
+    }
 }
 
 fn parse_key(kind: &str, id: &str) -> PyResult<ObjectKey> {
     ObjectKey::parse(kind, id).ok_or_else(|| {
-        PyValueError::new_err(format!(
+        InvalidInput::new_err(format!(
             "'{kind}/{id}' is no object; the kinds are templates, patches and manifests, an id is 64 lower-case hex digits"
         ))
     })
@@ -74,7 +86,7 @@ fn durability(durable: bool) -> Durability {
 
 fn parse_seconds(name: &str, seconds: f64) -> PyResult<Duration> {
     Duration::try_from_secs_f64(seconds)
-        .map_err(|_| PyValueError::new_err(format!("{name} is a number of seconds, not {seconds}")))
+        .map_err(|_| InvalidInput::new_err(format!("{name} is a number of seconds, not {seconds}")))
 }
 
 /// A handle that ends the operations it was given to.
@@ -133,12 +145,12 @@ impl Reporter {
     }
 
     /// The error to raise: the callback's own, if it is what ended the operation.
-    fn error(self, py: Python<'_>, error: TransferError) -> PyErr {
+    fn error(self, error: TransferError) -> PyErr {
         let raised = self
             .raised
             .into_inner()
             .unwrap_or_else(PoisonError::into_inner);
-        raised.unwrap_or_else(|| translate(py, error))
+        raised.unwrap_or_else(|| translate(error))
     }
 }
 
@@ -175,7 +187,7 @@ impl DataPlane {
             name,
             listen,
             advertise_url,
-            key: key.map_err(|error| PyValueError::new_err(error.to_string()))?,
+            key: key.map_err(|error| InvalidInput::new_err(error.to_string()))?,
             rate,
             latency: parse_seconds("latency", latency)?,
             claim_ttl: parse_seconds("claim_ttl", claim_ttl)?,
@@ -187,7 +199,7 @@ impl DataPlane {
             },
         };
         let opened = py.detach(|| plane::DataPlane::open(config));
-        opened.map(DataPlane).map_err(|error| translate(py, error))
+        opened.map(DataPlane).map_err(translate)
     }
 
     /// The base URL that peers are told.
@@ -218,7 +230,7 @@ impl DataPlane {
 
     /// Change the speed of the server's link, in bytes per second; None is no limit.
     fn set_rate(&self, py: Python<'_>, rate: Option<f64>) -> PyResult<()> {
-        self.0.set_rate(rate).map_err(|error| translate(py, error))
+        self.0.set_rate(rate).map_err(translate)
     }
 
     /// Counters and present state, as a dict; bytes per kind are body bytes.
@@ -264,7 +276,7 @@ impl DataPlane {
     ) -> PyResult<()> {
         let (key, time) = (parse_key(kind, id)?, parse_seconds("seconds", seconds)?);
         let lent = py.detach(|| self.0.lend(key, &path, time));
-        lent.map_err(|error| translate(py, error))
+        lent.map_err(translate)
     }
 
     /// Get an object from a peer into `dest`, verified; returns a dict with bytes and seconds.
@@ -284,7 +296,7 @@ impl DataPlane {
         durable: bool,
         lend: f64,
     ) -> PyResult<Bound<'py, PyDict>> {
-        let remote = parse_remote(py, url, kind, id)?;
+        let remote = parse_remote(url, kind, id)?;
         let lend = parse_seconds("lend", lend)?;
         let cancel = cancel.map_or_else(gate::Cancel::default, |handle| handle.get().0.clone());
         let reporter = Reporter::new(progress);
@@ -300,9 +312,52 @@ impl DataPlane {
             };
             self.0.fetch(&remote, manifest.as_deref(), rate, &job)
         });
-        let received = fetched.map_err(|error| reporter.error(py, error))?;
+        let received = fetched.map_err(|error| reporter.error(error))?;
         let dict = PyDict::new(py);
         dict.set_item("bytes", received)?;
+        dict.set_item("seconds", begun.elapsed().as_secs_f64())?;
+        Ok(dict)
+    }
+
+    /// Build a template from a base and a patch, each a path or (url, kind, id), into `dest`, verified against its manifest.
+    ///
+    /// Returns a dict with bytes, base_bytes and patch_bytes (what came over the wire) and seconds.
+    #[pyo3(signature = (base, patch, manifest, dest, progress=None, cancel=None, *, rate=None, durable=true, lend=0.0))]
+    #[allow(clippy::too_many_arguments)]
+    fn build<'py>(
+        &self,
+        py: Python<'py>,
+        base: &Bound<'_, PyAny>,
+        patch: &Bound<'_, PyAny>,
+        manifest: PathBuf,
+        dest: PathBuf,
+        progress: Option<Py<PyAny>>,
+        cancel: Option<&Bound<'_, Cancel>>,
+        rate: Option<f64>,
+        durable: bool,
+        lend: f64,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        let (base, patch) = (parse_place(base)?, parse_place(patch)?);
+        let lend = parse_seconds("lend", lend)?;
+        let cancel = cancel.map_or_else(gate::Cancel::default, |handle| handle.get().0.clone());
+        let reporter = Reporter::new(progress);
+        let begun = Instant::now();
+        let built = py.detach(|| {
+            let report = |done, total| reporter.report(done, total);
+            let job = Job {
+                dest: &dest,
+                lend,
+                durability: durability(durable),
+                report: Some(&report),
+                cancel,
+            };
+            self.0.build(&base, &patch, &manifest, rate, &job)
+        });
+        let built = built.map_err(|error| reporter.error(error))?;
+        let dict = PyDict::new(py);
+        dict.set_item("bytes", built.base_bytes + built.patch_bytes)?;
+        dict.set_item("base_bytes", built.base_bytes)?;
+        dict.set_item("patch_bytes", built.patch_bytes)?;
         dict.set_item("seconds", begun.elapsed().as_secs_f64())?;
         Ok(dict)
     }
@@ -317,63 +372,49 @@ impl DataPlane {
         id: &str,
         suspect: Option<&str>,
     ) -> PyResult<(String, String)> {
-        let remote = parse_remote(py, url, kind, id)?;
+        let remote = parse_remote(url, kind, id)?;
         let claimed = py.detach(|| self.0.claim(&remote.peer, remote.key, suspect));
-        let holder = claimed.map_err(|error| translate(py, error))?;
+        let holder = claimed.map_err(translate)?;
         Ok((holder.name, holder.url))
     }
 
     /// Give up a claim; that it was lost before is not an error.
     fn release(&self, py: Python<'_>, url: &str, kind: &str, id: &str) -> PyResult<()> {
-        let remote = parse_remote(py, url, kind, id)?;
+        let remote = parse_remote(url, kind, id)?;
         let released = py.detach(|| self.0.release(&remote.peer, remote.key));
-        released.map_err(|error| translate(py, error))
+        released.map_err(translate)
     }
 
     /// Where an unfinished `dest` lies.
     #[staticmethod]
     fn part_path(dest: PathBuf) -> PyResult<PathBuf> {
         part_path(&dest).ok_or_else(|| {
-            PyValueError::new_err(format!("'{}' is not the name of a file", dest.display()))
+            InvalidInput::new_err(format!("'{}' is not the name of a file", dest.display()))
         })
     }
 }
 
-fn parse_remote(py: Python<'_>, url: &str, kind: &str, id: &str) -> PyResult<Remote> {
+fn parse_remote(url: &str, kind: &str, id: &str) -> PyResult<Remote> {
     let key = parse_key(kind, id)?;
-    let peer = Peer::parse(url).map_err(|error| translate(py, error))?;
+    let peer = Peer::parse(url).map_err(translate)?;
     Ok(Remote { peer, key })
+}
+
+fn parse_place(place: &Bound<'_, PyAny>) -> PyResult<Place> {
+    match place.extract::<(String, String, String)>() {
+        Ok((url, kind, id)) => parse_remote(&url, &kind, &id).map(Place::Remote),
+        Err(_) => place.extract::<PathBuf>().map(Place::Local),
+    }
 }
 
 /// Adds this crate's names to the extension module.
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
-    register_types(m)?;
+    let py = m.py();
+    m.add("PeerUnavailable", py.get_type::<PeerUnavailable>())?;
+    m.add("PeerRefused", py.get_type::<PeerRefused>())?;
+    m.add("ObjectMissing", py.get_type::<ObjectMissing>())?;
+    m.add("AlreadyInFlight", py.get_type::<AlreadyInFlight>())?;
+    m.add("InvalidInput", py.get_type::<InvalidInput>())?;
     m.add_class::<Cancel>()?;
     m.add_class::<DataPlane>()
-}
-
-fn register_types(m: &Bound<'_, PyModule>) -> PyResult<()> {
-    let py = m.py();
-    let find = |name: &str| -> PyResult<Option<Bound<'_, PyType>>> {
-        match m.getattr_opt(name)? {
-            Some(found) => Ok(Some(found.cast_into::<PyType>()?)),
-            None => Ok(None),
-        }
-    };
-    let base = find("NativeError")?;
-    let mut types = Vec::new();
-    for name in RAISED {
-        let found = match find(name)? {
-            Some(found) => found.unbind(),
-            None => {
-                let full = std::ffi::CString::new(format!("diffcache_openstack._native.{name}"))?;
-                let created = PyErr::new_type(py, &full, None, base.as_ref(), None)?;
-                m.add(name, &created)?;
-                created
-            }
-        };
-        types.push((name, found));
-    }
-    TYPES.set(py, types).ok();
-    Ok(())
 }

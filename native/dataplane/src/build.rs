@@ -1,0 +1,223 @@
+//! Making a template from a base and a patch that are read where they lie: the paper's on-the-fly mode. Only the result is written.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use diffcache_core::patch::{apply_to_sink, PatchError};
+use diffcache_core::sink::{LeafSink, SinkError};
+use diffcache_core::source::{FileSource, ReadAt, SourceError};
+use diffcache_core::task::Task;
+
+use crate::client::{Remote, Stop};
+use crate::error::TransferError;
+use crate::fetch::open_manifest;
+use crate::gate::{lock, Cancel};
+use crate::ids::{Kind, ObjectKey};
+use crate::leaves::Leaves;
+use crate::part::Part;
+use crate::plane::{check_rate, DataPlane, Job};
+use crate::progress::Meter;
+use crate::shaper::Shaper;
+use crate::source::HttpSource;
+
+/// Threads that read from peers: enough to ask for the next piece while one arrives and one is verified.
+const REMOTE_THREADS: usize = 4;
+
+/// Where a base or a patch lies.
+pub enum Place {
+    /// In a file of this host.
+    Local(PathBuf),
+    /// At a peer.
+    Remote(Remote),
+}
+
+/// What building took.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Built {
+    /// Bytes of the base that came over the wire.
+    pub base_bytes: u64,
+    /// Bytes of the patch that came over the wire.
+    pub patch_bytes: u64,
+}
+
+/// An opened place.
+enum Source {
+    Local(FileSource),
+    Remote(HttpSource),
+}
+
+impl Source {
+    fn reader(&self) -> &dyn ReadAt {
+        match self {
+            Source::Local(file) => file,
+            Source::Remote(remote) => remote,
+        }
+    }
+
+    fn received(&self) -> u64 {
+        match self {
+            Source::Local(_) => 0,
+            Source::Remote(remote) => remote.received(),
+        }
+    }
+
+    fn take_failure(&self) -> Option<TransferError> {
+        match self {
+            Source::Local(_) => None,
+            Source::Remote(remote) => remote.take_failure(),
+        }
+    }
+}
+
+/// Passes leaves on, and keeps the error that ended that.
+struct Writer<'a> {
+    leaves: &'a Leaves<'a>,
+    stop: &'a Stop,
+    failure: Mutex<Option<TransferError>>,
+}
+
+impl LeafSink for Writer<'_> {
+    fn put(&self, index: u64, data: &[u8]) -> Result<(), SinkError> {
+        if self.leaves.is_ready(index) {
+            return Ok(());
+        }
+        let stored = self
+            .stop
+            .check(self.leaves.key)
+            .and_then(|()| self.leaves.store_verified(index, data));
+        stored.map_err(|error| {
+            let closed = SinkError::Closed {
+                name: self.leaves.key.to_string(),
+                reason: error.to_string(),
+            };
+            lock(&self.failure).get_or_insert(error);
+            closed
+        })
+    }
+}
+
+impl DataPlane {
+    /// Builds the template whose manifest is given into `job.dest`, at most at `rate` bytes per second from peers.
+    ///
+    /// Whatever goes wrong, `job.dest` is not touched; what this call began is removed.
+    pub fn build(
+        &self,
+        base: &Place,
+        patch: &Place,
+        manifest: &Path,
+        rate: Option<f64>,
+        job: &Job<'_>,
+    ) -> Result<Built, TransferError> {
+        let shaper = Arc::new(Shaper::new(check_rate(rate)?));
+        let manifest = open_manifest(manifest)?;
+        let key = ObjectKey {
+            kind: Kind::Templates,
+            id: manifest.content_id(),
+        };
+        let refused = Cancel::default();
+        let stop = self.stop(job).or(refused.clone());
+        stop.check(key)?;
+        let landing = self.begin(key)?;
+        let part = Part::open(key, job.dest)?;
+        let begun = part.is_empty()?;
+        let run = || {
+            let base = self.open_place(base, &stop, &shaper)?;
+            let patch = self.open_place(patch, &stop, &shaper)?;
+            let meter = Meter::new(job.report, 0, refused);
+            let flight = landing.flight().clone();
+            let leaves = Leaves::open(key, manifest, &part, flight, meter)?;
+            apply(&base, &patch, &leaves, &stop)
+        };
+        let outcome = run().and_then(|built| self.land(landing, &part, job).map(|()| built));
+        outcome.inspect_err(|error| {
+            if begun || matches!(error, TransferError::NoSpace { .. }) {
+                part.discard();
+            }
+        })
+    }
+
+    fn open_place(
+        &self,
+        place: &Place,
+        stop: &Stop,
+        shaper: &Arc<Shaper>,
+    ) -> Result<Source, TransferError> {
+        match place {
+            Place::Local(path) => {
+                let file = FileSource::open(path).map_err(|error| local_error(path, error))?;
+                Ok(Source::Local(file))
+            }
+            Place::Remote(remote) => {
+                let source = HttpSource::open(self.client.clone(), remote.clone(), stop.clone())?;
+                Ok(Source::Remote(source.with_shaper(shaper.clone())))
+            }
+        }
+    }
+}
+
+fn local_error(path: &Path, error: SourceError) -> TransferError {
+    let source = match error {
+        SourceError::Io { source, .. } => source,
+        other => std::io::Error::other(other.to_string()),
+    };
+    TransferError::File {
+        path: path.to_owned(),
+        source,
+    }
+}
+
+fn apply(
+    base: &Source,
+    patch: &Source,
+    leaves: &Leaves<'_>,
+    stop: &Stop,
+) -> Result<Built, TransferError> {
+    let writer = Writer {
+        leaves,
+        stop,
+        failure: Mutex::new(None),
+    };
+    let remote = matches!(base, Source::Remote(_)) || matches!(patch, Source::Remote(_));
+    let task = Task {
+        threads: if remote { REMOTE_THREADS } else { 0 },
+        ..Task::default()
+    };
+    let manifest = leaves.manifest.clone();
+    let applied = apply_to_sink(base.reader(), patch.reader(), &manifest, &writer, &task);
+    applied.map_err(|error| {
+        let first = lock(&writer.failure).take();
+        first
+            .or_else(|| base.take_failure())
+            .or_else(|| patch.take_failure())
+            .unwrap_or_else(|| translate(leaves.key, error))
+    })?;
+    Ok(Built {
+        base_bytes: base.received(),
+        patch_bytes: patch.received(),
+    })
+}
+
+/// A patcher's own error as ours.
+fn translate(key: ObjectKey, error: PatchError) -> TransferError {
+    let object = key.to_string();
+    let reason = error.to_string();
+    match error {
+        PatchError::Cancelled(_) => TransferError::Cancelled { object },
+        PatchError::Source(SourceError::Io { name, source }) => TransferError::File {
+            path: name.into(),
+            source,
+        },
+        PatchError::BaseMismatch { .. } => TransferError::BaseMismatch { object, reason },
+        PatchError::Format(_)
+        | PatchError::TargetMismatch { .. }
+        | PatchError::TooLarge { .. }
+        | PatchError::Manifest(_) => TransferError::Format { object, reason },
+        PatchError::Source(_)
+        | PatchError::Sink(_)
+        | PatchError::Io { .. }
+        | PatchError::NoSpace { .. }
+        | PatchError::Corrupt(_)
+        | PatchError::Leaf { .. }
+        | PatchError::Zstd(_) => TransferError::Integrity { object, reason },
+    }
+}
