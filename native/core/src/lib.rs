@@ -18,6 +18,7 @@
 pub mod manifest;
 pub mod output;
 pub mod patch;
+pub mod qcow2;
 pub mod sink;
 pub mod source;
 pub mod task;

@@ -68,7 +68,7 @@ pub fn source_error(error: SourceError) -> PyErr {
 }
 
 /// An error of the system with the file's name, of the subclass of `OSError` that its number asks for.
-fn os_error(error: std::io::Error, name: &str) -> PyErr {
+pub fn os_error(error: std::io::Error, name: &str) -> PyErr {
     match error.raw_os_error() {
         Some(number) => {
             let text = error.to_string();
@@ -79,7 +79,7 @@ fn os_error(error: std::io::Error, name: &str) -> PyErr {
 }
 
 /// Runs a job without the GIL, reporting to a Python callable from time to time.
-fn run<T, F>(py: Python<'_>, progress: Option<Py<PyAny>>, job: F) -> PyResult<T>
+pub fn run<T, F>(py: Python<'_>, progress: Option<Py<PyAny>>, job: F) -> PyResult<T>
 where
     T: Send,
     F: FnOnce(&Task<'_>) -> PyResult<T> + Send,
@@ -121,7 +121,7 @@ impl Reporter<'_> {
     }
 }
 
-fn manifest_dict<'py>(py: Python<'py>, manifest: &Manifest) -> PyResult<Bound<'py, PyDict>> {
+pub fn manifest_dict<'py>(py: Python<'py>, manifest: &Manifest) -> PyResult<Bound<'py, PyDict>> {
     let dict = PyDict::new(py);
     dict.set_item("content_id", manifest.content_id_hex())?;
     dict.set_item("size", manifest.size())?;

@@ -7,11 +7,13 @@ use pyo3::prelude::*;
 mod blocks;
 mod dataplane;
 mod placement;
+mod qcow2;
 
 #[pymodule]
 fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     blocks::register(m)?;
     dataplane::register(m)?;
     placement::register(m)?;
+    qcow2::register(m)?;
     Ok(())
 }

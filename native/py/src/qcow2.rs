@@ -1,0 +1,192 @@
+//! Python bindings of `diffcache_core::qcow2`: guest content of images, and patches that re-create qcow2 files.
+//!
+//! What is said in `blocks` of the GIL, of progress and of errors holds here too.
+
+use std::path::PathBuf;
+
+use diffcache_core::manifest::to_hex;
+use diffcache_core::patch::CreateOptions;
+use diffcache_core::qcow2::patch::{self, Image, PatchInfo};
+use diffcache_core::qcow2::Qcow2Error;
+use diffcache_core::task::Task;
+use pyo3::create_exception;
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use crate::blocks::{
+    manifest_dict, manifest_error, os_error, patch_error, run, source_error, BaseMismatch,
+    Cancelled, FormatError, IntegrityError, NativeError,
+};
+
+create_exception!(
+    _native,
+    InvalidInput,
+    NativeError,
+    "An input is of a kind that is refused; the message says why."
+);
+
+/// An error of the qcow2 module as the Python exception of its kind.
+fn qcow2_error(error: Qcow2Error) -> PyErr {
+    let message = error.to_string();
+    match error {
+        Qcow2Error::Source(error) => source_error(error),
+        Qcow2Error::Hash(error) => manifest_error(error),
+        Qcow2Error::Content(error) => patch_error(error),
+        Qcow2Error::Write(error) => os_error(error, "output"),
+        Qcow2Error::Refused(_) => InvalidInput::new_err(message),
+        Qcow2Error::Damaged(_) | Qcow2Error::BadPatch(_) => FormatError::new_err(message),
+        Qcow2Error::BaseMismatch(_) => BaseMismatch::new_err(message),
+        Qcow2Error::Integrity => IntegrityError::new_err(message),
+        Qcow2Error::Compressor { .. } | Qcow2Error::Memory => NativeError::new_err(message),
+        Qcow2Error::Cancelled(_) => Cancelled::new_err(message),
+    }
+}
+
+fn info_dict<'py>(py: Python<'py>, info: &PatchInfo) -> PyResult<Bound<'py, PyDict>> {
+    let form = |qcow2: bool| if qcow2 { "qcow2" } else { "raw" };
+    let (header, content) = (&info.header, &info.content.header);
+    let dict = PyDict::new(py);
+    dict.set_item("codec", "qcow2")?;
+    dict.set_item("base_hash", to_hex(&header.base_hash))?;
+    dict.set_item("target_hash", to_hex(&header.target_hash))?;
+    dict.set_item("base_size", header.base_size)?;
+    dict.set_item("target_size", header.target_size)?;
+    dict.set_item("patch_size", info.patch_size)?;
+    dict.set_item("block_size", 4096)?;
+    dict.set_item("blocks_copied", content.blocks_copied)?;
+    dict.set_item("blocks_inserted", content.blocks_inserted)?;
+    dict.set_item("blocks_zero", content.blocks_zero)?;
+    dict.set_item("base_form", form(header.base_is_qcow2))?;
+    dict.set_item("target_form", form(header.target_is_qcow2))?;
+    dict.set_item("base_content_id", to_hex(&content.base_hash))?;
+    dict.set_item("needs_base_file", header.needs_base_file)?;
+    dict.set_item("content_patch_size", header.content_len)?;
+    dict.set_item("form_size", header.form_len)?;
+    dict.set_item("clusters_compressed", header.clusters_compressed)?;
+    dict.set_item("clusters_stored", header.clusters_stored)?;
+    dict.set_item("clusters_copied", header.clusters_copied)?;
+    dict.set_item("level", content.level as i64)?;
+    Ok(dict)
+}
+
+/// Makes the patch from base to target, each a raw or a qcow2 image; returns what qcow2_patch_info does.
+#[pyfunction]
+#[pyo3(signature = (base, target, patch, level=3, progress=None))]
+fn qcow2_patch_create(
+    py: Python<'_>,
+    base: PathBuf,
+    target: PathBuf,
+    patch: PathBuf,
+    level: i32,
+    progress: Option<Py<PyAny>>,
+) -> PyResult<Bound<'_, PyDict>> {
+    if !(1..=19).contains(&level) {
+        return Err(InvalidInput::new_err(format!("level must be 1 to 19, not {level}")));
+    }
+    let info = run(py, progress, |task| {
+        let options = CreateOptions { level, task: *task };
+        patch::create(&base, &target, &patch, &options).map_err(qcow2_error)
+    })?;
+    info_dict(py, &info)
+}
+
+/// What a qcow2 patch says of itself; sizes in bytes. Hashes are those of the files, base_content_id that of the base's guest content.
+#[pyfunction]
+fn qcow2_patch_info(py: Python<'_>, patch: PathBuf) -> PyResult<Bound<'_, PyDict>> {
+    let info = run(py, None, |_| patch::info(&patch).map_err(qcow2_error))?;
+    info_dict(py, &info)
+}
+
+/// Writes the target of a qcow2 patch to output, verified and atomically.
+#[pyfunction]
+#[pyo3(signature = (base, patch, output, progress=None))]
+fn qcow2_patch_apply(
+    py: Python<'_>,
+    base: PathBuf,
+    patch: PathBuf,
+    output: PathBuf,
+    progress: Option<Py<PyAny>>,
+) -> PyResult<()> {
+    run(py, progress, |task| patch::apply(&base, &patch, &output, task).map_err(qcow2_error))?;
+    Ok(())
+}
+
+/// Checks that a qcow2 patch would apply to base, writing nothing.
+#[pyfunction]
+#[pyo3(signature = (base, patch, progress=None))]
+fn qcow2_patch_verify(
+    py: Python<'_>,
+    base: PathBuf,
+    patch: PathBuf,
+    progress: Option<Py<PyAny>>,
+) -> PyResult<()> {
+    run(py, progress, |task| patch::verify(&base, &patch, task).map_err(qcow2_error))?;
+    Ok(())
+}
+
+/// The content id of what a guest reads from an image, qcow2 or raw: the same for both forms of one content.
+#[pyfunction]
+#[pyo3(signature = (path, progress=None))]
+fn qcow2_content_id(
+    py: Python<'_>,
+    path: PathBuf,
+    progress: Option<Py<PyAny>>,
+) -> PyResult<String> {
+    let manifest =
+        run(py, progress, |task| patch::content_manifest(&path, task).map_err(qcow2_error))?;
+    Ok(manifest.content_id_hex())
+}
+
+/// Writes the manifest of what a guest reads from an image; returns what manifest_create does.
+#[pyfunction]
+#[pyo3(signature = (path, out_path, progress=None))]
+fn qcow2_manifest_create(
+    py: Python<'_>,
+    path: PathBuf,
+    out_path: PathBuf,
+    progress: Option<Py<PyAny>>,
+) -> PyResult<Bound<'_, PyDict>> {
+    let manifest = run(py, progress, |task| {
+        let manifest = patch::content_manifest(&path, task).map_err(qcow2_error)?;
+        manifest.save(&out_path).map_err(manifest_error)?;
+        Ok(manifest)
+    })?;
+    manifest_dict(py, &manifest)
+}
+
+/// Writes what a guest reads from an image to output, raw, sparse and atomically; returns what manifest_create does of it.
+#[pyfunction]
+#[pyo3(signature = (path, output, progress=None))]
+fn qcow2_to_raw(
+    py: Python<'_>,
+    path: PathBuf,
+    output: PathBuf,
+    progress: Option<Py<PyAny>>,
+) -> PyResult<Bound<'_, PyDict>> {
+    let manifest =
+        run(py, progress, |task| patch::to_raw(&path, &output, task).map_err(qcow2_error))?;
+    manifest_dict(py, &manifest)
+}
+
+/// Whether an image is qcow2, told by its first bytes, and the size of the guest's disk in bytes; refuses what patches would refuse.
+#[pyfunction]
+fn qcow2_probe(py: Python<'_>, path: PathBuf) -> PyResult<(bool, u64)> {
+    run(py, None, |_: &Task<'_>| {
+        let image = Image::open(&path).map_err(qcow2_error)?;
+        Ok((image.qcow2().is_some(), image.content().len()))
+    })
+}
+
+/// Adds this module's names to the extension module.
+pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    m.add("InvalidInput", m.py().get_type::<InvalidInput>())?;
+    m.add_function(wrap_pyfunction!(qcow2_patch_create, m)?)?;
+    m.add_function(wrap_pyfunction!(qcow2_patch_info, m)?)?;
+    m.add_function(wrap_pyfunction!(qcow2_patch_apply, m)?)?;
+    m.add_function(wrap_pyfunction!(qcow2_patch_verify, m)?)?;
+    m.add_function(wrap_pyfunction!(qcow2_content_id, m)?)?;
+    m.add_function(wrap_pyfunction!(qcow2_manifest_create, m)?)?;
+    m.add_function(wrap_pyfunction!(qcow2_to_raw, m)?)?;
+    m.add_function(wrap_pyfunction!(qcow2_probe, m)?)?;
+    Ok(())
+}
