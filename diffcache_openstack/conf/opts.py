@@ -17,6 +17,7 @@ that several roles, and several sites, can live in one process.
 
 import collections.abc
 import importlib
+import importlib.metadata
 import pkgutil
 import types
 
@@ -109,4 +110,6 @@ def parse(conf: cfg.ConfigOpts,
     """
     if argv is None and files is None:
         files = []
-    conf(list(argv or ()), project=PROJECT, default_config_files=files)
+    version = importlib.metadata.version('diffcache-openstack')
+    conf(list(argv or ()), project=PROJECT, default_config_files=files,
+         version=version)

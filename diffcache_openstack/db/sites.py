@@ -155,12 +155,18 @@ def list_hosts(session: orm.Session, site: str | None = None
     return [_host(row) for row in session.scalars(query)]
 
 
-def map_hosts(session: orm.Session, site: str) -> list[objects.Host]:
-    """The hosts of a site and every repository, with what they hold."""
-    rows = session.scalars(sa.select(models.Host).where(sa.or_(
-        models.Host.site == site,
-        models.Host.role == site_objects.REPOSITORY,
-    )).order_by(models.Host.name)).all()
+def map_hosts(session: orm.Session, site: str | None = None
+              ) -> list[objects.Host]:
+    """Hosts by name, with what they hold.
+
+    :param site: only the hosts of this site, and every repository
+    """
+    query = sa.select(models.Host).order_by(models.Host.name)
+    if site is not None:
+        query = query.where(sa.or_(
+            models.Host.site == site,
+            models.Host.role == site_objects.REPOSITORY))
+    rows = session.scalars(query).all()
     held = _holdings(session, rows)
     hosts = []
     for row in rows:
