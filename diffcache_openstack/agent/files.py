@@ -79,6 +79,15 @@ def _copy_range(source: int, target: int, start: int, end: int) -> None:
         start += count
 
 
+def sync(path: pathlib.Path) -> None:
+    """Make a file's content durable."""
+    fd = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
 def sync_directory(path: pathlib.Path) -> None:
     """Make the names in a directory durable."""
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY)

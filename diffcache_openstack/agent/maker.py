@@ -226,6 +226,8 @@ class Maker:
                 self.borrowed(route.patch, pace) as (patch, moved_patch):
             started = time.monotonic()
             self._apply_patch(base, patch, dest)
+            if pace.durable:
+                files.sync(dest)
             took = transfer.Moved(apply_seconds=time.monotonic() - started)
         return moved_base + moved_patch + took
 

@@ -136,6 +136,7 @@ class Repository:
         self._declined = state / 'declined'
         for directory in (self._images, self._patches, self._declined):
             directory.mkdir(parents=True, exist_ok=True)
+        self._making = threading.Lock()
         self._wake = threading.Condition()
         self._stopped = False
         self._look = True
@@ -242,13 +243,16 @@ class Repository:
         :raises RetryableError: the conductor does not answer
         """
         count = 0
-        for base, target in self._order(self._catalogue.missing_patches()):
-            if self._stopped or not self._options.may_run():
-                break
-            try:
-                count += self.make_patch(base, target)
-            except exceptions.DiffCacheError as error:
-                LOG.error('No patch from %s to %s: %s', base, target, error)
+        with self._making:
+            for base, target in self._order(
+                    self._catalogue.missing_patches()):
+                if self._stopped or not self._options.may_run():
+                    break
+                try:
+                    count += self.make_patch(base, target)
+                except exceptions.DiffCacheError as error:
+                    LOG.error('No patch from %s to %s: %s', base, target,
+                              error)
         return count
 
     def make_patch(self, base: str, target: str) -> bool:

@@ -9,17 +9,16 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""A repository's native tools: signing, patching, comparing."""
+"""What agents do with images in native code: sign, patch, compare.
+
+Patches between agents are always those of the block codec, because the data
+plane reads images through them without unpacking them first.
+"""
 
 import pathlib
 
 from diffcache_openstack import _native
-from diffcache_openstack.blocks.codecs import registry
 from diffcache_openstack.blocks import native
-
-# The data plane builds images from patches of this codec without unpacking
-# them first.
-CODEC = 'block'
 
 
 class NativeTools:
@@ -38,14 +37,16 @@ class NativeTools:
     def make_patch(self, base: pathlib.Path, target: pathlib.Path,
                    patch: pathlib.Path, level: int) -> tuple[str, str]:
         """Write a patch; returns the ids of base and target."""
-        info = registry.get(CODEC).create(str(base), str(target), str(patch),
-                                          level)
-        return info.base_hash, info.target_hash
+        with native.translated():
+            info = _native.patch_create(str(base), str(target), str(patch),
+                                        level)
+        return info['base_hash'], info['target_hash']
 
     def apply_patch(self, base: pathlib.Path, patch: pathlib.Path,
                     output: pathlib.Path) -> None:
         """Write the verified target."""
-        registry.get(CODEC).apply(str(base), str(patch), str(output))
+        with native.translated():
+            _native.patch_apply(str(base), str(patch), str(output))
 
     def distance(self, base: pathlib.Path, target: pathlib.Path) -> float:
         """How much the two images' data differ in size.

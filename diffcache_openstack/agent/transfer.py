@@ -212,12 +212,10 @@ class Transfers:
             if isinstance(error, exceptions.PeerUnavailable):
                 self.unreachable.add(repository.name)
             raise
-        if self._lend_seconds:
-            # The claim is left to lapse: until then late-comers are sent
-            # here instead of over the WAN.
-            self._plane.lend(job.key, job.dest, self._lend_seconds)
-        else:
+        if not self._lend_seconds:
             self._release(claim, job.key)
+        # Else the claim is left to lapse: until then late-comers are sent
+        # here, where the file is lent to them, and not over the WAN.
         return Moved(wan_bytes=count)
 
     def _fetch(self, url: str, job: Job, over_wan: bool) -> int:
@@ -226,6 +224,7 @@ class Transfers:
                 url, job.key, job.dest, manifest=job.manifest,
                 rate=job.pace.rate, cancel=cancel,
                 durable=job.pace.durable,
+                lend=self._lend_seconds if over_wan else 0.0,
                 progress=lambda done, total: job.pace.check())
         return result['bytes']
 

@@ -18,6 +18,7 @@ the links they stand for: the repository's to that of the WAN, a host's to
 that of its port in the LAN.
 """
 
+import concurrent.futures
 import contextlib
 import dataclasses
 import pathlib
@@ -70,6 +71,13 @@ class LinkSpec:
     def bytes_per_second(mbits: float) -> int:
         """The same speed as the data plane's option takes it."""
         return round(mbits * 1e6 / BITS)
+
+
+def _stop_all(started: list[agents.Agent]) -> None:
+    """Stop agents side by side: each one waits for its RPC server."""
+    if started:
+        with concurrent.futures.ThreadPoolExecutor(len(started)) as pool:
+            list(pool.map(lambda agent: agent.stop(), started))
 
 
 class Site:
@@ -131,9 +139,11 @@ class Site:
         bus = messaging.Bus(conf, objects_base.Serializer())
         self._stack.callback(bus.close)
         self.conductor = rpcapi.ConductorAPI(bus, conf)
+        started: list[agents.Agent] = []
+        self._stack.callback(_stop_all, started)
         for agent in self.agents():
             agent.start()
-            self._stack.callback(agent.stop)
+            started.append(agent)
         names = {agent.name for agent in self.agents()}
         self.wait(lambda: all(
             {h.name for h in agent.keeper.current().hosts} == names
@@ -202,9 +212,15 @@ class Site:
         return plan
 
     def filled(self) -> bool:
-        """Whether every host holds what its plan wants."""
-        return not any(agent.filler.missing()
-                       for agent in self.hosts.values())
+        """Whether every host holds what its plan wants, and all know it."""
+        if any(agent.filler.missing() for agent in self.hosts.values()):
+            return False
+        held = {agent.name: agent.held.keys()
+                for agent in self.hosts.values()}
+        return all(
+            view.host(name).holdings >= keys
+            for view in (a.keeper.current() for a in self.hosts.values())
+            for name, keys in held.items())
 
     def wan_bytes(self) -> int:
         """Bytes that the repository has sent so far."""

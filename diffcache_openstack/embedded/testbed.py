@@ -177,7 +177,7 @@ class Testbed:
 
     @property
     def _prepared(self) -> pathlib.Path:
-        return self._directory / 'repository'
+        return self._directory / 'registered'
 
     def _prepare(self) -> None:
         shutil.rmtree(self._directory / 'preparation', ignore_errors=True)

@@ -105,7 +105,7 @@ class Plane:
         return content
 
     def fetch(self, url, key, dest, manifest=None, rate=None, progress=None,
-              cancel=None, durable=True):
+              cancel=None, durable=True, lend=0.0):
         self.started.set()
         content = self._read(url, key)
         while not self.hold_fetches.wait(0.01):
@@ -115,6 +115,8 @@ class Plane:
         if cancel.cancelled.is_set():
             raise exceptions.Cancelled('cancelled')
         pathlib.Path(dest).write_bytes(content)
+        if lend:
+            self.lend(key, dest, lend)
         return {'bytes': len(content), 'seconds': 0.0}
 
     def build(self, base, patch, manifest, dest, cancel=None, rate=None,
