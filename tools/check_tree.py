@@ -41,6 +41,7 @@ ANY_LENGTH = {'LICENSE', 'etc/diffcache/diffcache.conf.sample',
 # file does not find itself.
 MACHINE_PATH = re.compile(
     r'(?<![\w.$}-])/(?:home|Users|work|root' + r')/[\w.-]+')
+CHECKOUT_PATH = re.compile(rf'(?<![\w.$}}-]){re.escape(str(TREE))}(?![\w.-])')
 LICENCE_LINES = 11
 CONFLICT = re.compile(r'^(<{7}|>{7}|\|{7})( |$)')
 
@@ -62,7 +63,7 @@ def check_lines(name: str, text: str) -> typing.Iterator[Finding]:
     for number, line in enumerate(lines, 1):
         if found := MACHINE_PATH.search(line):
             yield number, f'path of one machine: {found.group()}'
-        if str(TREE) in line:
+        if CHECKOUT_PATH.search(line):
             yield number, 'path of this checkout'
         if line != line.rstrip() and not name.endswith('.svg'):
             yield number, 'trailing blanks'
