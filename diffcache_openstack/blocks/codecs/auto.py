@@ -1,0 +1,137 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""``auto``: make the patch with each codec that may win, keep the smallest.
+
+Only results are compared, never guesses. A codec is left out where it
+cannot win: ``qcow2`` when neither file is one, and ``rdiff``, which is slow
+and does not compress, when ``block`` found most of the target in the base.
+"""
+
+import dataclasses
+import os
+import tempfile
+
+from diffcache_openstack.blocks.codecs import base as codec_base
+from diffcache_openstack.blocks.codecs import registry
+from diffcache_openstack.blocks import files
+from diffcache_openstack.common import exceptions
+
+_QCOW2_MAGIC = b'QFI\xfb'
+
+#: rdiff finds data that moved by any number of bytes. It can win only where
+#: block-granular matching found little: its literals are not compressed.
+_RDIFF_SHARE = 0.25
+
+
+@dataclasses.dataclass(frozen=True)
+class Choice:
+    """The patch that was kept, and why."""
+
+    info: codec_base.PatchInfo
+    reason: str
+
+
+def _is_qcow2(path: str) -> bool:
+    with open(path, 'rb') as stream:
+        return stream.read(len(_QCOW2_MAGIC)) == _QCOW2_MAGIC
+
+
+def _data_size(path: str) -> int:
+    """Bytes of a file that are not holes."""
+    status = os.stat(path)
+    return min(status.st_size, status.st_blocks * 512)
+
+
+class _Contest:
+    """Patches of several codecs between the same two files."""
+
+    def __init__(self, base: str, target: str, level: int | None,
+                 scratch: str,
+                 progress: codec_base.Progress | None) -> None:
+        self._base = base
+        self._target = target
+        self._level = level
+        self._scratch = scratch
+        self._progress = progress
+        self._best: codec_base.PatchInfo | None = None
+        self._notes: list[str] = []
+
+    def enter(self, codec: codec_base.PatchCodec) -> None:
+        """Make a patch with ``codec``; keep it if it is the smallest."""
+        path = os.path.join(self._scratch, codec.name)
+        level = None if codec.name == 'rdiff' else self._level
+        try:
+            info = codec.create(self._base, self._target, path, level,
+                                self._progress)
+        except (exceptions.InvalidInput, exceptions.FormatError) as exc:
+            if codec.name == 'block':
+                raise
+            self._notes.append(f'{codec.name} not possible: {exc}')
+            return
+        self._notes.append(f'{codec.name} {info.patch_size} bytes')
+        if self._best is None or info.patch_size < self._best.patch_size:
+            self._best = info
+
+    @property
+    def smallest(self) -> int:
+        """The size of the smallest patch so far, in bytes."""
+        return self._best.patch_size
+
+    def leave_out(self, name: str, why: str) -> None:
+        """Note that a codec was not tried."""
+        self._notes.append(f'{name} not tried: {why}')
+
+    def finish(self, patch: str) -> Choice:
+        """Move the smallest patch to ``patch``."""
+        best = self._best
+        made = os.path.join(self._scratch, best.codec)
+        with files.translate_os_errors(patch):
+            # The rdiff codec leaves its hashes beside the delta.
+            sidecar = made + '.json'
+            if os.path.exists(sidecar):
+                os.replace(sidecar, patch + '.json')
+            os.replace(made, patch)
+        return Choice(best, f'{best.codec} is the smallest '
+                            f'({"; ".join(self._notes)})')
+
+
+def create(base: str, target: str, patch: str, level: int | None = None,
+           progress: codec_base.Progress | None = None) -> Choice:
+    """Write to ``patch`` the smallest patch from ``base`` to ``target``.
+
+    :raises: what :meth:`PatchCodec.create` of the codec ``block`` raises
+    """
+    files.check_readable(base, 'base')
+    files.check_readable(target, 'target')
+    directory = os.path.dirname(os.path.abspath(patch))
+    with files.translate_os_errors(patch):
+        scratch = tempfile.TemporaryDirectory(
+            prefix=f'.{os.path.basename(patch)[:200]}.', suffix='.tmp',
+            dir=directory)
+    with scratch as directory:
+        contest = _Contest(base, target, level, directory, progress)
+        contest.enter(registry.get('block'))
+        if _is_qcow2(base) or _is_qcow2(target):
+            contest.enter(registry.get('qcow2'))
+        else:
+            contest.leave_out('qcow2', 'neither file is one')
+        _enter_rdiff(contest, target)
+        return contest.finish(patch)
+
+
+def _enter_rdiff(contest: _Contest, target: str) -> None:
+    threshold = _RDIFF_SHARE * _data_size(target)
+    if contest.smallest > threshold:
+        contest.enter(registry.get('rdiff'))
+    else:
+        contest.leave_out(
+            'rdiff', 'the patch is already below a quarter of the target')
