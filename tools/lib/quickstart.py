@@ -16,6 +16,7 @@ leaves the table, the chart and quickstart.json. tools/quickstart calls it.
 """
 
 import argparse
+import logging
 import pathlib
 import sys
 import time
@@ -119,6 +120,19 @@ class Quickstart:
         print(f'[{seconds:4.0f}s] testbed: {text}', flush=True)
 
 
+def log_to(path: pathlib.Path) -> None:
+    """Have what the services log in a file, and not between the progress."""
+    logging.basicConfig(
+        filename=path,
+        filemode='w',
+        level=logging.INFO,
+        format='%(asctime)s %(levelname)s %(name)s %(message)s',
+    )
+    for name in ('alembic', 'oslo_messaging', 'oslo.messaging', 'stevedore'):
+        logging.getLogger(name).setLevel(logging.WARNING)
+    logging.captureWarnings(True)
+
+
 def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     for name, text in (
@@ -136,8 +150,10 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def main() -> int:
+    options = parse_arguments()
+    log_to(options.output / 'quickstart.log')
     try:
-        return 0 if Quickstart().run(parse_arguments()) else 1
+        return 0 if Quickstart().run(options) else 1
     except exceptions.DiffCacheError as error:
         print(f'quickstart: {error}', file=sys.stderr)
         return 1
