@@ -71,9 +71,11 @@ def _data_ranges(fd: int, size: int) -> typing.Iterator[tuple[int, int]]:
 
 
 def _copy_range(source: int, target: int, start: int, end: int) -> None:
+    # Not copy_file_range, which does not reach from one filesystem to another.
+    os.lseek(target, start, os.SEEK_SET)
     while start < end:
-        count = os.copy_file_range(source, target, min(COPY_STEP, end - start),
-                                   start, start)
+        count = os.sendfile(target, source, start,
+                            min(COPY_STEP, end - start))
         if count == 0:
             raise OSError(errno.EIO, 'file became shorter while being copied')
         start += count

@@ -9,7 +9,10 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
+
 import os
+import pathlib
+import uuid
 
 from diffcache_openstack.agent import files
 from diffcache_openstack.common import exceptions
@@ -29,6 +32,16 @@ class CopyFileTest(base.TestCase):
         files.copy_file(source, target)
         self.assertEqual(source.read_bytes(), target.read_bytes())
         self.assertLess(target.stat().st_blocks * 512, 1 << 20)
+
+    def test_copies_to_another_filesystem(self):
+        other = pathlib.Path('/dev/shm')
+        if other.stat().st_dev == self.directory.stat().st_dev:
+            self.skipTest('needs /dev/shm to be a filesystem of its own')
+        source = self.write_file('source', b'a' * 5000)
+        target = other / f'diffcache-test-{uuid.uuid4().hex}'
+        self.addCleanup(target.unlink, missing_ok=True)
+        files.copy_file(source, target)
+        self.assertEqual(source.read_bytes(), target.read_bytes())
 
     def test_failed_check_leaves_the_old_target(self):
         source = self.write_file('source', b'new')
