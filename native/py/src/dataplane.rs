@@ -229,7 +229,7 @@ impl DataPlane {
     }
 
     /// Change the speed of the server's link, in bytes per second; None is no limit.
-    fn set_rate(&self, py: Python<'_>, rate: Option<f64>) -> PyResult<()> {
+    fn set_rate(&self, rate: Option<f64>) -> PyResult<()> {
         self.0.set_rate(rate).map_err(translate)
     }
 

@@ -1,0 +1,473 @@
+//! The server seen from raw sockets: what it answers, whom it refuses, how long it waits.
+#![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
+
+mod common;
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use common::{image, job, remote, until, Bytes, Site};
+use diffcache_dataplane::auth::{fresh_nonce, unix_now, Signed, SiteKey};
+use diffcache_dataplane::client::Peer;
+use diffcache_dataplane::counters::Event;
+use diffcache_dataplane::error::TransferError;
+use diffcache_dataplane::plane::{Config, DataPlane};
+use diffcache_dataplane::server::Limits;
+
+fn open_plane(site: &Site, limits: Limits) -> DataPlane {
+    DataPlane::open(Config {
+        key: None,
+        limits,
+        ..site.config("a")
+    })
+    .unwrap()
+}
+
+fn connect(plane: &DataPlane) -> TcpStream {
+    let stream = TcpStream::connect(plane.url().strip_prefix("http://").unwrap()).unwrap();
+    stream
+        .set_read_timeout(Some(Duration::from_secs(20)))
+        .unwrap();
+    stream
+}
+
+/// Sends bytes and reads until the server closes.
+fn converse(plane: &DataPlane, request: &[u8]) -> String {
+    let mut stream = connect(plane);
+    stream.write_all(request).unwrap();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).unwrap();
+    String::from_utf8_lossy(&answer).into_owned()
+}
+
+fn ask(plane: &DataPlane, method: &str, path: &str, fields: &str, body: &str) -> String {
+    let length = body.len();
+    converse(
+        plane,
+        format!("{method} {path} HTTP/1.1\r\nConnection: close\r\nContent-Length: {length}\r\n{fields}\r\n{body}").as_bytes(),
+    )
+}
+
+fn body(answer: &str) -> &str {
+    answer.split_once("\r\n\r\n").unwrap().1
+}
+
+#[test]
+fn objects_are_answered_whole_and_in_ranges() {
+    let site = Site::new();
+    let plane = open_plane(&site, Limits::default());
+    let key = site.hold_patch("a", b"0123456789");
+    let path = key.object_path();
+    let whole = ask(&plane, "GET", &path, "", "");
+    assert!(whole.starts_with("HTTP/1.1 200 OK\r\n"), "{whole}");
+    assert!(whole.contains(&format!("ETag: \"{}\"\r\n", key.id_hex())));
+    assert!(whole.contains("X-DiffCache-State: held\r\n"));
+    assert_eq!(body(&whole), "0123456789");
+    for (range, content_range, bytes) in [
+        ("bytes=0-0", "bytes 0-0/10", "0"),
+        ("bytes=3-5", "bytes 3-5/10", "345"),
+        ("bytes=7-", "bytes 7-9/10", "789"),
+        ("bytes=-2", "bytes 8-9/10", "89"),
+        ("bytes=5-500", "bytes 5-9/10", "56789"),
+    ] {
+        let part = ask(&plane, "GET", &path, &format!("Range: {range}\r\n"), "");
+        assert!(part.starts_with("HTTP/1.1 206 "), "{part}");
+        assert!(
+            part.contains(&format!("Content-Range: {content_range}\r\n")),
+            "{part}"
+        );
+        assert_eq!(body(&part), bytes);
+    }
+    let head = ask(&plane, "HEAD", &path, "", "");
+    assert!(
+        head.contains("Content-Length: 10\r\n") && body(&head).is_empty(),
+        "{head}"
+    );
+    assert_eq!(
+        plane.stats().counters.sent(key.kind),
+        10 + 1 + 3 + 3 + 2 + 5
+    );
+}
+
+#[test]
+fn every_refusal_has_a_status_and_a_reason() {
+    let site = Site::new();
+    let plane = open_plane(&site, Limits::default());
+    let key = site.hold_patch("a", b"0123456789");
+    let missing = site.hold_patch("nowhere", b"x").object_path();
+    let path = key.object_path();
+    let claim = key.claim_path();
+    let traversal = format!("/v1/objects/patches/../../{}", key.id_hex());
+    for (method, path, fields, payload, status, reason) in [
+        ("GET", missing.as_str(), "", "", 404, "missing"),
+        ("HEAD", missing.as_str(), "", "", 404, ""),
+        ("GET", "/", "", "", 404, "route"),
+        ("GET", traversal.as_str(), "", "", 404, "route"),
+        ("PUT", path.as_str(), "", "x", 405, "method"),
+        ("DELETE", path.as_str(), "", "", 405, "method"),
+        ("GET", claim.as_str(), "", "", 405, "method"),
+        (
+            "GET",
+            path.as_str(),
+            "Range: bytes=10-\r\n",
+            "",
+            416,
+            "range",
+        ),
+        (
+            "GET",
+            path.as_str(),
+            "Range: bytes=0-1,3-4\r\n",
+            "",
+            416,
+            "range",
+        ),
+        ("POST", claim.as_str(), "", "", 400, "malformed"),
+        (
+            "POST",
+            claim.as_str(),
+            "",
+            "{\"holder\": \"\"}",
+            400,
+            "malformed",
+        ),
+        (
+            "POST",
+            claim.as_str(),
+            "",
+            "{\"holder\": \"a\", \"more\": 1}",
+            400,
+            "malformed",
+        ),
+        (
+            "GET",
+            path.as_str(),
+            "Transfer-Encoding: chunked\r\n",
+            "",
+            411,
+            "length-required",
+        ),
+    ] {
+        let answer = ask(&plane, method, path, fields, payload);
+        assert!(
+            answer.starts_with(&format!("HTTP/1.1 {status} ")),
+            "{method} {path}: {answer}"
+        );
+        let told = format!("\"reason\":\"{reason}\"");
+        assert!(
+            body(&answer).contains(if reason.is_empty() { "" } else { &told }),
+            "{answer}"
+        );
+    }
+    assert_eq!(plane.stats().events(Event::Failed), 13);
+    assert_eq!(plane.stats().events(Event::Request), 13);
+}
+
+#[test]
+fn one_connection_carries_many_requests_even_ahead() {
+    let site = Site::new();
+    let plane = open_plane(&site, Limits::default());
+    let key = site.hold_patch("a", &Bytes(1).take(1000));
+    let one = format!(
+        "GET {} HTTP/1.1\r\nRange: bytes=0-499\r\n\r\n",
+        key.object_path()
+    );
+    let lost = "GET /v1/nothing HTTP/1.1\r\n\r\n";
+    let last = format!("GET {} HTTP/1.0\r\n\r\n", key.object_path());
+    let mut stream = connect(&plane);
+    stream
+        .write_all(format!("{one}{lost}{one}{last}").as_bytes())
+        .unwrap();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).unwrap();
+    let text = String::from_utf8_lossy(&answer);
+    let statuses: Vec<&str> = text.matches("HTTP/1.1 ").collect();
+    assert_eq!(statuses.len(), 4);
+    assert_eq!(plane.stats().counters.sent(key.kind), 500 + 500 + 1000);
+    assert_eq!(plane.stats().events(Event::Connection), 1);
+}
+
+#[test]
+fn a_request_that_dribbles_in_is_given_up() {
+    let site = Site::new();
+    let limits = Limits {
+        head: Duration::from_millis(150),
+        ..Limits::default()
+    };
+    let plane = open_plane(&site, limits);
+    let mut stream = connect(&plane);
+    let begun = Instant::now();
+    let mut ended = false;
+    for byte in b"GET /v1/health HTTP/1.1\r\nX: "
+        .iter()
+        .chain([b'a'; 4000].iter())
+    {
+        if stream.write_all(&[*byte]).is_err() {
+            ended = true;
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    assert!(ended);
+    assert!(begun.elapsed() >= Duration::from_millis(150));
+    until("the thread is gone", || plane.stats().connections == 0);
+}
+
+#[test]
+fn a_reader_that_takes_nothing_is_given_up() {
+    let site = Site::new();
+    let limits = Limits {
+        send: Duration::from_millis(150),
+        ..Limits::default()
+    };
+    let plane = open_plane(&site, limits);
+    let key = site.hold_patch("a", &Bytes(1).take(50_000_000));
+    let mut stream = connect(&plane);
+    write!(stream, "GET {} HTTP/1.1\r\n\r\n", key.object_path()).unwrap();
+    until("the reader is given up", || {
+        plane.stats().events(Event::Dropped) == 1
+    });
+    assert_eq!(plane.readers(key), 0);
+    assert!(plane.stats().counters.sent(key.kind) < 50_000_000);
+}
+
+#[test]
+fn connections_are_bounded_and_idle_ones_make_room() {
+    let site = Site::new();
+    let limits = Limits {
+        connections: 3,
+        ..Limits::default()
+    };
+    let plane = open_plane(&site, limits);
+    let idle: Vec<TcpStream> = (0..3).map(|_| connect(&plane)).collect();
+    until("all are taken", || plane.stats().connections == 3);
+    for _ in 0..10 {
+        assert!(ask(&plane, "GET", "/v1/health", "", "").contains("\"status\":\"ok\""));
+        assert!(plane.stats().connections <= 3);
+    }
+    drop(idle);
+}
+
+#[test]
+fn busy_connections_are_not_closed_for_new_ones() {
+    let site = Site::new();
+    let limits = Limits {
+        connections: 1,
+        ..Limits::default()
+    };
+    let plane = open_plane(&site, limits);
+    let bytes = Bytes(1).take(400_000);
+    let key = site.hold_patch("a", &bytes);
+    plane.set_rate(Some(1e6)).unwrap();
+    std::thread::scope(|scope| {
+        let busy = scope.spawn(|| ask(&plane, "GET", &key.object_path(), "", ""));
+        until("it is served", || plane.readers(key) == 1);
+        assert!(ask(&plane, "GET", "/v1/health", "", "").contains("\"status\":\"ok\""));
+        assert!(busy.join().unwrap().len() > 400_000);
+    });
+}
+
+#[test]
+fn only_the_site_key_opens() {
+    let site = Site::new();
+    let plane = site.plane("a");
+    let key = site.hold_patch("a", b"0123456789");
+    let path = key.object_path();
+    let site_key = SiteKey::new("site", &[7; 32]).unwrap();
+    let sign = |key: &SiteKey, time: u64, path: &str| {
+        let signed = Signed {
+            method: "GET",
+            path,
+            range: "",
+            body: b"",
+        };
+        let credentials = key.authorization(&signed, time, &fresh_nonce().unwrap());
+        format!("Authorization: {credentials}\r\n")
+    };
+    let now = unix_now();
+    let good = sign(&site_key, now, &path);
+    assert!(ask(&plane, "GET", &path, &good, "").starts_with("HTTP/1.1 200 "));
+    let wrong = SiteKey::new("site", &[8; 32]).unwrap();
+    let named = SiteKey::new("other", &[7; 32]).unwrap();
+    for (fields, reason) in [
+        (String::new(), "no-credentials"),
+        (good, "replayed"),
+        (sign(&wrong, now, &path), "wrong-key"),
+        (sign(&named, now, &path), "unknown-key"),
+        (sign(&site_key, now - 400, &path), "stale-clock"),
+        (sign(&site_key, now + 400, &path), "stale-clock"),
+        (sign(&site_key, now, "/v1/health"), "wrong-key"),
+        (
+            "Authorization: Bearer abc\r\n".to_owned(),
+            "malformed-credentials",
+        ),
+    ] {
+        let answer = ask(&plane, "GET", &path, &fields, "");
+        assert!(answer.starts_with("HTTP/1.1 401 "), "{answer}");
+        assert!(
+            body(&answer).contains(&format!("\"reason\":\"{reason}\"")),
+            "{reason}: {answer}"
+        );
+    }
+    assert_eq!(plane.stats().events(Event::Refused), 8);
+}
+
+#[test]
+fn a_refused_client_names_the_peer_and_the_key() {
+    let site = Site::new();
+    let a = site.plane("a");
+    let held = site.hold("a", &image(30, |leaf| leaf % 2 == 0));
+    let other = DataPlane::open(Config {
+        key: Some(SiteKey::new("other-key", &[1; 32]).unwrap()),
+        ..site.config("b")
+    })
+    .unwrap();
+    let dest = site.path("b/output");
+    let fetched = other.fetch(
+        &remote(&a, held.key),
+        Some(&held.manifest_path),
+        None,
+        &job(&dest),
+    );
+    let error = fetched.unwrap_err();
+    assert!(
+        matches!(error, TransferError::PeerRefused { .. }),
+        "{error}"
+    );
+    assert!(
+        error.to_string().contains("other-key") && error.to_string().contains(a.url()),
+        "{error}"
+    );
+    let claimed = other.claim(&Peer::parse(a.url()).unwrap(), held.key, None);
+    assert!(matches!(claimed, Err(TransferError::PeerRefused { .. })));
+    assert!(!dest.exists());
+}
+
+#[test]
+fn without_a_key_only_loopback_is_served() {
+    let site = Site::new();
+    let open = |listen: &str, url: Option<&str>| {
+        DataPlane::open(Config {
+            key: None,
+            listen: listen.to_owned(),
+            advertise_url: url.map(str::to_owned),
+            ..site.config("a")
+        })
+    };
+    assert!(matches!(
+        open("0.0.0.0:0", None),
+        Err(TransferError::Invalid(_))
+    ));
+    assert!(matches!(
+        open("nonsense", None),
+        Err(TransferError::Invalid(_))
+    ));
+    assert!(matches!(
+        open("127.0.0.1:0", Some("ftp://x")),
+        Err(TransferError::Invalid(_))
+    ));
+    let plane = open("127.0.0.1:0", Some("http://host-a:8443")).unwrap();
+    assert_eq!(plane.url(), "http://host-a:8443");
+    open("127.0.0.1:0", None).unwrap();
+}
+
+#[test]
+fn claims_pass_between_hosts() {
+    let site = Site::new();
+    let (a, b, c) = (site.plane("a"), site.plane("b"), site.plane("c"));
+    let key = site.hold_patch("nowhere", b"x");
+    let at = Peer::parse(a.url()).unwrap();
+    assert_eq!(b.claim(&at, key, None).unwrap().name, "b");
+    for plane in [&a, &c] {
+        let holder = plane.claim(&at, key, None).unwrap();
+        assert_eq!((holder.name.as_str(), holder.url.as_str()), ("b", b.url()));
+    }
+    c.release(&at, key).unwrap();
+    assert_eq!(a.claim(&at, key, Some("b")).unwrap().name, "a");
+    assert_eq!(c.claim(&at, key, Some("b")).unwrap().name, "a");
+    a.release(&at, key).unwrap();
+    assert_eq!(c.claim(&at, key, None).unwrap().name, "c");
+    assert_eq!(a.stats().claims, 1);
+    c.release(&at, key).unwrap();
+    assert_eq!(a.stats().claims, 0);
+    a.close();
+    let error = b.claim(&at, key, None).unwrap_err();
+    assert!(
+        matches!(error, TransferError::PeerUnavailable { .. }),
+        "{error}"
+    );
+}
+
+#[test]
+fn latency_is_paid() {
+    let site = Site::new();
+    let latency = Duration::from_millis(100);
+    let a = DataPlane::open(Config {
+        latency,
+        ..site.config("a")
+    })
+    .unwrap();
+    let b = site.plane("b");
+    let held = site.hold("a", &image(100, |leaf| leaf % 2 == 0));
+    let begun = Instant::now();
+    b.fetch(
+        &remote(&a, held.key),
+        Some(&held.manifest_path),
+        None,
+        &job(&site.path("b/x")),
+    )
+    .unwrap();
+    let requests = a.stats().events(Event::Request);
+    assert_eq!(requests, 50);
+    assert!(begun.elapsed() >= latency);
+}
+
+#[test]
+fn a_shaped_link_is_shared_by_all_connections() {
+    const SIZE: usize = 1_000_000;
+    let site = Site::new();
+    let plane = open_plane(&site, Limits::default());
+    let key = site.hold_patch("a", &Bytes(1).take(SIZE));
+    plane.set_rate(Some(4e6)).unwrap();
+    let begun = Instant::now();
+    let counts: Vec<AtomicUsize> = (0..4).map(|_| AtomicUsize::new(0)).collect();
+    let read = |count: &AtomicUsize| {
+        let mut stream = connect(&plane);
+        let request = format!(
+            "GET {} HTTP/1.1\r\nConnection: close\r\n\r\n",
+            key.object_path()
+        );
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut buffer = [0; 16384];
+        loop {
+            let more = stream.read(&mut buffer).unwrap();
+            count.fetch_add(more, Ordering::SeqCst);
+            if more == 0 {
+                return counts
+                    .iter()
+                    .map(|count| count.load(Ordering::SeqCst))
+                    .min()
+                    .unwrap();
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        let readers: Vec<_> = counts
+            .iter()
+            .map(|count| scope.spawn(|| read(count)))
+            .collect();
+        let least: Vec<usize> = readers
+            .into_iter()
+            .map(|reader| reader.join().unwrap())
+            .collect();
+        // When the first had all, nobody was far behind.
+        assert!(least.iter().all(|least| *least > SIZE / 2), "{least:?}");
+    });
+    assert!(
+        begun.elapsed() >= Duration::from_millis(970),
+        "{:?}",
+        begun.elapsed()
+    );
+}
