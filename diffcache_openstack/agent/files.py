@@ -120,6 +120,17 @@ def temporary_beside(path: pathlib.Path) -> pathlib.Path:
     return path.with_name(f'.{path.name}.{uuid.uuid4().hex[:12]}.part')
 
 
+def discard(path: pathlib.Path) -> None:
+    """Remove a file, and what the data plane has of it if it is not whole."""
+    path.unlink(missing_ok=True)
+    discard_part(path)
+
+
+def discard_part(path: pathlib.Path) -> None:
+    """Remove what the data plane has of a file that will not be resumed."""
+    path.with_name(f'.{path.name}.part').unlink(missing_ok=True)
+
+
 def temporaries_of(path: pathlib.Path) -> list[pathlib.Path]:
     """Hidden files that were to become path."""
     pattern = re.compile(

@@ -271,6 +271,7 @@ class Filler:
         except BaseException as error:
             self._flights.failed(flight, error)
             raise
+        files.discard_part(path)
         LOG.info('Filled %s in %.1f s: %s', flight.key, made.seconds,
                  made.detail)
         self._flights.landed(flight, path, made)
@@ -287,4 +288,4 @@ class Filler:
         finally:
             if self._flights.leave(flight) \
                     and flight.path.parent.name == holdings.STAGING:
-                flight.path.unlink(missing_ok=True)
+                files.discard(flight.path)

@@ -37,6 +37,9 @@ LOG = logging.getLogger(__name__)
 
 # After a failure, seconds before the next try; the heartbeat if shorter.
 RETRY_SECONDS = 2.0
+# Holdings are told again after so many signs of life, changed or not: it
+# heals what a lost or overtaken report left wrong.
+REPEAT_HOLDINGS = 20
 
 
 class ConductorLink:
@@ -71,6 +74,7 @@ class ConductorLink:
         self._stopped = threading.Event()
         self._registered_at: float | None = None
         self._reported: dict[views.Key, int] | None = None
+        self._reported_at = 0.0
         self._reachable = False
         self._on_contact: list[typing.Callable[[], None]] = []
         self._thread = threading.Thread(target=self._run, daemon=True,
@@ -134,7 +138,8 @@ class ConductorLink:
 
     def _report_holdings(self) -> None:
         held = self._holdings()
-        if held == self._reported:
+        due = self._reported_at + REPEAT_HOLDINGS * self._interval
+        if held == self._reported and time.monotonic() < due:
             return
         try:
             self._conductor.report_holdings(
@@ -145,7 +150,7 @@ class ConductorLink:
             # A conductor with an empty database.
             self._registered_at = None
             raise
-        self._reported = held
+        self._reported, self._reported_at = held, time.monotonic()
 
     def _report_requests(self, documents: list[dict]) -> None:
         self._conductor.report_requests(

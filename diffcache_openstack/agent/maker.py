@@ -152,11 +152,19 @@ class Maker:
             if mine:
                 dest = self._held.staging(f'{part.key.id}.{uuid.uuid4().hex}')
                 self._lead(flight, lambda: (
-                    dest, self.move(part, dest, pace)))
+                    dest, self._stage(part, dest, pace)))
             yield flight.path, flight.outcome if mine else transfer.Moved()
         finally:
             if self._flights.leave(flight) and flight.path is not None:
                 self._drop_staged(flight.path)
+
+    def _stage(self, part: routes.Part, dest: pathlib.Path,
+               pace: paces.Pace) -> transfer.Moved:
+        try:
+            return self.move(part, dest, pace)
+        except BaseException:
+            files.discard(dest)
+            raise
 
     def move(self, part: routes.Part, dest: pathlib.Path,
              pace: paces.Pace) -> transfer.Moved:
@@ -167,7 +175,8 @@ class Maker:
         manifest = None
         if part.key.kind == views.TEMPLATES:
             manifest = self.manifest(part.key.id, pace)
-        job = transfer.Job(part.key, dest, manifest, pace)
+        in_place = dest == self._held.path(part.key)
+        job = transfer.Job(part.key, dest, manifest, pace, in_place)
         if self.is_repository(part.host):
             return self._transfers.from_repository(job)
         return self._transfers.from_peer(part.host, job)
@@ -275,7 +284,9 @@ class Maker:
     def _learn(self, error, route, tried, excluded) -> None:
         """Leave what is to blame out of the next look-up."""
         if isinstance(error, exceptions.NoSpace):
-            if self._held.free_disk():
+            # Both: what is lent takes space even when its name is gone.
+            if any([self._transfers.stop_lending(),
+                    self._held.free_disk()]):
                 tried.pop()
             return
         parts = (route,) if isinstance(route, routes.Part) else route.parts
@@ -344,7 +355,7 @@ class Maker:
 
     def _drop_staged(self, path: pathlib.Path) -> None:
         if path.parent == self._held.root / holdings.STAGING:
-            path.unlink(missing_ok=True)
+            files.discard(path)
 
 
 class _TemplateAttempt:

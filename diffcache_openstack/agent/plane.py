@@ -69,11 +69,10 @@ class Plane:
                 self._source(base), self._source(patch), str(manifest),
                 str(dest), **options)
 
-    def lend(self, key: views.Key, path: pathlib.Path,
-             seconds: float) -> None:
-        """Let peers read a file that is no cache entry for a while."""
+    def end_lending(self, key: views.Key) -> None:
+        """Peers may no longer read what a fetch has lent to them."""
         with native.translated():
-            self._native.lend(key.kind, key.id, str(path), seconds)
+            self._native.lend(key.kind, key.id, '', 0.0)
 
     def claim(self, url: str, key: views.Key,
               suspect: str | None) -> tuple[str, str]:

@@ -139,7 +139,7 @@ class Repository:
         self._making = threading.Lock()
         self._wake = threading.Condition()
         self._stopped = False
-        self._look = True
+        self._look = False
         self._thread: threading.Thread | None = None
 
     # -- images

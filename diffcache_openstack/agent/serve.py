@@ -113,21 +113,18 @@ class ImageServer:
     :param held: what this host holds
     :param flying: single flight of this host
     :param new_pace: makes the pace of a request
-    :param lend: tells the data plane that peers may read a file
     :param pending: notes outputs while they are written
     """
 
     def __init__(self, maker: makers.Maker, held: holdings.Holdings,
                  flying: flights.Flights,
                  new_pace: typing.Callable[[], paces.Pace],
-                 lend: typing.Callable[[views.Key, pathlib.Path], None],
                  pending: PendingOutputs) -> None:
         self._durable = new_pace().durable
         self._maker = maker
         self._held = held
         self._flights = flying
         self._new_pace = new_pace
-        self._lend = lend
         self._pending = pending
 
     def serve(self, template: views.TemplateRef, output: pathlib.Path,
@@ -182,6 +179,7 @@ class ImageServer:
         try:
             made = self._maker.make(flight.key, dest, self._new_pace(), mode)
         except BaseException as error:
+            files.discard(dest)
             self._flights.failed(flight, error)
             raise
         self._flights.landed(flight, dest, made)
@@ -193,12 +191,10 @@ class ImageServer:
         else:
             with self._pending.noted(output):
                 files.copy_file(flight.path, output, durable=self._durable)
-        if flight.outcome.moved.wan_bytes:
-            self._lend(flight.key, output)
 
     def _leave(self, flight: flights.Flight) -> None:
         if self._flights.leave(flight) and self._staged(flight.path):
-            flight.path.unlink(missing_ok=True)
+            files.discard(flight.path)
 
     def _staged(self, path: pathlib.Path) -> bool:
         return path.parent == self._held.root / holdings.STAGING

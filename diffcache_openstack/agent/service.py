@@ -118,7 +118,7 @@ class Agent(service.Service):
         pending = serve.PendingOutputs(self._state / 'outputs')
         pending.clean()
         self.server = serve.ImageServer(
-            self.maker, self.held, self.flights, self._new_pace, self._lend,
+            self.maker, self.held, self.flights, self._new_pace,
             pending)
         self.link = link.ConductorLink(
             self.conductor, self._describe, self.held.sizes, self.keeper,
@@ -318,10 +318,6 @@ class Agent(service.Service):
     def _new_pace(self) -> pace.Pace:
         return pace.Pace(self.gate, self.plane.new_cancel,
                          durable=self.conf.agent.sync_outputs)
-
-    def _lend(self, key: views.Key, path: pathlib.Path) -> None:
-        if self.conf.agent.lend_seconds:
-            self.plane.lend(key, path, self.conf.agent.lend_seconds)
 
 
 @contextlib.contextmanager

@@ -67,12 +67,14 @@ class Job:
     """An object on its way to a file.
 
     :param manifest: to verify templates with; None for other kinds
+    :param in_place: dest is where the data plane serves the object from
     """
 
     key: views.Key
     dest: pathlib.Path
     manifest: pathlib.Path | None
     pace: paces.Pace
+    in_place: bool = False
 
 
 class Unreachable:
@@ -128,7 +130,19 @@ class Transfers:
         self._view = current_view
         self._lend_seconds = lend_seconds
         self._claim_ttl = claim_ttl
+        self._lent: dict[views.Key, float] = {}
         self.unreachable = Unreachable()
+
+    def stop_lending(self) -> bool:
+        """Lend nothing any more: the space is needed.
+
+        :returns: whether something was lent
+        """
+        now, lent = time.monotonic(), dict(self._lent)
+        for key in lent:
+            self._plane.end_lending(key)
+            self._lent.pop(key, None)
+        return any(until > now for until in lent.values())
 
     def url_of(self, host: str) -> str:
         """Where a host's data plane listens.
@@ -212,10 +226,12 @@ class Transfers:
             if isinstance(error, exceptions.PeerUnavailable):
                 self.unreachable.add(repository.name)
             raise
+        # If the file is lent, the claim is left to lapse: until then
+        # late-comers are sent here and not over the WAN.
         if not self._lend_seconds:
             self._release(claim, job.key)
-        # Else the claim is left to lapse: until then late-comers are sent
-        # here, where the file is lent to them, and not over the WAN.
+        elif not job.in_place:
+            self._lent[job.key] = time.monotonic() + self._lend_seconds
         return Moved(wan_bytes=count)
 
     def _fetch(self, url: str, job: Job, over_wan: bool) -> int:
@@ -224,7 +240,8 @@ class Transfers:
                 url, job.key, job.dest, manifest=job.manifest,
                 rate=job.pace.rate, cancel=cancel,
                 durable=job.pace.durable,
-                lend=self._lend_seconds if over_wan else 0.0,
+                lend=0.0 if job.in_place or not over_wan
+                else self._lend_seconds,
                 progress=lambda done, total: job.pace.check())
         return result['bytes']
 

@@ -136,6 +136,9 @@ class Plane:
         with self.network.lock:
             self.network.files[self.url].setdefault(key, path.read_bytes())
 
+    def end_lending(self, key):
+        self.network.files[self.url].pop(key, None)
+
     def claim(self, url, key, suspect):
         if url in self.network.down:
             raise exceptions.PeerUnavailable(f'{url} does not answer')

@@ -125,7 +125,6 @@ class FillTest(base.TestCase):
         output = self.directory / 'disk'
         server = serve.ImageServer(
             host.maker, host.held, host.flights, host.new_pace,
-            lambda key, path: None,
             serve.PendingOutputs(self.directory / 'outputs'))
         thread = threading.Thread(target=server.serve, args=(
             host.view.template('base'), output, maker.ON_THE_FLY))

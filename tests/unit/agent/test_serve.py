@@ -51,7 +51,6 @@ class ServeTest(base.TestCase):
         host = self.hosts[name]
         return serve.ImageServer(
             host.maker, host.held, host.flights, host.new_pace,
-            lambda key, path: host.plane.lend(key, path, 60),
             serve.PendingOutputs(self.directory / name / 'outputs'))
 
     def serve(self, mode=maker.ON_THE_FLY, name='h1', server=None):
@@ -240,7 +239,8 @@ class ServeTest(base.TestCase):
 
     def test_lent_after_the_wan(self):
         self.serve()
-        self.assertEqual(self.output, self.hosts['h1'].plane.lent[-1][1])
+        self.assertEqual(fakes.key_of(TARGET),
+                         self.hosts['h1'].plane.lent[-1][0])
         self.output = self.directory / 'other'
         self.assertEqual(len(TARGET), self.serve(name='h2').lan_bytes)
 

@@ -1,0 +1,352 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""The embedded site: everything but broker, database server and processes."""
+
+import concurrent.futures
+import os
+import subprocess
+import unittest
+
+from diffcache_openstack.agent import holdings
+from diffcache_openstack.agent import maker
+from diffcache_openstack.agent import view
+from diffcache_openstack.common import exceptions
+from diffcache_openstack.common import keys
+from diffcache_openstack.embedded import site as sites
+from tests import base
+from tests.functional.agent import family
+
+MIB = family.MIB
+HOSTS = ('host-1', 'host-2', 'host-3')
+FAST = sites.LinkSpec(8000, 80000, 8000)
+
+
+class EmbeddedTestCase(base.TestCase):
+    """A site with the images of the family registered, nothing cached."""
+
+    links = FAST
+
+    def setUp(self):
+        super().setUp()
+        self.images = family.write(self.directory)
+        self.sha256 = {name: family.sha256(path)
+                       for name, path in self.images.items()}
+        self.site = self.new_site()
+        self.prepare()
+        self.site.start()
+        self.addCleanup(self.site.stop)
+        self.contents = {
+            name: self.site.register(path, name, name).content_id
+            for name, path in self.images.items()}
+        self.patches = {
+            (record.base, record.target): record.id
+            for record in self.site.make_patches()}
+        self.site.wait_catalogue(len(self.patches))
+
+    def prepare(self):
+        """Change what has to be changed before the start."""
+
+    def new_site(self, options=None):
+        return sites.Site(
+            self.directory / 'site',
+            [sites.HostSpec(name, 64 * MIB) for name in HOSTS], self.links,
+            self.directory / 'site' / 'repository',
+            {('agent', 'sync_outputs'): False,
+             ('agent', 'heartbeat_interval'): 2,
+             # What ways are chosen by; the links are faster, for the
+             # tests' sake.
+             ('planner', 'repository_bandwidth'): 20,
+             **(options or {})})
+
+    def template(self, name):
+        return view.Key(view.TEMPLATES, self.contents[name])
+
+    def patch_key(self, base_name, target_name):
+        return view.Key(view.PATCHES, self.patches[
+            self.contents[base_name], self.contents[target_name]])
+
+    def hold(self, **held):
+        """Have hosts hold objects, and all hosts know of it."""
+        for number, (host, objects) in enumerate(held.items(), start=1):
+            self.site.hosts[host.replace('_', '-')].hold(
+                number, [(*key, n) for n, key in enumerate(objects)])
+        self.site.wait(self.site.filled, 60, 'the caches to fill')
+
+    def get(self, host, name, mode=maker.ON_THE_FLY, number=0):
+        """Have an image served, and check it to the last byte."""
+        output = self.directory / f'{host}-{name}-{mode}-{number}.out'
+        request = self.site.hosts[host].get_image(name, str(output), mode)
+        self.assertEqual(self.sha256[name], family.sha256(output))
+        output.unlink()
+        self.assertNothingLeft(host)
+        return request
+
+    def assertNothingLeft(self, host):
+        root = self.site.hosts[host].held.root
+        self.assertEqual([], os.listdir(root / holdings.STAGING))
+        self.assertEqual([], [
+            name for name in os.listdir(self.directory)
+            if name.endswith('.part')])
+
+
+class ServeTest(EmbeddedTestCase):
+
+    def test_planned_filled_and_served_in_both_modes(self):
+        self.site.report_history([(host, name) for host in HOSTS
+                                  for name in self.images] * 10)
+        plan = self.site.plan()
+        self.assertTrue(plan.items)
+        self.site.wait(self.site.filled, 60, 'the caches to fill')
+        before = self.site.wan_bytes()
+        for mode in maker.MODES:
+            for host in HOSTS:
+                for name in self.images:
+                    request = self.get(host, name, mode)
+                    self.assertNotEqual('repository', request.way)
+                    self.assertEqual(0, request.fallbacks)
+        self.assertEqual(before, self.site.wan_bytes())
+
+    def test_built_from_peers_in_both_modes(self):
+        self.hold(host_2=[self.template('system')],
+                  host_3=[self.patch_key('system', 'java')])
+        before = self.site.wan_bytes()
+        for mode in maker.MODES:
+            request = self.get('host-1', 'java', mode)
+            self.assertEqual('build', request.way)
+            self.assertGreater(request.lan_bytes, 8 * MIB)
+        self.assertEqual(before, self.site.wan_bytes())
+
+    def test_patch_over_the_wan_base_at_the_site(self):
+        self.hold(host_2=[self.template('system')])
+        for mode in maker.MODES:
+            before = self.site.wan_bytes()
+            request = self.get('host-1', 'java', mode)
+            self.assertEqual('build', request.way)
+            moved = self.site.wan_bytes() - before
+            self.assertLess(moved, 3 * MIB)
+
+    def test_missing_image(self):
+        output = self.directory / 'out'
+        error = self.assertRaises(
+            exceptions.NotFound, self.site.hosts['host-1'].get_image,
+            'no-such-image', str(output))
+        self.assertIn('no-such-image', str(error))
+        self.assertFalse(output.exists())
+
+    def test_requests_reach_the_history(self):
+        request = self.get('host-1', 'other')
+        agent = self.site.hosts['host-1']
+        self.site.wait(lambda: not len(agent.spool), 30, 'the report')
+        self.assertEqual('repository', request.way)
+
+    def test_a_restarted_host_has_what_it_had(self):
+        self.hold(host_1=[self.template('system'),
+                          self.patch_key('system', 'java')])
+        self.site.stop()
+        self.site = self.new_site()
+        self.site.start()
+        self.addCleanup(self.site.stop)
+        self.site.wait_catalogue(len(self.patches))
+        before = self.site.wan_bytes()
+        self.assertEqual('local', self.get('host-1', 'system').way)
+        self.assertEqual('build', self.get('host-1', 'java').way)
+        self.assertEqual(before, self.site.wan_bytes())
+
+
+class OneTransferTest(EmbeddedTestCase):
+
+    # Slow enough that all requests come while the image arrives.
+    links = sites.LinkSpec(64, 8000, 8000)
+
+    def test_sixteen_requests_cross_the_wan_once(self):
+        before = self.sent()
+        with concurrent.futures.ThreadPoolExecutor(16) as pool:
+            requests = list(pool.map(
+                lambda n: self.get_only(HOSTS[n % 3], 'other', n),
+                range(16)))
+        data = 6 * MIB
+        moved = self.sent() - before
+        self.assertEqual(data, moved)
+        self.assertEqual(data, sum(r.wan_bytes for r in requests))
+        for host in HOSTS:
+            self.assertNothingLeft(host)
+
+    def get_only(self, host, name, number):
+        output = self.directory / f'{number}.out'
+        request = self.site.hosts[host].get_image(name, str(output))
+        self.assertEqual(self.sha256[name], family.sha256(output))
+        return request
+
+    def sent(self):
+        return self.site.repository.plane.stats()['sent'][view.TEMPLATES]
+
+
+class LossTest(EmbeddedTestCase):
+
+    def test_a_lost_peer(self):
+        self.hold(host_2=[self.template('java')])
+        self.site.hosts['host-2'].plane.close()
+        request = self.get('host-1', 'java')
+        self.assertEqual('repository', request.way)
+        self.assertGreaterEqual(request.fallbacks, 1)
+
+    def test_damage_at_a_peer(self):
+        key = self.template('java')
+        self.hold(host_2=[key])
+        family.damage(self.site.hosts['host-2'].held.path(key), 5 * MIB)
+        request = self.get('host-1', 'java')
+        self.assertEqual(('repository', 1), (request.way, request.fallbacks))
+
+    def test_damage_here(self):
+        key = self.template('java')
+        self.hold(host_1=[key])
+        held = self.site.hosts['host-1'].held
+        family.damage(held.path(key), 5 * MIB)
+        for agent in self.site.hosts.values():
+            agent.filler.stop()
+        request = self.get('host-1', 'java')
+        self.assertEqual(('repository', 1), (request.way, request.fallbacks))
+        self.assertNotIn(key, held)
+        self.assertEqual([f'templates-{key.id}'],
+                         os.listdir(held.root / holdings.QUARANTINE))
+
+    def test_a_base_that_changed(self):
+        base_key = self.template('system')
+        self.hold(host_1=[base_key, self.patch_key('system', 'java')])
+        held = self.site.hosts['host-1'].held
+        self.site.hosts['host-1'].filler.stop()
+        for mode in maker.MODES:
+            if base_key in held:
+                family.damage(held.path(base_key), 3 * MIB)
+            request = self.get('host-1', 'java', mode)
+            self.assertNotEqual('local', request.way)
+            self.assertNotIn(base_key, held)
+
+    def test_a_bit_flipped_patch(self):
+        self.patch_is_useless(lambda path: family.damage(
+            path, path.stat().st_size - 1000))
+
+    def test_a_truncated_patch(self):
+        self.patch_is_useless(lambda path: os.truncate(
+            path, path.stat().st_size // 2))
+
+    def patch_is_useless(self, spoil):
+        key = self.patch_key('system', 'java')
+        self.hold(host_1=[self.template('system'), key])
+        held = self.site.hosts['host-1'].held
+        self.site.hosts['host-1'].filler.stop()
+        spoil(held.path(key))
+        request = self.get('host-1', 'java')
+        self.assertGreaterEqual(request.fallbacks, 1)
+        self.assertNotIn(key, held)
+
+    def test_a_useless_patch_at_the_repository(self):
+        key = self.patch_key('system', 'java')
+        self.hold(host_1=[self.template('system')])
+        family.damage(self.site.repository.held.path(key), 1000)
+        for mode in maker.MODES:
+            request = self.get('host-1', 'java', mode)
+            self.assertEqual('repository', request.way)
+            self.assertGreaterEqual(request.fallbacks, 1)
+
+    def test_a_repositorys_image_changed_before_its_patch_is_made(self):
+        repository = self.site.repository.repository
+        path = self.site.repository.held.path(self.template('system'))
+        family.damage(path, MIB)
+        error = self.assertRaises(
+            exceptions.IntegrityError, repository.make_patch,
+            self.contents['system'], self.contents['java'])
+        self.assertIn(self.contents['system'], str(error))
+        self.assertNotIn(self.template('system'), self.site.repository.held)
+        self.assertNothingLeft('host-1')
+
+    def test_image_gone_from_the_repository(self):
+        held = self.site.repository.held
+        held.path(self.template('other')).unlink()
+        output = self.directory / 'out'
+        error = self.assertRaises(
+            exceptions.ObjectMissing, self.site.hosts['host-1'].get_image,
+            'other', str(output))
+        self.assertIn(self.contents['other'], str(error))
+        self.assertFalse(output.exists())
+        self.assertNothingLeft('host-1')
+
+
+class WrongKeyTest(EmbeddedTestCase):
+    """host-3 has another key than the rest."""
+
+    def prepare(self):
+        for name, agents in (('right', [self.site.repository,
+                                        self.site.hosts['host-1'],
+                                        self.site.hosts['host-2']]),
+                             ('wrong', [self.site.hosts['host-3']])):
+            path = self.directory / f'{name}.key'
+            keys.create_key(path)
+            for agent in agents:
+                agent.conf.set_override('key_file', str(path), 'data_plane')
+
+    def test_costs_a_fallback_or_is_a_clear_error(self):
+        request = self.get('host-1', 'java')
+        self.assertEqual('repository', request.way)
+        output = self.directory / 'out'
+        error = self.assertRaises(
+            exceptions.PeerRefused, self.site.hosts['host-3'].get_image,
+            'java', str(output))
+        self.assertIn('key', str(error))
+        self.assertFalse(output.exists())
+        self.assertNothingLeft('host-3')
+
+
+@unittest.skipIf(os.geteuid(), 'mounting a small filesystem needs root')
+class FullDiskTest(EmbeddedTestCase):
+    """host-1's state lies on a filesystem of 16 MiB."""
+
+    def prepare(self):
+        self.small = self.directory / 'site' / 'host-1'
+        self.mount(self.small, 16)
+
+    def mount(self, path, megabytes):
+        path.mkdir(parents=True)
+        subprocess.run(['mount', '-t', 'tmpfs', '-o',
+                        f'size={megabytes}m', 'tmpfs', path], check=True)
+        self.addCleanup(subprocess.run, ['umount', '--lazy', path],
+                        check=True)
+
+    def test_no_room_for_the_image(self):
+        filler = self.small / 'filler'
+        filler.write_bytes(b'x' * (10 * MIB))
+        output = self.directory / 'out'
+        error = self.assertRaises(
+            exceptions.NoSpace, self.site.hosts['host-1'].get_image, 'java',
+            str(output))
+        self.assertIn(self.contents['java'], str(error))
+        self.assertFalse(output.exists())
+        self.assertNothingLeft('host-1')
+        filler.unlink()
+        self.get('host-1', 'java')
+
+    def test_what_is_unwanted_makes_room(self):
+        self.hold(host_1=[self.template('system')])
+        agent = self.site.hosts['host-1']
+        agent.hold(9, [])
+        self.get('host-1', 'java')
+        self.assertNotIn(self.template('system'), agent.held)
+
+    def test_no_room_for_the_output(self):
+        target = self.directory / 'target'
+        self.mount(target, 2)
+        error = self.assertRaises(
+            exceptions.NoSpace, self.site.hosts['host-2'].get_image, 'java',
+            str(target / 'disk'))
+        self.assertIn(str(target / 'disk'), str(error))
+        self.assertEqual([], os.listdir(target))
+        self.assertNothingLeft('host-2')
