@@ -15,7 +15,7 @@ use crate::ids::{hex, Kind, ObjectKey};
 use crate::leaves::{Leaves, StoreError};
 use crate::part::Part;
 use crate::progress::Meter;
-use crate::shaper::Shaper;
+use crate::shaper::{Place, Shaper};
 
 /// Requests under way on one connection, so that the link is not idle for a round trip between two extents.
 const DEPTH: usize = 4;
@@ -116,7 +116,7 @@ impl Transfer<'_> {
         let room = target.len().min(self.shaper.slice() as usize);
         let count = connection.read(&mut target[..room], self.stop)?;
         self.client.count(self.remote.key.kind, count);
-        self.shaper.take(count as u64);
+        self.shaper.take(count as u64, Place::Next);
         Ok(count)
     }
 

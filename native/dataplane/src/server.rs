@@ -25,7 +25,7 @@ use crate::gate::{lock, Gate};
 use crate::ids::ObjectKey;
 use crate::objects::{Found, Objects};
 use crate::request::{self, Request, RequestError, Route};
-use crate::shaper::Shaper;
+use crate::shaper::{Place, Shaper};
 
 const THREAD_STACK: usize = 256 << 10;
 /// A response may take its patience and one second for every so many bytes.
@@ -607,7 +607,12 @@ impl Connection<'_> {
                     .map_err(|error| io::Error::new(io::ErrorKind::TimedOut, error))?,
             };
             let slice = (ready - position).min(self.service.shaper.slice());
-            if !self.service.shaper.take(slice) {
+            let place = if position == body.start {
+                Place::First
+            } else {
+                Place::Next
+            };
+            if !self.service.shaper.take(slice, place) {
                 return Err(io::ErrorKind::ConnectionAborted.into());
             }
             let slice_end = position + slice;

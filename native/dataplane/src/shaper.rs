@@ -2,15 +2,16 @@
 //!
 //! Every slice of bytes reserves its place on an imaginary line that moves `rate` bytes a second and is sent when the line has
 //! carried it. Reservations are first come, first served and small, so connections that all have something to send get equal shares.
-//! Places are computed from the clock, not from the lengths of sleeps, so waking up late costs nothing on average.
+//! Places are computed from the clock, not from the lengths of sleeps, so waking up late costs nothing on average; but time in which nobody had
+//! anything to send is gone, as on a real link.
 
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::gate::lock;
 
-/// An idle line may carry this much time's worth of bytes at once.
-const BURST: Duration = Duration::from_millis(20);
+/// A sender that was delayed catches up with at most this much time's worth of bytes.
+const CATCH_UP: Duration = Duration::from_millis(100);
 /// A slice lasts at most about this long on the line.
 const SLICES_PER_SECOND: f64 = 50.0;
 const SMALLEST_SLICE: f64 = 256.0;
@@ -23,6 +24,15 @@ struct Line {
     /// Changes whenever waiting reservations no longer hold.
     generation: u64,
     closed: bool,
+}
+
+/// Where a slice stands in what its sender has to send.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// It begins something new; the line was not waiting for it.
+    First,
+    /// It follows another; if it is late, its sender woke up late.
+    Next,
 }
 
 /// A shared limit on bytes per second, or none.
@@ -77,13 +87,16 @@ impl Shaper {
     }
 
     /// Waits until the line has carried `bytes`; false if it was closed.
-    pub fn take(&self, bytes: u64) -> bool {
+    pub fn take(&self, bytes: u64, place: Place) -> bool {
         let mut line = lock(&self.line);
         let Some(rate) = line.rate else {
             return !line.closed;
         };
         let now = Instant::now();
-        let earliest = now.checked_sub(BURST).unwrap_or(now);
+        let earliest = match place {
+            Place::First => now,
+            Place::Next => now.checked_sub(CATCH_UP).unwrap_or(now),
+        };
         let due = line.free_at.max(earliest) + Duration::from_secs_f64(bytes as f64 / rate);
         line.free_at = due;
         let generation = line.generation;
@@ -110,15 +123,29 @@ mod tests {
     use std::sync::Arc;
 
     #[test]
-    fn the_line_is_booked_for_exactly_what_was_taken() {
+    fn the_line_carries_its_rate_and_no_more() {
         let shaper = Shaper::new(Some(1_000_000.0));
         let start = Instant::now();
-        for _ in 0..20 {
-            assert!(shaper.take(10_000));
+        assert!(shaper.take(10_000, Place::First));
+        for _ in 0..19 {
+            assert!(shaper.take(10_000, Place::Next));
         }
-        let booked = lock(&shaper.line).free_at - start;
-        assert!(booked >= Duration::from_millis(200) - BURST, "{booked:?}");
-        assert!(start.elapsed() >= Duration::from_millis(200) - BURST);
+        assert!(start.elapsed() >= Duration::from_millis(200));
+        assert!(lock(&shaper.line).free_at >= start + Duration::from_millis(200));
+    }
+
+    #[test]
+    fn who_was_delayed_catches_up_but_idle_time_is_gone() {
+        let shaper = Shaper::new(Some(1_000_000.0));
+        let booked_after = |place| {
+            let idle = Duration::from_millis(10);
+            lock(&shaper.line).free_at = Instant::now() - idle;
+            let now = Instant::now();
+            assert!(shaper.take(20_000, place));
+            lock(&shaper.line).free_at.duration_since(now)
+        };
+        assert!(booked_after(Place::First) >= Duration::from_millis(20));
+        assert!(booked_after(Place::Next) <= Duration::from_millis(10));
     }
 
     #[test]
@@ -134,7 +161,7 @@ mod tests {
         let shaper = Arc::new(Shaper::new(Some(1.0)));
         let waiter = {
             let shaper = shaper.clone();
-            std::thread::spawn(move || shaper.take(1_000_000))
+            std::thread::spawn(move || shaper.take(1_000_000, Place::First))
         };
         while lock(&shaper.line).free_at < Instant::now() + Duration::from_secs(60) {
             std::thread::yield_now();
@@ -142,6 +169,6 @@ mod tests {
         shaper.set_rate(None);
         assert!(waiter.join().unwrap());
         shaper.close();
-        assert!(!shaper.take(1));
+        assert!(!shaper.take(1, Place::Next));
     }
 }

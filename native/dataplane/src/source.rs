@@ -8,7 +8,7 @@ use diffcache_core::source::{ReadAt, SourceError};
 use crate::client::{Ask, Client, Connection, Fault, Remote, Stop};
 use crate::error::TransferError;
 use crate::gate::lock;
-use crate::shaper::Shaper;
+use crate::shaper::{Place, Shaper};
 
 /// An object of a peer, read by ranges over pooled connections.
 pub struct HttpSource {
@@ -102,7 +102,7 @@ impl HttpSource {
             *progress += count;
             self.client.count(self.remote.key.kind, count);
             self.received.fetch_add(count as u64, Ordering::Relaxed);
-            self.shaper.take(count as u64);
+            self.shaper.take(count as u64, Place::Next);
         }
         Ok(())
     }

@@ -1,0 +1,283 @@
+#!/usr/bin/env python3
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""How fast the data plane is, beside what the machine can do at all.
+
+Speed: one transfer over loopback between two processes, with the file in the
+page cache, against a bare sendfile(2) server, the bare loopback and a local
+copy. Each line gives MB/s, the ratio to bare sendfile and the CPU seconds per
+GB of both sides. Shaping: how far the average of one or several connections is
+from the rate that was set.
+
+usage: bench/dataplane.py [--size MB] [--directory DIR] [--json FILE]
+"""
+
+import argparse
+import http.client
+import json
+import multiprocessing
+import os
+import pathlib
+import random
+import resource
+import shutil
+import socket
+import statistics
+import tempfile
+import threading
+import time
+import urllib.parse
+
+from diffcache_openstack import _native
+
+KEY = bytes(range(32))
+BUFFER = 1 << 20
+
+
+def cpu_seconds() -> float:
+    """CPU time of this process so far, in seconds."""
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return usage.ru_utime + usage.ru_stime
+
+
+class Peer:
+    """A server in a process of its own, and its CPU time."""
+
+    def __init__(self, serve, *arguments) -> None:
+        self._pipe, theirs = multiprocessing.Pipe()
+        self._process = multiprocessing.Process(
+            target=serve, args=(theirs, *arguments), daemon=True)
+        self._process.start()
+        self.address = self._pipe.recv()
+
+    def cpu_seconds(self) -> float:
+        """CPU time of the server so far, in seconds."""
+        self._pipe.send('cpu')
+        return self._pipe.recv()
+
+    def stop(self) -> None:
+        """End the process."""
+        self._pipe.send('stop')
+        self._process.join()
+
+
+def answer(pipe) -> None:
+    """Tell the CPU time whenever asked, until told to stop."""
+    while pipe.recv() == 'cpu':
+        pipe.send(cpu_seconds())
+
+
+def serve_socket(pipe, path: str, mode: str) -> None:
+    """Send a file, or as many bytes from memory, to whoever connects."""
+    listener = socket.create_server(('127.0.0.1', 0))
+    pipe.send(listener.getsockname())
+    size = os.path.getsize(path)
+
+    def accept() -> None:
+        while True:
+            peer, _ = listener.accept()
+            with peer, open(path, 'rb') as file:
+                if mode == 'sendfile':
+                    sent = 0
+                    while sent < size:
+                        sent += os.sendfile(peer.fileno(), file.fileno(),
+                                            sent, BUFFER)
+                else:
+                    block = bytes(BUFFER)
+                    for _ in range(size // BUFFER):
+                        peer.sendall(block)
+
+    threading.Thread(target=accept, daemon=True).start()
+    answer(pipe)
+
+
+def serve_plane(pipe, root: str) -> None:
+    """Serve a root directory by a data plane."""
+    with _native.DataPlane(root, 'server', '127.0.0.1:0', key=KEY) as plane:
+        pipe.send(plane.url)
+        answer(pipe)
+
+
+def drain(peer: socket.socket) -> int:
+    """Read to the end of the stream."""
+    buffer, total = bytearray(BUFFER), 0
+    while count := peer.recv_into(buffer):
+        total += count
+    return total
+
+
+class Speed:
+    """Runs transfers of one file and keeps what they took."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.rows: list[dict] = []
+
+    def run(self, name: str, peer: Peer | None, transfer, rounds: int = 3):
+        """Measure a transfer several times; the median counts."""
+        samples = []
+        for _ in range(rounds):
+            far = peer.cpu_seconds() if peer else 0.0
+            near, begun = cpu_seconds(), time.monotonic()
+            transfer()
+            seconds = time.monotonic() - begun
+            cpu = cpu_seconds() - near
+            cpu += peer.cpu_seconds() - far if peer else 0.0
+            samples.append((seconds, cpu))
+        seconds = statistics.median(sample[0] for sample in samples)
+        cpu = statistics.median(sample[1] for sample in samples)
+        self.rows.append({
+            'what': name, 'mb_per_s': self.size / 1e6 / seconds,
+            'cpu_s_per_gb': cpu / (self.size / 1e9)})
+
+    def table(self) -> None:
+        """Print the rows with their ratio to bare sendfile."""
+        bare = next(row['mb_per_s'] for row in self.rows
+                    if row['what'].startswith('bare sendfile'))
+        print(f'{"":44}{"MB/s":>8}{"ratio":>8}{"CPU s/GB":>10}')
+        for row in self.rows:
+            row['ratio'] = row['mb_per_s'] / bare
+            print(f'{row["what"]:44}{row["mb_per_s"]:8.0f}'
+                  f'{row["ratio"]:8.2f}{row["cpu_s_per_gb"]:10.2f}')
+
+
+def measure_speed(directory: pathlib.Path, size: int) -> list[dict]:
+    """Compare a transfer by the data plane with what it is made of."""
+    root = directory / 'server'
+    image = make_image(root, size)
+    path = str(root / 'templates' / image)
+    patch = root / 'patches' / image
+    os.link(path, patch)
+    manifest = str(root / 'manifests' / image)
+    speed = Speed(size)
+
+    def connect(peer: Peer) -> None:
+        with socket.create_connection(peer.address) as stream:
+            drain(stream)
+
+    for mode, name in [('memory', 'bare loopback, from memory, discarded'),
+                       ('sendfile', 'bare sendfile, discarded')]:
+        bare = Peer(serve_socket, path, mode)
+        speed.run(name, bare, lambda peer=bare: connect(peer))
+        bare.stop()
+    dest = directory / 'output'
+    speed.run('local copy (cp), in page cache', None,
+              lambda: copy(path, dest))
+    server = Peer(serve_plane, str(root))
+    with _native.DataPlane(str(directory / 'client'), 'client',
+                           '127.0.0.1:0', key=KEY) as client:
+        speed.run('data plane, template, verified and written', server,
+                  lambda: client.fetch(server.address, 'templates', image,
+                                       str(dest), manifest, durable=False))
+        speed.run('data plane, patch, verified and written', server,
+                  lambda: client.fetch(server.address, 'patches', image,
+                                       str(dest), durable=False))
+    server.stop()
+    speed.run('data plane, served from one process, discarded', None,
+              lambda: discard(root, image))
+    speed.table()
+    return speed.rows
+
+
+def make_image(root: pathlib.Path, size: int) -> str:
+    """Write an image of random bytes below a root; returns its id."""
+    for kind in ('templates', 'patches', 'manifests'):
+        (root / kind).mkdir(parents=True)
+    path = root / 'image'
+    generator = random.Random(1)
+    with path.open('wb') as file:
+        for _ in range(size // BUFFER):
+            file.write(generator.randbytes(BUFFER))
+    manifest = root / 'manifest'
+    image = _native.manifest_create(str(path), str(manifest))['content_id']
+    path.rename(root / 'templates' / image)
+    manifest.rename(root / 'manifests' / image)
+    return image
+
+
+def copy(source: str, dest: pathlib.Path) -> None:
+    """Copy by reading and writing, as a transfer has to."""
+    with open(source, 'rb') as read, open(dest, 'wb') as write:
+        shutil.copyfileobj(read, write, BUFFER)
+
+
+def discard(root: pathlib.Path, image: str) -> None:
+    """Read an object from a plane of this process, and forget it."""
+    with _native.DataPlane(str(root), 'server', '127.0.0.1:0') as plane:
+        read_object(plane.url, image)
+
+
+def read_object(url: str, image: str) -> tuple[int, float]:
+    """Read an object without a key; returns bytes and seconds."""
+    where = urllib.parse.urlsplit(url)
+    connection = http.client.HTTPConnection(where.hostname, where.port)
+    begun = time.monotonic()
+    connection.request('GET', f'/v1/objects/templates/{image}')
+    response = connection.getresponse()
+    buffer, total = bytearray(BUFFER), 0
+    while count := response.readinto(buffer):
+        total += count
+    connection.close()
+    return total, time.monotonic() - begun
+
+
+def measure_shaping(directory: pathlib.Path) -> list[dict]:
+    """Compare the average of a shaped link with its rate."""
+    rows = []
+    print(f'\n{"rate":>10}{"connections":>13}{"measured":>12}{"off by":>9}')
+    for rate, size, readers in [(2.5e6, 5e6, 1), (2.5e6, 5e6, 4),
+                                (20e6, 40e6, 1), (20e6, 40e6, 4),
+                                (125e6, 250e6, 1), (125e6, 250e6, 4)]:
+        root = directory / f'shaped-{rate}-{readers}'
+        image = make_image(root, int(size / readers))
+        with _native.DataPlane(str(root), 'shaped', '127.0.0.1:0',
+                               rate=rate) as plane:
+            begun = time.monotonic()
+            threads = [threading.Thread(target=read_object,
+                                        args=(plane.url, image))
+                       for _ in range(readers)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            seconds = time.monotonic() - begun
+            measured = plane.stats()['sent']['templates'] / seconds
+        off = measured / rate - 1
+        rows.append({'rate': rate, 'connections': readers,
+                     'measured': measured, 'off': off})
+        print(f'{rate / 1e6:7.1f} MB{readers:13}{measured / 1e6:9.2f} MB'
+              f'{off * 100:+8.2f}%')
+        shutil.rmtree(root)
+    return rows
+
+
+def main() -> None:
+    """Run both and print tables."""
+    parser = argparse.ArgumentParser(
+        description='Measures the speed and the shaping of the data plane.')
+    parser.add_argument('--size', type=int, default=1024,
+                        help='size of the image in MB (default: 1024)')
+    parser.add_argument('--directory', help='where to work (default: /tmp)')
+    parser.add_argument('--json', help='file for the figures')
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(dir=options.directory) as name:
+        directory = pathlib.Path(name)
+        results = {
+            'speed': measure_speed(directory, options.size * 1000000
+                                   // BUFFER * BUFFER),
+            'shaping': measure_shaping(directory)}
+    if options.json:
+        pathlib.Path(options.json).write_text(json.dumps(results, indent=2))
+
+
+if __name__ == '__main__':
+    main()
