@@ -1,1 +1,22 @@
-//! DiffCache: placement.
+//! Inner loops of the placement solvers: one site, instance in, placement out.
+//!
+//! * [`problem`]: the instance in the shape that the loops want;
+//! * [`ways`]: for each template, the bases it can be built from;
+//! * [`dual`]: lower bounds by prices for space and for being served;
+//! * [`state`]: a placement with its cost, changed object by object;
+//! * [`recreate`]: density-ordered lazy insertion;
+//! * [`search`]: large-neighbourhood search with ejection;
+//! * [`solve`](mod@solve): how these are put together.
+
+pub mod dual;
+pub mod location;
+pub mod problem;
+pub mod random;
+pub mod recreate;
+pub mod search;
+pub mod solve;
+pub mod state;
+pub mod ways;
+
+pub use problem::{Links, Problem, ProblemError};
+pub use solve::{solve, Limits, Outcome, Report};

@@ -1,8 +1,133 @@
 //! Python bindings of `diffcache-placement`.
 
+use std::time::{Duration, Instant};
+
+use diffcache_placement::solve::Watch;
+use diffcache_placement::state::Fixed;
+use diffcache_placement::{solve, Limits, Links, Problem, Report};
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
+/// Arrays of one site's instance. Hosts are columns, 0..K-1; objects are
+/// templates 0..N-1, then patches N..N+E-1.
+#[derive(FromPyObject)]
+struct Arrays {
+    sizes: Vec<f64>,
+    patch_base: Vec<u32>,
+    patch_target: Vec<u32>,
+    patch_sizes: Vec<f64>,
+    patch_seconds: Vec<f64>,
+    capacities: Vec<f64>,
+    /// Seconds per MB: local, near, repository; one triple per host.
+    links: Vec<(f64, f64, f64)>,
+    rates: pyo3::buffer::PyBuffer<f64>,
+    hops: usize,
+    pinned: Vec<(u32, u32)>,
+    placed: Vec<(u32, u32)>,
+    move_weight: f64,
+    start: Vec<(u32, u32)>,
+}
+
+/// Asks Python a few times a second.
+struct Caller {
+    watch: Option<Py<PyAny>>,
+    begin: Instant,
+    limit: Option<f64>,
+    asked: Instant,
+    stop: bool,
+    error: Option<PyErr>,
+}
+
+const ASK_EVERY: Duration = Duration::from_millis(100);
+
+impl Watch for Caller {
+    fn report(&mut self, report: Report) {
+        if self.asked.elapsed() < ASK_EVERY || self.stop {
+            return;
+        }
+        self.asked = Instant::now();
+        let answer = Python::attach(|py| match &self.watch {
+            Some(watch) => watch
+                .bind(py)
+                .call1((report.stage, report.cost, report.bound))
+                .and_then(|stop| stop.is_truthy()),
+            None => py.check_signals().map(|()| false),
+        });
+        match answer {
+            Ok(stop) => self.stop = stop,
+            Err(error) => {
+                self.stop = true;
+                self.error = Some(error);
+            }
+        }
+    }
+
+    fn elapsed(&mut self) -> f64 {
+        if self.stop {
+            return f64::INFINITY;
+        }
+        self.limit.map_or(0.0, |limit| {
+            if limit > 0.0 {
+                self.begin.elapsed().as_secs_f64() / limit
+            } else {
+                f64::INFINITY
+            }
+        })
+    }
+}
+
+/// Solves one site's instance.
+///
+/// `watch(stage, cost, bound)` is called a few times a second and stops the
+/// solve by returning something true; other threads run meanwhile. Returns ((object, host) pairs, bound,
+/// steps).
+#[pyfunction]
+#[pyo3(signature = (arrays, time_limit, gap, patience, bound_share, watch))]
+fn placement_solve(
+    py: Python<'_>,
+    arrays: Arrays,
+    time_limit: Option<f64>,
+    gap: f64,
+    patience: usize,
+    bound_share: f64,
+    watch: Option<Py<PyAny>>,
+) -> PyResult<(Vec<(u32, u32)>, f64, usize)> {
+    let begin = Instant::now();
+    let rates = arrays.rates.to_vec(py)?;
+    let links = arrays
+        .links
+        .iter()
+        .map(|&(local, near, repo)| Links { local, near, repo })
+        .collect();
+    let problem = Problem::new(
+        &arrays.sizes,
+        arrays.patch_base,
+        arrays.patch_target,
+        &arrays.patch_sizes,
+        arrays.patch_seconds,
+        arrays.capacities,
+        links,
+        &rates,
+        arrays.hops,
+    )
+    .map_err(|error| PyValueError::new_err(error.to_string()))?;
+    drop(rates);
+    let fixed = Fixed {
+        pinned: arrays.pinned,
+        placed: arrays.placed,
+        move_weight: arrays.move_weight,
+    };
+    let mut caller =
+        Caller { watch, begin, limit: time_limit, asked: begin, stop: false, error: None };
+    let limits = Limits { gap, patience, bound_share };
+    let outcome = py.detach(|| solve(&problem, &fixed, &arrays.start, limits, &mut caller));
+    match caller.error {
+        Some(error) => Err(error),
+        None => Ok((outcome.pairs, outcome.bound, outcome.steps)),
+    }
+}
+
 /// Adds this crate's names to the extension module.
-pub fn register(_m: &Bound<'_, PyModule>) -> PyResult<()> {
-    Ok(())
+pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    m.add_function(wrap_pyfunction!(placement_solve, m)?)
 }

@@ -1,0 +1,146 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""What we would run: bounds by prices, lazy greedy, large-neighbourhood search.
+
+The loops are native (``native/placement``); its modules say how they work.
+"""
+
+import dataclasses
+
+import numpy as np
+
+from diffcache_openstack import _native
+from diffcache_openstack.placement import cost
+from diffcache_openstack.placement import instance as instances
+from diffcache_openstack.placement import placement as placements
+from diffcache_openstack.placement.solvers import base
+from diffcache_openstack.placement.solvers import sites
+
+# The search ends when cost and bound are this close, as a share of the cost.
+TARGET_GAP = 1e-4
+
+# Share of the time limit that goes to the lower bound.
+_BOUND_SHARE = 0.3
+
+
+class AutoSolver(base.Solver):
+    """Scales to thousands of templates, and says how far from optimal."""
+
+    def solve(self, instance, **options) -> base.Solution:
+        """See :class:`base.Solver`."""
+        return sites.solve_each(
+            instance, base.Options(**options), solve_site
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Start:
+    """Where to start from, and what leaving it costs.
+
+    :param placement: objects to begin with
+    :param move_weight: cost per second of transfer that a new object takes
+        to its host; what ``instance.placed`` names needs none
+    """
+
+    placement: placements.Placement = placements.Placement()
+    move_weight: float = 0.0
+
+
+class _Arrays:
+    """An instance in the shape the native solver reads."""
+
+    def __init__(self, instance, hops, start):
+        self.hops = max(0, hops)
+        self.sizes = instance.sizes.tolist()
+        self.patch_base = instance.patch_base.tolist()
+        self.patch_target = instance.patch_target.tolist()
+        self.patch_sizes = instance.patch_sizes.tolist()
+        self.patch_seconds = instance.patch_seconds.tolist()
+        self.capacities = instance.usable_capacities().tolist()
+        self.links = _links(instance)
+        self.rates = np.ascontiguousarray(instance.rates, dtype=float)
+        self.move_weight = start.move_weight
+        self._first_patch = instance.template_count
+        self._patches = instance.patch_index()
+        self._pairs = list(self._patches)
+        self.pinned = self._numbers(instance.pinned)
+        self.placed = self._numbers(instance.placed)
+        self.start = self._numbers(start.placement)
+
+    def _numbers(self, held) -> list[tuple[int, int]]:
+        """(object, column) of templates and patches, sorted."""
+        return sorted(
+            [(i, host - 1) for i, host in held.templates]
+            + [
+                (self._first_patch + self._patches[i, j], host - 1)
+                for i, j, host in held.patches
+            ]
+        )
+
+    def placement(self, pairs) -> placements.Placement:
+        """The placement of (object, column) pairs."""
+        first = self._first_patch
+        return placements.Placement.of(
+            ((o, column + 1) for o, column in pairs if o < first),
+            (
+                (*self._pairs[o - first], column + 1)
+                for o, column in pairs
+                if o >= first
+            ),
+        )
+
+
+def _links(instance) -> list[tuple[float, float, float]]:
+    """Seconds per MB at each host: local, near, repository."""
+    links = instance.bandwidths
+    near = np.maximum(links.peer, links.repo)
+    local = np.maximum(links.local, near)
+    rows = (instances.fetch_seconds(1.0, b) for b in (local, near, links.repo))
+    return list(zip(*(row.tolist() for row in rows)))
+
+
+def patience(instance: instances.Instance) -> int:
+    """Steps without improvement after which the search ends by itself."""
+    return 300 + 20 * instance.host_count + 2 * instance.template_count
+
+
+def solve_site(
+    instance: instances.Instance,
+    options: base.Options,
+    start: Start = Start(),
+) -> base.Solution:
+    """Solve an instance of one site.
+
+    :raises InstanceError: pins alone exceed a capacity
+    """
+    clock = base.Clock(options)
+    base.pinned_placement(instance)
+    arrays = _Arrays(instance, options.hops, start)
+
+    def watch(stage, cost_s, bound_s):
+        clock.report(stage, cost_s, bound_s)
+        return clock.over
+
+    limit = 0.0 if clock.over else clock.left
+    pairs, bound, _ = _native.placement_solve(
+        arrays, limit, TARGET_GAP, patience(instance), _BOUND_SHARE, watch
+    )
+    placement = arrays.placement(pairs)
+    total = cost.total_cost(instance, placement, options.hops)
+    bound = min(bound, total)
+    return base.Solution(
+        placement=placement,
+        cost_s=total,
+        lower_bound_s=bound,
+        proved_optimal=total - bound <= 1e-6 * total,
+        seconds=clock.seconds,
+    )

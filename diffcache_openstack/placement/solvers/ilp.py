@@ -1,0 +1,342 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""The exact model, small enough to be proved.
+
+The paper's variable S_ijpqr says for each template j and asking host r which
+base i from which host q and which patch from which host p: N^2 K^3 binaries.
+Which host a peer is does not enter the cost, so here only what is held is
+binary, x_ik and y_ek, (N + E) K of them. The rest is continuous and settles
+at its best by itself, linked as in facility location:
+
+* each request (j, r) sends one unit through the patches backwards, from j to
+  a base: equation 1;
+* the unit may use an object from a peer only as far as X_o says the site
+  holds it, from its own disk only as far as x_or says so: equations 2 and 3
+  without their ceilings. What it does not have near comes from the
+  repository;
+* X_o <= sum over k of x_ok, and capacities: equation 4.
+
+Ways that would be dearer than the repository even with every object on the
+asking host's own disk are left out.
+"""
+
+import collections
+import dataclasses
+
+import highspy
+import pulp
+
+from diffcache_openstack.placement import bounds
+from diffcache_openstack.placement import cost
+from diffcache_openstack.placement import instance as instances
+from diffcache_openstack.placement import placement as placements
+from diffcache_openstack.placement.solvers import base
+from diffcache_openstack.placement.solvers import sites
+
+# Relative distance of cost and bound at which a solution counts as proved.
+TOLERANCE = 1e-6
+
+# The objective is scaled to about this, which suits HiGHS's tolerances.
+_SCALE = 1e5
+
+
+class IlpSolver(base.Solver):
+    """Proves optima; for small instances, or to see how far others are."""
+
+    def solve(self, instance, **options) -> base.Solution:
+        """See :class:`base.Solver`."""
+        return sites.solve_each(
+            instance, base.Options(**options), self._solve_site
+        )
+
+    def _solve_site(self, instance, options) -> base.Solution:
+        clock = base.Clock(options)
+        start = base.load('auto').solve(
+            instance,
+            hops=options.hops,
+            time_limit=None if clock.left is None else clock.left / 4,
+            stop=options.stop,
+        )
+        if start.proved_optimal or clock.over:
+            return start
+        model = _Model(instance, options.hops, start)
+        model.run(options, clock)
+        placement, bound = start.placement, start.lower_bound_s
+        total = start.cost_s
+        if model.found:
+            better = model.placement()
+            found = cost.total_cost(instance, better, options.hops)
+            if found < total:
+                placement, total = better, found
+        bound = min(total, max(bound, model.bound))
+        return base.Solution(
+            placement=placement,
+            cost_s=total,
+            lower_bound_s=bound,
+            proved_optimal=total - bound <= TOLERANCE * total,
+            seconds=clock.seconds,
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class _Object:
+    """Seconds that an object takes to each place, by where it comes from."""
+
+    size: float
+    local: float
+    peer: float
+    repo: float
+
+
+class _Highs(pulp.HiGHS):
+    """PuLP's HiGHS that starts from a placement and can be stopped."""
+
+    start = None
+    interrupt = None
+
+    def callSolver(self, lp):  # noqa: N802 (PuLP's name)
+        if self.start is not None:
+            indexes = [variable.index for variable in self.start]
+            lp.solverModel.setSolution(
+                len(indexes), indexes, list(self.start.values())
+            )
+        lp.solverModel.HandleKeyboardInterrupt = False
+        for event in (
+            lp.solverModel.cbMipInterrupt,
+            lp.solverModel.cbSimplexInterrupt,
+        ):
+            event.subscribe(self.interrupt)
+        lp.solverModel.run()
+
+
+class _Model:
+    """The model of one site, in PuLP's terms."""
+
+    def __init__(self, instance, hops, start):
+        self._instance = instance
+        self._hops = min(hops, instance.template_count - 1)
+        self._start = start
+        self._hosts = range(instance.host_count)
+        self._problem = pulp.LpProblem('placement', pulp.LpMinimize)
+        self._cost = collections.Counter()
+        self._scale = _SCALE / max(start.cost_s, 1e-9)
+        self._count = 0
+        self._into = [[] for _ in range(instance.template_count)]
+        for e, j in enumerate(instance.patch_target.tolist()):
+            self._into[j].append(e)
+        self._held = {}
+        self._near = {}
+        self._declare_objects()
+        for j, r in zip(*instance.rates.nonzero()):
+            self._request(int(j), int(r))
+        self._problem.setObjective(pulp.LpAffineExpression(self._cost))
+        self.bound = 0.0
+        self.found = False
+
+    def run(self, options, clock) -> None:
+        """Solve until proved, out of time or stopped."""
+        solver = _Highs(
+            msg=False,
+            gapRel=TOLERANCE / 2,
+            gapAbs=0.0,
+            threads=options.threads,
+            timeLimit=clock.left,
+        )
+        held = self._start.placement
+        solver.start = {
+            variable: float(self._is_held(key, k, held))
+            for (key, k), variable in self._held.items()
+        }
+
+        def watch(event):
+            found = event.data_out.mip_primal_bound / self._scale
+            bound = event.data_out.mip_dual_bound / self._scale
+            if abs(found) < 1e30 and abs(bound) < 1e30:
+                clock.report('branch and bound', found, bound)
+            if clock.over:
+                event.interrupt()
+
+        solver.interrupt = watch
+        self._problem.solve(solver)
+        model = self._problem.solverModel
+        info = model.getInfo()
+        status = model.getModelStatus()
+        self.found = info.primal_solution_status == 2
+        if status in (
+            highspy.HighsModelStatus.kOptimal,
+            highspy.HighsModelStatus.kTimeLimit,
+            highspy.HighsModelStatus.kInterrupt,
+        ) and abs(info.mip_dual_bound) < 1e30:
+            self.bound = info.mip_dual_bound / self._scale
+
+    def placement(self) -> placements.Placement:
+        """What the solution holds."""
+        templates, patches = [], []
+        for (key, k), variable in self._held.items():
+            if variable.value() > 0.5:
+                (templates if len(key) == 1 else patches).append(
+                    (*key, k + 1)
+                )
+        return placements.Placement.of(templates, patches)
+
+    def _is_held(self, key, k, placement):
+        kind = placement.templates if len(key) == 1 else placement.patches
+        return (*key, k + 1) in kind
+
+    def _variable(self, high=1.0, category=pulp.LpContinuous):
+        self._count += 1
+        return pulp.LpVariable(f'v{self._count}', 0, high, category)
+
+    def _declare_objects(self):
+        """x, y and X of every object that some host has room for."""
+        instance = self._instance
+        limits = instance.usable_capacities()
+        taken = [[] for _ in self._hosts]
+        pins = {
+            *instance.pinned.templates,
+            *instance.pinned.patches,
+        }
+        for key, size in self._keys():
+            homes = []
+            for k in self._hosts:
+                if size > limits[k]:
+                    continue
+                variable = self._variable(category=pulp.LpInteger)
+                if (*key, k + 1) in pins:
+                    variable.lowBound = 1
+                self._held[key, k] = variable
+                taken[k].append((variable, size))
+                homes.append((variable, -1.0))
+            if homes:
+                near = self._variable()
+                self._near[key] = near
+                self._require([(near, 1.0), *homes], 0.0)
+        for k in self._hosts:
+            self._require(taken[k], float(limits[k]))
+
+    def _keys(self):
+        instance = self._instance
+        for i, size in enumerate(instance.sizes.tolist()):
+            yield (i,), size
+        for i, j, size in zip(
+            instance.patch_base.tolist(),
+            instance.patch_target.tolist(),
+            instance.patch_sizes.tolist(),
+        ):
+            yield (i, j), size
+
+    def _require(self, terms, limit):
+        """Sum of (variable, factor) at most ``limit``."""
+        self._problem.addConstraint(
+            pulp.LpConstraint(
+                pulp.LpAffineExpression(terms), pulp.LpConstraintLE,
+                rhs=limit,
+            )
+        )
+
+    def _request(self, j, r):
+        """One unit of flow for template j at host column r."""
+        instance = self._instance
+        weight = float(instance.rates[j, r]) * self._scale
+        budget = self._seconds(float(instance.sizes[j]), r).repo
+        users = {}
+        # level n: units that are at a template after n patches, backwards.
+        level = {j: ([], 0.0)}
+        for left in range(self._hops, -1, -1):
+            level = self._level(level, r, budget, left, users, weight)
+        for key, terms in users.items():
+            self._use(key, terms, r, weight)
+
+    def _level(self, level, r, budget, left, users, weight):
+        """Units at each template either fetch it or go on to a base."""
+        instance = self._instance
+        onward = {}
+        for template, (arriving, spent) in level.items():
+            size = float(instance.sizes[template])
+            fetch = self._seconds(size, r).local
+            out = []
+            if not spent or spent + fetch < budget:
+                leave = self._variable(None)
+                users.setdefault((template,), []).append(leave)
+                out.append((leave, -1.0))
+            for e in self._into[template] if left else ():
+                base_of = int(instance.patch_base[e])
+                patch = float(instance.patch_sizes[e])
+                apply_s = float(instance.patch_seconds[e])
+                used = spent + self._seconds(patch, r).local + apply_s
+                whole = self._seconds(float(instance.sizes[base_of]), r)
+                if left == 1 and used + whole.local >= budget:
+                    continue
+                if used >= budget:
+                    continue
+                step = self._variable(None)
+                out.append((step, -1.0))
+                users.setdefault((base_of, template), []).append(step)
+                self._cost[step] += weight * apply_s
+                units, least = onward.setdefault(base_of, ([], used))
+                units.append(step)
+                onward[base_of] = (units, min(least, used))
+            total = 0.0 if arriving else -1.0
+            self._problem.addConstraint(
+                pulp.LpConstraint(
+                    pulp.LpAffineExpression(
+                        [*((unit, 1.0) for unit in arriving), *out]
+                    ),
+                    pulp.LpConstraintEQ,
+                    rhs=total,
+                )
+            )
+        return {
+            template: (units, max(least, 1e-12))
+            for template, (units, least) in onward.items()
+        }
+
+    def _seconds(self, size, r) -> _Object:
+        links = self._instance.bandwidths
+        rates = [float(v[r]) for v in (links.local, links.peer, links.repo)]
+        rates[1] = max(rates[1:])
+        rates[0] = max(rates)
+        return _Object(
+            size, *(instances.fetch_seconds(size, rate) for rate in rates)
+        )
+
+    def _use(self, key, units, r, weight):
+        """Charge the units that use an object, by where it can come from."""
+        instance = self._instance
+        if len(key) == 1:
+            size = float(instance.sizes[key[0]])
+        else:
+            size = float(instance.patch_sizes[self._edge(key)])
+        seconds = self._seconds(size, r)
+        for unit in units:
+            self._cost[unit] += weight * seconds.repo
+        if key not in self._near:
+            return
+        near = self._saving(units, weight * (seconds.repo - seconds.peer))
+        self._require([(near, 1.0), (self._near[key], -1.0)], 0.0)
+        if (key, r) in self._held:
+            local = self._saving(
+                [near], weight * (seconds.peer - seconds.local)
+            )
+            self._require([(local, 1.0), (self._held[key, r], -1.0)], 0.0)
+
+    def _saving(self, units, seconds):
+        """A variable that is at most the units and saves so much each."""
+        saved = self._variable()
+        self._cost[saved] -= seconds
+        self._require([(saved, 1.0), *((u, -1.0) for u in units)], 0.0)
+        return saved
+
+    def _edge(self, key):
+        if not hasattr(self, '_edges'):
+            self._edges = self._instance.patch_index()
+        return self._edges[key]

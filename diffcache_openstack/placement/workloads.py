@@ -1,0 +1,252 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Instances made up from published figures: section IV-A and the RC2 trace.
+
+Everything is drawn from a seed, so that a name and a seed say it all.
+"""
+
+import dataclasses
+
+import numpy as np
+
+from diffcache_openstack.placement import instance as instances
+
+# Least-squares line through the patching times of Table II over the patch
+# sizes of Table I: seconds, seconds per MB.
+PATCH_FIXED_S = 194.9134
+PATCH_S_PER_MB = 0.0304642
+
+# The paper's links in Mbps (section IV-A).
+LOCAL_MBPS, PEER_MBPS, REPO_MBPS = 400, 200, 10
+
+# Size of a patch that only takes things away, MB (section IV-A).
+REMOVAL_MB = 10.0
+
+
+def patch_seconds(megabytes):
+    """Time to apply a patch of so many MB."""
+    return np.round(PATCH_FIXED_S + PATCH_S_PER_MB * megabytes, 3)
+
+
+def synthetic(
+    templates: int = 10,
+    hosts: int = 3,
+    capacity_mb: float = 45000.0,
+    seed: int = 0,
+    zipf: float = 0.0,
+) -> instances.Instance:
+    """The paper's simulated setting (section IV-A).
+
+    Any template can be built from any other. Building the larger from the
+    smaller takes a patch of the difference, the other way one of 10 MB:
+    the reading that agrees with Table I.
+
+    :param zipf: exponent of the popularity law; 0 draws templates evenly
+    """
+    rng = np.random.default_rng(seed)
+    sizes = rng.integers(40000, 50001, templates).astype(float)
+    base, target = np.nonzero(~np.eye(templates, dtype=bool))
+    growth = sizes[target] - sizes[base]
+    patches = np.maximum(growth, REMOVAL_MB)
+    weights = 1.0 / np.arange(1, templates + 1) ** zipf
+    asked = rng.choice(
+        templates, 100 * templates, p=weights / weights.sum()
+    )
+    rates = np.zeros((templates, hosts))
+    np.add.at(rates, (asked, rng.integers(0, hosts, len(asked))), 1.0)
+    return instances.Instance(
+        sizes=sizes,
+        patch_base=base,
+        patch_target=target,
+        patch_sizes=patches,
+        patch_seconds=patch_seconds(patches),
+        capacities=np.full(hosts, float(capacity_mb)),
+        rates=rates,
+        bandwidths=_paper_links(hosts),
+        name=f'synthetic_N{templates}_K{hosts}_s{seed}',
+    )
+
+
+def _paper_links(hosts: int) -> instances.Bandwidths:
+    return instances.Bandwidths.uniform(
+        hosts, LOCAL_MBPS, PEER_MBPS, REPO_MBPS
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class TraceShape:
+    """Figures of a year's requests at IBM's research cloud (section I-A).
+
+    :param depth: mean over templates of the depth in their tree. Trees of
+        1088/138 templates cannot be that deep on average themselves.
+    :param patch_mb: mean size of the patches that exist
+    """
+
+    templates: int = 1088
+    trees: int = 138
+    template_mb: float = 49000.0
+    patch_mb: float = 350.0
+    requests: int = 10211
+    top: int = 15
+    top_share: float = 0.26
+    depth: float = 14.55
+
+
+RC2 = TraceShape()
+
+
+def trace(
+    hosts: int,
+    capacity_mb: float = 150000.0,
+    shape: TraceShape = RC2,
+    seed: int = 0,
+    reach: int | None = None,
+) -> instances.Instance:
+    """An instance of the trace's shape.
+
+    Templates of a tree differ from their parents by a step; a patch between
+    two templates of a tree grows with the number of steps between them.
+
+    :param reach: steps in the tree a patch may span; None lets every pair
+        of a tree have one, 1 gives patches between parent and child only
+    """
+    rng = np.random.default_rng(seed)
+    parent, depth, tree = _forest(shape, rng)
+    sizes = _tree_sizes(shape, parent, tree, rng)
+    base, target, steps = _pairs(parent, depth, tree, reach)
+    patches = _patch_sizes(shape, sizes, base, target, steps, rng)
+    popularity = _popularity(shape, tree, rng)
+    asked = rng.choice(shape.templates, shape.requests, p=popularity)
+    rates = np.zeros((shape.templates, hosts))
+    np.add.at(rates, (asked, rng.integers(0, hosts, len(asked))), 1.0)
+    return instances.Instance(
+        sizes=sizes,
+        patch_base=base,
+        patch_target=target,
+        patch_sizes=patches,
+        patch_seconds=patch_seconds(patches),
+        capacities=np.full(hosts, float(capacity_mb)),
+        rates=rates,
+        bandwidths=_paper_links(hosts),
+        name=f'trace_N{shape.templates}_K{hosts}_s{seed}',
+        meta={
+            'tree': tree.tolist(),
+            'mean_depth': float(depth.mean()),
+            'top_share': _top_share(rates, shape.top),
+        },
+    )
+
+
+def _top_share(rates: np.ndarray, top: int) -> float:
+    per_template = np.sort(rates.sum(axis=1))[::-1]
+    return float(per_template[:top].sum() / per_template.sum())
+
+
+def _forest(shape, rng):
+    """Parents, depths and tree numbers, parents before children.
+
+    Tree sizes are heavy-tailed. Within a tree a child's parent is one of
+    the latest ``window`` templates: a window of one makes a chain. The
+    window is the one whose mean depth comes closest to the shape's.
+    """
+    weights = np.minimum(rng.pareto(1.0, shape.trees) + 0.1, 12.0)
+    spare = shape.templates - shape.trees
+    counts = 1 + rng.multinomial(spare, weights / weights.sum())
+    draws = rng.random(shape.templates)
+    best = None
+    for window in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64):
+        parent, depth, tree = _grow(counts, draws, window)
+        error = abs(depth.mean() - shape.depth)
+        if best is None or error < best[0]:
+            best = (error, parent, depth, tree)
+    return best[1:]
+
+
+def _grow(counts, draws, window):
+    parent = np.full(counts.sum(), -1)
+    depth = np.zeros(counts.sum(), dtype=int)
+    tree = np.repeat(np.arange(len(counts)), counts)
+    first = np.concatenate(([0], np.cumsum(counts)))[tree]
+    for n in range(len(parent)):
+        behind = min(window, n - first[n])
+        if behind:
+            parent[n] = n - 1 - int(draws[n] * behind)
+            depth[n] = depth[parent[n]] + 1
+    return parent, depth, tree
+
+
+def _tree_sizes(shape, parent, tree, rng):
+    """A tree's templates are of one kind: alike in size, growing slowly."""
+    roots = rng.lognormal(np.log(shape.template_mb), 0.35, shape.trees)
+    sizes = roots[tree]
+    growth = rng.exponential(0.004, len(sizes))
+    for n in np.flatnonzero(parent >= 0):
+        sizes[n] = sizes[parent[n]] * (1 + growth[n])
+    sizes = np.minimum(sizes * shape.template_mb / sizes.mean(), 140000.0)
+    return np.round(sizes)
+
+
+def _pairs(parent, depth, tree, reach):
+    """Ordered pairs of a tree within ``reach`` steps, and the steps."""
+    limit = len(parent) if reach is None else reach
+    bases, targets, steps = [], [], []
+    for number in np.unique(tree):
+        members = np.flatnonzero(tree == number)
+        apart = _distances(parent, members)
+        base, target = np.nonzero((apart > 0) & (apart <= limit))
+        bases.append(members[base])
+        targets.append(members[target])
+        steps.append(apart[base, target])
+    return (
+        np.concatenate(bases),
+        np.concatenate(targets),
+        np.concatenate(steps),
+    )
+
+
+def _distances(parent, members):
+    """Steps between templates of one tree, whose numbers are adjacent."""
+    first = members[0]
+    apart = np.zeros((len(members), len(members)), dtype=int)
+    for n in range(1, len(members)):
+        above = parent[first + n] - first
+        apart[n, :n] = apart[above, :n] + 1
+        apart[:n, n] = apart[n, :n]
+    return apart
+
+
+def _patch_sizes(shape, sizes, base, target, steps, rng):
+    step = np.sqrt(steps) * rng.lognormal(0.0, 0.5, len(steps))
+    grown = np.maximum(sizes[target] - sizes[base], 0.0)
+    raw = step * (1.0 + grown / max(grown.mean(), 1.0)) if len(steps) else step
+    if not len(raw):
+        return raw
+    return np.maximum(np.round(raw * shape.patch_mb / raw.mean()), 1.0)
+
+
+def _popularity(shape, tree, rng):
+    """Probabilities whose ``top`` largest add up to ``top_share``."""
+    appeal = rng.permutation(shape.trees)[tree].astype(float)
+    noise = rng.permutation(shape.templates).astype(float)
+    order = np.argsort(
+        np.argsort(noise) + 0.5 * shape.templates / shape.trees * appeal
+    )
+    ranks = np.empty(shape.templates)
+    ranks[order] = np.arange(1, shape.templates + 1)
+    low, high = 0.0, 3.0
+    for _ in range(50):
+        middle = (low + high) / 2
+        weights = ranks**-middle
+        share = np.sort(weights)[::-1][: shape.top].sum() / weights.sum()
+        low, high = (middle, high) if share < shape.top_share else (
+            low, middle)
+    return weights / weights.sum()

@@ -1,0 +1,511 @@
+//! Lower bounds from prices.
+//!
+//! The linear relaxation of the compact model has, per request (j, r), what
+//! being served is worth (`offer`), and per object its price of being near and
+//! what it is worth on each host's disk. For prices of space per MB on each
+//! host (lambda), the rest nearly solves itself:
+//!
+//! * an object's near price is what its space costs on the host where holding
+//!   it locally is worth most, less that worth;
+//! * offers are, component by component, the dual of a facility location
+//!   problem with those prices ([`crate::location`]);
+//! * where local copies would be worth more than their space, the requests of
+//!   that host lower their offers (`cut`) until they are not.
+//!
+//! The value is computed from the final numbers with every excess subtracted,
+//! so it is a bound whatever they are.
+
+use crate::location::{self, Costs, Scratch};
+use crate::problem::{Links, Problem, Rows};
+use crate::ways::{self, Way};
+
+/// Rounds of cutting offers per component and host.
+const CUT_ROUNDS: usize = 6;
+
+/// Excess over a price that counts as none, relative to the price.
+const SLACK: f64 = 1e-9;
+
+/// Sums over one template's requests.
+#[derive(Debug, Clone, Copy, Default)]
+struct Demand {
+    rate: f64,
+    near: f64,
+    repo: f64,
+}
+
+/// One base that could serve one request from the host's own disk.
+#[derive(Debug, Clone, Copy)]
+struct Entry {
+    base: u32,
+    target: u32,
+    cell: u32,
+    /// Saved if the base is local, over the base being near.
+    local: f64,
+    /// Saved if the patch is local, over it being near.
+    patch: f64,
+    /// What the way costs when near, more than the request offers.
+    margin: f64,
+}
+
+impl Entry {
+    /// What the base on the host's disk must pay the request for.
+    fn worth(&self, cut: f64) -> f64 {
+        (self.local + self.patch - (self.margin + cut).max(0.0)).clamp(0.0, self.local)
+    }
+
+    /// What the patch on the host's disk must pay for.
+    fn patch_worth(&self, cut: f64) -> f64 {
+        (self.patch - (self.margin + cut).max(0.0)).max(0.0)
+    }
+}
+
+/// A bound and what it says about prices.
+#[derive(Debug, Clone)]
+pub struct Bound {
+    /// No placement costs less.
+    pub value: f64,
+    /// MB that the priced problem would take on each host.
+    pub used: Vec<f64>,
+}
+
+/// Prices that carry over from one evaluation to the next.
+pub struct Dual<'a> {
+    problem: &'a Problem,
+    ways: Rows<Way>,
+    /// Positions of the ways that may be worth it with a base from far.
+    far_ways: Rows<u32>,
+    demand: Vec<Demand>,
+    way_cost: Vec<f64>,
+    direct: Vec<f64>,
+    far: Vec<f64>,
+    /// Price per MB of patches to each template.
+    patch_rate: Vec<f64>,
+    /// Price of having each template near.
+    pub price: Vec<f64>,
+    /// Host on which each template's near price is lowest.
+    home: Vec<u32>,
+    /// What being served is worth to each template, over all its requests.
+    offer: Vec<f64>,
+    /// Templates that the priced problem would have near.
+    pub open: Vec<bool>,
+    cut: Vec<f64>,
+    /// MB of local copies that are worth their space, by host.
+    local_used: Vec<f64>,
+    scratch: Scratch,
+    entries: Vec<Entry>,
+    /// Bases whose `worth` is not zero in the group at hand.
+    bases: Vec<u32>,
+    worth: Vec<f64>,
+    slope: Vec<f64>,
+}
+
+impl<'a> Dual<'a> {
+    /// Prices of one instance, all at zero.
+    #[must_use]
+    pub fn new(problem: &'a Problem) -> Self {
+        let n = problem.templates;
+        let ways = ways::ways(problem);
+        let demand = (0..n)
+            .map(|t| {
+                problem.cells.row(t).iter().fold(Demand::default(), |sum, cell| {
+                    let links = problem.links[cell.host as usize];
+                    Demand {
+                        rate: sum.rate + cell.rate,
+                        near: sum.near + cell.rate * links.near,
+                        repo: sum.repo + cell.rate * links.repo,
+                    }
+                })
+            })
+            .collect();
+        Self {
+            problem,
+            way_cost: vec![0.0; ways.items().len()],
+            far_ways: far_ways(problem, &ways),
+            ways,
+            demand,
+            direct: vec![0.0; n],
+            far: vec![0.0; n],
+            patch_rate: vec![0.0; n],
+            price: vec![0.0; n],
+            home: vec![0; n],
+            offer: vec![0.0; n],
+            open: vec![false; n],
+            cut: vec![0.0; problem.cells.items().len()],
+            local_used: Vec::new(),
+            scratch: Scratch::new(n),
+            entries: Vec::new(),
+            bases: Vec::new(),
+            worth: vec![0.0; n],
+            slope: vec![0.0; n],
+        }
+    }
+
+    /// The instance.
+    #[must_use]
+    pub fn problem(&self) -> &'a Problem {
+        self.problem
+    }
+
+    /// Cost of serving everything from the repository, by the last prices.
+    #[must_use]
+    pub fn far_cost(&self) -> f64 {
+        self.far.iter().sum()
+    }
+
+    /// The bound at prices per MB of each host's space.
+    ///
+    /// `steps` are the subgradient steps spent on offers, `rounds` how often
+    /// offers and near prices are fitted to each other.
+    pub fn evaluate(&mut self, lambda: &[f64], steps: usize, rounds: usize) -> Bound {
+        self.price_ways(lambda);
+        let mut best = Bound { value: self.price_templates(lambda), used: Vec::new() };
+        for _ in 0..rounds.max(1) {
+            self.price_offers(steps);
+            let near = self.count_used(lambda);
+            let value = self.price_templates(lambda);
+            if value > best.value || best.used.is_empty() {
+                let used = near.iter().zip(&self.local_used).map(|(n, l)| n + l).collect();
+                best = Bound { value: best.value.max(value), used };
+            }
+        }
+        best
+    }
+
+    /// Prices patches and from them every way.
+    fn price_ways(&mut self, lambda: &[f64]) {
+        let problem = self.problem;
+        let room = problem.capacity.iter().copied().fold(0.0, f64::max);
+        let usable = |h: &usize| problem.capacity[*h] > 0.0;
+        let least = (0..lambda.len()).filter(usable).map(|h| lambda[h]).fold(f64::MAX, f64::min);
+        for t in 0..problem.templates {
+            let mut rate = least;
+            for cell in problem.cells.row(t) {
+                let host = cell.host as usize;
+                let links = problem.links[host];
+                if usable(&host) {
+                    let saved = cell.rate * (links.near - links.local);
+                    rate = rate.min((lambda[host] - saved).max(0.0));
+                }
+            }
+            // A hair less, or rounding would look like a local copy's worth.
+            let rate = rate * (1.0 - SLACK);
+            self.patch_rate[t] = rate;
+            let demand = self.demand[t];
+            self.direct[t] = demand.near * problem.size[t];
+            self.far[t] = demand.repo * problem.size[t];
+            for n in self.ways.range(t) {
+                let way = self.ways.items()[n];
+                let patch = problem.size[problem.patch(way.patch)];
+                let near = if patch <= room {
+                    patch * (demand.near + rate)
+                } else {
+                    f64::INFINITY
+                };
+                let chain = demand.rate * way.seconds + near.min(patch * demand.repo);
+                let base = problem.size[way.base as usize];
+                self.way_cost[n] = demand.near * base + chain;
+                self.far[t] = self.far[t].min(demand.repo * base + chain);
+            }
+        }
+    }
+
+    /// Prices templates by the space they take where they are worth most, and
+    /// returns the bound that the numbers prove, every excess subtracted.
+    fn price_templates(&mut self, lambda: &[f64]) -> f64 {
+        let problem = self.problem;
+        self.price_space(lambda);
+        self.local_used = vec![0.0; lambda.len()];
+        let mut paid = vec![0.0; problem.templates];
+        let mut total = 0.0;
+        for g in 0..problem.groups.len() {
+            total -= self.cut_group(g, lambda);
+            self.lower_prices(g, lambda);
+            for entry in &self.entries {
+                let surplus = -(entry.margin + self.cut[entry.cell as usize]);
+                paid[entry.base as usize] += surplus.max(0.0);
+            }
+            for &(template, cell) in &problem.groups[g].cells {
+                total += self.offer_at(template as usize, cell as usize) - self.cut[cell as usize];
+            }
+        }
+        for (paid, price) in paid.iter().zip(&self.price) {
+            total -= (paid - price).max(0.0);
+        }
+        total - lambda.iter().zip(&problem.capacity).map(|(l, c)| l * c).sum::<f64>()
+    }
+
+    /// Near prices if no copy were worth anything locally.
+    fn price_space(&mut self, lambda: &[f64]) {
+        for (t, &size) in self.problem.size[..self.problem.templates].iter().enumerate() {
+            self.price[t] = f64::INFINITY;
+            for (host, &price) in lambda.iter().enumerate() {
+                if size <= self.problem.capacity[host] && price * size < self.price[t] {
+                    self.price[t] = price * size;
+                    self.home[t] = host as u32;
+                }
+            }
+        }
+    }
+
+    /// Takes off near prices what the group's host would pay for local copies.
+    fn lower_prices(&mut self, g: usize, lambda: &[f64]) {
+        let host = self.problem.groups[g].host as usize;
+        let mut full = None;
+        for &base in &self.bases {
+            let b = base as usize;
+            let space = lambda[host] * self.problem.size[b];
+            let left = (space - self.worth[b]).max(0.0);
+            if left < self.price[b] {
+                self.price[b] = left;
+                self.home[b] = host as u32;
+            }
+            if left <= 1e-6 * space {
+                full = Some(b);
+            }
+        }
+        if let Some(base) = full {
+            self.local_used[host] += self.problem.size[base];
+        }
+    }
+
+    /// Facility location, component by component.
+    fn price_offers(&mut self, steps: usize) {
+        let costs = Costs {
+            ways: &self.ways,
+            way: &self.way_cost,
+            direct: &self.direct,
+            far: &self.far,
+            price: &self.price,
+        };
+        for component in 0..self.problem.members.len() {
+            let members = self.problem.members.row(component);
+            let above = location::open(&costs, members, &mut self.open, &mut self.scratch);
+            let (offer, scratch) = (&mut self.offer, &mut self.scratch);
+            location::price(&costs, members, &self.open, above, steps, offer, scratch);
+        }
+    }
+
+    /// MB that near templates and patches take on each host.
+    fn count_used(&self, lambda: &[f64]) -> Vec<f64> {
+        let problem = self.problem;
+        let spread = 1.0 / lambda.len().max(1) as f64;
+        let mut used = vec![0.0; lambda.len()];
+        for t in 0..problem.templates {
+            if self.open[t] && self.price[t] > 0.0 {
+                used[self.home[t] as usize] += problem.size[t];
+            }
+            let mut least = if self.open[t] { self.direct[t] } else { self.far[t] };
+            let mut patch = 0.0;
+            for n in self.ways.range(t) {
+                let way = self.ways.items()[n];
+                if self.open[way.base as usize] && self.way_cost[n] < least {
+                    least = self.way_cost[n];
+                    let size = problem.size[problem.patch(way.patch)];
+                    let demand = self.demand[t];
+                    let near = demand.near + self.patch_rate[t] < demand.repo;
+                    patch = if near { size } else { 0.0 };
+                }
+            }
+            for slot in &mut used {
+                *slot += patch * spread;
+            }
+        }
+        used
+    }
+
+    /// What one request offers: its part of its template's offer.
+    fn offer_at(&self, template: usize, cell: usize) -> f64 {
+        let problem = self.problem;
+        let request = problem.cells.items()[cell];
+        let links = problem.links[request.host as usize];
+        let demand = self.demand[template];
+        let part = request.rate * links.near / demand.near;
+        let mut far = request.rate * links.repo * problem.size[template];
+        for &n in self.far_ways.row(template) {
+            let way = self.ways.items()[n as usize];
+            let patch = problem.size[problem.patch(way.patch)];
+            let near = request.rate * links.near + self.patch_rate[template] * part;
+            let base = request.rate * (links.repo * problem.size[way.base as usize] + way.seconds);
+            far = far.min(base + patch * near.min(request.rate * links.repo));
+        }
+        (self.offer[template] * part).min(far)
+    }
+
+    /// Lists the bases of a group's requests, cuts offers until no base is
+    /// worth more on the host's disk than its space, and returns the excess
+    /// that is left.
+    fn cut_group(&mut self, g: usize, lambda: &[f64]) -> f64 {
+        let problem = self.problem;
+        let group = &problem.groups[g];
+        let host = group.host as usize;
+        self.list_entries(g);
+        let mut excess = 0.0;
+        for &(_, cell) in &group.cells {
+            self.cut[cell as usize] = 0.0;
+        }
+        self.cut_patches(lambda[host]);
+        for round in 0..=CUT_ROUNDS {
+            self.sum_worth();
+            let mut worst: Option<(f64, u32)> = None;
+            excess = 0.0;
+            for &base in &self.bases {
+                let b = base as usize;
+                let space = lambda[host] * problem.size[b];
+                let beyond = self.worth[b] - space;
+                excess += beyond.max(0.0);
+                let need = beyond / self.slope[b];
+                if beyond > SLACK * space && worst.is_none_or(|(most, _)| need > most) {
+                    worst = Some((need, base));
+                }
+            }
+            let Some((_, base)) = worst else { break };
+            if round == CUT_ROUNDS {
+                break;
+            }
+            self.cut_for(base, lambda[host] * problem.size[base as usize]);
+        }
+        excess
+    }
+
+    /// One entry per request and base, direct service included.
+    fn list_entries(&mut self, g: usize) {
+        let problem = self.problem;
+        let group = &problem.groups[g];
+        let host = group.host as usize;
+        let links = problem.links[host];
+        let mut entries = std::mem::take(&mut self.entries);
+        entries.clear();
+        for &(template, cell) in &group.cells {
+            let t = template as usize;
+            let offer = self.offer_at(t, cell as usize);
+            let rate = problem.cells.items()[cell as usize].rate;
+            let saved = rate * (links.near - links.local);
+            let room = problem.capacity[host];
+            let local = |size: f64| if size <= room { saved * size } else { 0.0 };
+            let size = problem.size[t];
+            entries.push(Entry {
+                base: template,
+                target: template,
+                cell,
+                local: local(size),
+                patch: 0.0,
+                margin: rate * links.near * size - offer,
+            });
+            let part = self.patch_rate[t] * rate * links.near / self.demand[t].near;
+            for way in self.ways.row(t) {
+                let patch = problem.size[problem.patch(way.patch)];
+                let base = problem.size[way.base as usize];
+                let near = (rate * links.near + part).min(rate * links.repo);
+                let margin =
+                    rate * (links.near * base + way.seconds) + near * patch - offer;
+                let entry = Entry {
+                    base: way.base,
+                    target: template,
+                    cell,
+                    local: local(base),
+                    patch: local(patch),
+                    margin,
+                };
+                if margin < entry.local + entry.patch {
+                    entries.push(entry);
+                }
+            }
+        }
+        self.entries = entries;
+    }
+
+    /// Cuts offers of requests so frequent that even a patch's own copy on the
+    /// host would be worth more than its space.
+    fn cut_patches(&mut self, lambda: f64) {
+        let problem = self.problem;
+        for entry in &self.entries {
+            if entry.patch <= 0.0 {
+                continue;
+            }
+            let cell = problem.cells.items()[entry.cell as usize];
+            let links = problem.links[cell.host as usize];
+            let size = entry.patch / (cell.rate * (links.near - links.local));
+            // The near price of the patch is already part of its space.
+            let budget = ((lambda - self.patch_rate[entry.target as usize]) * size).max(0.0);
+            let cut = &mut self.cut[entry.cell as usize];
+            let beyond = entry.patch_worth(*cut) - budget;
+            if beyond > 0.0 {
+                *cut += beyond + (-(entry.margin + *cut)).max(0.0);
+            }
+        }
+    }
+
+    /// Sums per base what it is worth on the host's disk.
+    fn sum_worth(&mut self) {
+        for &base in &self.bases {
+            self.worth[base as usize] = 0.0;
+            self.slope[base as usize] = 0.0;
+        }
+        self.bases.clear();
+        for entry in &self.entries {
+            let worth = entry.worth(self.cut[entry.cell as usize]);
+            if worth > 0.0 {
+                if self.slope[entry.base as usize] == 0.0 {
+                    self.bases.push(entry.base);
+                }
+                self.worth[entry.base as usize] += worth;
+                let rate = self.problem.cells.items()[entry.cell as usize].rate;
+                self.slope[entry.base as usize] += rate;
+            }
+        }
+    }
+
+    /// Lowers the offers of the requests that `base` serves, in proportion to
+    /// their rates, until it is worth its budget.
+    fn cut_for(&mut self, base: u32, budget: f64) {
+        let cells = self.problem.cells.items();
+        let own: Vec<Entry> =
+            self.entries.iter().filter(|entry| entry.base == base).copied().collect();
+        for entry in &own {
+            let cut = &mut self.cut[entry.cell as usize];
+            if entry.worth(*cut) > 0.0 {
+                *cut = cut.max(entry.patch - entry.margin).max(0.0);
+            }
+        }
+        // Newton on a convex, decreasing, piecewise linear function.
+        for _ in 0..20 {
+            let (mut worth, mut slope) = (0.0, 0.0);
+            for entry in &own {
+                let value = entry.worth(self.cut[entry.cell as usize]);
+                if value > 0.0 {
+                    worth += value;
+                    slope += cells[entry.cell as usize].rate;
+                }
+            }
+            if worth <= budget * (1.0 + SLACK) || slope <= 0.0 {
+                break;
+            }
+            let by = (worth - budget) / slope;
+            for entry in &own {
+                let rate = cells[entry.cell as usize].rate;
+                let cut = &mut self.cut[entry.cell as usize];
+                if entry.worth(*cut) > 0.0 {
+                    *cut += by * rate;
+                }
+            }
+        }
+    }
+}
+
+/// Ways that beat the repository even with the base coming from there, at some
+/// host.
+fn far_ways(problem: &Problem, ways: &Rows<Way>) -> Rows<u32> {
+    let mut found = Vec::new();
+    for t in 0..problem.templates {
+        for n in ways.range(t) {
+            let way = ways.items()[n];
+            let saved = problem.size[t] - problem.size[way.base as usize];
+            let patch = problem.size[problem.patch(way.patch)];
+            let wins = |l: &Links| l.repo * saved > way.seconds + l.local * patch;
+            if problem.links.iter().any(wins) {
+                found.push((t, n as u32));
+            }
+        }
+    }
+    Rows::collect(problem.templates, found.iter().copied())
+}

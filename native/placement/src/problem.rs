@@ -1,0 +1,307 @@
+//! The instance of one site in the shape that the inner loops want.
+
+use thiserror::Error;
+
+/// Why the arrays do not make an instance.
+#[derive(Debug, Error, PartialEq, Eq)]
+pub enum ProblemError {
+    /// {0}: arrays that belong together differ in length
+    #[error("{0}: arrays that belong together differ in length")]
+    Length(&'static str),
+    /// {0}: an index points outside the instance
+    #[error("{0}: an index points outside the instance")]
+    Index(&'static str),
+}
+
+/// Seconds per MB into one host, by where the bytes come from.
+#[derive(Debug, Clone, Copy)]
+pub struct Links {
+    /// From its own disk.
+    pub local: f64,
+    /// From the nearest holder when some host of the site is one.
+    pub near: f64,
+    /// From the repository.
+    pub repo: f64,
+}
+
+/// Requests for one template at one host.
+#[derive(Debug, Clone, Copy)]
+pub struct Cell {
+    /// Column of the host.
+    pub host: u32,
+    /// Requests.
+    pub rate: f64,
+}
+
+/// Rows of different lengths in one allocation.
+#[derive(Debug, Clone, Default)]
+pub struct Rows<T> {
+    start: Vec<usize>,
+    items: Vec<T>,
+}
+
+impl<T: Copy> Rows<T> {
+    /// Rows from (row, item) pairs; items keep their order within a row.
+    pub fn collect(rows: usize, pairs: impl Iterator<Item = (usize, T)> + Clone) -> Self {
+        let mut start = vec![0usize; rows + 1];
+        for (row, _) in pairs.clone() {
+            start[row + 1] += 1;
+        }
+        for row in 0..rows {
+            start[row + 1] += start[row];
+        }
+        let mut next = start.clone();
+        let mut order = vec![0usize; start[rows]];
+        let mut flat = Vec::with_capacity(start[rows]);
+        for (n, (row, item)) in pairs.enumerate() {
+            order[next[row]] = n;
+            next[row] += 1;
+            flat.push(item);
+        }
+        Self { start, items: order.into_iter().map(|n| flat[n]).collect() }
+    }
+
+    /// The items of one row.
+    #[must_use]
+    pub fn row(&self, row: usize) -> &[T] {
+        &self.items[self.start[row]..self.start[row + 1]]
+    }
+
+    /// Positions of one row's items in [`Rows::items`].
+    #[must_use]
+    pub fn range(&self, row: usize) -> std::ops::Range<usize> {
+        self.start[row]..self.start[row + 1]
+    }
+
+    /// All items, row after row.
+    #[must_use]
+    pub fn items(&self) -> &[T] {
+        &self.items
+    }
+
+    /// Number of rows.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.start.len().saturating_sub(1)
+    }
+
+    /// There is no row.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+/// The requests of one component of templates at one host.
+#[derive(Debug, Clone)]
+pub struct Group {
+    /// The component.
+    pub component: u32,
+    /// Column of the host.
+    pub host: u32,
+    /// (template, position of the cell) of each.
+    pub cells: Vec<(u32, u32)>,
+}
+
+/// An instance. Objects are numbered templates first, then patches.
+#[derive(Debug, Clone)]
+pub struct Problem {
+    /// MB of each object.
+    pub size: Vec<f64>,
+    /// Number of templates.
+    pub templates: usize,
+    /// Base of each patch.
+    pub base: Vec<u32>,
+    /// Target of each patch.
+    pub target: Vec<u32>,
+    /// Seconds to apply each patch.
+    pub apply: Vec<f64>,
+    /// MB that each host may hold.
+    pub capacity: Vec<f64>,
+    /// Links of each host.
+    pub links: Vec<Links>,
+    /// Requests by template; hosts ascend.
+    pub cells: Rows<Cell>,
+    /// Patches by base.
+    pub from: Rows<u32>,
+    /// Patches by target.
+    pub into: Rows<u32>,
+    /// Component of the patch graph that each template is in.
+    pub component: Vec<u32>,
+    /// Templates by component.
+    pub members: Rows<u32>,
+    /// Requests by component and host.
+    pub groups: Vec<Group>,
+    /// Groups by component.
+    pub groups_of: Rows<u32>,
+    /// Patches that may be applied one after another.
+    pub hops: usize,
+}
+
+impl Problem {
+    /// Checks the arrays and indexes them.
+    ///
+    /// `rates` is row by row, one row of hosts per template.
+    ///
+    /// # Errors
+    /// Arrays of different lengths, or patches of templates that are not there.
+    #[allow(clippy::too_many_arguments)]
+    pub fn new(
+        sizes: &[f64],
+        base: Vec<u32>,
+        target: Vec<u32>,
+        patch_sizes: &[f64],
+        apply: Vec<f64>,
+        capacity: Vec<f64>,
+        links: Vec<Links>,
+        rates: &[f64],
+        hops: usize,
+    ) -> Result<Self, ProblemError> {
+        let templates = sizes.len();
+        let hosts = capacity.len();
+        let patches = base.len();
+        if target.len() != patches || patch_sizes.len() != patches || apply.len() != patches {
+            return Err(ProblemError::Length("patch_sizes"));
+        }
+        if links.len() != hosts {
+            return Err(ProblemError::Length("bandwidths"));
+        }
+        if rates.len() != templates * hosts {
+            return Err(ProblemError::Length("rates"));
+        }
+        if base.iter().chain(&target).any(|&t| t as usize >= templates) {
+            return Err(ProblemError::Index("patch_sizes"));
+        }
+        let cells = Rows::collect(
+            templates,
+            rates.iter().enumerate().filter(|(_, rate)| **rate > 0.0).map(|(n, rate)| {
+                (n / hosts.max(1), Cell { host: (n % hosts.max(1)) as u32, rate: *rate })
+            }),
+        );
+        let by_end = |ends: &[u32]| {
+            Rows::collect(
+                templates,
+                ends.iter().enumerate().map(|(e, &t)| (t as usize, e as u32)),
+            )
+        };
+        let (from, into) = (by_end(&base), by_end(&target));
+        let component = components(templates, &base, &target);
+        let count = component.iter().max().map_or(0, |&c| c as usize + 1);
+        let members = Rows::collect(
+            count,
+            component.iter().enumerate().map(|(t, &c)| (c as usize, t as u32)),
+        );
+        let groups = group(&cells, &members, hosts);
+        let groups_of = Rows::collect(
+            count,
+            groups.iter().enumerate().map(|(g, group)| (group.component as usize, g as u32)),
+        );
+        let size = sizes.iter().chain(patch_sizes).copied().collect();
+        Ok(Self {
+            size,
+            templates,
+            base,
+            target,
+            apply,
+            capacity,
+            links,
+            cells,
+            from,
+            into,
+            component,
+            members,
+            groups,
+            groups_of,
+            hops,
+        })
+    }
+
+    /// Number of hosts.
+    #[must_use]
+    pub fn hosts(&self) -> usize {
+        self.capacity.len()
+    }
+
+    /// Number of templates and patches.
+    #[must_use]
+    pub fn objects(&self) -> usize {
+        self.size.len()
+    }
+
+    /// The object number of a patch.
+    #[must_use]
+    pub fn patch(&self, patch: u32) -> usize {
+        self.templates + patch as usize
+    }
+
+    /// The patch that an object is, if it is one.
+    #[must_use]
+    pub fn as_patch(&self, object: usize) -> Option<usize> {
+        object.checked_sub(self.templates)
+    }
+
+    /// The template whose requests an object's presence changes first.
+    #[must_use]
+    pub fn anchor(&self, object: usize) -> usize {
+        self.as_patch(object).map_or(object, |patch| self.target[patch] as usize)
+    }
+
+    /// Position among all cells of a template's requests at a host.
+    #[must_use]
+    pub fn cell_at(&self, template: usize, host: usize) -> Option<usize> {
+        let row = self.cells.row(template);
+        let found = row.binary_search_by_key(&(host as u32), |cell| cell.host).ok()?;
+        Some(self.cells.range(template).start + found)
+    }
+}
+
+fn components(templates: usize, base: &[u32], target: &[u32]) -> Vec<u32> {
+    let mut root: Vec<u32> = (0..templates as u32).collect();
+    fn find(root: &mut [u32], mut t: u32) -> u32 {
+        while root[t as usize] != t {
+            root[t as usize] = root[root[t as usize] as usize];
+            t = root[t as usize];
+        }
+        t
+    }
+    for (&a, &b) in base.iter().zip(target) {
+        let (a, b) = (find(&mut root, a), find(&mut root, b));
+        let (low, high) = (a.min(b), a.max(b));
+        root[high as usize] = low;
+    }
+    let mut number = vec![u32::MAX; templates];
+    let mut next = 0;
+    (0..templates as u32)
+        .map(|t| {
+            let top = find(&mut root, t) as usize;
+            if number[top] == u32::MAX {
+                number[top] = next;
+                next += 1;
+            }
+            number[top]
+        })
+        .collect()
+}
+
+fn group(cells: &Rows<Cell>, members: &Rows<u32>, hosts: usize) -> Vec<Group> {
+    let mut groups = Vec::new();
+    let mut at_host: Vec<Vec<(u32, u32)>> = vec![Vec::new(); hosts];
+    for component in 0..members.len() {
+        for &template in members.row(component) {
+            for position in cells.range(template as usize) {
+                let host = cells.items()[position].host as usize;
+                at_host[host].push((template, position as u32));
+            }
+        }
+        for (host, cells) in at_host.iter_mut().enumerate() {
+            if !cells.is_empty() {
+                groups.push(Group {
+                    component: component as u32,
+                    host: host as u32,
+                    cells: std::mem::take(cells),
+                });
+            }
+        }
+    }
+    groups
+}

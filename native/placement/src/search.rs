@@ -1,0 +1,246 @@
+//! Large-neighbourhood search: take some of a placement away, insert anew, keep
+//! what is no worse. Ejection is the smallest such neighbourhood: one object
+//! goes in, just enough comes out for it.
+
+use crate::problem::Problem;
+use crate::random::Random;
+use crate::recreate::{fill, Taste};
+use crate::state::State;
+
+/// Templates besides those removed that an insertion may choose from.
+const EXTRA: usize = 48;
+
+/// A search over one placement.
+pub struct Search<'s, 'a> {
+    problem: &'a Problem,
+    state: &'s mut State<'a>,
+    random: Random,
+    price: f64,
+    /// Templates in order of how much they are asked for, as a lottery.
+    lottery: Vec<u32>,
+    hosts: Vec<u32>,
+    /// What an ejection made room for.
+    wanted: Option<(u32, u32)>,
+}
+
+impl<'s, 'a> Search<'s, 'a> {
+    /// A search that changes `state`; `price` is what space is worth per MB.
+    pub fn new(
+        problem: &'a Problem,
+        state: &'s mut State<'a>,
+        price: f64,
+        favourites: &[u32],
+        seed: u64,
+    ) -> Self {
+        let mut lottery: Vec<u32> = favourites.to_vec();
+        for t in 0..problem.templates {
+            let rate: f64 = problem.cells.row(t).iter().map(|cell| cell.rate).sum();
+            if rate > 0.0 {
+                lottery.extend(std::iter::repeat_n(t as u32, 1 + (rate.sqrt() as usize).min(8)));
+            }
+        }
+        let hosts = (0..problem.hosts() as u32)
+            .filter(|&host| problem.capacity[host as usize] > 0.0)
+            .collect();
+        Self { problem, state, random: Random::new(seed), price, lottery, hosts, wanted: None }
+    }
+
+    /// Cost of the placement as it is.
+    #[must_use]
+    pub fn cost(&self) -> f64 {
+        self.state.cost
+    }
+
+    /// One step; true if the cost fell.
+    pub fn step(&mut self, over: &mut dyn FnMut() -> bool) -> bool {
+        if self.hosts.is_empty() || self.lottery.is_empty() {
+            return false;
+        }
+        let before = self.state.cost;
+        let mut removed = Vec::new();
+        let kind = self.random.below(10);
+        let hosts = match kind {
+            0..=3 => self.ruin_hosts(&mut removed),
+            4..=6 => self.ruin_objects(&mut removed),
+            7 => self.ruin_component(&mut removed),
+            _ => self.eject(&mut removed),
+        };
+        let added = self.insert(&hosts, &removed, over);
+        let after = self.state.cost;
+        if after < before - 1e-9 * before.abs() {
+            return true;
+        }
+        if after > before * (1.0 + 1e-12) {
+            for &(object, host) in added.iter().rev() {
+                self.state.remove(object as usize, host as usize);
+            }
+            for &(object, host) in removed.iter().rev() {
+                self.state.add(object as usize, host as usize);
+            }
+            self.state.cost = before;
+        }
+        false
+    }
+
+    fn host(&mut self) -> u32 {
+        self.hosts[self.random.below(self.hosts.len())]
+    }
+
+    fn take(&mut self, object: u32, host: u32, removed: &mut Vec<(u32, u32)>) {
+        if !self.state.is_pinned(object as usize, host as usize) {
+            self.state.remove(object as usize, host as usize);
+            removed.push((object, host));
+        }
+    }
+
+    /// Empties one to three hosts.
+    fn ruin_hosts(&mut self, removed: &mut Vec<(u32, u32)>) -> Vec<u32> {
+        let mut hosts = Vec::new();
+        for _ in 0..1 + self.random.below(3) {
+            let host = self.host();
+            if hosts.contains(&host) {
+                continue;
+            }
+            hosts.push(host);
+            for object in self.state.contents[host as usize].clone() {
+                self.take(object, host, removed);
+            }
+        }
+        hosts
+    }
+
+    /// Takes a few templates from a few hosts, and some of the patches there.
+    fn ruin_objects(&mut self, removed: &mut Vec<(u32, u32)>) -> Vec<u32> {
+        let mut hosts = Vec::new();
+        for _ in 0..2 + self.random.below(4) {
+            let host = self.host();
+            let contents = self.state.contents[host as usize].clone();
+            let templates: Vec<u32> = contents
+                .iter()
+                .copied()
+                .filter(|&object| (object as usize) < self.problem.templates)
+                .collect();
+            if let Some(&object) = templates.get(self.random.below(templates.len())) {
+                self.take(object, host, removed);
+            }
+            for object in contents {
+                let patch = object as usize >= self.problem.templates;
+                if patch && self.random.below(4) == 0 {
+                    self.take(object, host, removed);
+                }
+            }
+            if !hosts.contains(&host) {
+                hosts.push(host);
+            }
+        }
+        hosts
+    }
+
+    /// Takes all objects of one component away, wherever they are.
+    fn ruin_component(&mut self, removed: &mut Vec<(u32, u32)>) -> Vec<u32> {
+        let pick = self.lottery[self.random.below(self.lottery.len())];
+        let component = self.problem.component[pick as usize];
+        let mut hosts = Vec::new();
+        for host in self.hosts.clone() {
+            if hosts.len() >= 6 {
+                break;
+            }
+            let mut here = false;
+            for object in self.state.contents[host as usize].clone() {
+                let anchor = self.problem.anchor(object as usize);
+                if self.problem.component[anchor] == component {
+                    self.take(object, host, removed);
+                    here = true;
+                }
+            }
+            if here {
+                hosts.push(host);
+            }
+        }
+        while hosts.len() < 2.min(self.hosts.len()) {
+            let host = self.host();
+            if !hosts.contains(&host) {
+                hosts.push(host);
+            }
+        }
+        hosts
+    }
+
+    /// Makes room for one template on one host by taking off what is lost
+    /// least per MB; another host may take in what was ejected.
+    fn eject(&mut self, removed: &mut Vec<(u32, u32)>) -> Vec<u32> {
+        let template = self.lottery[self.random.below(self.lottery.len())];
+        let host = self.host();
+        let size = self.problem.size[template as usize];
+        if size > self.problem.capacity[host as usize]
+            || self.state.holds(template as usize, host as usize)
+        {
+            return vec![host];
+        }
+        let mut cheap: Vec<(f64, u32)> = Vec::new();
+        for object in self.state.contents[host as usize].clone() {
+            let loss = self.state.loss(object as usize, host as usize);
+            cheap.push((loss / self.problem.size[object as usize], object));
+        }
+        cheap.sort_by(|a, b| a.0.total_cmp(&b.0));
+        for (_, object) in cheap {
+            if self.state.free[host as usize] >= size {
+                break;
+            }
+            self.take(object, host, removed);
+        }
+        let mut hosts = vec![host];
+        for _ in 0..2 {
+            let other = self.host();
+            if !hosts.contains(&other) {
+                hosts.push(other);
+            }
+        }
+        self.wanted = Some((template, host));
+        hosts
+    }
+
+    fn insert(
+        &mut self,
+        hosts: &[u32],
+        removed: &[(u32, u32)],
+        over: &mut dyn FnMut() -> bool,
+    ) -> Vec<(u32, u32)> {
+        let split = self.problem.templates as u32;
+        let mut templates: Vec<u32> =
+            removed.iter().map(|pair| pair.0).filter(|&object| object < split).collect();
+        let mut patches: Vec<u32> =
+            removed.iter().map(|pair| pair.0).filter(|&object| object >= split).collect();
+        for _ in 0..EXTRA.min(self.lottery.len()) {
+            templates.push(self.lottery[self.random.below(self.lottery.len())]);
+        }
+        for _ in 0..EXTRA {
+            let target = self.lottery[self.random.below(self.lottery.len())] as usize;
+            let usable = self.state.usable_patches(target);
+            if !usable.is_empty() {
+                let patch = usable[self.random.below(usable.len())];
+                patches.push(self.problem.patch(patch) as u32);
+            }
+        }
+        for list in [&mut templates, &mut patches] {
+            list.sort_unstable();
+            list.dedup();
+        }
+        let taste = Taste {
+            price: self.price,
+            power: [0.5, 0.8, 1.0, 1.0, 1.2][self.random.below(5)],
+            noise: [0.0, 0.1, 0.5, 1.0][self.random.below(4)],
+        };
+        let mut added = Vec::new();
+        if let Some((object, host)) = self.wanted.take() {
+            if self.state.free[host as usize] >= self.problem.size[object as usize] {
+                self.state.add(object as usize, host as usize);
+                added.push((object, host));
+            }
+        }
+        let random = &mut self.random;
+        let (state, problem) = (&mut *self.state, self.problem);
+        added.extend(fill(state, problem, hosts, &templates, &patches, taste, random, over));
+        added
+    }
+}

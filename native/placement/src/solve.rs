@@ -1,0 +1,222 @@
+//! Bound, construct, improve; stop when asked, when done or when time is up.
+
+use crate::dual::Dual;
+use crate::problem::Problem;
+use crate::random::Random;
+use crate::recreate::{fill, Taste};
+use crate::search::Search;
+use crate::state::{Fixed, State};
+
+/// When to stop.
+#[derive(Debug, Clone, Copy)]
+pub struct Limits {
+    /// Share of the cost by which cost and bound may differ at the end.
+    pub gap: f64,
+    /// Steps of the search without any improvement after which it ends.
+    pub patience: usize,
+    /// Share of the time for bounds.
+    pub bound_share: f64,
+}
+
+/// How far a solve is.
+#[derive(Debug, Clone, Copy)]
+pub struct Report {
+    /// What it is doing.
+    pub stage: &'static str,
+    /// Cost of the best placement so far.
+    pub cost: f64,
+    /// Best bound so far.
+    pub bound: f64,
+}
+
+/// A placement and a bound.
+#[derive(Debug, Clone)]
+pub struct Outcome {
+    /// (object, host) pairs.
+    pub pairs: Vec<(u32, u32)>,
+    /// No placement costs less, moves not counted.
+    pub bound: f64,
+    /// Steps of the search that were taken.
+    pub steps: usize,
+}
+
+/// What the caller decides while a solve runs.
+pub trait Watch {
+    /// Told now and then.
+    fn report(&mut self, report: Report);
+    /// Share of the time that is gone; 1 or more ends the solve.
+    fn elapsed(&mut self) -> f64;
+}
+
+/// Solves an instance from `start`, or from nothing if that is empty.
+pub fn solve(
+    problem: &Problem,
+    fixed: &Fixed,
+    start: &[(u32, u32)],
+    limits: Limits,
+    watch: &mut dyn Watch,
+) -> Outcome {
+    let mut state = State::new(problem, fixed);
+    let mut bounds = Bounds::new(problem);
+    if watch.elapsed() < 1.0 {
+        bounds.scale(watch, limits.bound_share / 3.0);
+    }
+    for &(object, host) in start {
+        let (object, host) = (object as usize, host as usize);
+        if problem.size[object] <= state.free[host] {
+            state.add(object, host);
+        }
+    }
+    construct(problem, &mut state, &bounds, watch);
+    watch.report(Report { stage: "built", cost: state.cost, bound: bounds.best });
+    if watch.elapsed() < 1.0 {
+        bounds.refine(watch, limits.bound_share, state.cost);
+    }
+    let steps = improve(problem, &mut state, &bounds, limits, watch);
+    Outcome { pairs: state.pairs(), bound: bounds.best, steps }
+}
+
+/// Prices of space, and the best bound they gave.
+struct Bounds<'a> {
+    dual: Dual<'a>,
+    lambda: Vec<f64>,
+    best: f64,
+    open: Vec<bool>,
+    capacity: f64,
+}
+
+impl<'a> Bounds<'a> {
+    fn new(problem: &'a Problem) -> Self {
+        Self {
+            dual: Dual::new(problem),
+            lambda: vec![0.0; problem.hosts()],
+            best: 0.0,
+            open: vec![false; problem.templates],
+            capacity: problem.capacity.iter().sum(),
+        }
+    }
+
+    fn price(&self) -> f64 {
+        let sum: f64 = self.lambda.iter().sum();
+        sum / self.lambda.len().max(1) as f64
+    }
+
+    fn evaluate(&mut self, lambda: &[f64], steps: usize, rounds: usize) -> (f64, Vec<f64>) {
+        let bound = self.dual.evaluate(lambda, steps, rounds);
+        if bound.value > self.best {
+            self.best = bound.value;
+            self.lambda = lambda.to_vec();
+            self.open.clone_from(&self.dual.open);
+        }
+        (bound.value, bound.used)
+    }
+
+    /// Finds the best one price for all hosts.
+    fn scale(&mut self, watch: &mut dyn Watch, share: f64) {
+        let hosts = self.lambda.len();
+        let (free, _) = self.evaluate(&vec![0.0; hosts], 0, 1);
+        let empty = self.dual.far_cost();
+        if self.capacity <= 0.0 || empty <= free {
+            return;
+        }
+        let mut centre = (empty - free) / self.capacity;
+        let mut best = f64::NEG_INFINITY;
+        let mut factor: f64 = 4.0;
+        for round in 0..24 {
+            let mut moved = false;
+            for next in [centre * factor, centre / factor] {
+                if watch.elapsed() > share && round > 1 {
+                    return;
+                }
+                let (value, _) = self.evaluate(&vec![next; hosts], 6, 2);
+                if value > best {
+                    best = value;
+                    centre = next;
+                    moved = true;
+                    break;
+                }
+            }
+            watch.report(Report { stage: "bounding", cost: empty, bound: self.best });
+            if !moved {
+                factor = factor.powf(0.45);
+                if factor < 1.01 {
+                    return;
+                }
+            }
+        }
+    }
+
+    /// Prices hosts apart: those that would be overfull cost more.
+    fn refine(&mut self, watch: &mut dyn Watch, share: f64, cost: f64) {
+        let problem = self.dual.problem();
+        let mut lambda = self.lambda.clone();
+        let mut rate = 0.2;
+        let mut idle = 0;
+        for _ in 0..60 {
+            if watch.elapsed() > share || idle > 12 || self.best >= cost * (1.0 - 1e-4) {
+                break;
+            }
+            let before = self.best;
+            let (_, used) = self.evaluate(&lambda, 30, 3);
+            if self.best > before * (1.0 + 1e-5) {
+                idle = 0;
+            } else {
+                idle += 1;
+                rate *= 0.7;
+                lambda.clone_from(&self.lambda);
+            }
+            for (host, price) in lambda.iter_mut().enumerate() {
+                let room = problem.capacity[host];
+                if room > 0.0 {
+                    let step = ((used[host] - room) / room).clamp(-1.0, 1.0);
+                    *price *= (rate * step).exp();
+                }
+            }
+            watch.report(Report { stage: "bounding", cost, bound: self.best });
+        }
+    }
+}
+
+fn construct(problem: &Problem, state: &mut State, bounds: &Bounds, watch: &mut dyn Watch) {
+    let hosts: Vec<u32> = (0..problem.hosts() as u32).collect();
+    let chosen: Vec<u32> =
+        (0..problem.templates as u32).filter(|&t| bounds.open[t as usize]).collect();
+    let mut random = Random::new(1);
+    let taste = Taste { price: bounds.price(), power: 1.0, noise: 0.0 };
+    let mut calls = 0usize;
+    let mut over = || {
+        calls += 1;
+        calls % 64 == 0 && watch.elapsed() >= 1.0
+    };
+    fill(state, problem, &hosts, &chosen, &[], taste, &mut random, &mut over);
+    let all: Vec<u32> = (0..problem.templates as u32).collect();
+    let patches: Vec<u32> = (problem.templates as u32..problem.objects() as u32).collect();
+    fill(state, problem, &hosts, &all, &patches, taste, &mut random, &mut over);
+}
+
+fn improve<'a>(
+    problem: &'a Problem,
+    state: &mut State<'a>,
+    bounds: &Bounds,
+    limits: Limits,
+    watch: &mut dyn Watch,
+) -> usize {
+    let favourites: Vec<u32> = (0..problem.templates as u32)
+        .filter(|&t| bounds.open[t as usize])
+        .flat_map(|t| std::iter::repeat_n(t, 8))
+        .collect();
+    let mut search = Search::new(problem, state, bounds.price(), &favourites, 7);
+    let (mut steps, mut idle) = (0, 0);
+    while idle < limits.patience {
+        let cost = search.cost();
+        if cost - bounds.best <= limits.gap * cost || watch.elapsed() >= 1.0 {
+            break;
+        }
+        idle = if search.step(&mut || false) { 0 } else { idle + 1 };
+        steps += 1;
+        if steps % 64 == 0 {
+            watch.report(Report { stage: "improving", cost, bound: bounds.best });
+        }
+    }
+    steps
+}

@@ -1,0 +1,429 @@
+//! A placement with its cost, changed object by object.
+
+use crate::problem::Problem;
+
+/// Where a placement may start from and what its changes cost besides.
+#[derive(Debug, Clone, Default)]
+pub struct Fixed {
+    /// (object, host) that must stay.
+    pub pinned: Vec<(u32, u32)>,
+    /// (object, host) that need no transfer.
+    pub placed: Vec<(u32, u32)>,
+    /// Cost per second of transfer that a new object takes to its host.
+    pub move_weight: f64,
+}
+
+/// What each host holds, and what all requests cost.
+#[derive(Clone)]
+pub struct State<'a> {
+    problem: &'a Problem,
+    words: usize,
+    held: Vec<u64>,
+    pinned: Vec<u64>,
+    placed: Vec<u64>,
+    move_weight: f64,
+    count: Vec<u32>,
+    /// MB free on each host.
+    pub free: Vec<f64>,
+    /// Objects of each host, in no order.
+    pub contents: Vec<Vec<u32>>,
+    /// Patches to each template whose base is near, or useful from far.
+    active: Vec<Vec<u32>>,
+    cell: Vec<f64>,
+    /// Seconds over all requests, and the cost of moving.
+    pub cost: f64,
+    layer: Vec<f64>,
+    next: Vec<f64>,
+}
+
+impl<'a> State<'a> {
+    /// The placement of the pinned objects alone.
+    #[must_use]
+    pub fn new(problem: &'a Problem, fixed: &Fixed) -> Self {
+        let words = problem.hosts().div_ceil(64);
+        let bits = vec![0u64; words * problem.objects()];
+        let mut state = Self {
+            problem,
+            words,
+            held: bits.clone(),
+            pinned: bits.clone(),
+            placed: bits,
+            move_weight: fixed.move_weight,
+            count: vec![0; problem.objects()],
+            free: problem.capacity.clone(),
+            contents: vec![Vec::new(); problem.hosts()],
+            active: (0..problem.templates).map(|t| useful_from_far(problem, t)).collect(),
+            cell: vec![0.0; problem.cells.items().len()],
+            cost: 0.0,
+            layer: vec![0.0; problem.templates],
+            next: vec![0.0; problem.templates],
+        };
+        for &(object, host) in &fixed.placed {
+            let (word, bit) = state.slot(object as usize, host as usize);
+            state.placed[word] |= bit;
+        }
+        for t in 0..problem.templates {
+            for position in problem.cells.range(t) {
+                let seconds = state.cell_seconds(t, position);
+                state.cell[position] = seconds;
+                state.cost += problem.cells.items()[position].rate * seconds;
+            }
+        }
+        if problem.hops > 1 {
+            for g in 0..problem.groups.len() {
+                state.update_group(g);
+            }
+        }
+        for &(object, host) in &fixed.pinned {
+            state.add(object as usize, host as usize);
+            let (word, bit) = state.slot(object as usize, host as usize);
+            state.pinned[word] |= bit;
+        }
+        state
+    }
+
+    fn slot(&self, object: usize, host: usize) -> (usize, u64) {
+        (object * self.words + host / 64, 1 << (host % 64))
+    }
+
+    /// The host holds the object.
+    #[must_use]
+    pub fn holds(&self, object: usize, host: usize) -> bool {
+        let (word, bit) = self.slot(object, host);
+        self.held[word] & bit != 0
+    }
+
+    /// The object must stay on the host.
+    #[must_use]
+    pub fn is_pinned(&self, object: usize, host: usize) -> bool {
+        let (word, bit) = self.slot(object, host);
+        self.pinned[word] & bit != 0
+    }
+
+    /// Hosts that hold the object.
+    #[must_use]
+    pub fn copies(&self, object: usize) -> u32 {
+        self.count[object]
+    }
+
+    /// Cost of moving the object to the host.
+    #[must_use]
+    pub fn move_cost(&self, object: usize, host: usize) -> f64 {
+        let (word, bit) = self.slot(object, host);
+        if self.move_weight == 0.0 || self.placed[word] & bit != 0 {
+            return 0.0;
+        }
+        // One copy in the site was enough for the others to read from.
+        let site = &self.placed[object * self.words..(object + 1) * self.words];
+        let links = self.problem.links[host];
+        let near = site.iter().any(|word| *word != 0) || self.count[object] > 0;
+        let link = if near { links.near } else { links.repo };
+        self.move_weight * link * self.problem.size[object]
+    }
+
+    /// Seconds for one request of a cell.
+    #[must_use]
+    pub fn seconds(&self, position: usize) -> f64 {
+        self.cell[position]
+    }
+
+    /// Patches to a template that can be used now.
+    #[must_use]
+    pub fn usable_patches(&self, template: usize) -> &[u32] {
+        &self.active[template]
+    }
+
+    fn fetch(&self, object: usize, host: usize) -> f64 {
+        let links = self.problem.links[host];
+        let link = if self.holds(object, host) {
+            links.local
+        } else if self.count[object] > 0 {
+            links.near
+        } else {
+            links.repo
+        };
+        link * self.problem.size[object]
+    }
+
+    fn way_seconds(&self, patch: u32, host: usize) -> f64 {
+        let problem = self.problem;
+        let base = problem.base[patch as usize] as usize;
+        self.fetch(base, host)
+            + self.fetch(problem.patch(patch), host)
+            + problem.apply[patch as usize]
+    }
+
+    fn cell_seconds(&self, template: usize, position: usize) -> f64 {
+        let host = self.problem.cells.items()[position].host as usize;
+        let mut best = self.fetch(template, host);
+        for &patch in &self.active[template] {
+            best = best.min(self.way_seconds(patch, host));
+        }
+        best
+    }
+
+    fn set_cell(&mut self, position: usize, seconds: f64) {
+        let rate = self.problem.cells.items()[position].rate;
+        self.cost += rate * (seconds - self.cell[position]);
+        self.cell[position] = seconds;
+    }
+
+    /// Puts the object on the host; space is the caller's care.
+    pub fn add(&mut self, object: usize, host: usize) {
+        if self.holds(object, host) {
+            return;
+        }
+        self.cost += self.move_cost(object, host);
+        let (word, bit) = self.slot(object, host);
+        self.held[word] |= bit;
+        self.count[object] += 1;
+        self.free[host] -= self.problem.size[object];
+        self.contents[host].push(object as u32);
+        let first = self.count[object] == 1;
+        if first && object < self.problem.templates {
+            self.activate(object);
+        }
+        self.refresh(object, (!first).then_some(host));
+    }
+
+    /// Takes the object off the host.
+    pub fn remove(&mut self, object: usize, host: usize) {
+        if !self.holds(object, host) {
+            return;
+        }
+        let (word, bit) = self.slot(object, host);
+        self.held[word] &= !bit;
+        self.count[object] -= 1;
+        self.cost -= self.move_cost(object, host);
+        self.free[host] += self.problem.size[object];
+        self.contents[host].retain(|&held| held != object as u32);
+        let last = self.count[object] == 0;
+        if last && object < self.problem.templates {
+            self.deactivate(object);
+        }
+        self.refresh(object, (!last).then_some(host));
+    }
+
+    fn activate(&mut self, template: usize) {
+        for &patch in self.problem.from.row(template) {
+            let list = &mut self.active[self.problem.target[patch as usize] as usize];
+            if !list.contains(&patch) {
+                list.push(patch);
+            }
+        }
+    }
+
+    fn deactivate(&mut self, template: usize) {
+        for &patch in self.problem.from.row(template) {
+            if !beats_repository(self.problem, patch) {
+                let target = self.problem.target[patch as usize] as usize;
+                self.active[target].retain(|&held| held != patch);
+            }
+        }
+    }
+
+    /// Recomputes the requests that an object serves, at one host or at all.
+    fn refresh(&mut self, object: usize, host: Option<usize>) {
+        let problem = self.problem;
+        if problem.hops > 1 {
+            self.refresh_component(object, host);
+            return;
+        }
+        self.refresh_target(problem.anchor(object), host);
+        if object < problem.templates {
+            for &patch in problem.from.row(object) {
+                self.refresh_target(problem.target[patch as usize] as usize, host);
+            }
+        }
+    }
+
+    fn refresh_target(&mut self, template: usize, host: Option<usize>) {
+        let range = match host {
+            Some(host) => match self.problem.cell_at(template, host) {
+                Some(position) => position..position + 1,
+                None => return,
+            },
+            None => self.problem.cells.range(template),
+        };
+        for position in range {
+            let seconds = self.cell_seconds(template, position);
+            self.set_cell(position, seconds);
+        }
+    }
+
+    fn refresh_component(&mut self, object: usize, host: Option<usize>) {
+        let problem = self.problem;
+        let component = problem.component[problem.anchor(object)] as usize;
+        for &g in problem.groups_of.row(component) {
+            let at = problem.groups[g as usize].host as usize;
+            if host.is_none_or(|host| host == at) {
+                self.update_group(g as usize);
+            }
+        }
+    }
+
+    /// Chains: layer n has the cheapest cost with at most n patches.
+    fn update_group(&mut self, g: usize) {
+        let problem = self.problem;
+        let group = &problem.groups[g];
+        let host = group.host as usize;
+        let members = problem.members.row(group.component as usize);
+        let mut layer = std::mem::take(&mut self.layer);
+        let mut next = std::mem::take(&mut self.next);
+        for &t in members {
+            layer[t as usize] = self.fetch(t as usize, host);
+        }
+        for _ in 0..problem.hops.min(members.len()) {
+            let mut changed = false;
+            for &t in members {
+                let mut best = layer[t as usize];
+                for &patch in problem.into.row(t as usize) {
+                    let before = layer[problem.base[patch as usize] as usize];
+                    let step = problem.apply[patch as usize];
+                    if before + step < best {
+                        let whole = before + step + self.fetch(problem.patch(patch), host);
+                        best = best.min(whole);
+                    }
+                }
+                changed |= best < layer[t as usize];
+                next[t as usize] = best;
+            }
+            std::mem::swap(&mut layer, &mut next);
+            if !changed {
+                break;
+            }
+        }
+        for &(template, position) in &group.cells {
+            self.set_cell(position as usize, layer[template as usize]);
+        }
+        self.layer = layer;
+        self.next = next;
+    }
+
+    /// What adding the object would save; `price` per MB is what patches that
+    /// are not near yet would be charged, if that beats the repository.
+    pub fn gain(&mut self, object: usize, host: usize, price: f64) -> f64 {
+        if self.holds(object, host) {
+            return 0.0;
+        }
+        if self.problem.hops > 1 {
+            let before = self.cost;
+            self.add(object, host);
+            let gain = before - self.cost;
+            self.remove(object, host);
+            self.cost = before;
+            return gain;
+        }
+        let saved = match self.problem.as_patch(object) {
+            Some(patch) => self.patch_gain(patch as u32, host),
+            None => self.template_gain(object, host, price),
+        };
+        saved - self.move_cost(object, host)
+    }
+
+    fn patch_gain(&self, patch: u32, host: usize) -> f64 {
+        let problem = self.problem;
+        let target = problem.target[patch as usize] as usize;
+        if !self.active[target].contains(&patch) {
+            return 0.0;
+        }
+        let base = problem.base[patch as usize] as usize;
+        let size = problem.size[problem.patch(patch)];
+        let first = self.count[problem.patch(patch)] == 0;
+        let mut saved = 0.0;
+        for position in self.positions(target, (!first).then_some(host)) {
+            let cell = problem.cells.items()[position];
+            let at = cell.host as usize;
+            let links = problem.links[at];
+            let link = if at == host { links.local } else { links.near };
+            let way = self.fetch(base, at) + link * size + problem.apply[patch as usize];
+            saved += cell.rate * (self.cell[position] - way).max(0.0);
+        }
+        saved
+    }
+
+    fn template_gain(&self, template: usize, host: usize, price: f64) -> f64 {
+        let problem = self.problem;
+        let size = problem.size[template];
+        let only = (self.count[template] > 0).then_some(host);
+        let link = |at: usize| {
+            let links = problem.links[at];
+            if at == host { links.local } else { links.near }
+        };
+        let mut saved = 0.0;
+        for position in self.positions(template, only) {
+            let cell = problem.cells.items()[position];
+            let way = link(cell.host as usize) * size;
+            saved += cell.rate * (self.cell[position] - way).max(0.0);
+        }
+        for &patch in problem.from.row(template) {
+            let target = problem.target[patch as usize] as usize;
+            let object = problem.patch(patch);
+            let bytes = problem.size[object];
+            let mut held = 0.0;
+            let mut bought = -price * bytes;
+            for position in self.positions(target, only) {
+                let cell = problem.cells.items()[position];
+                let at = cell.host as usize;
+                let now = self.cell[position];
+                let base = link(at) * size + problem.apply[patch as usize];
+                if base >= now {
+                    continue;
+                }
+                held += cell.rate * (now - base - self.fetch(object, at)).max(0.0);
+                bought += cell.rate * (now - base - problem.links[at].near * bytes).max(0.0);
+            }
+            saved += held.max(bought);
+        }
+        saved
+    }
+
+    fn positions(&self, template: usize, host: Option<usize>) -> std::ops::Range<usize> {
+        match host {
+            None => self.problem.cells.range(template),
+            Some(host) => match self.problem.cell_at(template, host) {
+                Some(position) => position..position + 1,
+                None => 0..0,
+            },
+        }
+    }
+
+    /// What all requests and moves would cost more without the object.
+    pub fn loss(&mut self, object: usize, host: usize) -> f64 {
+        let before = self.cost;
+        self.remove(object, host);
+        let loss = self.cost - before;
+        self.add(object, host);
+        self.cost = before;
+        loss
+    }
+
+    /// (object, host) pairs of the placement, sorted.
+    #[must_use]
+    pub fn pairs(&self) -> Vec<(u32, u32)> {
+        let mut pairs: Vec<(u32, u32)> = self
+            .contents
+            .iter()
+            .enumerate()
+            .flat_map(|(host, objects)| objects.iter().map(move |&o| (o, host as u32)))
+            .collect();
+        pairs.sort_unstable();
+        pairs
+    }
+}
+
+/// The patch beats fetching its target even with its base from the repository.
+fn beats_repository(problem: &Problem, patch: u32) -> bool {
+    let base = problem.size[problem.base[patch as usize] as usize];
+    let target = problem.size[problem.target[patch as usize] as usize];
+    let bytes = problem.size[problem.patch(patch)];
+    problem.links.iter().any(|links| {
+        links.repo * base + links.local * bytes + problem.apply[patch as usize]
+            < links.repo * target
+    })
+}
+
+fn useful_from_far(problem: &Problem, template: usize) -> Vec<u32> {
+    let into = problem.into.row(template);
+    into.iter().copied().filter(|&patch| beats_repository(problem, patch)).collect()
+}
