@@ -70,6 +70,8 @@ pub fn apply(
         meter: task.meter(patch.header().target_size),
     };
     let (manifest, bytes_written) = build.run(task, |first, data| writer.write(first, data))?;
+    // Whoever cancelled gets no output, however late it was.
+    task.check()?;
     out.commit().map_err(failed)?;
     Ok(ApplyStats {
         manifest,

@@ -17,7 +17,7 @@ use super::format::{
     MAX_RUNS, MAX_SIZE, STALE_UNKNOWN,
 };
 use super::index::{block_hash, BlockIndex, Sampling};
-use super::literals::{compress_all, Literals};
+use super::literals::{compress_all, find_repeats, Literals};
 use super::reader::{changed_leaves, read_padded};
 use super::runs::{push, Run, Src, BLOCK, BLOCK_LEN};
 use super::PatchError;
@@ -86,8 +86,9 @@ pub fn create(
     }
     let images = Images { base, target };
     let compared = images.compare(options)?;
-    let runs = images.match_moved(&compared, options)?;
-    let literals = Literals::number(runs);
+    let (runs, hashes) = images.match_moved(&compared, options)?;
+    let repeats = find_repeats(&images, &runs, &hashes)?;
+    let literals = Literals::number(runs, &repeats);
     let name = output.display().to_string();
     let out = Output::create(output).map_err(|error| PatchError::from_write(&name, error))?;
     let mut file = PatchWriter {
@@ -102,6 +103,8 @@ pub fn create(
     header.create_wall_us = started.elapsed().as_micros() as u64;
     header.create_cpu_us = cpu_time().saturating_sub(cpu_before).as_micros() as u64;
     file.write_at(&header.encode(), 0)?;
+    // Whoever cancelled gets no output, however late it was.
+    options.task.check()?;
     out.commit()
         .map_err(|error| PatchError::from_write(&name, error))?;
     Ok(CreateStats {
@@ -393,12 +396,13 @@ impl Images<'_> {
         Ok(parts)
     }
 
-    /// The second pass: settles what the first left open.
+    /// The second pass: settles what the first left open. Returns the runs, and the hashes of the
+    /// blocks that are literals, in order.
     fn match_moved(
         &self,
         compared: &Compared,
         options: &CreateOptions<'_>,
-    ) -> Result<Vec<Run>, PatchError> {
+    ) -> Result<(Vec<Run>, Vec<u64>), PatchError> {
         let open = split_unknown(&compared.runs);
         let matcher = Matcher {
             images: self,
@@ -411,14 +415,15 @@ impl Images<'_> {
             buffers,
             |(data, scratch), i| {
                 let group = &open[i as usize];
-                let mut found = Vec::new();
+                let mut found = Found::default();
                 for run in group {
                     matcher.settle(*run, data, scratch, &mut found)?;
                 }
                 Ok::<_, PatchError>(found)
             },
         )?;
-        let mut found = parts.into_iter().flatten();
+        let hashes = parts.iter().flat_map(|found| found.hashes.iter().copied()).collect();
+        let mut found = parts.into_iter().flat_map(|found| found.runs);
         let mut runs = Vec::new();
         for run in &compared.runs {
             if run.src != UNKNOWN {
@@ -432,7 +437,11 @@ impl Images<'_> {
                 push_unknown(&mut runs, part);
             }
         }
-        Ok(coarsen(runs))
+        match runs.len() > MAX_RUNS {
+            // Then the hashes fit no longer, and are done without.
+            true => Ok((coarsen(runs), Vec::new())),
+            false => Ok((runs, hashes)),
+        }
     }
 }
 
@@ -597,6 +606,14 @@ impl Pair<'_> {
     }
 }
 
+/// What became of unknown runs.
+#[derive(Default)]
+struct Found {
+    runs: Vec<Run>,
+    /// Hashes of the blocks that stay unknown, in order.
+    hashes: Vec<u64>,
+}
+
 /// Looks blocks of the target up in the base.
 struct Matcher<'a> {
     images: &'a Images<'a>,
@@ -605,40 +622,34 @@ struct Matcher<'a> {
 
 impl Matcher<'_> {
     /// Splits an unknown run into what the base has somewhere and what it has not.
-    fn settle(
-        &self,
-        run: Run,
-        data: &mut Vec<u8>,
-        scratch: &mut [u8],
-        found: &mut Vec<Run>,
-    ) -> Result<(), PatchError> {
+    fn settle(&self, run: Run, data: &mut Vec<u8>, scratch: &mut [u8], found: &mut Found) -> Result<(), PatchError> {
         data.resize(run.len as usize * BLOCK_LEN, 0);
         read_padded(self.images.target, u64::from(run.start) * BLOCK, data)?;
+        let (mut parts, mut hashes) = (Vec::new(), Vec::with_capacity(run.len as usize));
         let mut expected = None;
         for (i, block) in data.chunks(BLOCK_LEN).enumerate() {
             let start = run.start + i as u32;
-            let at = self.find(block, expected, scratch)?;
+            let hash = block_hash(block);
+            let at = self.find(block, hash, expected, scratch)?;
             expected = at.map(|at| at + 1);
-            push_unknown(
-                found,
-                Run {
-                    start,
-                    len: 1,
-                    src: at.map_or(UNKNOWN, Src::Base),
-                },
-            );
+            push_unknown(&mut parts, Run { start, len: 1, src: at.map_or(UNKNOWN, Src::Base) });
+            hashes.push(hash);
         }
         if !self.index.sampling().is_complete() {
-            self.grow_back(run, data, scratch, found)?;
+            self.grow_back(run, data, scratch, &mut parts)?;
+        }
+        for part in parts {
+            if part.src == UNKNOWN {
+                let from = (part.start - run.start) as usize;
+                found.hashes.extend_from_slice(&hashes[from..from + part.len as usize]);
+            }
+            found.runs.push(part);
         }
         Ok(())
     }
 
     /// A block of the base with these bytes, best the expected one.
-    fn find(
-        &self,
-        block: &[u8],
-        expected: Option<u32>,
+    fn find(&self, block: &[u8], hash: u64, expected: Option<u32>,
         scratch: &mut [u8],
     ) -> Result<Option<u32>, PatchError> {
         if let Some(at) = expected {
@@ -646,7 +657,7 @@ impl Matcher<'_> {
                 return Ok(Some(at));
             }
         }
-        for at in self.index.candidates(block_hash(block)) {
+        for at in self.index.candidates(hash) {
             if self.equals(at, block, scratch)? {
                 return Ok(Some(at));
             }
@@ -670,11 +681,7 @@ impl Matcher<'_> {
         scratch: &mut [u8],
         found: &mut [Run],
     ) -> Result<(), PatchError> {
-        let from = found
-            .iter()
-            .position(|part| part.start == run.start)
-            .unwrap_or(0);
-        for i in (from + 1..found.len()).rev() {
+        for i in (1..found.len()).rev() {
             let (before, after) = found.split_at_mut(i);
             let (Some(open), Some(part)) = (before.last_mut(), after.first_mut()) else {
                 continue;

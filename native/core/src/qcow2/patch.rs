@@ -116,7 +116,8 @@ pub fn create(
     )?;
     let (_, front) = container::encode(header, form.as_deref())?;
     write(out.write_all_at(&front, 0))?;
-    write(out.sync_data())?;
+    // Whoever cancelled gets no output, however late it was.
+    task.check()?;
     write(output.commit())?;
     info(patch)
 }
@@ -249,7 +250,7 @@ pub fn apply(
         .build(output.file(), task)
         .and_then(|()| application.check_output(&output, task));
     built.map_err(|error| application.blame(error, task))?;
-    write(output.file().sync_data())?;
+    task.check()?;
     write(output.commit())?;
     Ok(*container.header())
 }
@@ -381,7 +382,7 @@ pub fn to_raw(image: &Path, output: &Path, task: &Task<'_>) -> Result<Manifest, 
     let output = write(Output::create(output))?;
     copy_content(image.content(), output.file(), task)?;
     let manifest = Manifest::from_source(&FileSource::open(output.part())?, &task.silent())?;
-    write(output.file().sync_data())?;
+    task.check()?;
     write(output.commit())?;
     Ok(manifest)
 }
