@@ -12,8 +12,8 @@
 """Output files that appear whole or not at all.
 
 Every command that writes a file writes it under a temporary name in the
-same directory, makes it durable and renames it. A crash leaves at worst a
-hidden ``.NAME.XXXXXX.tmp`` beside the output; an error leaves nothing.
+same directory and renames it. A crash leaves at worst a hidden
+``.NAME.XXXXXXXX.tmp`` beside the output; an error leaves nothing.
 """
 
 import contextlib
@@ -88,18 +88,8 @@ def atomic_output(path: str) -> Iterator[str]:
     try:
         yield temporary
         with translate_os_errors(path):
-            _make_durable(temporary)
             os.replace(temporary, path)
-            _make_durable(directory)
     except BaseException:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(temporary)
         raise
-
-
-def _make_durable(path: str) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

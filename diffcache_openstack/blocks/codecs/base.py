@@ -17,8 +17,9 @@ contract; ``tests/unit/blocks/codec_conformance.py`` holds every codec to
 them.
 
 * Files in, files out. A codec knows no service and no configuration.
-* Outputs are atomic: on success the output is complete and durable, on any
-  error (a crash included) its path holds what it held before.
+* Outputs are atomic: on success the output is complete, on any error (a
+  crash of the process included) its path holds what it held before. Who
+  needs an output to survive a power cut syncs it afterwards.
 * The target an :meth:`~PatchCodec.apply` produces has been verified against
   what the patch recorded of it, before it takes its name.
 * Memory is bounded whatever the files' sizes.
