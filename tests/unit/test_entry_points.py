@@ -1,0 +1,55 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Every entry point names something that can be loaded."""
+
+import configparser
+import importlib.metadata
+import pathlib
+
+from tests import base
+
+TREE = pathlib.Path(__file__).parents[2]
+
+
+def declared() -> list[importlib.metadata.EntryPoint]:
+    """The entry points of setup.cfg, whatever was installed before."""
+    parser = configparser.ConfigParser(delimiters=('=',))
+    parser.optionxform = str
+    parser.read(TREE / 'setup.cfg')
+    found = []
+    for group, lines in parser['options.entry_points'].items():
+        for line in lines.strip().splitlines():
+            name, _, value = (part.strip() for part in line.partition('='))
+            found.append(importlib.metadata.EntryPoint(name, value, group))
+    return found
+
+
+class TestEntryPoints(base.TestCase):
+
+    def test_each_can_be_loaded(self):
+        for point in declared():
+            with self.subTest(group=point.group, name=point.name):
+                self.assertTrue(callable(point.load()))
+
+    def test_services_and_tools_are_console_scripts(self):
+        scripts = {point.name for point in declared()
+                   if point.group == 'console_scripts'}
+        self.assertLessEqual(
+            {'diffcache', 'diffcache-agent', 'diffcache-conductor',
+             'diffcache-manage'}, scripts)
+
+    def test_installed_are_those_declared(self):
+        distribution = importlib.metadata.distribution('diffcache-openstack')
+        self.assertEqual(
+            sorted((p.group, p.name, p.value) for p in declared()),
+            sorted((p.group, p.name, p.value)
+                   for p in distribution.entry_points))
