@@ -41,10 +41,10 @@ def run(name: str,
     """
     try:
         conf = opts.new_config(argv)
+        logs.setup(conf, name)
     except cfg.Error as error:
         print(f'{name}: error: {error}', file=sys.stderr)
         return 1
-    logs.setup(conf, name)
     try:
         return service.run(conf, create(conf), workers(conf))
     except (exceptions.DiffCacheError, db_exception.DBError) as error:

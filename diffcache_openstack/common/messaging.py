@@ -16,14 +16,18 @@ nothing here is global, so several sites can live in one process.
 """
 
 import collections.abc
+import functools
 import typing
 
 from oslo_config import cfg
+from oslo_log import log
 import oslo_messaging
 from oslo_messaging import exceptions as messaging_exceptions
 
 from diffcache_openstack.common import context as contexts
 from diffcache_openstack.common import exceptions
+
+LOG = log.getLogger(__name__)
 
 # How oslo.messaging marks the class of an error that came from another
 # process.
@@ -33,11 +37,24 @@ _REMOTE_SUFFIX = '_Remote'
 def exposed(method: collections.abc.Callable) -> collections.abc.Callable:
     """Let a method be called over RPC.
 
-    The suite's own errors go back to the caller without a traceback in the
-    service's log: they are answers, not failures.
+    The suite's own errors go back to the caller as they are and leave no
+    trace in the log: they are answers. Anything else is logged here, where
+    it can be looked into, and reaches the caller as ServiceUnavailable.
     """
+    @functools.wraps(method)
+    def answer(*args, **kwargs):
+        try:
+            return method(*args, **kwargs)
+        except exceptions.DiffCacheError:
+            raise
+        except Exception as error:
+            LOG.exception('%s failed', method.__qualname__)
+            raise exceptions.ServiceUnavailable(
+                f'{method.__qualname__} failed with {type(error).__name__};'
+                f' the log of the service has the details.') from error
+
     return oslo_messaging.expose(oslo_messaging.expected_exceptions(
-        exceptions.DiffCacheError)(method))
+        exceptions.DiffCacheError)(answer))
 
 
 class ContextSerializer(oslo_messaging.Serializer):
@@ -150,8 +167,6 @@ class Client:
         topic = self._client.target.topic
         if isinstance(error, oslo_messaging.MessagingTimeout):
             reason = 'no answer in time'
-        elif isinstance(error, oslo_messaging.RemoteError):
-            reason = f'it failed with {error.exc_type}: {error.value}'
         else:
             reason = str(error)
         return exceptions.ServiceUnavailable(

@@ -12,6 +12,7 @@
 """Rounds of planning: what each host of a site shall hold."""
 
 import datetime
+import itertools
 import time
 
 from oslo_config import cfg
@@ -54,6 +55,7 @@ class Planner:
         self._conf = conf
         self._database = database
         self._owner = owner
+        self._rounds = itertools.count(1)
 
     def plan(self, site: str, wait_seconds: float = 0.0) -> objects.Plan:
         """Plan a site; returns the plan that holds afterwards.
@@ -66,20 +68,22 @@ class Planner:
         :raises Busy: another conductor is planning the site
         """
         lease = f'plan:{site}'
-        self._take(lease, site, wait_seconds)
+        # Rounds of one conductor exclude each other like those of several.
+        owner = f'{self._owner}/{next(self._rounds)}'
+        self._take(lease, owner, site, wait_seconds)
         try:
             return self._plan(site)
         finally:
-            self._database.write(plans.drop_lease, lease, self._owner)
+            self._database.write(plans.drop_lease, lease, owner)
 
-    def _take(self, lease, site, wait_seconds):
+    def _take(self, lease, owner, site, wait_seconds):
         deadline = time.monotonic() + wait_seconds
         while True:
             now = base.now()
             until = now + _LEASE_SLACK + datetime.timedelta(
                 seconds=self._conf.planner.time_limit)
-            holder = self._database.write(plans.take_lease, lease,
-                                          self._owner, now, until)
+            holder = self._database.write(plans.take_lease, lease, owner,
+                                          now, until)
             if holder is None:
                 return
             if time.monotonic() >= deadline:

@@ -30,6 +30,21 @@ _ENGINE_OPTIONS = (
     'max_retries', 'retry_interval', 'connection_parameters')
 
 
+# SQLite lets one transaction write at a time. One that wants to write after it
+# has read, while another one writes, is turned away at once; one that begins
+# with a write waits for its turn. This write changes nothing.
+_BECOME_WRITER = sa.text('UPDATE sites SET name = name WHERE 0 = 1')
+
+
+def _let_readers_pass(engine: sa.Engine) -> None:
+    """Have SQLite log ahead, so that a writer does not stop readers."""
+    connection = engine.raw_connection()
+    try:
+        connection.cursor().execute('PRAGMA journal_mode=WAL')
+    finally:
+        connection.close()
+
+
 @enginefacade.transaction_context_provider
 class _Scope:
     """Carries one transaction; oslo.db wants an object to hang it on."""
@@ -57,6 +72,9 @@ class Database:
     def __init__(self, conf: cfg.ConfigOpts):
         """Prepare; the first transaction connects."""
         self._facade = enginefacade.transaction_context()
+        self._is_sqlite = conf.database.connection.startswith('sqlite')
+        if self._is_sqlite:
+            self._facade.append_on_engine_create(_let_readers_pass)
         self._facade.configure(
             connection=conf.database.connection, sqlite_fk=True,
             **{name: conf.database[name] for name in _ENGINE_OPTIONS})
@@ -94,6 +112,8 @@ class Database:
 
     def _write(self, function, args):
         with self._facade.writer.using(_Scope()) as session:
+            if self._is_sqlite:
+                session.execute(_BECOME_WRITER)
             return function(session, *args)
 
     def _read(self, function, args):

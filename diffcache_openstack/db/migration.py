@@ -15,8 +15,8 @@ import pathlib
 
 from alembic import command
 from alembic import config as alembic_config
-from alembic import script as alembic_script
 from alembic.runtime import migration
+from alembic import script as alembic_script
 from oslo_config import cfg
 
 from diffcache_openstack.db import engine as engines

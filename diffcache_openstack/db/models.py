@@ -18,8 +18,8 @@ which MariaDB has to be told.
 import datetime
 
 import sqlalchemy as sa
-from sqlalchemy import orm
 from sqlalchemy.dialects import mysql
+from sqlalchemy import orm
 
 TABLE_OPTIONS = {
     'mysql_engine': 'InnoDB',

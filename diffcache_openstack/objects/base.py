@@ -42,8 +42,14 @@ class DiffCacheObject(base.VersionedObject):
         self.obj_set_defaults()
 
     def __eq__(self, other: object) -> bool:
+        # The parent class has no notion of equality; what was assigned when,
+        # which it does remember, is none of a value's matter.
         return (type(self) is type(other)
-                and self.obj_to_primitive() == other.obj_to_primitive())
+                and self._values() == other._values())
+
+    def _values(self):
+        return {name: getattr(self, name) for name in self.fields
+                if self.obj_attr_is_set(name)}
 
     __hash__ = None
 
