@@ -332,8 +332,8 @@ class Testbed:
             'hosts': [{
                 'name': host.name, 'capacity': host.capacity,
                 'used': {mode: result.used[host.name]
-                         for mode, result in results.items()}}
-                for host in self._setup.hosts]}
+                         for mode, result in results.items()},
+            } for host in self._setup.hosts]}
 
 
 class _Requests:

@@ -9,7 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""What we would run: bounds by prices, lazy greedy, large-neighbourhood search.
+"""What we would run: bounds by prices, lazy greedy, large neighbourhoods.
 
 The loops are native (``native/placement``); its modules say how they work.
 """

@@ -35,7 +35,6 @@ import dataclasses
 import highspy
 import pulp
 
-from diffcache_openstack.placement import bounds
 from diffcache_openstack.placement import cost
 from diffcache_openstack.placement import instance as instances
 from diffcache_openstack.placement import placement as placements
