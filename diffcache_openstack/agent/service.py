@@ -259,12 +259,16 @@ class Agent(service.Service):
 
     def status(self) -> dict:
         """What this agent is doing, for people and tests."""
+        site = self.keeper.current()
         return {
             'host': self.name,
             'role': self.conf.agent.role,
             'url': self.plane.url,
             'conductor_reachable': self.link.reachable,
-            'map_generation': self.keeper.current().generation,
+            'map_generation': site.generation,
+            'templates': len(site.templates),
+            'hosts': {host.name: sorted(list(key) for key in host.holdings)
+                      for host in site.hosts},
             'plan_generation': self.filler.generation,
             'capacity': self.held.capacity,
             'used': self.held.used(),

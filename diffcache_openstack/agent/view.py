@@ -24,6 +24,7 @@ TEMPLATES = 'templates'
 PATCHES = 'patches'
 MANIFESTS = 'manifests'
 KINDS = (MANIFESTS, TEMPLATES, PATCHES)
+_SINGULAR = {TEMPLATES: 'template', PATCHES: 'patch', MANIFESTS: 'manifest'}
 
 REPOSITORY_ROLE = 'repository'
 
@@ -35,7 +36,7 @@ class Key(typing.NamedTuple):
     id: str
 
     def __str__(self) -> str:
-        return f'{self.kind[:-1]} {self.id}'
+        return f'{_SINGULAR[self.kind]} {self.id}'
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,0 +1,246 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Separate processes on a real broker and a real database."""
+
+import concurrent.futures
+import signal
+import threading
+import time
+
+from diffcache_openstack.agent import rpcapi
+from diffcache_openstack.agent import view
+from diffcache_openstack.common import exceptions
+from diffcache_openstack.common import keys
+from tests import base
+from tests.functional.agent import family
+from tests.functional.fixtures import deployment
+from tests.functional.fixtures import rabbitmq
+
+MIB = family.MIB
+HOSTS = ('host-1', 'host-2', 'host-3')
+REPOSITORY = 'hub'
+SECONDS = 60
+
+
+class Site(deployment.Deployment):
+    """Conductor, repository and three hosts, each a process of its own.
+
+    The links are slow enough that a test can act while an image is on its
+    way: an image takes two to three seconds.
+    """
+
+    def _setUp(self):
+        super()._setUp()
+        self.key_file = self.directory / 'site.key'
+        keys.create_key(self.key_file)
+        self.agents = rpcapi.AgentAPI(self.bus, self.conf)
+        self.processes = {'conductor': self.start_conductor()}
+        for name in (REPOSITORY, *HOSTS):
+            self.start_agent(name)
+        self.wait(lambda: all(
+            len(self.status(name)['hosts']) == 4 for name in HOSTS))
+
+    def start_agent(self, name):
+        self.processes[name] = self.start(
+            'diffcache-agent', name,
+            agent={'host': name, 'site': 'edge',
+                   'role': 'repository' if name == REPOSITORY else 'compute',
+                   'state_dir': self.directory / name,
+                   'heartbeat_interval': 2},
+            data_plane={'listen': '127.0.0.1:0', 'rate': '4MB',
+                        'key_file': self.key_file})
+        self.processes[name].wait_for(f'Agent {name} serves')
+
+    def wait(self, ready):
+        """Wait until something is so; what does not answer is not so."""
+        deadline = time.monotonic() + SECONDS
+        while not self._is(ready):
+            if time.monotonic() > deadline:
+                raise AssertionError('waited in vain:\n' + '\n'.join(
+                    process.printed() for process
+                    in self.processes.values()))
+            time.sleep(0.05)
+
+    def _is(self, ready):
+        try:
+            return ready()
+        except exceptions.ServiceUnavailable:
+            return False
+
+    def status(self, host):
+        return self.agents.status(self.context, host)
+
+    def sent(self, host, kind=view.TEMPLATES):
+        """Bytes that a host's data plane has sent."""
+        return self.status(host)['data_plane']['sent'][kind]
+
+    def register(self, images):
+        """Register images; returns their content ids by name."""
+        contents = {name: self.agents.register_image(
+            self.context, REPOSITORY, str(path), name, name).content_id
+            for name, path in images.items()}
+        self.wait(lambda: all(
+            self.status(name)['templates'] == len(contents)
+            for name in HOSTS))
+        return contents
+
+    def hold(self, host, *keys_wanted):
+        """Have a host hold objects, and all hosts know of it."""
+        self.agents.hold(self.context, host, int(time.time()), [
+            (*key, n) for n, key in enumerate(keys_wanted)])
+        self.wait(lambda: all(
+            list(key) in self.status(name)['hosts'][host]
+            for name in HOSTS for key in keys_wanted))
+
+    def get(self, host, name, output):
+        return self.agents.get_image(self.context, host, name, str(output))
+
+
+class ProcessesTest(base.TestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.site = self.useFixture(self.new_site())
+        self.images = family.write(self.directory)
+        self.sha256 = {name: family.sha256(path)
+                       for name, path in self.images.items()}
+        self.pool = concurrent.futures.ThreadPoolExecutor(16)
+        self.addCleanup(self.pool.shutdown)
+
+    def new_site(self):
+        return Site()
+
+    def template(self, name):
+        return view.Key(view.TEMPLATES, self.contents[name])
+
+    def assertServed(self, name, output):
+        self.assertEqual(self.sha256[name], family.sha256(output))
+        staging = self.site.directory / 'host-2' / 'objects' / 'staging'
+        self.assertEqual([], list(staging.iterdir()))
+        self.assertEqual([], list(output.parent.glob('.*.part')))
+
+
+class PeerTest(ProcessesTest):
+
+    def test_a_peer_killed_while_it_serves(self):
+        self.contents = self.site.register({'java': self.images['java']})
+        self.site.hold('host-1', self.template('java'))
+        output = self.directory / 'out'
+        pending = self.pool.submit(self.site.get, 'host-2', 'java', output)
+        self.site.wait(lambda: self.site.sent('host-1') > 2 * MIB)
+        self.assertFalse(output.exists())
+        self.site.processes['host-1'].stop(signal.SIGKILL)
+        self.assertFalse(pending.done())
+        request = pending.result(SECONDS)
+        self.assertServed('java', output)
+        self.assertEqual('repository', request.way)
+        self.assertEqual(1, request.fallbacks)
+        # What the peer had sent is kept: the repository sent the rest.
+        self.assertLess(request.wan_bytes, 9 * MIB)
+
+    def test_a_holder_killed_while_it_crosses_the_wan(self):
+        self.contents = self.site.register({'java': self.images['java']})
+        outputs = [self.directory / f'out-{n}' for n in (1, 2)]
+        first = self.pool.submit(self.site.get, 'host-1', 'java', outputs[0])
+        self.site.wait(
+            lambda: self.site.status('host-1')['data_plane']['received'][
+                view.TEMPLATES] > MIB)
+        second = self.pool.submit(self.site.get, 'host-2', 'java',
+                                  outputs[1])
+        self.site.wait(lambda: self.site.sent('host-1') > MIB)
+        self.site.processes['host-1'].stop(signal.SIGKILL)
+        request = second.result(SECONDS)
+        self.assertServed('java', outputs[1])
+        self.assertGreater(request.wan_bytes, 0)
+        self.assertFalse(outputs[0].exists())
+        first.cancel()
+
+    def test_sixteen_requests_cross_the_wan_once(self):
+        self.contents = self.site.register({'other': self.images['other']})
+        before = self.site.sent(REPOSITORY)
+        outputs = [self.directory / f'out-{n}' for n in range(16)]
+        requests = list(self.pool.map(
+            lambda n: self.site.get(HOSTS[n % 3], 'other', outputs[n]),
+            range(16)))
+        for output in outputs:
+            self.assertServed('other', output)
+        self.assertEqual(6 * MIB, self.site.sent(REPOSITORY) - before)
+        self.assertEqual(6 * MIB, sum(r.wan_bytes for r in requests))
+
+
+class ConductorTest(ProcessesTest):
+
+    def test_served_without_a_conductor_and_reported_later(self):
+        self.contents = self.site.register({'java': self.images['java']})
+        self.site.hold('host-1', self.template('java'))
+        self.site.processes['conductor'].stop(signal.SIGKILL)
+        # Even an agent that starts now works, from the map it kept.
+        self.site.processes['host-2'].stop(signal.SIGKILL)
+        self.site.start_agent('host-2')
+        output = self.directory / 'out'
+        self.site.wait(lambda: self.site.status('host-2')['templates'])
+        request = self.site.get('host-2', 'java', output)
+        self.assertServed('java', output)
+        self.assertEqual('peer', request.way)
+        self.assertEqual(
+            1, self.site.status('host-2')['unreported_requests'])
+        self.site.processes['conductor'] = self.site.start_conductor()
+        self.site.wait(lambda: not self.site.status('host-2')[
+            'unreported_requests'])
+
+
+class OwnBroker(Site):
+    """A site whose broker can be stopped."""
+
+    def _setUp(self):
+        self.broker = rabbitmq.RabbitMQ()
+        self.broker.start()
+        self.addCleanup(self.broker.stop)
+        self.url = self.broker.transport_url()
+        super()._setUp()
+
+    def configuration(self, name, **overrides):
+        # One virtual host for all of the site's processes.
+        self.transport_url = self.url
+        return super().configuration(name, **overrides)
+
+
+class BrokerTest(ProcessesTest):
+
+    def new_site(self):
+        return OwnBroker()
+
+    def test_an_image_arrives_although_the_broker_dies(self):
+        self.contents = self.site.register({'java': self.images['java']})
+        output = self.directory / 'out'
+        asked = threading.Thread(target=self.ask, args=(output,))
+        asked.start()
+        self.site.wait(lambda: self.site.sent(REPOSITORY) > MIB)
+        self.site.broker.stop()
+        deadline = time.monotonic() + SECONDS
+        while not output.exists() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        self.assertServed('java', output)
+        self.site.broker.directory.mkdir()
+        self.site.broker.start()
+        again = self.directory / 'again'
+        self.site.wait(lambda: self.site.status('host-2'))
+        self.site.get('host-2', 'java', again)
+        self.assertServed('java', again)
+        asked.join()
+
+    def ask(self, output):
+        try:
+            self.site.get('host-2', 'java', output)
+        except exceptions.ServiceUnavailable:
+            # The answer went down with the broker.
+            pass
