@@ -11,6 +11,8 @@
 #    under the License.
 """The data plane as Python sees it; its inner rules have tests in Rust."""
 
+import hashlib
+import hmac
 import http.client
 import json
 import os
@@ -290,6 +292,25 @@ class TestServer(DataPlaneTestCase):
         status, error = self.request(self.plane('a'), 'GET', '/v1/health')
         self.assertEqual((401, 'no-credentials'), (status, error['reason']))
 
+    def test_a_signature_as_the_reference_describes_it(self):
+        plane = self.plane('a', key_name='site-1')
+        path = '/v1/claims/templates/' + '5' * 64
+        body = json.dumps({'holder': 'x', 'url': 'http://x:1'})
+        now, nonce = str(int(time.time())), os.urandom(16).hex()
+        text = '\n'.join(['diffcache-1', 'POST', path, '',
+                          hashlib.sha256(body.encode()).hexdigest(),
+                          now, nonce])
+        code = hmac.new(KEY, text.encode(), 'sha256').hexdigest()
+        where = urllib.parse.urlsplit(plane.url)
+        connection = http.client.HTTPConnection(where.hostname, where.port)
+        self.addCleanup(connection.close)
+        connection.request('POST', path, body, {
+            'Authorization': f'DiffCache site-1:{now}:{nonce}:{code}'})
+        response = connection.getresponse()
+        self.assertEqual(200, response.status)
+        self.assertEqual({'holder': 'x', 'url': 'http://x:1'},
+                         json.loads(response.read()))
+
     def test_claims(self):
         a, b = self.plane('a', claim_ttl=5.0), self.plane('b')
         key = ('templates', '5' * 64)
@@ -401,6 +422,55 @@ sys.stdin.read()
         result = b.fetch(a.url, 'templates', image, str(dest), manifest)
         self.assertLess(result['bytes'], len(content) * 2 // 3 + LEAF)
         self.assertEqual(content, dest.read_bytes())
+
+
+class TestFullDisk(DataPlaneTestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.a = self.plane('a')
+        self.b = self.plane('b')
+        self.small = self.directory / 'small'
+        self.small.mkdir()
+        mount = ['mount', '-t', 'tmpfs', '-o', 'size=2m', 'tmpfs',
+                 str(self.small)]
+        if subprocess.run(mount, capture_output=True).returncode != 0:
+            self.skipTest('a file system that can be filled needs mount(8)')
+        self.addCleanup(subprocess.run, ['umount', str(self.small)],
+                        check=True)
+
+    def test_too_large_from_the_start(self):
+        content = random.Random(1).randbytes(50 * LEAF)
+        image = self.hold_template('a', content)
+        self.assertRaises(
+            _native.NoSpace, self.b.fetch, self.a.url, 'templates', image,
+            str(self.small / 'output'), self.manifest('a', image))
+        self.assertEqual([], list(self.small.iterdir()))
+        self.assertEqual(0, self.a.stats()['sent']['templates'])
+
+    def test_filled_up_by_somebody_else_meanwhile(self):
+        content = random.Random(1).randbytes(30 * LEAF)
+        image = self.hold_template('a', content)
+        patch = self.hold('a', 'patches', content)
+
+        def fill(done, total):
+            with (self.small / 'other').open('wb', buffering=0) as other:
+                try:
+                    while True:
+                        other.write(bytes(4096))
+                except OSError:
+                    pass
+
+        self.a.set_rate(10e6)
+        for kind, object_id, manifest in [
+                ('templates', image, self.manifest('a', image)),
+                ('patches', patch, None)]:
+            self.assertRaises(
+                _native.NoSpace, self.b.fetch, self.a.url, kind, object_id,
+                str(self.small / 'output'), manifest, progress=fill)
+            self.assertEqual([self.small / 'other'],
+                             list(self.small.iterdir()))
+            (self.small / 'other').unlink()
 
 
 class TestAnyImage(DataPlaneTestCase):

@@ -179,6 +179,8 @@ pub struct Ask<'a> {
     pub range: Option<(u64, u64)>,
     /// The body, mostly empty.
     pub body: &'a [u8],
+    /// For how many seconds the asking side may come back for more.
+    pub hold: u64,
 }
 
 impl Client {
@@ -251,6 +253,9 @@ impl Client {
             "{} {} HTTP/1.1\r\nHost: {}\r\n",
             ask.method, ask.path, remote.peer.authority
         );
+        if ask.hold > 0 {
+            message.push_str(&format!("X-DiffCache-Hold: {}\r\n", ask.hold));
+        }
         if !range.is_empty() {
             message.push_str(&format!("Range: {range}\r\n"));
         }

@@ -107,6 +107,7 @@ impl Transfer<'_> {
             path: &path,
             range,
             body: b"",
+            hold: 0,
         };
         self.client.send(connection, self.remote, &ask)
     }

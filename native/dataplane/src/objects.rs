@@ -22,6 +22,21 @@ pub enum Found {
     Arriving(Arc<Flight>),
 }
 
+/// Who reads an object.
+#[derive(Default)]
+struct Readers {
+    present: usize,
+    /// Until when somebody who is away may come back.
+    expected: Option<Instant>,
+}
+
+impl Readers {
+    fn count(&self) -> usize {
+        let expected = self.expected.is_some_and(|until| until > Instant::now());
+        self.present.max(usize::from(expected))
+    }
+}
+
 struct Lent {
     file: Arc<File>,
     size: u64,
@@ -48,7 +63,7 @@ pub struct Objects {
     root: OwnedFd,
     flights: Mutex<HashMap<ObjectKey, Arc<Flight>>>,
     lent: Mutex<HashMap<ObjectKey, Lent>>,
-    readers: Mutex<HashMap<ObjectKey, usize>>,
+    readers: Mutex<HashMap<ObjectKey, Readers>>,
 }
 
 impl Objects {
@@ -187,18 +202,19 @@ impl Objects {
         lock(&self.flights).len()
     }
 
-    /// Counts a reader of `key` for as long as the returned value lives.
-    pub fn read(self: &Arc<Objects>, key: ObjectKey) -> Reading {
-        *lock(&self.readers).entry(key).or_default() += 1;
+    /// Counts a reader of `key` for as long as the returned value lives, and for the time `hold` after that.
+    pub fn read(self: &Arc<Objects>, key: ObjectKey, hold: Duration) -> Reading {
+        lock(&self.readers).entry(key).or_default().present += 1;
         Reading {
             objects: self.clone(),
             key,
+            hold,
         }
     }
 
-    /// Transfers of `key` to peers that are under way.
+    /// Transfers of `key` to peers that are under way; at least one while somebody said to come back for more.
     pub fn readers(&self, key: ObjectKey) -> usize {
-        lock(&self.readers).get(&key).copied().unwrap_or(0)
+        lock(&self.readers).get(&key).map_or(0, Readers::count)
     }
 }
 
@@ -244,17 +260,18 @@ impl Drop for Landing {
 pub struct Reading {
     objects: Arc<Objects>,
     key: ObjectKey,
+    hold: Duration,
 }
 
 impl Drop for Reading {
     fn drop(&mut self) {
-        let mut readers = lock(&self.objects.readers);
-        if let Some(count) = readers.get_mut(&self.key) {
-            *count -= 1;
-            if *count == 0 {
-                readers.remove(&self.key);
-            }
+        let mut all = lock(&self.objects.readers);
+        if let Some(readers) = all.get_mut(&self.key) {
+            readers.present -= 1;
+            let until = Instant::now() + self.hold;
+            readers.expected = readers.expected.max(Some(until));
         }
+        all.retain(|_, readers| readers.count() > 0);
     }
 }
 
@@ -347,12 +364,15 @@ mod tests {
     fn readers_are_counted_while_they_read() {
         let directory = Directory::new();
         let objects = Arc::new(Objects::open(&directory.path).unwrap());
-        let one = objects.read(key("a"));
-        let two = objects.read(key("a"));
+        let one = objects.read(key("a"), Duration::ZERO);
+        let two = objects.read(key("a"), Duration::ZERO);
         assert_eq!(objects.readers(key("a")), 2);
         assert_eq!(objects.readers(key("b")), 0);
         drop(one);
         drop(two);
         assert_eq!(objects.readers(key("a")), 0);
+        drop(objects.read(key("a"), Duration::from_secs(600)));
+        drop(objects.read(key("a"), Duration::ZERO));
+        assert_eq!(objects.readers(key("a")), 1);
     }
 }

@@ -327,6 +327,7 @@ impl DataPlane {
             path: &path,
             range: None,
             body: &body,
+            hold: 0,
         };
         let stop = Stop::new(Cancel::default(), self.service.gate.clone());
         Ok(self.client.exchange(remote, &ask, &stop)?.1)

@@ -85,7 +85,12 @@ pub struct Request {
     pub body_length: usize,
     /// Whether the connection stays open afterwards.
     pub keep_alive: bool,
+    /// For how many seconds the peer may come back for more of the object.
+    pub hold: u64,
 }
+
+/// Longest time that a reader is counted while it is away, in seconds.
+const LONGEST_HOLD: u64 = 60;
 
 /// Parses the head at the start of `bytes`; `None` if more bytes are needed, else the request and the head's length.
 pub fn parse(bytes: &[u8]) -> Result<Option<(Request, usize)>, RequestError> {
@@ -111,6 +116,7 @@ pub fn parse(bytes: &[u8]) -> Result<Option<(Request, usize)>, RequestError> {
         authorization: None,
         body_length: 0,
         keep_alive: version == 1,
+        hold: 0,
     };
     read_headers(head.headers, &mut request)?;
     Ok(Some((request, length)))
@@ -120,13 +126,14 @@ fn read_headers(
     headers: &[httparse::Header<'_>],
     request: &mut Request,
 ) -> Result<(), RequestError> {
-    let (mut range, mut length, mut connection) = (None, None, None);
+    let (mut range, mut length, mut connection, mut hold) = (None, None, None, None);
     for header in headers {
         let slot = match header.name.to_ascii_lowercase().as_str() {
             "range" => &mut range,
             "authorization" => &mut request.authorization,
             "content-length" => &mut length,
             "connection" => &mut connection,
+            "x-diffcache-hold" => &mut hold,
             "transfer-encoding" => return Err(RequestError::LengthRequired),
             "expect" => return Err(RequestError::Expectation),
             _ => continue,
@@ -142,6 +149,12 @@ fn read_headers(
     }
     if let Some(text) = connection {
         request.keep_alive &= !text.eq_ignore_ascii_case("close");
+    }
+    if let Some(text) = hold {
+        let seconds = parse_number(&text).ok_or(RequestError::Malformed(
+            "X-DiffCache-Hold is not a number of seconds",
+        ))?;
+        request.hold = seconds.min(LONGEST_HOLD);
     }
     request.range = range.unwrap_or_default();
     Ok(())
@@ -277,6 +290,15 @@ mod tests {
         assert!(keep("GET / HTTP/1.1"));
         assert!(!keep("GET / HTTP/1.0"));
         assert!(!keep("GET / HTTP/1.1\nConnection: Close"));
+    }
+
+    #[test]
+    fn readers_may_say_that_they_come_back() {
+        let hold = |lines| parse(&head(lines)).map(|found| found.unwrap().0.hold);
+        assert_eq!(hold("GET / HTTP/1.1"), Ok(0));
+        assert_eq!(hold("GET / HTTP/1.1\nX-DiffCache-Hold: 10"), Ok(10));
+        assert_eq!(hold("GET / HTTP/1.1\nX-DiffCache-Hold: 9999"), Ok(60));
+        assert!(hold("GET / HTTP/1.1\nX-DiffCache-Hold: -1").is_err());
     }
 
     #[test]

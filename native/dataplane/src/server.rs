@@ -13,6 +13,7 @@ use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::retry_on_intr;
 use rustix::net::{RecvFlags, SendFlags};
 use serde::{Deserialize, Serialize};
@@ -27,6 +28,8 @@ use crate::objects::{Found, Objects};
 use crate::request::{self, Request, RequestError, Route};
 use crate::shaper::{Place, Shaper};
 
+/// How often a thread that waits looks around.
+const WAIT_STEP: Duration = Duration::from_millis(100);
 const THREAD_STACK: usize = 256 << 10;
 /// A response may take its patience and one second for every so many bytes.
 const SLOWEST_RATE: f64 = 1024.0;
@@ -187,21 +190,19 @@ struct Connections {
 }
 
 impl Connections {
-    /// Waits until there is room for one more; false if the plane closes.
-    fn wait_for_room(&self, most: usize, gate: &Gate) -> bool {
-        let mut table = lock(&self.table);
-        while table.open.len() >= most && !gate.is_closed() {
-            let idle = table.open.values().filter(|open| open.idle_since.is_some());
-            if let Some(open) = idle.min_by_key(|open| open.idle_since) {
-                let _ = open.stream.shutdown(Shutdown::Both);
-            }
-            table = self
-                .freed
-                .wait_timeout(table, Duration::from_millis(100))
-                .unwrap_or_else(PoisonError::into_inner)
-                .0;
+    fn is_full(&self, most: usize) -> bool {
+        lock(&self.table).open.len() >= most
+    }
+
+    /// Ends the connection that has been idle longest, and waits a moment for any to end.
+    fn make_room(&self) {
+        let table = lock(&self.table);
+        let idle = table.open.values().filter(|open| open.idle_since.is_some());
+        if let Some(open) = idle.min_by_key(|open| open.idle_since) {
+            let _ = open.stream.shutdown(Shutdown::Both);
         }
-        !gate.is_closed()
+        let waited = self.freed.wait_timeout(table, WAIT_STEP);
+        drop(waited.unwrap_or_else(PoisonError::into_inner));
     }
 
     fn add(&self, stream: Arc<TcpStream>) -> u64 {
@@ -232,7 +233,7 @@ impl Connections {
             }
             table = self
                 .freed
-                .wait_timeout(table, Duration::from_millis(100))
+                .wait_timeout(table, WAIT_STEP)
                 .unwrap_or_else(PoisonError::into_inner)
                 .0;
         }
@@ -240,7 +241,13 @@ impl Connections {
 }
 
 fn accept_all(service: &Arc<Service>, listener: &TcpListener, connections: &Arc<Connections>) {
-    while connections.wait_for_room(service.limits.connections, &service.gate) {
+    while !service.gate.is_closed() {
+        if connections.is_full(service.limits.connections) {
+            if somebody_waits(listener) {
+                connections.make_room();
+            }
+            continue;
+        }
         match listener.accept() {
             Ok((stream, _)) if !service.gate.is_closed() => {
                 start_connection(service, connections, stream)
@@ -250,6 +257,16 @@ fn accept_all(service: &Arc<Service>, listener: &TcpListener, connections: &Arc<
             Err(_) => drop(service.gate.sleep(Duration::from_millis(20))),
         }
     }
+}
+
+/// Whether a connection waits in the kernel's queue; waits a moment for one.
+fn somebody_waits(listener: &TcpListener) -> bool {
+    let mut polled = [PollFd::new(listener, PollFlags::IN)];
+    let time = Timespec {
+        tv_sec: 0,
+        tv_nsec: WAIT_STEP.subsec_nanos().into(),
+    };
+    rustix::event::poll(&mut polled, Some(&time)).is_ok_and(|ready| ready > 0)
 }
 
 fn start_connection(service: &Arc<Service>, connections: &Arc<Connections>, stream: TcpStream) {
@@ -542,7 +559,8 @@ impl Connection<'_> {
         let method = request.method.as_str();
         match self.open_object(key, request) {
             Ok(body) => {
-                let _reading = self.service.objects.read(key);
+                let hold = Duration::from_secs(request.hold);
+                let _reading = self.service.objects.read(key, hold);
                 let message = body.head(key, after);
                 if method == "HEAD" {
                     (&*self.stream).write_all(message.as_bytes())?;

@@ -10,6 +10,9 @@ use crate::error::TransferError;
 use crate::gate::lock;
 use crate::shaper::{Place, Shaper};
 
+/// How long a peer keeps an object for a reader between its ranges.
+const HOLD_SECONDS: u64 = 15;
+
 /// An object of a peer, read by ranges over pooled connections.
 pub struct HttpSource {
     client: Arc<Client>,
@@ -34,6 +37,7 @@ impl HttpSource {
             path: &path,
             range: None,
             body: b"",
+            hold: HOLD_SECONDS,
         };
         let (head, _) = client.exchange(&remote, &ask, &stop)?;
         Ok(HttpSource {
@@ -91,6 +95,7 @@ impl HttpSource {
             path: &path,
             range: Some(range),
             body: b"",
+            hold: HOLD_SECONDS,
         };
         self.client.send(connection, &self.remote, &ask)?;
         self.client

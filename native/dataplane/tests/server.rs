@@ -471,3 +471,52 @@ fn a_shaped_link_is_shared_by_all_connections() {
         begun.elapsed()
     );
 }
+
+#[test]
+fn no_garbage_disturbs_the_server() {
+    let site = Site::new();
+    let limits = Limits {
+        head: Duration::from_millis(20),
+        ..Limits::default()
+    };
+    let plane = open_plane(&site, limits);
+    let key = site.hold_patch("a", &Bytes(1).take(1000));
+    let seed = format!(
+        "GET {} HTTP/1.1\r\nRange: bytes=1-2\r\nContent-Length: 3\r\n\r\nabc",
+        key.object_path()
+    );
+    let mut random = Bytes(0x2545_f491_4f6c_dd1d);
+    for _ in 0..300 {
+        let mut bytes = seed.clone().into_bytes();
+        for _ in 0..=random.next() % 8 {
+            let at = random.next() as usize % bytes.len();
+            bytes[at] = random.next() as u8;
+        }
+        let mut stream = connect(&plane);
+        stream.write_all(&bytes).unwrap();
+        stream.shutdown(std::net::Shutdown::Write).unwrap();
+        let mut answer = Vec::new();
+        let _ = stream.read_to_end(&mut answer);
+        assert!(answer.is_empty() || answer.starts_with(b"HTTP/1.1 "));
+    }
+    assert!(ask(&plane, "GET", "/v1/health", "", "").contains("\"status\":\"ok\""));
+    until("every connection ended", || plane.stats().connections == 0);
+}
+
+#[test]
+fn a_reader_that_comes_back_is_counted_meanwhile() {
+    let site = Site::new();
+    let plane = open_plane(&site, Limits::default());
+    let key = site.hold_patch("a", b"0123456789");
+    ask(&plane, "GET", &key.object_path(), "", "");
+    until("it is gone", || plane.readers(key) == 0);
+    ask(
+        &plane,
+        "GET",
+        &key.object_path(),
+        "X-DiffCache-Hold: 60\r\n",
+        "",
+    );
+    until("the connection is gone", || plane.stats().connections == 0);
+    assert_eq!(plane.readers(key), 1);
+}
