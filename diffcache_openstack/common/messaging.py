@@ -94,7 +94,7 @@ class Bus:
             self._transport = oslo_messaging.get_rpc_transport(
                 conf, allowed_remote_exmods=[exceptions.__name__])
         except (oslo_messaging.DriverLoadFailure,
-                oslo_messaging.InvalidTransportURL) as error:
+                oslo_messaging.InvalidTransportURL, ValueError) as error:
             raise exceptions.InvalidInput(
                 f'Option transport_url cannot be used: {error}; give it as'
                 f' rabbit://USER:PASSWORD@HOST:5672/.') from error

@@ -15,6 +15,7 @@ Sizes follow the suite's formats: MB is 1e6 bytes, MiB is 2**20. A bare
 number is bytes.
 """
 
+import decimal
 import re
 
 from oslo_config import types
@@ -37,7 +38,7 @@ def parse_size(text: str | int) -> int:
             f'"{text}" is not an amount of bytes; write a number with one of'
             f' kB, MB, GB, TB (powers of 1000) or KiB, MiB, GiB, TiB')
     step = 1024 if match[3] else 1000
-    return round(float(match[1]) * step ** _POWERS[match[2].lower()])
+    return round(decimal.Decimal(match[1]) * step ** _POWERS[match[2].lower()])
 
 
 def format_size(count: int) -> str:

@@ -53,7 +53,7 @@ Seconds the solver may take for one site; it then returns the best plan found.
         default=1,
         min=1,
         mutable=True,
-        help='Threads of the solver.'),
+        help='Threads of the solver. Not every solver can use more than one.'),
     cfg.IntOpt(
         'hops',
         default=1,

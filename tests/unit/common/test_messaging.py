@@ -1,0 +1,137 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+import uuid
+
+import oslo_messaging
+
+from diffcache_openstack.common import context
+from diffcache_openstack.common import exceptions
+from diffcache_openstack.common import messaging
+from diffcache_openstack.conf import opts
+from diffcache_openstack import objects
+from diffcache_openstack.objects import base as objects_base
+from tests import base
+
+TOPIC = 'topic'
+
+
+class Endpoint:
+
+    target = oslo_messaging.Target(version='1.1')
+
+    def __init__(self):
+        self.contexts = []
+
+    @messaging.exposed
+    def echo(self, ctxt, value):
+        self.contexts.append(ctxt)
+        return value
+
+    @messaging.exposed
+    def refuse(self, ctxt):
+        raise exceptions.NotFound('Thing 7 is not there.')
+
+    @messaging.exposed
+    def break_down(self, ctxt):
+        raise KeyError('secret')
+
+    def hidden(self, ctxt):
+        return 'not for callers'
+
+
+class MessagingTest(base.TestCase):
+
+    def setUp(self):
+        super().setUp()
+        conf = opts.new_config()
+        conf.set_override('transport_url', 'fake:/')
+        conf.set_override('control_exchange', uuid.uuid4().hex)
+        self.bus = messaging.Bus(conf, objects_base.Serializer())
+        self.addCleanup(self.bus.close)
+        self.endpoint = Endpoint()
+        server = self.bus.server(
+            oslo_messaging.Target(topic=TOPIC, server='one'),
+            [self.endpoint])
+        server.start()
+        self.addCleanup(server.wait)
+        self.addCleanup(server.stop)
+        self.ctxt = context.RequestContext.for_service('test')
+
+    def client(self, topic=TOPIC, version='1.0', timeout=10):
+        return self.bus.client(
+            oslo_messaging.Target(topic=topic, version=version), timeout)
+
+
+class TestMessaging(MessagingTest):
+
+    def test_objects_cross(self):
+        template = objects.Template(id='x', content_id='0' * 64, size=1,
+                                    data_size=1)
+        answer = self.client().call(self.ctxt, 'echo', value=[template])
+        self.assertEqual([template], answer)
+
+    def test_context_crosses(self):
+        self.client().call(self.ctxt, 'echo', value=None)
+        known = self.endpoint.contexts[0]
+        self.assertEqual(self.ctxt.request_id, known.request_id)
+        self.assertEqual('test', known.user_id)
+        self.assertTrue(known.is_admin)
+
+    def test_own_error_arrives_as_raised(self):
+        error = self.assertRaises(exceptions.NotFound, self.client().call,
+                                  self.ctxt, 'refuse')
+        self.assertIs(exceptions.NotFound, type(error))
+        self.assertEqual('Thing 7 is not there.', str(error))
+
+    def test_other_error_arrives_as_failure_of_the_service(self):
+        error = self.assertRaises(
+            exceptions.ServiceUnavailable, self.client().call, self.ctxt,
+            'break_down')
+        self.assertIn('break_down failed with KeyError', str(error))
+        self.assertNotIn('secret', str(error))
+
+    def test_nobody_answers(self):
+        client = self.client(topic='nobody', timeout=0.1)
+        error = self.assertRaises(exceptions.ServiceUnavailable, client.call,
+                                  self.ctxt, 'echo', value=1)
+        self.assertIn('nobody', str(error))
+
+    def test_newer_client_is_refused(self):
+        self.assertRaises(
+            exceptions.ServiceUnavailable, self.client(version='1.2').call,
+            self.ctxt, 'echo', value=1)
+
+    def test_methods_that_are_not_exposed_cannot_be_called(self):
+        self.assertRaises(exceptions.ServiceUnavailable, self.client().call,
+                          self.ctxt, 'hidden')
+
+
+class TestBus(base.TestCase):
+
+    def test_unusable_url_is_named(self):
+        for url in ('nothing://x', 'rabbit://[x'):
+            conf = opts.new_config()
+            conf.set_override('transport_url', url)
+            error = self.assertRaises(
+                exceptions.InvalidInput, messaging.Bus, conf,
+                objects_base.Serializer())
+            self.assertIn('transport_url', str(error))
+
+
+class TestRemoteErrors(base.TestCase):
+
+    def test_marked_class_is_unwrapped(self):
+        marked = type('Busy_Remote', (exceptions.Busy,), {
+            '__str__': lambda self: 'Busy now.\nTraceback ...'})
+        error = messaging._local(marked('Busy now.'))
+        self.assertIs(exceptions.Busy, type(error))
+        self.assertEqual('Busy now.', str(error))

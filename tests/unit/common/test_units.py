@@ -1,0 +1,51 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+import hypothesis
+from hypothesis import strategies
+
+from diffcache_openstack.common import units
+from tests import base
+
+
+class TestParseSize(base.TestCase):
+
+    def test_units(self):
+        for text, count in (('0', 0), ('1024', 1024), ('5GB', 5 * 10 ** 9),
+                            ('5 gib', 5 * 2 ** 30), ('1.5MB', 1500000),
+                            ('2k', 2000), ('1TiB', 2 ** 40), ('7B', 7)):
+            with self.subTest(text):
+                self.assertEqual(count, units.parse_size(text))
+
+    def test_nonsense(self):
+        for text in ('', 'GB', '-1', '1 apple', '1iB', '0x10', '1e3', 'nan'):
+            with self.subTest(text):
+                self.assertRaises(ValueError, units.parse_size, text)
+
+    @hypothesis.given(strategies.integers(0, 10 ** 18))
+    def test_bare_number_is_itself(self, count):
+        self.assertEqual(count, units.parse_size(count))
+
+
+class TestFormatSize(base.TestCase):
+
+    def test_digits(self):
+        for count, text in ((0, '0 B'), (999, '999 B'), (1000, '1.0 kB'),
+                            (1_500_000, '1.5 MB'), (999_600, '1.0 MB'),
+                            (123_456_789, '123 MB'),
+                            (5 * 10 ** 15, '5000 TB')):
+            with self.subTest(text):
+                self.assertEqual(text, units.format_size(count))
+
+    @hypothesis.given(strategies.integers(0, 10 ** 16))
+    def test_reads_back_within_a_twentieth(self, count):
+        back = units.parse_size(units.format_size(count))
+        self.assertLessEqual(abs(back - count), count / 20)

@@ -1,0 +1,91 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+from oslo_config import cfg
+
+from diffcache_openstack.common import units
+from diffcache_openstack.conf import opts
+from tests import base
+
+
+class TestNewConfig(base.TestCase):
+
+    def test_each_is_independent(self):
+        first, second = opts.new_config(), opts.new_config()
+        first.set_override('site', 'edge', 'agent')
+        self.assertEqual('default', second.agent.site)
+
+    def test_reads_file(self):
+        path = self.write_file('x.conf', b'[agent]\ncache_capacity = 2GiB\n'
+                                         b'[fill]\nwindows = 22:00-06:00\n')
+        conf = opts.new_config(['--config-file', str(path)])
+        self.assertEqual(2 * 2 ** 30, conf.agent.cache_capacity)
+        self.assertEqual(['22:00-06:00'], conf.fill.windows)
+
+    def test_unusable_value_is_named(self):
+        path = self.write_file('x.conf', b'[agent]\ncache_capacity = lots\n')
+        conf = opts.new_config(['--config-file', str(path)])
+        error = self.assertRaises(
+            cfg.ConfigFileValueError, lambda: conf.agent.cache_capacity)
+        self.assertIn('cache_capacity', str(error))
+
+    def test_name_of_host_has_no_room_for_topics_of_others(self):
+        conf = opts.new_config()
+        self.assertRaises(ValueError, conf.set_override, 'host', 'a b*#',
+                          'agent')
+
+    def test_queues_are_in_an_exchange_of_their_own(self):
+        self.assertEqual('diffcache', opts.new_config().control_exchange)
+
+    def test_without_arguments_no_file_is_read(self):
+        self.assertEqual([], opts.new_config().config_file)
+
+    def test_missing_file_is_an_error(self):
+        self.assertRaises(cfg.ConfigFilesNotFoundError, opts.new_config,
+                          ['--config-file', str(self.directory / 'none')])
+
+
+class TestListOpts(base.TestCase):
+
+    def test_sample_has_what_is_registered(self):
+        conf = opts.new_config()
+        for group, options in opts.list_opts():
+            for option in options:
+                with self.subTest(group=group.name, option=option.name):
+                    self.assertEqual(
+                        option.default, conf[group.name][option.dest])
+
+    def test_every_option_is_explained(self):
+        for group, options in opts.list_opts():
+            self.assertTrue(group.title)
+            for option in options:
+                with self.subTest(group=group.name, option=option.name):
+                    self.assertGreater(len(option.help.split()), 4)
+
+    def test_every_group_has_a_module(self):
+        names = {group.name for group, _ in opts.list_opts()}
+        self.assertLessEqual(
+            {'agent', 'conductor', 'data_plane', 'fill', 'planner',
+             'repository'}, names)
+
+
+class TestSize(base.TestCase):
+
+    def test_is_usable_by_the_generator(self):
+        size = units.Size()
+        self.assertEqual('5000000000', size._formatter(size('5GB')))
+        self.assertEqual(units.Size(1), units.Size(1))
+        self.assertNotEqual(units.Size(1), units.Size(2))
+        self.assertEqual('Size(minimum=1)', repr(units.Size(1)))
+
+    def test_minimum(self):
+        self.assertRaises(ValueError, units.Size(1000), '1B')
+        self.assertEqual(1000, units.Size(1000)('1kB'))

@@ -1,0 +1,100 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+import datetime
+
+from oslo_versionedobjects import exception
+from oslo_versionedobjects import fixture
+
+from diffcache_openstack import objects
+from diffcache_openstack.objects import base as objects_base
+from tests import base
+
+# A change here without a change of the object's version breaks deployments
+# in which services of two versions meet. So: raise VERSION, make what is new
+# optional, then put the new fingerprint here.
+FINGERPRINTS = {
+    'Holding': '1.0-563d3552eb0d7b1f77c39c5cc8a95a4e',
+    'Host': '1.0-345d60665eb045eafb7077cd8f019f74',
+    'Links': '1.0-d6591727c8ed0114309ba36c7b3349a9',
+    'Patch': '1.0-2c6523e0895d357914f9aa7ac8fa3f4a',
+    'Plan': '1.0-0630fa98bbc5c1089ceb63d30c2cc8ca',
+    'PlanItem': '1.0-51bd97ef6d9e9ea130559f4edbf6d5c4',
+    'Request': '1.0-f9103feb3e34cdea0ae99bc8191df299',
+    'SiteMap': '1.0-01bd1bc0a092b14330b6a2ab8c38113e',
+    'Template': '1.0-25cd830580fe2b7843f60a34095b9a12',
+}
+
+
+class TestVersions(base.TestCase):
+
+    def test_fingerprints(self):
+        checker = fixture.ObjectVersionChecker(
+            objects_base.DiffCacheObjectRegistry.obj_classes())
+        expected, actual = checker.test_hashes(FINGERPRINTS)
+        self.assertEqual(expected, actual)
+
+    def test_newer_version_is_refused(self):
+        primitive = objects.Links(local=1, peer=1, repo=1).obj_to_primitive()
+        primitive['diffcache_object.version'] = '2.0'
+        self.assertRaises(exception.IncompatibleObjectVersion,
+                          objects.Links.load, primitive)
+
+    def test_field_an_older_sender_does_not_know_has_its_default(self):
+        primitive = objects.Host(name='a', site='b', role='compute',
+                                 plan_generation=5).obj_to_primitive()
+        del primitive['diffcache_object.data']['plan_generation']
+        self.assertEqual(0, objects.Host.load(primitive).plan_generation)
+
+
+class TestValues(base.TestCase):
+
+    def test_hash_is_checked(self):
+        for wrong in ('', 'x' * 64, 'A' * 64, '0' * 63, None, 7):
+            self.assertRaises(ValueError, objects.Holding, kind='templates',
+                              id=wrong)
+
+    def test_kind_is_checked(self):
+        self.assertRaises(ValueError, objects.Holding, kind='cows',
+                          id='0' * 64)
+
+    def test_sizes_are_not_negative(self):
+        self.assertRaises(ValueError, objects.Template, id='a',
+                          content_id='0' * 64, size=-1, data_size=0)
+
+    def test_equality_is_by_value(self):
+        first = objects.Links(local=1, peer=2, repo=3)
+        second = objects.Links.load(first.obj_to_primitive())
+        second.obj_reset_changes()
+        self.assertEqual(first, second)
+        second.repo = 4
+        self.assertNotEqual(first, second)
+        self.assertNotEqual(first, 'links')
+
+    def test_map_survives_the_wire(self):
+        site_map = objects.SiteMap(
+            site='edge', generation=7,
+            templates=[objects.Template(id='t', content_id='1' * 64, size=9,
+                                        data_size=8)],
+            patches=[objects.Patch(id='2' * 64, base='1' * 64,
+                                   target='3' * 64, size=4)],
+            hosts=[objects.Host(
+                name='h', site='edge', role='compute',
+                seen_at=objects_base.now(),
+                holdings=[objects.Holding(kind='patches', id='2' * 64)])],
+            links=objects.Links(local=1, peer=2, repo=3))
+        serializer = objects_base.Serializer()
+        sent = serializer.serialize_entity(None, site_map)
+        got = serializer.deserialize_entity(None, sent)
+        self.assertEqual(site_map.templates, got.templates)
+        self.assertEqual(site_map.hosts[0].holdings, got.hosts[0].holdings)
+        self.assertEqual(datetime.timedelta(0),
+                         got.hosts[0].seen_at.utcoffset())
