@@ -1,5 +1,8 @@
 //! Properties of patches between images of every kind.
 
+// Clippy's allowance for tests does not reach helper functions outside them.
+#![allow(clippy::unwrap_used)]
+
 use std::path::PathBuf;
 use std::sync::Mutex;
 

@@ -22,6 +22,7 @@ use std::io::{BufReader, Read};
 
 use blake3::Hasher;
 
+use super::literals::new_part;
 use super::runs::{push, Run, Src, BLOCK};
 use super::PatchError;
 use crate::manifest::{leaf_count, leaf_len, to_hex, Hash, LEAF_SIZE};
@@ -300,13 +301,17 @@ pub fn encode_map(runs: &[Run]) -> Vec<u8> {
                 put_varint(&mut out, zigzag(here - shift));
                 shift = here;
             }
-            Src::Literal(at) if at == next => {
-                put_varint(&mut out, len | 2);
-                next += run.len;
-            }
             Src::Literal(at) => {
-                put_varint(&mut out, len | 3);
-                put_varint(&mut out, u64::from(at));
+                // What refers back and what is new are told apart, even where one goes on as the other.
+                let new = new_part(run, next).map_or(0, |part| part.len);
+                if new < run.len {
+                    put_varint(&mut out, u64::from(run.len - new) << 2 | 3);
+                    put_varint(&mut out, u64::from(at));
+                }
+                if new > 0 {
+                    put_varint(&mut out, u64::from(new) << 2 | 2);
+                    next += new;
+                }
             }
         }
     }

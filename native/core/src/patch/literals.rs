@@ -7,11 +7,73 @@ use super::compress::{Compressor, Encoded};
 use super::create::{Coded, CreateOptions, Images, PatchWriter};
 use super::format::Frame;
 use super::reader::read_padded;
-use super::runs::{push, Run, Src, BLOCK, BLOCK_LEN};
+use super::index::{BlockIndex, Sampling};
+use super::runs::{push, within, Run, Src, BLOCK, BLOCK_LEN};
 use super::PatchError;
 
 /// Literal blocks per unit of work: 8 MiB. Frames do not cross units.
 const UNIT_BLOCKS: u32 = 2048;
+
+/// A stretch of literals that the target holds twice.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Repeat {
+    /// First block of the second occurrence.
+    pub start: u32,
+    /// Its blocks.
+    pub len: u32,
+    /// First block of the first occurrence, which ends before the second begins.
+    pub first: u32,
+}
+
+/// Shorter repeats are left to zstd: each costs a reader the frames of the first occurrence, so only where it reads much from there anyway is it
+/// worth that.
+const MIN_REPEAT: u32 = 64;
+/// Blocks whose hashes are kept for finding repeats: 192 MiB. Beyond, nothing is looked for.
+const MAX_HASHES: usize = 1 << 24;
+
+/// Finds long stretches of literals that the target holds twice. `hashes` are those of all literal blocks of `runs`, in order.
+pub(super) fn find_repeats(images: &Images<'_>, runs: &[Run], hashes: &[u64]) -> Result<Vec<Repeat>, PatchError> {
+    let open = runs.iter().filter(|run| matches!(run.src, Src::Literal(_)));
+    let blocks: Vec<u32> = open.flat_map(|run| run.start..run.end()).take(MAX_HASHES).collect();
+    let hashes = &hashes[..blocks.len().min(hashes.len())];
+    let entries = hashes.iter().copied().zip(0u32..);
+    let index = BlockIndex::new(Sampling::for_blocks(0), hashes.len(), entries);
+    let mut repeats = Vec::new();
+    let mut at = 0;
+    while at < hashes.len() {
+        // The candidate that goes on longest; first copies come first, so the stretch is found at its first occurrence.
+        let length = |first: usize| {
+            let same = |n: &usize| first + n < at && hashes[first + n] == hashes[at + n] && blocks[first + n] - blocks[first] == *n as u32;
+            (0..hashes.len() - at).take_while(|n| same(n) && blocks[at + n] - blocks[at] == *n as u32).count()
+        };
+        let best = index.candidates(hashes[at]).map(|first| first as usize).filter(|first| *first < at).map(|first| (length(first), first)).max();
+        match best {
+            Some((len, first)) if len >= MIN_REPEAT as usize => {
+                let repeat = Repeat { start: blocks[at], len: len as u32, first: blocks[first] };
+                let len = verified(images, repeat)?;
+                if len >= MIN_REPEAT {
+                    repeats.push(Repeat { len, ..repeat });
+                }
+                at += (len as usize).max(1);
+            }
+            _ => at += 1,
+        }
+    }
+    Ok(repeats)
+}
+
+/// How many blocks of a repeat are equal indeed.
+fn verified(images: &Images<'_>, repeat: Repeat) -> Result<u32, PatchError> {
+    let (mut a, mut b) = ([0; BLOCK_LEN], [0; BLOCK_LEN]);
+    for n in 0..repeat.len {
+        read_padded(images.target, u64::from(repeat.first + n) * BLOCK, &mut a)?;
+        read_padded(images.target, u64::from(repeat.start + n) * BLOCK, &mut b)?;
+        if a != b {
+            return Ok(n);
+        }
+    }
+    Ok(repeat.len)
+}
 
 /// A finished map.
 pub(super) struct Literals {
@@ -22,58 +84,79 @@ pub(super) struct Literals {
 }
 
 impl Literals {
-    /// Numbers the literals in order of the target.
-    pub fn number(runs: Vec<Run>) -> Literals {
-        let mut numbered = Vec::with_capacity(runs.len());
-        let mut count = 0;
-        for mut run in runs {
-            if matches!(run.src, Src::Literal(_)) {
-                run.src = Src::Literal(count);
-                count += run.len;
+    /// Numbers the literals in order of the target. Of long stretches that the target holds twice, the second refers to the first.
+    pub fn number(runs: Vec<Run>, repeats: &[Repeat]) -> Literals {
+        let mut literals = Literals { runs: Vec::with_capacity(runs.len()), count: 0 };
+        let mut repeats = repeats.iter().peekable();
+        for run in runs {
+            if !matches!(run.src, Src::Literal(_)) {
+                push(&mut literals.runs, run);
+                continue;
             }
-            push(&mut numbered, run);
+            let mut at = run.start;
+            while let Some(repeat) = repeats.next_if(|repeat| repeat.start < run.end()) {
+                literals.add_new(at, repeat.start);
+                literals.add_repeat(*repeat);
+                at = repeat.start + repeat.len;
+            }
+            literals.add_new(at, run.end());
         }
-        Literals {
-            runs: numbered,
-            count,
+        literals
+    }
+
+    fn add_new(&mut self, start: u32, end: u32) {
+        push(&mut self.runs, Run { start, len: end - start, src: Src::Literal(self.count) });
+        self.count += end - start;
+    }
+
+    /// Adds a stretch whose first occurrence is numbered already; it may lie in several runs by now.
+    fn add_repeat(&mut self, repeat: Repeat) {
+        let sources: Vec<Run> = within(&self.runs, repeat.first, repeat.first + repeat.len).collect();
+        for source in sources {
+            let start = repeat.start + (source.start - repeat.first);
+            push(&mut self.runs, Run { start, ..source });
         }
     }
 
-    /// The runs whose literals lie in a unit, clipped to it, with the place of each in the target.
-    fn unit(&self, starts: &[(u32, u32)], unit: u32) -> Vec<Run> {
-        let (from, to) = (
-            unit * UNIT_BLOCKS,
-            ((unit + 1) * UNIT_BLOCKS).min(self.count),
-        );
+    /// The runs of literals that are new, in order; those that refer back left out.
+    fn new_parts(&self) -> Vec<Run> {
+        let mut next = 0;
         let mut parts = Vec::new();
-        let first = starts
-            .partition_point(|(literal, _)| *literal <= from)
-            .saturating_sub(1);
-        for (literal, index) in &starts[first..] {
-            let run = &self.runs[*index as usize];
-            if *literal >= to {
-                break;
-            }
-            let (a, b) = ((*literal).max(from), (literal + run.len).min(to));
-            if a < b {
-                parts.push(Run {
-                    start: run.start + (a - literal),
-                    len: b - a,
-                    src: Src::Literal(a),
-                });
+        for run in &self.runs {
+            if let Some(part) = new_part(run, next) {
+                parts.push(part);
+                next += part.len;
             }
         }
         parts
     }
+}
 
-    /// First literal and index of every run that holds new literals.
-    fn starts(&self) -> Vec<(u32, u32)> {
-        let start = |(i, run): (usize, &Run)| match run.src {
-            Src::Literal(at) => Some((at, i as u32)),
-            _ => None,
-        };
-        self.runs.iter().enumerate().filter_map(start).collect()
+/// The part of a run that holds the literals from `next` on, if it does. What comes before refers back.
+pub(super) fn new_part(run: &Run, next: u32) -> Option<Run> {
+    match run.src {
+        Src::Literal(at) if at <= next && next - at < run.len => {
+            let skip = next - at;
+            Some(Run { start: run.start + skip, len: run.len - skip, src: Src::Literal(next) })
+        }
+        _ => None,
     }
+}
+
+/// The parts whose literals lie in a unit, clipped to it.
+fn unit_parts(parts: &[Run], unit: u32) -> impl Iterator<Item = Run> + '_ {
+    let (from, to) = (unit * UNIT_BLOCKS, (unit + 1) * UNIT_BLOCKS);
+    let first = |part: &Run| match part.src {
+        Src::Literal(at) => at,
+        _ => 0,
+    };
+    let skip = parts.partition_point(|part| first(part) + part.len <= from);
+    parts[skip..].iter().map_while(move |part| {
+        let at = first(part);
+        // Clipping by literal is clipping by block of the target, shifted.
+        let shift = |literal: u32| part.start + (literal - at);
+        part.clip(shift(from.max(at)), shift(to.clamp(at, at + part.len)))
+    })
 }
 
 /// Compresses all literals and appends them to the file in order.
@@ -84,7 +167,7 @@ pub(super) fn compress_all(
     file: &mut PatchWriter<'_>,
 ) -> Result<Coded, PatchError> {
     let units = literals.count.div_ceil(UNIT_BLOCKS);
-    let starts = literals.starts();
+    let parts = literals.new_parts();
     let next = AtomicU32::new(0);
     let threads = options.task.threads_for(u64::from(units));
     let meter = options.task.meter(u64::from(literals.count) * BLOCK);
@@ -94,12 +177,9 @@ pub(super) fn compress_all(
         let (sender, receiver) = sync_channel(threads);
         for _ in 0..threads {
             let sender = sender.clone();
-            let (next, starts) = (&next, &starts);
+            let (next, parts) = (&next, parts.as_slice());
             scope.spawn(move || {
-                let mut worker = Worker {
-                    images,
-                    literals,
-                    starts,
+                let mut worker = Worker { images, parts,
                     level: options.level,
                     raw: Vec::new(),
                 };
@@ -166,15 +246,14 @@ fn append(
 
 struct Worker<'a> {
     images: &'a Images<'a>,
-    literals: &'a Literals,
-    starts: &'a [(u32, u32)],
+    parts: &'a [Run],
     level: i32,
     raw: Vec<u8>,
 }
 
 impl Worker<'_> {
     fn unit(&mut self, unit: u32) -> Result<Vec<Encoded>, PatchError> {
-        let parts = self.literals.unit(self.starts, unit);
+        let parts: Vec<Run> = unit_parts(self.parts, unit).collect();
         let blocks: u32 = parts.iter().map(|part| part.len).sum();
         self.raw.resize(blocks as usize * BLOCK_LEN, 0);
         let mut at = 0;

@@ -20,6 +20,9 @@ const BASE_GAP: u64 = 16 << 10;
 /// Frames kept decoded for the next read: a 256 KiB window touches three at most, for two readers.
 const CACHED_FRAMES: usize = 6;
 
+/// Index and bytes of a decoded frame.
+type Decoded = (u32, Arc<Vec<u8>>);
+
 /// A patch that was opened and checked: everything but the frames themselves is in memory.
 pub struct PatchFile<P> {
     patch: P,
@@ -221,7 +224,7 @@ impl<P: ReadAt> PatchFile<P> {
     }
 
     /// Copies what a run of literals takes from the decoded frames.
-    fn copy_run(&self, run: &Run, decoded: &[(u32, Arc<Vec<u8>>)], first: u32, buf: &mut [u8]) {
+    fn copy_run(&self, run: &Run, decoded: &[Decoded], first: u32, buf: &mut [u8]) {
         let Src::Literal(at) = run.src else { return };
         for (index, bytes) in decoded {
             let frame = &self.frames[*index as usize];
@@ -255,8 +258,8 @@ impl<P: ReadAt> PatchFile<P> {
         base: &dyn ReadAt,
         wanted: &[u32],
         cache: &FrameCache,
-    ) -> Result<Vec<(u32, Arc<Vec<u8>>)>, PatchError> {
-        let mut out: Vec<(u32, Arc<Vec<u8>>)> = wanted
+    ) -> Result<Vec<Decoded>, PatchError> {
+        let mut out: Vec<Decoded> = wanted
             .iter()
             .filter_map(|i| cache.get(*i).map(|bytes| (*i, bytes)))
             .collect();
@@ -476,7 +479,7 @@ fn copy_from_base(
 /// The frames decoded last. Shared by threads; one that is poisoned by a panic elsewhere still holds only whole frames.
 #[derive(Default)]
 pub struct FrameCache {
-    frames: Mutex<VecDeque<(u32, Arc<Vec<u8>>)>>,
+    frames: Mutex<VecDeque<Decoded>>,
 }
 
 impl FrameCache {
