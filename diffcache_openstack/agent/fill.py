@@ -253,7 +253,7 @@ class Filler:
     def _bring_manifests(self, key: views.Key,
                          pace: paces.BackgroundPace) -> None:
         """What it takes to verify with, also when the WAN is down."""
-        contents = (key.id,)
+        contents: tuple[str, ...] = (key.id,)
         if key.kind == views.PATCHES:
             patch = self._view().patch(key.id)
             contents = (patch.base, patch.target)

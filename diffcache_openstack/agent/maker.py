@@ -111,7 +111,7 @@ class Maker:
         """
         started = time.monotonic()
         if key.kind == views.TEMPLATES:
-            attempt = _TemplateAttempt(self, key, dest, pace, mode)
+            attempt: typing.Any = _TemplateAttempt(self, key, dest, pace, mode)
         else:
             attempt = _ObjectAttempt(self, dest, pace)
         route, moved, fallbacks = self._first_that_works(key, attempt)
@@ -203,7 +203,8 @@ class Maker:
         :raises DiffCacheError: a source did not deliver
         """
         with contextlib.ExitStack() as stack:
-            sources, moved = [], transfer.Moved()
+            sources: list[typing.Any] = []
+            moved = transfer.Moved()
             for part in (route.base, route.patch):
                 if part.host == self._plane.name \
                         or self.is_repository(part.host):

@@ -199,8 +199,9 @@ class Repository:
 
         :returns: whether it could be told
         """
-        calls = [(self._catalogue.register_template, image)
-                 for image in self.images()]
+        calls: list[tuple[typing.Any, typing.Any]] = [
+            (self._catalogue.register_template, image)
+            for image in self.images()]
         calls += [(self._catalogue.register_patch, patch)
                   for patch in self.patches()]
         for call, record in calls:

@@ -140,7 +140,7 @@ class ImageServer:
         try:
             made = self._serve(template, output, mode)
         except exceptions.DiffCacheError as error:
-            error.served = dataclasses.replace(
+            error.served = dataclasses.replace(  # type: ignore[attr-defined]
                 record, seconds=time.monotonic() - started, error=str(error))
             raise
         return dataclasses.replace(

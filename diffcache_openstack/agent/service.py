@@ -238,7 +238,7 @@ class Agent(service.Service):
         try:
             served = self.server.serve(template, pathlib.Path(output), mode)
         except exceptions.DiffCacheError as error:
-            self._report(error.served)
+            self._report(error.served)  # type: ignore[attr-defined]
             raise
         return self._report(served)
 

@@ -87,6 +87,8 @@ class _CommandManager(commandmanager.CommandManager):
 class _Help(cliff_help.HelpCommand):
     """Print detailed help for a command."""
 
+    app: 'Toolbox'
+
     def take_action(self, parsed_args: argparse.Namespace) -> int:
         if not parsed_args.cmd:
             self.app.print_help()

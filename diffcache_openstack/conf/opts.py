@@ -111,5 +111,5 @@ def parse(conf: cfg.ConfigOpts,
     if argv is None and files is None:
         files = []
     version = importlib.metadata.version('diffcache-openstack')
-    conf(list(argv or ()), project=PROJECT, default_config_files=files,
-         version=version)
+    conf(list(argv or ()), project=PROJECT, version=version,
+         default_config_files=None if files is None else list(files))

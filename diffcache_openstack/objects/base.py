@@ -37,6 +37,11 @@ class DiffCacheObject(base.VersionedObject):
     OBJ_PROJECT_NAMESPACE = PROJECT
     VERSION = '1.0'
 
+    if typing.TYPE_CHECKING:
+        # Fields are attributes that the registry makes.
+        def __getattr__(self, name: str) -> typing.Any: ...
+        def __setattr__(self, name: str, value: typing.Any) -> None: ...
+
     def __init__(self, **values: typing.Any):
         super().__init__(**values)
         self.obj_set_defaults()
@@ -54,7 +59,7 @@ class DiffCacheObject(base.VersionedObject):
     __hash__ = None
 
     @classmethod
-    def load(cls, primitive: dict) -> 'DiffCacheObject':
+    def load(cls, primitive: dict) -> typing.Self:
         """The object that ``obj_to_primitive`` was called on.
 
         :raises oslo_versionedobjects.exception.IncompatibleObjectVersion: it
@@ -66,7 +71,7 @@ class DiffCacheObject(base.VersionedObject):
 class Serializer(base.VersionedObjectSerializer):
     """Carries versioned objects over RPC."""
 
-    OBJ_BASE_CLASS = DiffCacheObject
+    OBJ_BASE_CLASS: type[base.VersionedObject] = DiffCacheObject
 
 
 class Hash(fields.FieldType):

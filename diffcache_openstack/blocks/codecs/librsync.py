@@ -93,7 +93,7 @@ def _check(result: int, doing: str) -> None:
             'another kind.')
 
 
-def _run(job: int, source: io.RawIOBase,
+def _run(job: int, source: io.RawIOBase | io.BytesIO,
          sink: Callable[[memoryview], object], doing: str) -> None:
     """Drive ``job`` over ``source``, handing its output to ``sink``."""
     library = _library()

@@ -186,7 +186,7 @@ class _Counted(io.RawIOBase):
         self._stream = stream
         self._meter = meter
 
-    def readinto(self, buffer: memoryview) -> int:
+    def readinto(self, buffer) -> int:
         count = self._stream.readinto(buffer)
         self._meter.advance(count)
         return count

@@ -16,6 +16,7 @@ import collections.abc
 import dataclasses
 import threading
 import time
+import typing
 
 import stevedore
 
@@ -172,8 +173,11 @@ def load(name: str) -> Solver:
     :raises UnknownSolver: there is none
     """
     try:
-        manager = stevedore.DriverManager(
-            NAMESPACE, name, invoke_on_load=True, warn_on_missing_entrypoint=0
+        manager: typing.Any = stevedore.DriverManager(
+            NAMESPACE,
+            name,
+            invoke_on_load=True,
+            warn_on_missing_entrypoint=False,
         )
     except stevedore.exception.NoMatches:
         raise UnknownSolver(

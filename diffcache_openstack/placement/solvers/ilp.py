@@ -30,6 +30,7 @@ asking host's own disk are left out.
 """
 
 import collections
+import collections.abc
 import dataclasses
 
 import highspy
@@ -99,8 +100,8 @@ class _Object:
 class _Highs(pulp.HiGHS):
     """PuLP's HiGHS that starts from a placement and can be stopped."""
 
-    start = None
-    interrupt = None
+    start: dict | None = None
+    interrupt: collections.abc.Callable | None = None
 
     def callSolver(self, lp):  # noqa: N802 (PuLP's name)
         if self.start is not None:
