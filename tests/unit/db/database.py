@@ -1,0 +1,89 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""An empty database with the schema, in a file."""
+
+import datetime
+
+from diffcache_openstack.conf import opts
+from diffcache_openstack.db import engine
+from diffcache_openstack.db import migration
+from diffcache_openstack import objects
+from tests import base
+
+START = datetime.datetime(2026, 1, 1, 12, tzinfo=datetime.UTC)
+SITE = 'edge'
+
+
+def at(seconds: float) -> datetime.datetime:
+    """An instant, by its distance from the start of the test's time."""
+    return START + datetime.timedelta(seconds=seconds)
+
+
+def content(number: int) -> str:
+    """A content id."""
+    return f'{number:064x}'
+
+
+def host(name: str, **values) -> objects.Host:
+    """A compute host."""
+    return objects.Host(**{'name': name, 'site': SITE,
+                           'role': objects.COMPUTE, 'capacity': 1000,
+                           **values})
+
+
+def template(number: int, **values) -> objects.Template:
+    """An image."""
+    return objects.Template(**{
+        'id': f't{number}', 'name': f'Image {number}',
+        'content_id': content(number), 'size': 100, 'data_size': 50,
+        **values})
+
+
+def patch(source: int, target: int, **values) -> objects.Patch:
+    """A patch between two images."""
+    return objects.Patch(**{
+        'id': content(1000 + 100 * source + target), 'size': 5,
+        'base': content(source), 'target': content(target), **values})
+
+
+def request(number: int, **values) -> objects.Request:
+    """A request for image 1 at host h1."""
+    return objects.Request(**{
+        'id': f'00000000-0000-0000-0000-{number:012d}', 'host': 'h1',
+        'template_id': 't1', 'started_at': at(number), **values})
+
+
+def holding(number: int, **values) -> objects.Holding:
+    """A template on a host."""
+    return objects.Holding(**{'kind': objects.TEMPLATES,
+                              'id': content(number), 'bytes': 50, **values})
+
+
+class DatabaseTest(base.TestCase):
+    """Has a database of its own, and its configuration."""
+
+    def setUp(self):
+        super().setUp()
+        self.conf = opts.new_config()
+        self.conf.set_override(
+            'connection', f'sqlite:///{self.directory}/db.sqlite', 'database')
+        migration.upgrade(self.conf)
+        self.database = engine.Database(self.conf)
+        self.addCleanup(self.database.close)
+
+    def write(self, function, *args):
+        """Run a function in a transaction."""
+        return self.database.write(function, *args)
+
+    def read(self, function, *args):
+        """Run a function in a transaction that reads."""
+        return self.database.read(function, *args)

@@ -1,0 +1,166 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+from diffcache_openstack.common import exceptions
+from diffcache_openstack.db import sites
+from diffcache_openstack import objects
+from tests.unit.db import database
+
+EDGE, OTHER, CENTRE = 'edge', 'other', 'centre'
+
+
+class SitesTest(database.DatabaseTest):
+
+    def setUp(self):
+        super().setUp()
+        for host in (database.host('h1'), database.host('h2'),
+                     database.host('o1', site=OTHER),
+                     database.host('hub', site=CENTRE,
+                                   role=objects.REPOSITORY)):
+            self.put(host)
+
+    def put(self, host, seconds=0):
+        return self.write(sites.put_host, host, database.at(seconds))
+
+    def hold(self, host, *holdings, seconds=0):
+        return self.write(sites.put_holdings, host, list(holdings),
+                          database.at(seconds))
+
+    def generations(self):
+        return {site: self.read(sites.map_generation, site)
+                for site in (EDGE, OTHER, CENTRE)}
+
+    def assert_changes(self, expected, function, *args, **kwargs):
+        """A call returns the sites whose generation it raised."""
+        before = self.generations()
+        changed = function(*args, **kwargs)
+        after = self.generations()
+        self.assertEqual(set(expected), changed)
+        self.assertEqual(set(expected),
+                         {s for s in before if after[s] > before[s]})
+
+
+class TestHosts(SitesTest):
+
+    def test_known_as_registered(self):
+        known, _ = self.put(database.host('h3', url='http://h3:1',
+                                          capacity=7), 5)
+        self.assertEqual(known, self.read(sites.get_host, 'h3'))
+        self.assertEqual(('http://h3:1', 7, True, database.at(5)),
+                         (known.url, known.capacity, known.alive,
+                          known.seen_at))
+
+    def test_heartbeat_changes_no_map(self):
+        self.assert_changes([], lambda: self.put(database.host('h1'), 9)[1])
+        self.assertEqual(database.at(9),
+                         self.read(sites.get_host, 'h1').seen_at)
+
+    def test_new_address_changes_the_map_of_the_site(self):
+        self.assert_changes(
+            [EDGE],
+            lambda: self.put(database.host('h1', url='http://new:1'))[1])
+
+    def test_move_changes_both_sites(self):
+        self.assert_changes(
+            [EDGE, OTHER],
+            lambda: self.put(database.host('h1', site=OTHER))[1])
+
+    def test_repository_is_on_every_map(self):
+        self.assert_changes(
+            [EDGE, OTHER, CENTRE],
+            lambda: self.put(database.host(
+                'hub', site=CENTRE, role=objects.REPOSITORY,
+                url='http://hub:2'))[1])
+        self.assertEqual(
+            ['h1', 'h2', 'hub'],
+            [host.name for host in self.read(sites.map_hosts, EDGE)])
+
+    def test_names_differ_by_case(self):
+        self.put(database.host('H1'))
+        self.assertIn('H1', [h.name for h in self.read(sites.list_hosts)])
+        self.assertEqual('h1', self.read(sites.get_host, 'h1').name)
+
+    def test_removed_host_is_gone_with_its_holdings(self):
+        self.hold('h1', database.holding(1))
+        self.assert_changes([EDGE], self.write, sites.remove_host, 'h1')
+        self.assertRaises(exceptions.NotFound, self.read, sites.get_host,
+                          'h1')
+        self.put(database.host('h1'))
+        self.assertEqual([], self.read(sites.get_host, 'h1').holdings)
+
+    def test_unknown_names_are_told(self):
+        for function, name in ((sites.get_host, 'h9'),
+                               (sites.remove_host, 'h9'),
+                               (sites.map_generation, 'nowhere')):
+            error = self.assertRaises(exceptions.NotFound, self.write,
+                                      function, name)
+            self.assertIn(name, str(error))
+
+    def test_generation_of_a_new_database_is_no_old_one(self):
+        self.assertGreater(self.read(sites.map_generation, EDGE),
+                           database.START.timestamp() - 1)
+
+
+class TestHoldings(SitesTest):
+
+    def test_snapshot_replaces(self):
+        self.hold('h1', database.holding(1), database.holding(2))
+        self.hold('h1', database.holding(2, bytes=77), database.holding(3))
+        self.assertEqual(
+            [database.holding(2, bytes=77), database.holding(3)],
+            self.read(sites.get_host, 'h1').holdings)
+
+    def test_change_raises_the_generation(self):
+        self.assert_changes([EDGE], self.hold, 'h1', database.holding(1))
+
+    def test_same_again_changes_nothing(self):
+        self.hold('h1', database.holding(1))
+        self.assert_changes([], self.hold, 'h1', database.holding(1))
+
+    def test_repositorys_are_on_every_map(self):
+        self.assert_changes([EDGE, OTHER, CENTRE], self.hold, 'hub',
+                            database.holding(1))
+        held = {h.name: h.holdings for h in self.read(sites.map_hosts, EDGE)}
+        self.assertEqual([database.holding(1)], held['hub'])
+
+    def test_host_has_to_be_registered(self):
+        self.assertRaises(exceptions.NotFound, self.hold, 'h9')
+
+    def test_many_at_once(self):
+        many = [database.holding(n) for n in range(1300)]
+        self.hold('h1', *many)
+        self.hold('h1', *many[1200:])
+        self.assertEqual(many[1200:],
+                         self.read(sites.get_host, 'h1').holdings)
+
+
+class TestLiveness(SitesTest):
+
+    def test_silent_hosts_die_once(self):
+        self.put(database.host('h1'), 50)
+        self.put(database.host('hub', site=CENTRE,
+                               role=objects.REPOSITORY), 50)
+        self.assert_changes(
+            [EDGE, OTHER],
+            lambda: self.write(sites.expire_hosts, database.at(10))[1])
+        alive = {h.name: h.alive for h in self.read(sites.list_hosts)}
+        self.assertEqual({'h1': True, 'h2': False, 'hub': True, 'o1': False},
+                         alive)
+        self.assert_changes(
+            [], lambda: self.write(sites.expire_hosts, database.at(10))[1])
+
+    def test_any_sign_of_life_revives(self):
+        self.write(sites.expire_hosts, database.at(10))
+        self.assert_changes([EDGE], lambda: self.put(database.host('h1'))[1])
+        self.assert_changes([EDGE], self.hold, 'h2')
+        self.assertEqual(
+            [True, True],
+            [h.alive for h in self.read(sites.list_hosts, EDGE)])
