@@ -115,6 +115,23 @@ def space_errors(path: pathlib.Path) -> typing.Iterator[None]:
             f'choose another place.') from error
 
 
+@contextlib.contextmanager
+def read_errors(what: object) -> typing.Iterator[None]:
+    """Turn what else the kernel may report into a damaged file.
+
+    A disk that cannot be read holds nothing that could be used.
+
+    :raises IntegrityError: reading or writing failed
+    :raises NoSpace: the filesystem is full
+    """
+    try:
+        yield
+    except OSError as error:
+        kind = (exceptions.NoSpace if error.errno in _FULL
+                else exceptions.IntegrityError)
+        raise kind(f'{what}: {error}; check the disk.') from error
+
+
 def temporary_beside(path: pathlib.Path) -> pathlib.Path:
     """A hidden name in the same directory that nobody else uses."""
     return path.with_name(f'.{path.name}.{uuid.uuid4().hex[:12]}.part')

@@ -244,7 +244,7 @@ class Filler:
                 f'the map, or the object was withdrawn.')
         self._bring_manifests(key, pace)
         with self._held.room_for(key, size):
-            flight, mine = self._flights.join(key)
+            flight, mine = self._flights.join(key, pace.promote)
             if mine:
                 self._bring(flight, pace)
             else:
@@ -262,7 +262,6 @@ class Filler:
 
     def _bring(self, flight: flights.Flight,
                pace: paces.BackgroundPace) -> None:
-        flight.promote = pace.promote
         path = self._held.path(flight.key)
         try:
             made = self._maker.make(flight.key, path, pace,

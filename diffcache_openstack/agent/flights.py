@@ -25,9 +25,10 @@ class Flight:
     Whoever joined must leave; the last one out may take the file away.
     """
 
-    def __init__(self, key: views.Key) -> None:
+    def __init__(self, key: views.Key,
+                 promote: typing.Callable[[], None]) -> None:
         self.key = key
-        self.promote: typing.Callable[[], None] = lambda: None
+        self.promote = promote
         self.outcome: typing.Any = None
         self.path: pathlib.Path | None = None
         self._error: BaseException | None = None
@@ -51,9 +52,12 @@ class Flights:
         self._lock = threading.Lock()
         self._flights: dict[views.Key, Flight] = {}
 
-    def join(self, key: views.Key) -> tuple[Flight, bool]:
+    def join(self, key: views.Key, promote: typing.Callable[[], None]
+             ) -> tuple[Flight, bool]:
         """Take part in the making of an object.
 
+        :param promote: if the caller is the one to make it: what others call
+            who wait for it in the foreground
         :returns: the flight, and whether the caller is the one to make it
             and to call :meth:`landed` or :meth:`failed`
         """
@@ -62,7 +66,7 @@ class Flights:
             if flight is not None:
                 flight._members += 1
                 return flight, False
-            flight = self._flights[key] = Flight(key)
+            flight = self._flights[key] = Flight(key, promote)
             return flight, True
 
     def landed(self, flight: Flight, path: pathlib.Path,

@@ -247,7 +247,8 @@ class Holdings:
                 self.inspector.deep(key, path, self.manifest(key.id))
         except exceptions.ObjectMissing:
             return False
-        except (exceptions.IntegrityError, exceptions.FormatError) as error:
+        except (exceptions.IntegrityError, exceptions.FormatError,
+                OSError) as error:
             self.quarantine(key, str(error))
             return False
         return True

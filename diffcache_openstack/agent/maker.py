@@ -126,7 +126,7 @@ class Maker:
         """
         key = views.Key(views.MANIFESTS, content_id)
         while key not in self._held:
-            flight, mine = self._flights.join(key)
+            flight, mine = self._flights.join(key, pace.promote)
             if mine:
                 self._lead(flight, lambda: self._fetch_manifest(key, pace))
                 self._flights.leave(flight)
@@ -147,7 +147,7 @@ class Maker:
             with self._held.lease(part.key) as path:
                 yield path, transfer.Moved()
             return
-        flight, mine = self._join(part.key)
+        flight, mine = self._join(part.key, pace)
         try:
             if mine:
                 dest = self._held.staging(f'{part.key.id}.{uuid.uuid4().hex}')
@@ -273,7 +273,8 @@ class Maker:
                 raise self._nothing_left(key, tried, last)
             tried.append(route)
             try:
-                return route, attempt.execute(route), len(tried) - 1
+                with files.read_errors(key):
+                    return route, attempt.execute(route), len(tried) - 1
             except exceptions.Cancelled:
                 raise
             except exceptions.DiffCacheError as error:
@@ -336,10 +337,11 @@ class Maker:
         self._held.added(key)
         return dest, moved
 
-    def _join(self, key: views.Key) -> tuple[flights.Flight, bool]:
+    def _join(self, key: views.Key,
+              pace: paces.Pace) -> tuple[flights.Flight, bool]:
         """Join a flight and, as a follower, wait for it."""
         while True:
-            flight, mine = self._flights.join(key)
+            flight, mine = self._flights.join(key, pace.promote)
             if mine:
                 return flight, True
             flight.promote()

@@ -104,6 +104,9 @@ class Pace:
     def check(self) -> None:
         """Called now and then during a transfer."""
 
+    def promote(self) -> None:
+        """A request waits for this; it is in the foreground already."""
+
     def may_retry(self) -> bool:
         """Whether a transfer that ended as cancelled is to be taken up."""
         return False

@@ -152,12 +152,13 @@ class ImageServer:
             apply_seconds=made.moved.apply_seconds)
 
     def _serve(self, template, output, mode) -> makers.Made:
-        check_output(output)
         key = views.Key(views.TEMPLATES, template.content_id)
         while True:
-            flight, mine = self._flights.join(key)
+            check_output(output)
+            pace = self._new_pace()
+            flight, mine = self._flights.join(key, pace.promote)
             if mine:
-                self._make(flight, mode)
+                self._make(flight, mode, pace)
             else:
                 flight.promote()
                 if not self._flights.follow(flight):
@@ -165,8 +166,13 @@ class ImageServer:
             try:
                 self._deliver(flight, output)
             except FileNotFoundError:
-                # What was made into the cache was evicted meanwhile.
+                # What was made into the cache was evicted meanwhile, or the
+                # output's directory is gone, which is looked at next.
                 continue
+            except OSError as error:
+                raise exceptions.InvalidInput(
+                    f'The output {output} cannot be written: '
+                    f'{error.strerror}; choose another path.') from error
             finally:
                 self._leave(flight)
             if mine:
@@ -174,10 +180,11 @@ class ImageServer:
             return dataclasses.replace(flight.outcome,
                                        moved=transfer.Moved())
 
-    def _make(self, flight: flights.Flight, mode: str) -> None:
+    def _make(self, flight: flights.Flight, mode: str,
+              pace: paces.Pace) -> None:
         dest = self._held.staging(f'{flight.key.id}.{uuid.uuid4().hex}')
         try:
-            made = self._maker.make(flight.key, dest, self._new_pace(), mode)
+            made = self._maker.make(flight.key, dest, pace, mode)
         except BaseException as error:
             files.discard(dest)
             self._flights.failed(flight, error)

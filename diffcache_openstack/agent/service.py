@@ -288,7 +288,7 @@ class Agent(service.Service):
             # It may have been registered a moment ago.
             try:
                 self.link.refresh_map()
-            except exceptions.RetryableError as error:
+            except exceptions.DiffCacheError as error:
                 LOG.warning('No newer site map: %s', error)
         return self.keeper.current().template(template_id)
 

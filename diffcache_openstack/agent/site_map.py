@@ -15,6 +15,8 @@ import logging
 import pathlib
 import threading
 
+from oslo_versionedobjects import exception as ovo_exception
+
 from diffcache_openstack.agent import files
 from diffcache_openstack.agent import view as views
 from diffcache_openstack import objects
@@ -51,9 +53,18 @@ class SiteMapKeeper:
         self._view = views.SiteView()
         document = files.read_json(path)
         if document is not None:
+            self._load(document)
+
+    def _load(self, document: dict) -> None:
+        try:
             self._view = to_view(objects.SiteMap.load(document))
-            LOG.info('Working from the kept site map, generation %d',
-                     self._view.generation)
+        except (ovo_exception.VersionedObjectsException, KeyError,
+                TypeError, ValueError) as error:
+            LOG.warning('The kept site map %s cannot be read; waiting for '
+                        'the conductor\'s: %s', self._path, error)
+            return
+        LOG.info('Working from the kept site map, generation %d',
+                 self._view.generation)
 
     def current(self) -> views.SiteView:
         """What is known now."""

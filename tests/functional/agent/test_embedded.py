@@ -190,6 +190,32 @@ class OneTransferTest(EmbeddedTestCase):
         return self.site.repository.plane.stats()['sent'][view.TEMPLATES]
 
 
+class ResumeTest(EmbeddedTestCase):
+
+    links = sites.LinkSpec(32, 8000, 8000)
+
+    def test_a_fill_that_was_cut_off_goes_on_where_it_was(self):
+        agent = self.site.hosts['host-1']
+        key = self.template('system')
+        agent.hold(1, [(*key, 0)])
+        self.site.wait(lambda: agent.plane.stats()['received'][
+            view.TEMPLATES] > 3 * MIB, 60, 'half of the image')
+        self.site.stop()
+        sent = self.sent()
+        self.assertNotIn(key, agent.held)
+        self.site = self.new_site()
+        self.site.start()
+        self.addCleanup(self.site.stop)
+        agent = self.site.hosts['host-1']
+        self.site.wait(lambda: not agent.filler.missing(), 60, 'the fill')
+        self.assertLess(self.sent(), 6 * MIB)
+        self.assertLess(self.sent() + sent, 9 * MIB)
+        self.assertEqual('local', self.get('host-1', 'system').way)
+
+    def sent(self):
+        return self.site.repository.plane.stats()['sent'][view.TEMPLATES]
+
+
 class LossTest(EmbeddedTestCase):
 
     def test_a_lost_peer(self):
@@ -198,6 +224,16 @@ class LossTest(EmbeddedTestCase):
         request = self.get('host-1', 'java')
         self.assertEqual('repository', request.way)
         self.assertGreaterEqual(request.fallbacks, 1)
+
+    def test_a_lost_peer_in_both_modes(self):
+        self.hold(host_2=[self.template('system')],
+                  host_3=[self.patch_key('system', 'java')])
+        self.site.hosts['host-2'].plane.close()
+        for mode in maker.MODES:
+            self.site.hosts['host-1'].transfers.unreachable.clear()
+            request = self.get('host-1', 'java', mode)
+            self.assertNotIn('host-2', request.detail)
+            self.assertGreaterEqual(request.fallbacks, 1)
 
     def test_damage_at_a_peer(self):
         key = self.template('java')

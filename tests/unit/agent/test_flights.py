@@ -25,13 +25,16 @@ class FlightsTest(base.TestCase):
         super().setUp()
         self.flights = flights.Flights()
 
+    def join(self):
+        return self.flights.join(KEY, lambda: None)
+
     def test_one_makes_it_and_the_others_follow(self):
-        flight, mine = self.flights.join(KEY)
+        flight, mine = self.join()
         self.assertTrue(mine)
         results = []
 
         def follow():
-            joined, leads = self.flights.join(KEY)
+            joined, leads = self.join()
             self.flights.follow(joined)
             results.append((leads, joined.outcome))
 
@@ -44,31 +47,31 @@ class FlightsTest(base.TestCase):
         self.assertEqual([(False, 'made')] * 15, results)
 
     def test_the_last_one_out_owns_the_file(self):
-        flight, _ = self.flights.join(KEY)
-        self.flights.join(KEY)
+        flight, _ = self.join()
+        self.join()
         self.assertFalse(self.flights.alone(flight))
         self.assertFalse(self.flights.leave(flight))
         self.assertTrue(self.flights.leave(flight))
-        again, mine = self.flights.join(KEY)
+        again, mine = self.join()
         self.assertTrue(mine)
         self.assertIsNot(flight, again)
 
     def test_nobody_joins_one_who_is_alone(self):
-        flight, _ = self.flights.join(KEY)
+        flight, _ = self.join()
         self.flights.landed(flight, self.directory / 'x', None)
         self.assertTrue(self.flights.alone(flight))
-        self.assertTrue(self.flights.join(KEY)[1])
+        self.assertTrue(self.join()[1])
         self.assertTrue(self.flights.leave(flight))
 
     def test_failure_reaches_everybody_and_is_not_kept(self):
-        flight, _ = self.flights.join(KEY)
-        self.flights.join(KEY)
+        flight, _ = self.join()
+        self.join()
         self.flights.failed(flight, exceptions.NotFound('gone'))
         self.assertRaises(exceptions.NotFound, self.flights.follow, flight)
-        self.assertTrue(self.flights.join(KEY)[1])
+        self.assertTrue(self.join()[1])
 
     def test_cancelled_means_start_anew(self):
-        flight, _ = self.flights.join(KEY)
-        self.flights.join(KEY)
+        flight, _ = self.join()
+        self.join()
         self.flights.failed(flight, exceptions.Cancelled('stopped'))
         self.assertFalse(self.flights.follow(flight))

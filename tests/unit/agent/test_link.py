@@ -13,6 +13,7 @@ import datetime
 import threading
 import uuid
 
+from diffcache_openstack.agent import files
 from diffcache_openstack.agent import link
 from diffcache_openstack.agent import reports
 from diffcache_openstack.agent import site_map
@@ -92,6 +93,14 @@ class SiteMapTest(base.TestCase):
         self.assertTrue(found.host('h1').holds(
             view.Key(view.TEMPLATES, CONTENT)))
         self.assertEqual('r', found.repository().name)
+
+
+    def test_a_useless_file_is_no_map(self):
+        for document in ({'a': 1}, [], {'diffcache_object.name': 'SiteMap'}):
+            path = self.directory / 'map.json'
+            files.write_json(path, document)
+            keeper = site_map.SiteMapKeeper(path)
+            self.assertEqual(0, keeper.current().generation)
 
 
 class LinkTest(base.TestCase):
