@@ -94,7 +94,6 @@ class SiteMapTest(base.TestCase):
             view.Key(view.TEMPLATES, CONTENT)))
         self.assertEqual('r', found.repository().name)
 
-
     def test_a_useless_file_is_no_map(self):
         for document in ({'a': 1}, [], {'diffcache_object.name': 'SiteMap'}):
             path = self.directory / 'map.json'
