@@ -86,13 +86,17 @@ class _Arrays:
             ]
         )
 
+    def pair(self, number) -> tuple[int, int]:
+        """(base, target) of a patch's object number."""
+        return self._pairs[number - self._first_patch]
+
     def placement(self, pairs) -> placements.Placement:
         """The placement of (object, column) pairs."""
         first = self._first_patch
         return placements.Placement.of(
             ((o, column + 1) for o, column in pairs if o < first),
             (
-                (*self._pairs[o - first], column + 1)
+                (*self.pair(o), column + 1)
                 for o, column in pairs
                 if o >= first
             ),
@@ -110,7 +114,7 @@ def _links(instance) -> list[tuple[float, float, float]]:
 
 def patience(instance: instances.Instance) -> int:
     """Steps without improvement after which the search ends by itself."""
-    return 300 + 20 * instance.host_count + 2 * instance.template_count
+    return 1000 + 20 * instance.host_count + 3 * instance.template_count
 
 
 def solve_site(
@@ -144,3 +148,25 @@ def solve_site(
         proved_optimal=total - bound <= 1e-6 * total,
         seconds=clock.seconds,
     )
+
+
+def losses(
+    instance: instances.Instance,
+    placement: placements.Placement,
+    hops: int = 1,
+) -> dict[tuple[int, ...], float]:
+    """Seconds that all requests would cost more without each object.
+
+    Keys are (template, host) and (base, target, host). The instance is of
+    one site.
+    """
+    arrays = _Arrays(instance, hops, Start(placement))
+    arrays.capacities = instance.capacities.tolist()
+    lost = _native.placement_losses(arrays)
+    keys = [
+        (o, column + 1)
+        if o < instance.template_count
+        else (*arrays.pair(o), column + 1)
+        for o, column in arrays.start
+    ]
+    return dict(zip(keys, lost))

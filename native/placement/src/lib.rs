@@ -5,11 +5,13 @@
 //! * [`dual`]: lower bounds by prices for space and for being served;
 //! * [`state`]: a placement with its cost, changed object by object;
 //! * [`recreate`]: density-ordered lazy insertion;
+//! * [`pack`](mod@pack): exact packing of a few hosts;
 //! * [`search`]: large-neighbourhood search with ejection;
 //! * [`solve`](mod@solve): how these are put together.
 
 pub mod dual;
 pub mod location;
+pub mod pack;
 pub mod problem;
 pub mod random;
 pub mod recreate;

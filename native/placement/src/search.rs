@@ -2,6 +2,7 @@
 //! what is no worse. Ejection is the smallest such neighbourhood: one object
 //! goes in, just enough comes out for it.
 
+use crate::pack::{pack, Item};
 use crate::problem::Problem;
 use crate::random::Random;
 use crate::recreate::{fill, Taste};
@@ -9,6 +10,9 @@ use crate::state::State;
 
 /// Templates besides those removed that an insertion may choose from.
 const EXTRA: usize = 48;
+
+/// Templates not near that a packing may choose from.
+const POOL: usize = 20;
 
 /// A search over one placement.
 pub struct Search<'s, 'a> {
@@ -58,14 +62,15 @@ impl<'s, 'a> Search<'s, 'a> {
         }
         let before = self.state.cost;
         let mut removed = Vec::new();
-        let kind = self.random.below(10);
-        let hosts = match kind {
+        let mut added = Vec::new();
+        let hosts = match self.random.below(12) {
             0..=3 => self.ruin_hosts(&mut removed),
             4..=6 => self.ruin_objects(&mut removed),
             7 => self.ruin_component(&mut removed),
-            _ => self.eject(&mut removed),
+            8..=9 => self.eject(&mut removed),
+            _ => self.repack(&mut removed, &mut added),
         };
-        let added = self.insert(&hosts, &removed, over);
+        self.insert(&hosts, &removed, &mut added, over);
         let after = self.state.cost;
         if after < before - 1e-9 * before.abs() {
             return true;
@@ -200,12 +205,79 @@ impl<'s, 'a> Search<'s, 'a> {
         hosts
     }
 
+    /// Packs the templates of one to three hosts anew, exactly, choosing also
+    /// among templates that are not near.
+    fn repack(
+        &mut self,
+        removed: &mut Vec<(u32, u32)>,
+        added: &mut Vec<(u32, u32)>,
+    ) -> Vec<u32> {
+        let mut hosts = vec![self.host()];
+        for _ in 0..self.random.below(3) {
+            let host = self.host();
+            if !hosts.contains(&host) {
+                hosts.push(host);
+            }
+        }
+        let mut pool: Vec<(u32, Item)> = Vec::new();
+        let mut filler = f64::INFINITY;
+        for &host in &hosts {
+            for object in self.state.contents[host as usize].clone() {
+                let size = self.problem.size[object as usize];
+                let value = self.state.loss(object as usize, host as usize);
+                if (object as usize) < self.problem.templates {
+                    if !pool.iter().any(|(known, _)| *known == object) {
+                        pool.push((object, Item { size, value }));
+                    }
+                } else if self.random.below(2) == 0 {
+                    filler = filler.min(value / size);
+                }
+                self.take(object, host, removed);
+            }
+        }
+        for _ in 0..POOL {
+            let object = self.lottery[self.random.below(self.lottery.len())];
+            if !pool.iter().any(|(known, _)| *known == object) {
+                let value = self.state.gain(object as usize, hosts[0] as usize, self.price);
+                let size = self.problem.size[object as usize];
+                pool.push((object, Item { size, value }));
+            }
+        }
+        self.drop_kin(&mut pool);
+        let filler = if filler.is_finite() { filler.max(0.0) } else { 0.0 };
+        let items: Vec<Item> = pool.iter().map(|(_, item)| *item).collect();
+        let room: Vec<f64> = hosts.iter().map(|&host| self.state.free[host as usize]).collect();
+        for ((object, _), at) in pool.iter().zip(pack(&items, &room, filler)) {
+            if let Some(at) = at {
+                if !self.state.holds(*object as usize, hosts[at] as usize) {
+                    self.state.add(*object as usize, hosts[at] as usize);
+                    added.push((*object, hosts[at]));
+                }
+            }
+        }
+        hosts
+    }
+
+    /// Keeps one template of each component, those of the hosts first: their
+    /// worths do not add up.
+    fn drop_kin(&mut self, pool: &mut Vec<(u32, Item)>) {
+        let mut seen: Vec<u32> = Vec::new();
+        let problem = self.problem;
+        pool.retain(|(object, _)| {
+            let component = problem.component[*object as usize];
+            let known = seen.contains(&component);
+            seen.push(component);
+            !known
+        });
+    }
+
     fn insert(
         &mut self,
         hosts: &[u32],
         removed: &[(u32, u32)],
+        added: &mut Vec<(u32, u32)>,
         over: &mut dyn FnMut() -> bool,
-    ) -> Vec<(u32, u32)> {
+    ) {
         let split = self.problem.templates as u32;
         let mut templates: Vec<u32> =
             removed.iter().map(|pair| pair.0).filter(|&object| object < split).collect();
@@ -231,7 +303,6 @@ impl<'s, 'a> Search<'s, 'a> {
             power: [0.5, 0.8, 1.0, 1.0, 1.2][self.random.below(5)],
             noise: [0.0, 0.1, 0.5, 1.0][self.random.below(4)],
         };
-        let mut added = Vec::new();
         if let Some((object, host)) = self.wanted.take() {
             if self.state.free[host as usize] >= self.problem.size[object as usize] {
                 self.state.add(object as usize, host as usize);
@@ -241,6 +312,5 @@ impl<'s, 'a> Search<'s, 'a> {
         let random = &mut self.random;
         let (state, problem) = (&mut *self.state, self.problem);
         added.extend(fill(state, problem, hosts, &templates, &patches, taste, random, over));
-        added
     }
 }

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use diffcache_placement::solve::Watch;
-use diffcache_placement::state::Fixed;
+use diffcache_placement::state::{Fixed, State};
 use diffcache_placement::{solve, Limits, Links, Problem, Report};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -76,6 +76,52 @@ impl Watch for Caller {
     }
 }
 
+impl Arrays {
+    fn problem(&mut self, py: Python<'_>) -> PyResult<Problem> {
+        let rates = self.rates.to_vec(py)?;
+        let links = self
+            .links
+            .iter()
+            .map(|&(local, near, repo)| Links { local, near, repo })
+            .collect();
+        Problem::new(
+            &self.sizes,
+            std::mem::take(&mut self.patch_base),
+            std::mem::take(&mut self.patch_target),
+            &self.patch_sizes,
+            std::mem::take(&mut self.patch_seconds),
+            std::mem::take(&mut self.capacities),
+            links,
+            &rates,
+            self.hops,
+        )
+        .map_err(|error| PyValueError::new_err(error.to_string()))
+    }
+
+    fn fixed(&mut self) -> Fixed {
+        Fixed {
+            pinned: std::mem::take(&mut self.pinned),
+            placed: std::mem::take(&mut self.placed),
+            move_weight: self.move_weight,
+        }
+    }
+}
+
+/// What all requests would cost more without each object of `start`, in
+/// seconds: one number per (object, host) pair, in their order.
+#[pyfunction]
+fn placement_losses(py: Python<'_>, mut arrays: Arrays) -> PyResult<Vec<f64>> {
+    let problem = arrays.problem(py)?;
+    let pairs = std::mem::take(&mut arrays.start);
+    Ok(py.detach(|| {
+        let mut state = State::new(&problem, &Fixed::default());
+        for &(object, host) in &pairs {
+            state.add(object as usize, host as usize);
+        }
+        pairs.iter().map(|&(object, host)| state.loss(object as usize, host as usize)).collect()
+    }))
+}
+
 /// Solves one site's instance.
 ///
 /// `watch(stage, cost, bound)` is called a few times a second and stops the
@@ -85,7 +131,7 @@ impl Watch for Caller {
 #[pyo3(signature = (arrays, time_limit, gap, patience, bound_share, watch))]
 fn placement_solve(
     py: Python<'_>,
-    arrays: Arrays,
+    mut arrays: Arrays,
     time_limit: Option<f64>,
     gap: f64,
     patience: usize,
@@ -93,30 +139,8 @@ fn placement_solve(
     watch: Option<Py<PyAny>>,
 ) -> PyResult<(Vec<(u32, u32)>, f64, usize)> {
     let begin = Instant::now();
-    let rates = arrays.rates.to_vec(py)?;
-    let links = arrays
-        .links
-        .iter()
-        .map(|&(local, near, repo)| Links { local, near, repo })
-        .collect();
-    let problem = Problem::new(
-        &arrays.sizes,
-        arrays.patch_base,
-        arrays.patch_target,
-        &arrays.patch_sizes,
-        arrays.patch_seconds,
-        arrays.capacities,
-        links,
-        &rates,
-        arrays.hops,
-    )
-    .map_err(|error| PyValueError::new_err(error.to_string()))?;
-    drop(rates);
-    let fixed = Fixed {
-        pinned: arrays.pinned,
-        placed: arrays.placed,
-        move_weight: arrays.move_weight,
-    };
+    let problem = arrays.problem(py)?;
+    let fixed = arrays.fixed();
     let mut caller =
         Caller { watch, begin, limit: time_limit, asked: begin, stop: false, error: None };
     let limits = Limits { gap, patience, bound_share };
@@ -129,5 +153,6 @@ fn placement_solve(
 
 /// Adds this crate's names to the extension module.
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    m.add_function(wrap_pyfunction!(placement_losses, m)?)?;
     m.add_function(wrap_pyfunction!(placement_solve, m)?)
 }

@@ -1,0 +1,485 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""``diffcache placement``: where templates and patches go, on files."""
+
+import argparse
+import contextlib
+import json
+import os
+import signal
+import sys
+import threading
+import typing
+
+from cliff import lister
+from cliff import show
+
+from diffcache_openstack.common import exceptions
+from diffcache_openstack.placement import cost
+from diffcache_openstack.placement import explain
+from diffcache_openstack.placement import figures
+from diffcache_openstack.placement import instance as instances
+from diffcache_openstack.placement import placement as placements
+from diffcache_openstack.placement import replan
+from diffcache_openstack.placement import whatif
+from diffcache_openstack.placement.solvers import base
+
+
+def _positive(kind: type) -> typing.Callable[[str], typing.Any]:
+    def parse(text: str):
+        value = kind(text)
+        if not value > 0:
+            raise ValueError(text)
+        return value
+
+    parse.__name__ = f'{kind.__name__} above 0'
+    return parse
+
+
+def _add_solver_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        '--solver',
+        default='auto',
+        help='auto, ilp (proves optima of small instances) or greedy (the'
+        " paper's Algorithm 1); default: auto.",
+    )
+    parser.add_argument(
+        '--time-limit',
+        type=_positive(float),
+        metavar='S',
+        help='Seconds after which the best placement so far is taken.',
+    )
+    parser.add_argument(
+        '--threads',
+        type=_positive(int),
+        default=1,
+        metavar='N',
+        help='Threads the solver may use.',
+    )
+    _add_hops(parser)
+
+
+def _add_hops(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        '--hops',
+        type=_positive(int),
+        default=1,
+        metavar='N',
+        help='Patches that may be applied one after another; default: 1, as'
+        ' in the paper.',
+    )
+
+
+def _write_placement(placement: placements.Placement, path: str) -> None:
+    part = f'{path}.part'
+    try:
+        with open(part, 'w', encoding='utf-8') as sink:
+            json.dump(placement.to_dict(), sink)
+            sink.write('\n')
+        os.replace(part, path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            os.unlink(part)
+        raise exceptions.InvalidInput(
+            f'{path}: {error.strerror}; choose another --output'
+        )
+
+
+def _check_writable(path: str) -> None:
+    """Say before a long solve, not after, that its result has no place."""
+    folder = os.path.dirname(path) or '.'
+    if not os.path.isdir(folder) or os.path.isdir(path):
+        raise exceptions.InvalidInput(
+            f'{path}: cannot be written; choose another --output'
+        )
+
+
+class _Watcher:
+    """Shows progress on a terminal; the first Ctrl-C ends the solve early."""
+
+    def __init__(self, stream: typing.TextIO):
+        self.stop = threading.Event()
+        self._stream = stream
+        self._drawn = False
+        self._before: dict = {}
+
+    def __enter__(self) -> '_Watcher':
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._before[number] = signal.signal(number, self._end)
+        return self
+
+    def __exit__(self, kind, error, trace) -> None:
+        self._restore()
+        if self._drawn:
+            self._stream.write('\r\x1b[K')
+            self._stream.flush()
+
+    def _restore(self) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        self._before.clear()
+
+    def _end(self, number, frame) -> None:
+        # A second one ends the program as it always would.
+        self._restore()
+        self.stop.set()
+
+    def __call__(self, progress: base.Progress) -> None:
+        if not self._stream.isatty():
+            return
+        gap = 1.0
+        if progress.cost_s > 0:
+            gap = max(0.0, 1.0 - progress.lower_bound_s / progress.cost_s)
+        self._stream.write(
+            f'\r{progress.seconds:6.1f} s  {progress.stage:<16}'
+            f' cost {progress.cost_s:.6g} s, gap {gap:.2%} '
+        )
+        self._stream.flush()
+        self._drawn = True
+
+
+def _solution_fields(solution: base.Solution) -> dict[str, typing.Any]:
+    return {
+        'cost_s': solution.cost_s,
+        'lower_bound_s': solution.lower_bound_s,
+        'gap': solution.gap,
+        'proved_optimal': solution.proved_optimal,
+        'seconds': round(solution.seconds, 3),
+        'templates': len(solution.placement.templates),
+        'patches': len(solution.placement.patches),
+    }
+
+
+def _solver_options(args: argparse.Namespace) -> dict[str, typing.Any]:
+    return {
+        'time_limit': args.time_limit,
+        'hops': args.hops,
+        'threads': args.threads,
+    }
+
+
+class Solve(show.ShowOne):
+    """Choose what each host holds.
+
+    Ctrl-C ends the solve early with the best placement found so far.
+    """
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser = super().get_parser(prog_name)
+        parser.add_argument('instance', metavar='INSTANCE.json')
+        parser.add_argument(
+            '--output',
+            required=True,
+            metavar='PLACEMENT.json',
+            help='Placement to write.',
+        )
+        _add_solver_options(parser)
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace):
+        args = parsed_args
+        _check_writable(args.output)
+        solver = base.load(args.solver)
+        instance = instances.load(args.instance)
+        with _Watcher(sys.stderr) as watcher:
+            solution = solver.solve(
+                instance,
+                progress=watcher,
+                stop=watcher.stop,
+                **_solver_options(args),
+            )
+        _write_placement(solution.placement, args.output)
+        fields = _solution_fields(solution)
+        return list(fields), list(fields.values())
+
+
+class Evaluate(show.ShowOne):
+    """Tell what a placement costs and whether it is feasible."""
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser = super().get_parser(prog_name)
+        parser.add_argument('instance', metavar='INSTANCE.json')
+        parser.add_argument('placement', metavar='PLACEMENT.json')
+        _add_hops(parser)
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace):
+        args = parsed_args
+        instance = instances.load(args.instance)
+        placement = placements.load(args.placement)
+        result = cost.evaluate(instance, placement, args.hops)
+        fields = {
+            'total_cost_s': result.total_cost_s,
+            'mean_service_s': result.mean_service_s,
+            'feasible': result.feasible,
+            'errors': list(result.errors),
+        }
+        return list(fields), list(fields.values())
+
+
+class Explain(lister.Lister):
+    """Tell why each object is where it is and what it saves."""
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser = super().get_parser(prog_name)
+        parser.add_argument('instance', metavar='INSTANCE.json')
+        parser.add_argument('placement', metavar='PLACEMENT.json')
+        parser.add_argument(
+            '--host', type=_positive(int), help='Only this host (1..K).'
+        )
+        _add_hops(parser)
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace):
+        args = parsed_args
+        instance = instances.load(args.instance)
+        placement = placements.load(args.placement)
+        if args.host and args.host > instance.host_count:
+            raise exceptions.InvalidInput(
+                f'--host: there are {instance.host_count} hosts'
+            )
+        columns = (
+            'host', 'object', 'mb', 'requests', 'saves_s', 'evicted', 'why',
+        )
+        rows = [
+            (
+                reason.host,
+                '->'.join(str(t) for t in reason.key),
+                reason.megabytes,
+                reason.requests,
+                round(reason.saves_s, 3),
+                reason.eviction,
+                reason.why,
+            )
+            for reason in explain.explain(instance, placement, args.hops)
+            if args.host in (None, reason.host)
+        ]
+        return columns, rows
+
+
+class Plan(show.ShowOne):
+    """Plan the way from what is placed to something better.
+
+    The instance's "placed" says what hosts hold now. A plan that would not be
+    worth its transfers keeps the present placement.
+    """
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser = super().get_parser(prog_name)
+        defaults = replan.Terms()
+        parser.add_argument('instance', metavar='INSTANCE.json')
+        parser.add_argument('--output', metavar='PLACEMENT.json')
+        parser.add_argument(
+            '--period',
+            type=_positive(float),
+            default=defaults.period_s,
+            metavar='S',
+            help='Seconds over which the rates count requests.',
+        )
+        parser.add_argument(
+            '--horizon',
+            type=_positive(float),
+            default=defaults.horizon_s,
+            metavar='S',
+            help='Seconds the plan is expected to last.',
+        )
+        parser.add_argument(
+            '--move-weight',
+            type=float,
+            default=defaults.move_weight,
+            metavar='W',
+            help='Seconds of waiting that a second of transfer is worth.',
+        )
+        parser.add_argument(
+            '--max-rate',
+            type=_positive(float),
+            metavar='MBPS',
+            help='Rate that fills keep on every link.',
+        )
+        parser.add_argument(
+            '--window',
+            type=_positive(float),
+            default=defaults.window_s,
+            metavar='S',
+            help='Seconds per day in which fills run.',
+        )
+        _add_solver_options(parser)
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace):
+        args = parsed_args
+        if args.solver != 'auto':
+            raise exceptions.InvalidInput(
+                '--solver: only auto weighs what moving costs'
+            )
+        if args.output:
+            _check_writable(args.output)
+        instance = instances.load(args.instance)
+        terms = replan.Terms(
+            period_s=args.period,
+            horizon_s=args.horizon,
+            move_weight=args.move_weight,
+            max_rate_mbps=args.max_rate,
+            window_s=args.window,
+        )
+        with _Watcher(sys.stderr) as watcher:
+            plan = replan.replan(
+                instance,
+                terms,
+                progress=watcher,
+                stop=watcher.stop,
+                **_solver_options(args),
+            )
+        if args.output:
+            _write_placement(plan.placement, args.output)
+        fields = {
+            'changed': plan.changed,
+            'moves': len(plan.moves),
+            'drops': len(plan.drops),
+            'wan_mb': plan.wan_mb,
+            'peer_mb': plan.peer_mb,
+            'fill_s': {
+                str(h): round(s, 3) for h, s in sorted(plan.fill_s.items())
+            },
+            'cost_before_s': plan.cost_before_s,
+            'cost_after_s': plan.cost_after_s,
+            'saving_per_hour_s': plan.saving_per_hour_s,
+            'lower_bound_s': plan.solution.lower_bound_s,
+        }
+        return list(fields), list(fields.values())
+
+
+class WhatIf(show.ShowOne):
+    """Tell what a change of the site would be worth."""
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser = super().get_parser(prog_name)
+        parser.add_argument('instance', metavar='INSTANCE.json')
+        parser.add_argument(
+            '--add-hosts',
+            type=int,
+            default=0,
+            metavar='N',
+            help='Hosts more, which share the requests there are.',
+        )
+        parser.add_argument(
+            '--add-capacity',
+            type=float,
+            default=0.0,
+            metavar='MB',
+            help='MB more on every host.',
+        )
+        parser.add_argument(
+            '--repo', type=float, metavar='MBPS', help="The WAN's bandwidth."
+        )
+        parser.add_argument(
+            '--peer', type=float, metavar='MBPS', help="The LAN's bandwidth."
+        )
+        parser.add_argument(
+            '--demand',
+            type=float,
+            default=1.0,
+            metavar='X',
+            help='Factor on all requests.',
+        )
+        _add_solver_options(parser)
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace):
+        args = parsed_args
+        solver = base.load(args.solver)
+        instance = instances.load(args.instance)
+        change = whatif.Change(
+            hosts=args.add_hosts,
+            capacity_mb=args.add_capacity,
+            repo_mbps=args.repo,
+            peer_mbps=args.peer,
+            demand=args.demand,
+        )
+        with _Watcher(sys.stderr) as watcher:
+            result = whatif.compare(
+                instance,
+                change,
+                lambda case: solver.solve(
+                    case,
+                    progress=watcher,
+                    stop=watcher.stop,
+                    **_solver_options(args),
+                ),
+            )
+        fields = {
+            'mean_before_s': result.mean_before_s,
+            'mean_after_s': result.mean_after_s,
+            'saving': result.saving,
+            'cost_before_s': result.before.cost_s,
+            'cost_after_s': result.after.cost_s,
+            'gap_before': result.before.gap,
+            'gap_after': result.after.gap,
+        }
+        return list(fields), list(fields.values())
+
+
+class Simulate(show.ShowOne):
+    """Draw one of the paper's simulated figures."""
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser = super().get_parser(prog_name)
+        parser.add_argument(
+            '--figure', type=int, choices=sorted(figures.FIGURES),
+            required=True,
+        )
+        parser.add_argument(
+            '--output',
+            required=True,
+            metavar='FILE.png',
+            help='Drawing to write; its numbers go beside it as FILE.csv.',
+        )
+        parser.add_argument(
+            '--seeds',
+            type=_positive(int),
+            default=3,
+            metavar='N',
+            help='Instances averaged per point.',
+        )
+        parser.add_argument('--solver', default='auto')
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace):
+        args = parsed_args
+        if not args.output.lower().endswith('.png'):
+            raise exceptions.InvalidInput(
+                f'--output: {args.output} must end in .png'
+            )
+        _check_writable(args.output)
+        solver = base.load(args.solver)
+        figure = figures.FIGURES[args.figure]
+        rows = figures.points(
+            figure, solver, args.seeds, progress=self._progress
+        )
+        figures.write(figure, rows, args.output)
+        saved = [1 - row[1] / row[2] for row in rows]
+        fields = {
+            'figure': figure.number,
+            'points': len(rows),
+            'png': args.output,
+            'csv': figures.csv_path(args.output),
+            'least_saving': min(saved),
+            'largest_saving': max(saved),
+        }
+        return list(fields), list(fields.values())
+
+    def _progress(self, done: int, total: int) -> None:
+        if sys.stderr.isatty():
+            end = '\n' if done == total else ''
+            sys.stderr.write(f'\r{done} of {total} points{end}')
+            sys.stderr.flush()

@@ -1,0 +1,243 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""From the placement there is to a better one: what moves, what it is worth.
+
+A new plan is worth its transfers only if what it saves, over the time it is
+expected to last, is more than what moving its bytes costs. Seconds of waiting
+users and seconds of busy links are weighed by ``Terms.move_weight``; dividing
+by the horizon gives the solver one cost per period of the rates.
+"""
+
+import dataclasses
+import math
+
+from diffcache_openstack.placement import cost
+from diffcache_openstack.placement import instance as instances
+from diffcache_openstack.placement import placement as placements
+from diffcache_openstack.placement.solvers import auto
+from diffcache_openstack.placement.solvers import base
+from diffcache_openstack.placement.solvers import sites
+
+
+@dataclasses.dataclass(frozen=True)
+class Terms:
+    """When a change is worth it.
+
+    :param period_s: seconds that the instance's rates count requests over
+    :param horizon_s: seconds a plan is expected to last
+    :param move_weight: how many seconds of waiting one second of transfer
+        is worth; 0 moves for any saving
+    :param least_saving: share of the cost a new plan must save to replace
+        the present one, so that noise in the history moves nothing
+    :param max_rate_mbps: limit that fills keep on every link; None for none
+    :param window_s: seconds per day in which fills run
+    """
+
+    period_s: float = 86400.0
+    horizon_s: float = 86400.0
+    move_weight: float = 0.1
+    least_saving: float = 0.01
+    max_rate_mbps: float | None = None
+    window_s: float = 86400.0
+
+    @property
+    def weight(self) -> float:
+        """Cost per second of transfer, in seconds per period of the rates."""
+        return self.move_weight * self.period_s / self.horizon_s
+
+
+@dataclasses.dataclass(frozen=True)
+class Move:
+    """One object to bring to a host.
+
+    :param key: (template,) or (base, target)
+    :param source: host to read it from, 0 the repository
+    """
+
+    key: tuple[int, ...]
+    host: int
+    source: int
+    megabytes: float
+    seconds: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """What to move, and why.
+
+    :param changed: the new placement differs from the present one
+    :param drops: ((template,) or (base, target), host) no longer wanted
+    :param fill_s: seconds each host's fill takes, within rate and window
+    :param saving_per_hour_s: expected seconds of service saved per hour
+    """
+
+    placement: placements.Placement
+    solution: base.Solution
+    moves: tuple[Move, ...]
+    drops: tuple[tuple[tuple[int, ...], int], ...]
+    cost_before_s: float
+    cost_after_s: float
+    fill_s: dict[int, float]
+    saving_per_hour_s: float
+
+    @property
+    def changed(self) -> bool:
+        """Something moves or goes."""
+        return bool(self.moves or self.drops)
+
+    @property
+    def wan_mb(self) -> float:
+        """MB that cross the link to the repository."""
+        return sum(m.megabytes for m in self.moves if not m.source)
+
+    @property
+    def peer_mb(self) -> float:
+        """MB that hosts of a site send one another."""
+        return sum(m.megabytes for m in self.moves if m.source)
+
+
+def current(instance: instances.Instance) -> placements.Placement:
+    """What hosts hold now and may keep: nothing on excluded hosts."""
+    keep = [h not in instance.excluded for h in range(instance.host_count + 1)]
+    placed = instance.placed
+    return placements.Placement.of(
+        ((i, h) for i, h in placed.templates if keep[h]),
+        ((i, j, h) for i, j, h in placed.patches if keep[h]),
+    )
+
+
+def replan(
+    instance: instances.Instance, terms: Terms = Terms(), **options
+) -> Plan:
+    """The placement to go to from ``instance.placed``.
+
+    The present placement is kept unless it is not feasible any more (a
+    drained host, a pin, less capacity) or the new one saves enough.
+
+    :param options: those of :meth:`base.Solver.solve`
+    """
+    now = current(instance)
+
+    def solve_site(site, site_options):
+        # The bound is of the cost of service alone, moves not counted.
+        start = auto.Start(current(site), terms.weight)
+        return auto.solve_site(site, site_options, start)
+
+    solution = sites.solve_each(
+        instance, base.Options(**options), solve_site
+    )
+    hops = options.get('hops', 1)
+    before = cost.total_cost(instance, now, hops)
+    chosen = solution.placement
+    if not placements.errors(instance, now):
+        saved = before - solution.cost_s - terms.weight * sum(
+            move.seconds for move in moves(instance, chosen)
+        )
+        if saved < terms.least_saving * before:
+            chosen = now
+            solution = dataclasses.replace(
+                solution,
+                placement=now,
+                cost_s=before,
+                proved_optimal=solution.lower_bound_s >= before * (1 - 1e-6),
+            )
+    return _plan(instance, chosen, solution, terms, before)
+
+
+def compare(
+    instance: instances.Instance,
+    placement: placements.Placement,
+    terms: Terms = Terms(),
+    hops: int = 1,
+) -> Plan:
+    """What going from ``instance.placed`` to ``placement`` takes."""
+    total = cost.total_cost(instance, placement, hops)
+    solution = base.Solution(placement, total, 0.0, False, 0.0)
+    before = cost.total_cost(instance, current(instance), hops)
+    return _plan(instance, placement, solution, terms, before)
+
+
+def moves(
+    instance: instances.Instance, placement: placements.Placement
+) -> list[Move]:
+    """Transfers that lead to a placement, each from its cheapest source.
+
+    What a host of the site holds already, even one being drained, or is to
+    receive from the repository, the others of the site read from it.
+    """
+    held: dict[tuple, list[int]] = {}
+    for *key, host in (*instance.placed.templates, *instance.placed.patches):
+        held.setdefault(tuple(key), []).append(host)
+    patch_index = instance.patch_index()
+    found = []
+    wanted = sorted(placement.templates) + sorted(placement.patches)
+    for *key, host in wanted:
+        key = tuple(key)
+        holders = held.setdefault(key, [])
+        if host in holders:
+            continue
+        size = float(
+            instance.sizes[key[0]]
+            if len(key) == 1
+            else instance.patch_sizes[patch_index[key]]
+        )
+        site = instance.sites[host - 1]
+        near = [h for h in holders if instance.sites[h - 1] == site]
+        source = near[0] if near else instances.REPOSITORY
+        link = instance.bandwidths.peer if near else instance.bandwidths.repo
+        seconds = instances.fetch_seconds(size, float(link[host - 1]))
+        found.append(Move(key, host, source, size, seconds))
+        holders.append(host)
+    return found
+
+
+def _plan(instance, placement, solution, terms, before) -> Plan:
+    transfers = moves(instance, placement)
+    drops = [
+        ((i,), h)
+        for i, h in sorted(set(instance.placed.templates))
+        if (i, h) not in placement.templates
+    ] + [
+        ((i, j), h)
+        for i, j, h in sorted(set(instance.placed.patches))
+        if (i, j, h) not in placement.patches
+    ]
+    hours = terms.period_s / 3600.0
+    return Plan(
+        placement=placement,
+        solution=solution,
+        moves=tuple(transfers),
+        drops=tuple(drops),
+        cost_before_s=before,
+        cost_after_s=solution.cost_s,
+        fill_s=_fill_seconds(transfers, terms),
+        saving_per_hour_s=(before - solution.cost_s) / hours,
+    )
+
+
+def _fill_seconds(transfers, terms) -> dict[int, float]:
+    """Seconds from the first window's opening until each host is filled."""
+    busy: dict[int, float] = {}
+    for move in transfers:
+        seconds = move.seconds
+        if terms.max_rate_mbps:
+            limited = instances.fetch_seconds(
+                move.megabytes, terms.max_rate_mbps
+            )
+            seconds = max(seconds, limited)
+        busy[move.host] = busy.get(move.host, 0.0) + seconds
+    day = 86400.0
+    fills = {}
+    for host, seconds in busy.items():
+        days = max(0, math.ceil(seconds / terms.window_s) - 1)
+        fills[host] = days * day + seconds - days * terms.window_s
+    return fills

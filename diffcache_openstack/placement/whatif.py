@@ -1,0 +1,128 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""What a change of the site would be worth: hosts, space, links."""
+
+import collections.abc
+import dataclasses
+
+import numpy as np
+
+from diffcache_openstack.placement import instance as instances
+from diffcache_openstack.placement.solvers import base
+
+
+@dataclasses.dataclass(frozen=True)
+class Change:
+    """A site as it might be.
+
+    :param hosts: hosts more; they share the requests there are
+    :param capacity_mb: MB more (or less) on every host
+    :param repo_mbps: the WAN's bandwidth; None leaves it
+    :param peer_mbps: the LAN's bandwidth; None leaves it
+    :param demand: factor on all requests
+    """
+
+    hosts: int = 0
+    capacity_mb: float = 0.0
+    repo_mbps: float | None = None
+    peer_mbps: float | None = None
+    demand: float = 1.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Comparison:
+    """The best placements found before and after a change."""
+
+    before: base.Solution
+    after: base.Solution
+    mean_before_s: float
+    mean_after_s: float
+
+    @property
+    def saving(self) -> float:
+        """Share of the mean service time that the change saves."""
+        if not self.mean_before_s:
+            return 0.0
+        return 1.0 - self.mean_after_s / self.mean_before_s
+
+
+def apply(instance: instances.Instance, change: Change) -> instances.Instance:
+    """The instance after a change; what is placed stays placed.
+
+    :raises InstanceError: a bandwidth or the demand would not be above zero
+    """
+    for field in ('repo_mbps', 'peer_mbps', 'demand'):
+        value = getattr(change, field)
+        if value is not None and not value > 0:
+            raise instances.InstanceError(f'{field}: must be above 0')
+    if change.hosts < 0:
+        raise instances.InstanceError('hosts: exclude hosts to drain them')
+    changed = _with_hosts(instance, change.hosts)
+    hosts = changed.host_count
+
+    def link(present, mbps):
+        return present if mbps is None else np.full(hosts, float(mbps))
+
+    links = changed.bandwidths
+    return dataclasses.replace(
+        changed,
+        capacities=np.maximum(changed.capacities + change.capacity_mb, 0.0),
+        rates=changed.rates * change.demand,
+        bandwidths=instances.Bandwidths(
+            links.local,
+            link(links.peer, change.peer_mbps),
+            link(links.repo, change.repo_mbps),
+        ),
+    )
+
+
+def compare(
+    instance: instances.Instance,
+    change: Change,
+    solve: collections.abc.Callable[[instances.Instance], base.Solution],
+) -> Comparison:
+    """Solve the instance as it is and as it might be."""
+    other = apply(instance, change)
+    before, after = solve(instance), solve(other)
+    return Comparison(
+        before,
+        after,
+        before.cost_s / max(instance.demand, 1e-12),
+        after.cost_s / max(other.demand, 1e-12),
+    )
+
+
+def _with_hosts(instance, more):
+    """New hosts are like the average one of the first site."""
+    if not more:
+        return instance
+    site = instance.sites == instance.sites[0]
+    share = site.sum() / (site.sum() + more)
+    rates = instance.rates.astype(float)
+    rates[:, site] *= share
+    moved = instance.rates[:, site].sum(axis=1) * (1 - share) / more
+    links = instance.bandwidths
+
+    def extend(values):
+        return np.concatenate((values, np.full(more, values[site].mean())))
+
+    return dataclasses.replace(
+        instance,
+        capacities=extend(instance.capacities),
+        rates=np.column_stack([rates] + [moved] * more),
+        bandwidths=instances.Bandwidths(
+            extend(links.local), extend(links.peer), extend(links.repo)
+        ),
+        sites=np.concatenate(
+            (instance.sites, np.full(more, instance.sites[0]))
+        ),
+    )
