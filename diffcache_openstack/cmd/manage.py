@@ -28,7 +28,6 @@ from cliff import app
 from cliff import command
 from cliff import commandmanager
 from oslo_config import cfg
-from oslo_db import exception as db_exception
 
 from diffcache_openstack.agent import rpcapi as agent_rpcapi
 from diffcache_openstack.common import context as contexts
@@ -75,7 +74,8 @@ class Manage(app.App):
     def initialize_app(self, argv: list[str]) -> None:
         """Read the configuration before a command runs."""
         # The libraries' progress is for the services' logs.
-        logging.getLogger('alembic').setLevel(logging.WARNING)
+        for name in ('alembic', 'oslo_db'):
+            logging.getLogger(name).setLevel(logging.ERROR)
         arguments = [word for path in self.options.config_file
                      for word in ('--config-file', path)]
         self.conf = opts.new_config(arguments)
@@ -101,7 +101,7 @@ class Command(command.Command):
         :raises PermanentError: it cannot be used
         """
         database = engine.Database(self.conf)
-        with database_errors(self.conf):
+        with engine.errors_explained(self.conf):
             try:
                 yield database
             finally:
@@ -129,26 +129,6 @@ class Command(command.Command):
             yield agent_rpcapi.AgentAPI(bus, self.conf)
 
 
-@contextlib.contextmanager
-def database_errors(conf: cfg.ConfigOpts) -> typing.Iterator[None]:
-    """Say what an operator can do about an error of the database.
-
-    :raises PermanentError: instead of what oslo.db raises
-    """
-    try:
-        yield
-    except db_exception.DBNonExistentTable as error:
-        raise exceptions.PermanentError(
-            'The database has no schema yet; run "diffcache-manage db'
-            ' sync".') from error
-    except db_exception.DBError as error:
-        where = conf.database.connection.rsplit('@', 1)[-1]
-        reason = str(error.inner_exception or error).splitlines()[0]
-        raise exceptions.PermanentError(
-            f'The database {where} cannot be used: {reason}; check [database]'
-            f' connection and that the server runs.') from error
-
-
 def service_context() -> contexts.RequestContext:
     """The context of the operator's calls."""
     return contexts.RequestContext.for_service(Manage.NAME)
@@ -167,7 +147,7 @@ class DbSync(Command):
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
         """Run the missing migrations."""
-        with database_errors(self.conf):
+        with engine.errors_explained(self.conf):
             before = migration.current(self.conf)
             migration.upgrade(self.conf, parsed_args.revision)
             after = migration.current(self.conf)
@@ -180,7 +160,7 @@ class DbVersion(Command):
 
     def take_action(self, parsed_args: argparse.Namespace) -> int:
         """Compare the database's revision with the code's."""
-        with database_errors(self.conf):
+        with engine.errors_explained(self.conf):
             current = migration.current(self.conf)
         self.app.stdout.write(f'{current or "none"}\n')
         if current == migration.head():

@@ -23,6 +23,7 @@ from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import keys
 from diffcache_openstack.common import units
 from diffcache_openstack.db import catalogue
+from diffcache_openstack.db import engine
 from diffcache_openstack.db import history
 from diffcache_openstack.db import migration
 from diffcache_openstack.db import plans
@@ -302,7 +303,7 @@ class Status(Lister):
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
         """Read everything from the database."""
-        with manage.database_errors(self.conf):
+        with engine.errors_explained(self.conf):
             revision = migration.current(self.conf)
         if revision != migration.head():
             raise exceptions.PermanentError(

@@ -15,7 +15,6 @@ import collections.abc
 import sys
 
 from oslo_config import cfg
-from oslo_db import exception as db_exception
 from oslo_log import log
 
 from diffcache_openstack.common import exceptions
@@ -47,7 +46,7 @@ def run(name: str,
         return 1
     try:
         return service.run(conf, create(conf), workers(conf))
-    except (exceptions.DiffCacheError, db_exception.DBError) as error:
+    except exceptions.DiffCacheError as error:
         LOG.critical('%s', error)
         # Also where the log does not go to standard error.
         print(f'{name}: error: {error}', file=sys.stderr)

@@ -130,9 +130,10 @@ class ConductorService(service.Service):
 def check_schema(conf: cfg.ConfigOpts) -> None:
     """Make sure that the database has the schema this code expects.
 
-    :raises PermanentError: it has another one, or none
+    :raises PermanentError: it has another one or none, or cannot be reached
     """
-    current, head = migration.current(conf), migration.head()
+    with engine.errors_explained(conf):
+        current, head = migration.current(conf), migration.head()
     if current != head:
         raise exceptions.PermanentError(
             f'The database is at revision {current or "none"}, this'

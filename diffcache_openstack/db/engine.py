@@ -12,6 +12,7 @@
 """Transactions on the database that a configuration names."""
 
 import collections.abc
+import contextlib
 import typing
 
 from oslo_config import cfg
@@ -19,6 +20,8 @@ from oslo_db import api as db_api
 from oslo_db import exception as db_exception
 from oslo_db.sqlalchemy import enginefacade
 import sqlalchemy as sa
+
+from diffcache_openstack.common import exceptions
 
 Result = typing.TypeVar('Result')
 
@@ -60,6 +63,28 @@ def _is_race(error: Exception) -> bool:
     locked = (isinstance(error, sa.exc.OperationalError)
               and 'database is locked' in str(error))
     return locked or isinstance(error, db_exception.DBDuplicateEntry)
+
+
+@contextlib.contextmanager
+def errors_explained(conf: cfg.ConfigOpts) -> collections.abc.Iterator[None]:
+    """Say what an operator can do about an error of the database.
+
+    :raises PermanentError: instead of what oslo.db and SQLAlchemy raise
+    """
+    try:
+        yield
+    except db_exception.DBNonExistentTable as error:
+        raise exceptions.PermanentError(
+            'The database has no schema yet; run "diffcache-manage db'
+            ' sync".') from error
+    except (db_exception.DBError, sa.exc.SQLAlchemyError) as error:
+        # What stands before the at sign may be a password.
+        where = conf.database.connection.rsplit('@', 1)[-1]
+        inner = getattr(error, 'inner_exception', None) or error
+        raise exceptions.PermanentError(
+            f'The database {where} cannot be used:'
+            f' {str(inner).splitlines()[0]}; check [database] connection and'
+            f' that the server runs.') from error
 
 
 class Database:

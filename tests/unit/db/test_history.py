@@ -19,6 +19,9 @@ class TestHistory(database.DatabaseTest):
 
     def setUp(self):
         super().setUp()
+        self.add_templates()
+
+    def add_templates(self):
         self.write(sites.put_host, database.host('h1'), database.at(0))
         for number in (1, 2):
             self.write(catalogue.put_template, database.template(number),

@@ -21,6 +21,9 @@ class TestPlans(database.DatabaseTest):
 
     def setUp(self):
         super().setUp()
+        self.add_host()
+
+    def add_host(self):
         self.write(sites.put_host, database.host('h1'), database.at(0))
 
     def put(self, number, expected, **values):

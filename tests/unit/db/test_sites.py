@@ -21,6 +21,9 @@ class SitesTest(database.DatabaseTest):
 
     def setUp(self):
         super().setUp()
+        self.add_hosts()
+
+    def add_hosts(self):
         for host in (database.host('h1'), database.host('h2'),
                      database.host('o1', site=OTHER),
                      database.host('hub', site=CENTRE,
