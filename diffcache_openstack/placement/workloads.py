@@ -18,6 +18,7 @@ import dataclasses
 
 import numpy as np
 
+from diffcache_openstack.placement import demand
 from diffcache_openstack.placement import instance as instances
 
 # Least-squares line through the patching times of Table II over the patch
@@ -250,3 +251,75 @@ def _popularity(shape, tree, rng):
         low, high = (middle, high) if share < shape.top_share else (
             low, middle)
     return weights / weights.sum()
+
+
+def site(
+    templates: int = 48,
+    trees: int = 6,
+    hosts: int = 4,
+    capacity_mb: float = 130000.0,
+    seed: int = 0,
+) -> instances.Instance:
+    """A small site of a few image families, for request traces.
+
+    Template and patch sizes are the trace's; its rates are one each.
+    """
+    shape = TraceShape(
+        templates=templates, trees=trees, requests=templates, depth=3, top=3
+    )
+    made = trace(hosts, capacity_mb, shape, seed)
+    return dataclasses.replace(
+        made, rates=np.ones((templates, hosts)), name=f'site_s{seed}'
+    )
+
+
+REQUEST_KINDS = ('steady', 'drifting', 'bursty', 'growing')
+
+
+def requests(
+    kind: str,
+    instance: instances.Instance,
+    count: int = 1500,
+    days: float = 10.0,
+    seed: int = 0,
+) -> tuple[demand.Request, ...]:
+    """A request trace over an instance's templates and hosts.
+
+    steady
+        popularity (Zipf, exponent 0.8) never changes
+    drifting
+        the order of popularity turns over once during the trace
+    bursty
+        for hours at a time one template makes up half of all requests
+    growing
+        templates appear over time, and new ones are asked for most
+    """
+    rng = np.random.default_rng(seed)
+    total = instance.template_count
+    law = 1.0 / np.arange(1, total + 1) ** 0.8
+    order = rng.permutation(total)
+    times = np.sort(rng.random(count)) * days * 86400.0
+    hot = rng.integers(0, total, int(days * 4) + 1)
+    made = []
+    for time in times.tolist():
+        part = time / (days * 86400.0)
+        template = int(order[_rank(kind, rng, law, part)])
+        burst = int(time // 21600)
+        if kind == 'bursty' and burst % 3 == 0 and rng.random() < 0.5:
+            template = int(hot[burst])
+        host = int(rng.integers(1, instance.host_count + 1))
+        made.append(demand.Request(time, template, host))
+    return tuple(made)
+
+
+def _rank(kind, rng, law, part) -> int:
+    """Position in the order of popularity of one request's template."""
+    total = len(law)
+    if kind == 'growing':
+        known = max(2, int(total * (0.4 + 0.6 * part)))
+        age = rng.choice(known, p=law[:known] / law[:known].sum())
+        return known - 1 - int(age)
+    rank = int(rng.choice(total, p=law / law.sum()))
+    if kind == 'drifting':
+        rank = (rank + int(part * total)) % total
+    return rank
