@@ -269,6 +269,59 @@ class TestBuild(DataPlaneTestCase):
             self.manifest('r', self.target), str(self.dest), cancel=cancel)
 
 
+class TestBuildWithSharedBlocks(DataPlaneTestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.b = self.plane('b')
+        image = self.directory / 'filesystem'
+        with image.open('wb') as file:
+            file.truncate(320 << 20)
+        self.mounted = self.directory / 'mounted'
+        self.mounted.mkdir()
+        make = ['mkfs.xfs', '-q', '-m', 'reflink=1', str(image)]
+        mount = ['mount', '-o', 'loop', str(image), str(self.mounted)]
+        for command in (make, mount):
+            if (shutil.which(command[0]) is None or subprocess.run(
+                    command, capture_output=True).returncode != 0):
+                self.skipTest('a file system that shares blocks needs '
+                              'mkfs.xfs(8) and loop mounts')
+        self.addCleanup(subprocess.run, ['umount', str(self.mounted)],
+                        check=True)
+
+    def used(self) -> int:
+        os.sync()
+        status = os.statvfs(self.mounted)
+        return (status.f_blocks - status.f_bfree) * status.f_frsize
+
+    def test_only_differences_are_written(self):
+        generator = random.Random(5)
+        old = bytearray(generator.randbytes(300 * LEAF))
+        new = bytearray(old)
+        new[7 * LEAF:9 * LEAF] = bytes(2 * LEAF)
+        old[50 * LEAF:60 * LEAF] = bytes(10 * LEAF)
+        new[100 * LEAF + 5:100 * LEAF + 9] = b'here'
+        for content in (new, new[:200 * LEAF + 77],
+                        new + generator.randbytes(20 * LEAF)):
+            with self.subTest(size=len(content)):
+                self.check(bytes(old), bytes(content))
+
+    def check(self, old: bytes, new: bytes) -> None:
+        base_path, target = self.mounted / 'base', self.directory / 'target'
+        base_path.write_bytes(old)
+        target.write_bytes(new)
+        patch, manifest = self.directory / 'patch', self.directory / 'm'
+        _native.patch_create(str(base_path), str(target), str(patch), 3)
+        _native.manifest_create(str(target), str(manifest))
+        before = self.used()
+        output = self.mounted / 'output'
+        self.b.build(base_path, patch, str(manifest), str(output))
+        self.assertEqual(new, output.read_bytes())
+        self.assertEqual(old, base_path.read_bytes())
+        self.assertLess(self.used() - before, 40 * LEAF)
+        output.unlink()
+
+
 class TestServer(DataPlaneTestCase):
 
     def request(self, plane, method: str, path: str,

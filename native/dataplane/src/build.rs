@@ -1,5 +1,7 @@
-//! Making a template from a base and a patch that are read where they lie: the paper's on-the-fly mode. Only the result is written.
+//! Making a template from a base and a patch that are read where they lie: the paper's on-the-fly mode. Only the result is written, and of that only
+//! what differs, if the base is a file of a file system that can share blocks.
 
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
@@ -54,6 +56,15 @@ impl Source {
         }
     }
 
+    /// The file whose blocks the part shares from now on, if it can, and what the file was like before.
+    fn twin(&self, part: &Part) -> Result<Option<(&FileSource, Stamp)>, TransferError> {
+        let Source::Local(file) = self else {
+            return Ok(None);
+        };
+        let stamp = Stamp::of(file)?;
+        Ok(part.clone_blocks(file.file()).then_some((file, stamp)))
+    }
+
     fn received(&self) -> u64 {
         match self {
             Source::Local(_) => 0,
@@ -66,6 +77,37 @@ impl Source {
             Source::Local(_) => None,
             Source::Remote(remote) => remote.take_failure(),
         }
+    }
+}
+
+/// When a file was changed last; tells whether what was cloned is what was read.
+#[derive(PartialEq, Eq)]
+struct Stamp {
+    size: u64,
+    modified: (i64, i64),
+}
+
+impl Stamp {
+    fn of(file: &FileSource) -> Result<Stamp, TransferError> {
+        let found = file.file().metadata();
+        let found = found.map_err(|source| TransferError::File {
+            path: file.name().into(),
+            source,
+        })?;
+        Ok(Stamp {
+            size: found.size(),
+            modified: (found.mtime(), found.mtime_nsec()),
+        })
+    }
+
+    fn check(&self, key: ObjectKey, file: &FileSource) -> Result<(), TransferError> {
+        if *self == Stamp::of(file)? {
+            return Ok(());
+        }
+        Err(TransferError::Integrity {
+            object: key.to_string(),
+            reason: format!("its base {} changed while it was read", file.name()),
+        })
     }
 }
 
@@ -125,8 +167,15 @@ impl DataPlane {
             let patch = self.open_place(patch, &stop, &shaper)?;
             let meter = Meter::new(job.report, 0, refused);
             let flight = landing.flight().clone();
-            let leaves = Leaves::open(key, manifest, &part, flight, meter)?;
-            apply(&base, &patch, &leaves, &stop)
+            let twin = if begun { base.twin(&part)? } else { None };
+            let Some((twin, before)) = twin else {
+                let leaves = Leaves::open(key, manifest, &part, flight, meter)?;
+                return apply(&base, &patch, &leaves, &stop);
+            };
+            let leaves = Leaves::open_twin(key, manifest, &part, flight, meter, twin)?;
+            let built = apply(&base, &patch, &leaves, &stop)?;
+            before.check(key, twin)?;
+            Ok(built)
         };
         let outcome = run().and_then(|built| self.land(landing, &part, job).map(|()| built));
         outcome.inspect_err(|error| {

@@ -12,6 +12,9 @@ use crate::ids::ObjectKey;
 use crate::part::Part;
 use crate::progress::Meter;
 
+/// Bytes that are shared with a twin or not: a block of the file system.
+const BLOCK: usize = 4096;
+
 /// Writes verified leaves to a part and lets readers behind it have them.
 pub struct Leaves<'a> {
     /// The template.
@@ -21,6 +24,7 @@ pub struct Leaves<'a> {
     part: &'a Part,
     flight: Arc<Flight>,
     meter: Meter<'a>,
+    twin: Option<&'a FileSource>,
 }
 
 impl<'a> Leaves<'a> {
@@ -32,23 +36,65 @@ impl<'a> Leaves<'a> {
         flight: Arc<Flight>,
         meter: Meter<'a>,
     ) -> Result<Leaves<'a>, TransferError> {
+        let leaves = Leaves::begin(key, manifest, part, flight, meter)?;
+        leaves.resume()?;
+        leaves.mark_zeroes();
+        part.check_space(leaves.missing_bytes())?;
+        Ok(leaves)
+    }
+
+    /// Prepares a part that shares its blocks with `twin`: where a leaf is the same there, it need not be written.
+    pub fn open_twin(
+        key: ObjectKey,
+        manifest: Arc<Manifest>,
+        part: &'a Part,
+        flight: Arc<Flight>,
+        meter: Meter<'a>,
+        twin: &'a FileSource,
+    ) -> Result<Leaves<'a>, TransferError> {
+        let mut leaves = Leaves::begin(key, manifest, part, flight, meter)?;
+        leaves.clear_zeroes(twin.len())?;
+        leaves.mark_zeroes();
+        leaves.twin = Some(twin);
+        Ok(leaves)
+    }
+
+    fn begin(
+        key: ObjectKey,
+        manifest: Arc<Manifest>,
+        part: &'a Part,
+        flight: Arc<Flight>,
+        meter: Meter<'a>,
+    ) -> Result<Leaves<'a>, TransferError> {
         let size = manifest.size();
-        part.file()
-            .set_len(size)
-            .map_err(|error| part.error(error))?;
+        let sized = part.file().set_len(size);
+        sized.map_err(|error| part.error(error))?;
         flight.begin_leaves(part.file().clone(), size, LEAF_SIZE);
         meter.set_total(manifest.data_size());
-        let leaves = Leaves {
+        Ok(Leaves {
             key,
             manifest,
             part,
             flight,
             meter,
-        };
-        leaves.mark_zeroes();
-        leaves.resume()?;
-        part.check_space(leaves.missing_bytes())?;
-        Ok(leaves)
+            twin: None,
+        })
+    }
+
+    /// Clears the leaves that are zero here but were not in what the part was cloned from.
+    fn clear_zeroes(&self, cloned: u64) -> Result<(), TransferError> {
+        let count = self.manifest.leaf_count();
+        let end_of_file = cloned.min(self.manifest.size());
+        let mut leaf = 0;
+        while leaf * LEAF_SIZE < end_of_file {
+            let data = self.manifest.next_data_leaf(leaf).unwrap_or(count);
+            let (start, end) = (leaf * LEAF_SIZE, (data * LEAF_SIZE).min(end_of_file));
+            if start < end {
+                self.part.punch(start, end)?;
+            }
+            leaf = data + 1;
+        }
+        Ok(())
     }
 
     fn mark_zeroes(&self) {
@@ -166,7 +212,46 @@ impl<'a> Leaves<'a> {
     }
 
     fn write(&self, first: u64, data: &[u8]) -> Result<(), TransferError> {
-        let written = self.part.file().write_all_at(data, first * LEAF_SIZE);
+        let start = first * LEAF_SIZE;
+        match self.twin_bytes(start, data.len()) {
+            Some(there) => self.write_differences(start, data, &there),
+            None => self.write_at(data, start),
+        }
+    }
+
+    /// What the part holds there by sharing blocks, if it is known.
+    fn twin_bytes(&self, start: u64, length: usize) -> Option<Vec<u8>> {
+        let mut bytes = vec![0; length];
+        self.twin?.read_exact_at(&mut bytes, start).ok()?;
+        Some(bytes)
+    }
+
+    fn write_differences(
+        &self,
+        start: u64,
+        data: &[u8],
+        there: &[u8],
+    ) -> Result<(), TransferError> {
+        let differs = |at: usize| {
+            let end = data.len().min(at + BLOCK);
+            data[at..end] != there[at..end]
+        };
+        let mut at = 0;
+        while at < data.len() {
+            let mut end = at;
+            while end < data.len() && differs(end) {
+                end += BLOCK;
+            }
+            if end > at {
+                self.write_at(&data[at..end.min(data.len())], start + at as u64)?;
+            }
+            at = end.max(at + BLOCK);
+        }
+        Ok(())
+    }
+
+    fn write_at(&self, data: &[u8], position: u64) -> Result<(), TransferError> {
+        let written = self.part.file().write_all_at(data, position);
         written.map_err(|error| self.part.error(error))
     }
 

@@ -9,7 +9,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustix::fs::{FlockOperation, OFlags};
+use rustix::fs::{FallocateFlags, FlockOperation, OFlags};
 
 use crate::error::TransferError;
 use crate::ids::ObjectKey;
@@ -80,6 +80,18 @@ impl Part {
     pub fn is_empty(&self) -> Result<bool, TransferError> {
         let found = self.file.metadata().map_err(|error| self.error(error))?;
         Ok(found.len() == 0)
+    }
+
+    /// Shares the blocks of another file, where the file system can; false where it cannot.
+    pub fn clone_blocks(&self, of: &File) -> bool {
+        rustix::fs::ioctl_ficlone(&*self.file, of).is_ok()
+    }
+
+    /// Makes the bytes `start..end` zero and gives their blocks back.
+    pub fn punch(&self, start: u64, end: u64) -> Result<(), TransferError> {
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        let punched = rustix::fs::fallocate(&*self.file, flags, start, end - start);
+        punched.map_err(|error| self.error(error.into()))
     }
 
     /// Where it lies until it is whole.
