@@ -179,7 +179,11 @@ class Repository:
         LOG.info('Image %s (%s) has the content %s', template_id, name,
                  record.content_id)
         self._changed()
-        self.announce()
+        try:
+            self._catalogue.register_template(record)
+        except exceptions.RetryableError as error:
+            LOG.warning('The conductor is told of it later: %s', error)
+        self.look()
         return record
 
     def images(self) -> list[ImageRecord]:
@@ -199,11 +203,15 @@ class Repository:
 
         :returns: whether it could be told
         """
+        images = self.images()
+        contents = {image.content_id for image in images}
         calls: list[tuple[typing.Any, typing.Any]] = [
             (self._catalogue.register_template, image)
-            for image in self.images()]
+            for image in images]
+        # A patch to or from an image that is gone may be of use again.
         calls += [(self._catalogue.register_patch, patch)
-                  for patch in self.patches()]
+                  for patch in self.patches()
+                  if contents >= {patch.base, patch.target}]
         for call, record in calls:
             try:
                 call(record)
