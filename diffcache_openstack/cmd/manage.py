@@ -31,7 +31,6 @@ from oslo_config import cfg
 
 from diffcache_openstack.agent import rpcapi as agent_rpcapi
 from diffcache_openstack.common import context as contexts
-from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import messaging
 from diffcache_openstack.conductor import rpcapi as conductor_rpcapi
 from diffcache_openstack.conf import opts

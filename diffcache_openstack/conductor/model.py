@@ -16,18 +16,25 @@ conductor knows content ids, names and bytes. A :class:`Model` holds both.
 """
 
 import dataclasses
+import datetime
 import itertools
+import math
 
 import numpy as np
 from oslo_config import cfg
 
 from diffcache_openstack.common import units
+from diffcache_openstack.db import history
 from diffcache_openstack import objects
-from diffcache_openstack.placement import cost
+from diffcache_openstack.placement import demand
 from diffcache_openstack.placement import instance as instances
 from diffcache_openstack.placement import placement as placements
+from diffcache_openstack.placement.solvers import auto
 
 MBIT = 1e6
+SECONDS_PER_DAY = 86400.0
+# Older requests than so many half-lives count less than a thousandth.
+HORIZON_HALF_LIVES = 10
 # Images of less are planned as if they had so much: an empty image exists,
 # and the model knows no size of zero.
 _SMALLEST = 4096
@@ -40,16 +47,16 @@ class SiteState:
     :param hosts: the living compute hosts of the site
     :param templates: the whole catalogue
     :param patches: the whole catalogue
-    :param rates: expected requests per day by (host, content)
-    :param prior: requests per day that are added to each of them
+    :param demand: past requests at the site
+    :param now: the instant from which their age counts
     """
 
     site: str
     hosts: list[objects.Host]
     templates: list[objects.Template]
     patches: list[objects.Patch]
-    rates: dict[tuple[str, str], float]
-    prior: float
+    demand: list[history.Demand]
+    now: datetime.datetime
 
 
 @dataclasses.dataclass(frozen=True)
@@ -88,26 +95,23 @@ class Model:
     def items(self, placement: placements.Placement, hops: int
               ) -> list[objects.PlanItem]:
         """A placement as items, the most valuable bytes of a host first."""
-        total = cost.total_cost(self.instance, placement, hops)
-        items = []
-        for number, host in sorted(placement.templates):
-            rest = dataclasses.replace(
-                placement,
-                templates=placement.templates - {(number, host)})
-            items.append(objects.PlanItem(
-                host=self.hosts[host - 1], kind=objects.TEMPLATES,
-                id=self.contents[number], bytes=self.sizes[number],
-                priority=0, saved_seconds=cost.total_cost(
-                    self.instance, rest, hops) - total))
-        for base, target, host in sorted(placement.patches):
-            rest = dataclasses.replace(
-                placement, patches=placement.patches - {(base, target, host)})
-            patch = self.patches[base, target]
-            items.append(objects.PlanItem(
-                host=self.hosts[host - 1], kind=objects.PATCHES, id=patch.id,
-                bytes=patch.size, priority=0, saved_seconds=cost.total_cost(
-                    self.instance, rest, hops) - total))
+        saved = auto.losses(self.instance, placement, hops)
+        items = [self._item(entry, seconds)
+                 for entry, seconds in saved.items()]
         return _prioritised(items)
+
+    def _item(self, entry, saved_seconds):
+        """The item of (template, host) or (base, target, host)."""
+        *key, host = entry
+        if len(key) == 1:
+            kind, object_id = objects.TEMPLATES, self.contents[key[0]]
+            size = self.sizes[key[0]]
+        else:
+            patch = self.patches[tuple(key)]
+            kind, object_id, size = objects.PATCHES, patch.id, patch.size
+        return objects.PlanItem(
+            host=self.hosts[host - 1], kind=kind, id=object_id, bytes=size,
+            priority=0, saved_seconds=float(max(0.0, saved_seconds)))
 
 
 def _prioritised(items):
@@ -131,7 +135,7 @@ def build(state: SiteState, options: cfg.ConfigOpts.GroupAttr) -> Model:
     """
     hosts = sorted(host.name for host in state.hosts)
     capacity = {host.name: host.capacity for host in state.hosts}
-    sizes = _wanted_contents(state, options.max_templates)
+    sizes = _wanted_contents(state, options)
     contents = sorted(sizes)
     patches = _patches_between(contents, state.patches)
     seconds = [_apply_seconds(patch, sizes[patch.target], options)
@@ -145,13 +149,22 @@ def build(state: SiteState, options: cfg.ConfigOpts.GroupAttr) -> Model:
                               for patch in patches.values()], dtype=float),
         patch_seconds=np.array(seconds, dtype=float),
         capacities=np.array([capacity[name] / units.MB for name in hosts]),
-        rates=np.array([[state.prior + state.rates.get((name, content), 0.0)
-                         for name in hosts] for content in contents]),
+        rates=_daily_rates(state, hosts, contents, options),
         bandwidths=instances.Bandwidths.uniform(
             len(hosts), links.local, links.peer, links.repo),
         name=state.site)
     return Model(instance, hosts, contents, [sizes[c] for c in contents],
                  patches)
+
+
+def horizon(now: datetime.datetime, options: cfg.ConfigOpts.GroupAttr
+            ) -> datetime.datetime:
+    """The instant before which requests no longer matter.
+
+    :param options: the group [planner]
+    """
+    return now - datetime.timedelta(
+        seconds=HORIZON_HALF_LIVES * options.half_life)
 
 
 def links_of(site: str, options: cfg.ConfigOpts.GroupAttr) -> objects.Links:
@@ -165,19 +178,34 @@ def links_of(site: str, options: cfg.ConfigOpts.GroupAttr) -> objects.Links:
                          peer=options.peer_bandwidth, repo=float(repository))
 
 
-def _wanted_contents(state, limit):
+def _wanted_contents(state, options):
     """Bytes by content id, for the contents in highest demand."""
     sizes = {template.content_id: max(_SMALLEST, template.data_size)
              for template in state.templates}
-    if len(sizes) <= limit:
+    if len(sizes) <= options.max_templates:
         return sizes
-    demand = dict.fromkeys(sizes, 0.0)
-    hosts = {host.name for host in state.hosts}
-    for (host, content), rate in state.rates.items():
-        if host in hosts and content in demand:
-            demand[content] += rate
-    wanted = sorted(sizes, key=lambda c: (-demand[c], c))[:limit]
-    return {content: sizes[content] for content in wanted}
+    hosts = [host.name for host in state.hosts]
+    contents = sorted(sizes)
+    rates = _daily_rates(state, hosts, contents, options).sum(axis=1)
+    highest = np.argsort(-rates, kind='stable')[:options.max_templates]
+    return {contents[n]: sizes[contents[n]] for n in highest}
+
+
+def _daily_rates(state, hosts, contents, options):
+    """Expected requests per day of each content at each host."""
+    number = {content: n for n, content in enumerate(contents)}
+    host_number = {name: n for n, name in enumerate(hosts, 1)}
+    # The clock of a host may be ahead of ours; its requests are no older.
+    now = state.now.timestamp()
+    requests = [
+        demand.Request(min(now, past.started_at.timestamp()),
+                       number[past.content_id], host_number[past.host])
+        for past in state.demand
+        if past.content_id in number and past.host in host_number]
+    counts = options.prior + demand.decayed(
+        requests, now, (len(contents), len(hosts)), options.half_life)
+    # Requests at a steady rate leave rate * half-life / ln 2 behind.
+    return counts * SECONDS_PER_DAY * math.log(2) / options.half_life
 
 
 def _patches_between(contents, patches):

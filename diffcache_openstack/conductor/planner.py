@@ -19,11 +19,10 @@ from oslo_config import cfg
 from oslo_log import log
 
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.conductor import history
 from diffcache_openstack.conductor import model
 from diffcache_openstack.db import catalogue
 from diffcache_openstack.db import engine
-from diffcache_openstack.db import history as db_history
+from diffcache_openstack.db import history
 from diffcache_openstack.db import plans
 from diffcache_openstack.db import sites
 from diffcache_openstack import objects
@@ -109,7 +108,6 @@ class Planner:
 
     def _read(self, session, site):
         now = base.now()
-        half_life = self._conf.planner.half_life
         generation = plans.generation(session, site)
         hosts = [host for host in sites.list_hosts(session, site)
                  if host.alive and host.role == objects.COMPUTE]
@@ -122,12 +120,11 @@ class Planner:
             raise exceptions.NotFound(
                 'The catalogue is empty, so there is nothing to plan;'
                 ' register an image at the repository.')
-        demand = db_history.demand(session, site,
-                                   history.horizon(now, half_life))
+        demand = history.demand(session, site,
+                                model.horizon(now, self._conf.planner))
         state = model.SiteState(
-            site, hosts, templates, catalogue.list_patches(session),
-            history.daily_rates(demand, now, half_life),
-            history.SECONDS_PER_DAY * self._conf.planner.prior / half_life)
+            site, hosts, templates, catalogue.list_patches(session), demand,
+            now)
         return generation, plans.current_plan(session, site), state
 
     def _is_worth_it(self, site_model, current, solution):

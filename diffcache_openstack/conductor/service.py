@@ -24,13 +24,13 @@ from diffcache_openstack.agent import rpcapi as agent_rpcapi
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import messaging
 from diffcache_openstack.common import service
-from diffcache_openstack.conductor import history
 from diffcache_openstack.conductor import manager
+from diffcache_openstack.conductor import model
 from diffcache_openstack.conductor import notify
 from diffcache_openstack.conductor import planner
 from diffcache_openstack.conductor import rpcapi
 from diffcache_openstack.db import engine
-from diffcache_openstack.db import history as db_history
+from diffcache_openstack.db import history
 from diffcache_openstack.db import migration
 from diffcache_openstack.db import plans
 from diffcache_openstack.db import sites
@@ -117,9 +117,9 @@ class ConductorService(service.Service):
         self._notifier.send_plan(plan)
 
     def _prune(self):
-        before = history.horizon(base.now(), self.conf.planner.half_life)
+        before = model.horizon(base.now(), self.conf.planner)
         try:
-            count = self._database.write(db_history.prune, before)
+            count = self._database.write(history.prune, before)
         except Exception:
             LOG.exception('Old requests were not removed')
             return

@@ -24,11 +24,13 @@ GROUP = cfg.OptGroup(
 OPTS = [
     cfg.StrOpt(
         'solver',
-        default='greedy',
+        default='auto',
         mutable=True,
         help='''
 Name of the algorithm, out of the namespace ``diffcache.placement.solvers``.
-``greedy`` is the algorithm of the DiffCache paper.
+``auto`` finds good plans at any scale and says how far from the best they can
+be at most; ``ilp`` proves small ones optimal; ``greedy`` is the algorithm of
+the DiffCache paper, which leaves patches out where a site has one host.
 '''),
     cfg.IntOpt(
         'interval',
@@ -42,7 +44,7 @@ but moves more bytes over the WAN to do so. 0 plans only when asked
 '''),
     cfg.FloatOpt(
         'time_limit',
-        default=60.0,
+        default=20.0,
         min=0.1,
         mutable=True,
         help='''
@@ -80,7 +82,7 @@ a week, so that weekends do not empty the cache of the working days.
         min=0.0,
         mutable=True,
         help='''
-Requests per half-life and host that every image is given in the forecast
+Requests that every image is taken to have had a moment ago at each host,
 beside what was really requested. Lets images that nobody asked for yet have
 room that is left over. 0 plans for images with a history only.
 '''),

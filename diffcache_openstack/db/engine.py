@@ -41,6 +41,8 @@ _BECOME_WRITER = sa.text('UPDATE sites SET name = name WHERE 0 = 1')
 
 def _let_readers_pass(engine: sa.Engine) -> None:
     """Have SQLite log ahead, so that a writer does not stop readers."""
+    # Errors of this one are SQLAlchemy's; those of the next are the driver's.
+    engine.connect().close()
     connection = engine.raw_connection()
     try:
         connection.cursor().execute('PRAGMA journal_mode=WAL')

@@ -1,0 +1,236 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""The conductor behind its RPC interface, in this process."""
+
+import queue
+import uuid
+
+from diffcache_openstack.agent import manager as agent_manager
+from diffcache_openstack.common import context
+from diffcache_openstack.common import exceptions
+from diffcache_openstack.common import messaging
+from diffcache_openstack.conductor import rpcapi
+from diffcache_openstack.conductor import service
+from diffcache_openstack.conf import opts
+from diffcache_openstack import objects
+from diffcache_openstack.objects import base as objects_base
+from tests.unit.db import database
+
+MB = 10 ** 6
+ANSWER_SECONDS = 30
+
+
+class RecordingAgent:
+    """Stands where an agent would, and keeps what it is told."""
+
+    def __init__(self):
+        self.plans = queue.Queue()
+        self.maps = queue.Queue()
+
+    def hold(self, generation, items):
+        self.plans.put((generation, items))
+
+    def site_map_changed(self, generation):
+        self.maps.put(generation)
+
+
+class ConductorTest(database.DatabaseTest):
+
+    INTERVAL = 0
+
+    def setUp(self):
+        super().setUp()
+        for name, value, group in (
+                ('transport_url', 'fake:/', None),
+                ('control_exchange', uuid.uuid4().hex, None),
+                ('notify_delay', 0.01, 'conductor'),
+                ('check_interval', 1, 'conductor'),
+                ('rpc_timeout', 60, 'conductor'),
+                ('interval', self.INTERVAL, 'planner')):
+            self.conf.set_override(name, value, group)
+        self.bus = messaging.Bus(self.conf, objects_base.Serializer())
+        self.addCleanup(self.bus.close)
+        self.api = rpcapi.ConductorAPI(self.bus, self.conf)
+        self.ctxt = context.RequestContext.for_service('test')
+        conductor = service.ConductorService(self.conf)
+        conductor.start()
+        self.addCleanup(conductor.stop)
+
+    def listen(self, host):
+        agent = RecordingAgent()
+        server = agent_manager.serve(self.bus, host, agent)
+        server.start()
+        self.addCleanup(server.wait)
+        self.addCleanup(server.stop)
+        return agent
+
+    def register(self, *numbers):
+        self.api.register_host(self.ctxt,
+                               database.host('h1', capacity=150 * MB))
+        for number in numbers:
+            self.api.register_template(
+                self.ctxt, database.template(number, data_size=100 * MB))
+
+
+class TestInterface(ConductorTest):
+
+    def test_everything_arrives_in_the_map(self):
+        self.register(1, 2)
+        self.api.register_host(self.ctxt, database.host(
+            'hub', site='centre', role=objects.REPOSITORY))
+        known = self.api.register_patch(self.ctxt, database.patch(1, 2))
+        self.assertEqual(database.patch(1, 2), known)
+        self.api.report_holdings(self.ctxt, 'h1', [database.holding(1)])
+        found = self.api.get_site_map(self.ctxt, database.SITE)
+        self.assertEqual([known], found.patches)
+        self.assertEqual(['t1', 't2'], [t.id for t in found.templates])
+        self.assertEqual({'h1': [database.holding(1)], 'hub': []},
+                         {h.name: h.holdings for h in found.hosts})
+        self.assertEqual(20.0, found.links.repo)
+
+    def test_map_is_sent_only_if_it_changed(self):
+        self.register(1)
+        first = self.api.get_site_map(self.ctxt, database.SITE)
+        self.assertIsNone(self.api.get_site_map(
+            self.ctxt, database.SITE, first.generation))
+        # After the database was made anew its numbers may be lower.
+        again = self.api.get_site_map(self.ctxt, database.SITE,
+                                      first.generation + 100)
+        self.assertEqual(first, again)
+
+    def test_removals(self):
+        self.register(1, 2)
+        self.api.remove_template(self.ctxt, 't1')
+        self.assertRaises(exceptions.NotFound, self.api.get_template,
+                          self.ctxt, 't1')
+        self.api.remove_host(self.ctxt, 'h1')
+        found = self.api.get_site_map(self.ctxt, database.SITE)
+        self.assertEqual([], found.hosts)
+        self.assertRaises(exceptions.NotFound, self.api.remove_host,
+                          self.ctxt, 'h1')
+
+    def test_pairs_without_patch(self):
+        self.register(1, 2)
+        self.api.report_holdings(
+            self.ctxt, 'h1', [database.holding(1), database.holding(2)])
+        self.api.register_patch(self.ctxt, database.patch(1, 2))
+        self.assertEqual(
+            [(database.content(2), database.content(1))],
+            self.api.missing_patches(self.ctxt, 'h1'))
+
+    def test_unregistered_host_is_told_to_register(self):
+        error = self.assertRaises(
+            exceptions.NotFound, self.api.report_holdings, self.ctxt, 'h1',
+            [])
+        self.assertIn('register_host', str(error))
+
+
+class TestPlans(ConductorTest):
+
+    def test_plan_is_sent_to_its_hosts(self):
+        agent = self.listen('h1')
+        self.register(1, 2)
+        self.api.report_requests(
+            self.ctxt, [database.request(n, template_id='t2',
+                                         started_at=objects_base.now())
+                        for n in range(3)])
+        plan = self.api.plan_now(self.ctxt, database.SITE)
+        self.assertEqual(
+            (plan.generation, [('templates', database.content(2), 0)]),
+            agent.plans.get(timeout=ANSWER_SECONDS))
+        self.assertEqual(plan, self.api.get_plan(self.ctxt, database.SITE))
+
+    def test_heartbeat_of_a_host_with_an_old_plan(self):
+        self.register(1)
+        plan = self.api.plan_now(self.ctxt, database.SITE)
+        agent = self.listen('h1')
+        # What was sent before anybody listened is still in the queue.
+        agent.plans.get(timeout=ANSWER_SECONDS)
+        host = database.host('h1', capacity=150 * MB,
+                             plan_generation=plan.generation)
+        self.api.register_host(self.ctxt, host)
+        host.plan_generation -= 1
+        self.api.register_host(self.ctxt, host)
+        self.assertEqual(plan.generation,
+                         agent.plans.get(timeout=ANSWER_SECONDS)[0])
+        self.assertTrue(agent.plans.empty())
+
+    def test_host_the_plan_does_not_know_keeps_what_it_has(self):
+        self.register(1)
+        self.api.plan_now(self.ctxt, database.SITE)
+        agent = self.listen('h2')
+        self.api.register_host(self.ctxt, database.host('h2'))
+        self.api.plan_now(self.ctxt, database.SITE)
+        generation, _items = agent.plans.get(timeout=ANSWER_SECONDS)
+        plan = self.api.get_plan(self.ctxt, database.SITE)
+        self.assertEqual(plan.generation, generation)
+
+
+class TestNews(ConductorTest):
+
+    def test_agents_are_told_of_changes(self):
+        agent = self.listen('h1')
+        self.register(1)
+        found = self.api.get_site_map(self.ctxt, database.SITE)
+        told = agent.maps.get(timeout=ANSWER_SECONDS)
+        while told != found.generation:
+            told = agent.maps.get(timeout=ANSWER_SECONDS)
+
+    def test_silent_host_is_declared_dead(self):
+        agent = self.listen('hub')
+        self.conf.set_override('host_timeout', 2, 'conductor')
+        hub = database.host('hub', site='centre', role=objects.REPOSITORY)
+        self.api.register_host(self.ctxt, database.host('h1'))
+        self.api.register_host(self.ctxt, hub)
+        alive = True
+        while alive:
+            try:
+                agent.maps.get(timeout=0.5)
+            except queue.Empty:
+                self.api.register_host(self.ctxt, hub)
+            found = self.api.get_site_map(self.ctxt, database.SITE)
+            alive = found.hosts[0].alive
+        self.assertEqual([('h1', False), ('hub', True)],
+                         [(h.name, h.alive) for h in found.hosts])
+
+
+class TestPlanningByItself(ConductorTest):
+
+    INTERVAL = 3600
+
+    def test_hosts_get_their_plan_unasked(self):
+        agent = self.listen('h1')
+        self.register(1)
+        generation, items = agent.plans.get(timeout=ANSWER_SECONDS)
+        self.assertEqual([('templates', database.content(1), 0)], items)
+
+
+class TestStart(database.DatabaseTest):
+
+    def test_old_schema_is_refused(self):
+        conf = opts.new_config()
+        conf.set_override('connection',
+                          f'sqlite:///{self.directory}/empty.sqlite',
+                          'database')
+        error = self.assertRaises(exceptions.PermanentError,
+                                  service.ConductorService(conf).start)
+        self.assertIn('diffcache-manage db sync', str(error))
+
+    def test_unreachable_database_is_named(self):
+        conf = opts.new_config()
+        conf.set_override(
+            'connection', f'sqlite:///{self.directory}/no/x.sqlite',
+            'database')
+        conf.set_override('max_retries', 0, 'database')
+        error = self.assertRaises(exceptions.PermanentError,
+                                  service.ConductorService(conf).start)
+        self.assertIn('[database] connection', str(error))
