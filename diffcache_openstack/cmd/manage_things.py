@@ -15,6 +15,7 @@ import argparse
 import os
 import uuid
 
+from cliff.formatters import table
 from cliff import lister
 from cliff import show
 
@@ -33,9 +34,9 @@ from diffcache_openstack import objects
 
 def _bytes(command, count):
     """Bytes for people in a table, plain numbers for programs."""
-    formatter = getattr(command, '_formatter', None)
-    is_table = formatter is command._formatter_plugins['table'].obj
-    return units.format_size(count) if is_table else count
+    if isinstance(command.formatter, table.TableFormatter):
+        return units.format_size(count)
+    return count
 
 
 class Lister(manage.Command, lister.Lister):
