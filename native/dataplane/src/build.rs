@@ -45,14 +45,14 @@ pub struct Built {
 /// An opened place.
 enum Source {
     Local(FileSource),
-    Remote(HttpSource),
+    Remote(Box<HttpSource>),
 }
 
 impl Source {
     fn reader(&self) -> &dyn ReadAt {
         match self {
             Source::Local(file) => file,
-            Source::Remote(remote) => remote,
+            Source::Remote(remote) => remote.as_ref(),
         }
     }
 
@@ -198,7 +198,8 @@ impl DataPlane {
             }
             Place::Remote(remote) => {
                 let source = HttpSource::open(self.client.clone(), remote.clone(), stop.clone())?;
-                Ok(Source::Remote(source.with_shaper(shaper.clone())))
+                let source = source.with_shaper(shaper.clone());
+                Ok(Source::Remote(Box::new(source)))
             }
         }
     }

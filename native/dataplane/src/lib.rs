@@ -29,6 +29,7 @@ pub mod request;
 pub mod server;
 pub mod shaper;
 pub mod source;
+pub mod window;
 
 #[cfg(test)]
 mod testing;

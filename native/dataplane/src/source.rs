@@ -8,8 +8,12 @@ use diffcache_core::source::{ReadAt, SourceError};
 use crate::client::{Ask, Client, Connection, Fault, Remote, Stop};
 use crate::error::TransferError;
 use crate::gate::lock;
+use crate::ids::Kind;
 use crate::shaper::{Place, Shaper};
+use crate::window::Window;
 
+/// What is remembered of a patch.
+const WINDOW_BYTES: u64 = 16 << 20;
 /// How long a peer keeps an object for a reader between its ranges.
 const HOLD_SECONDS: u64 = 15;
 
@@ -20,6 +24,7 @@ pub struct HttpSource {
     size: u64,
     stop: Stop,
     shaper: Arc<Shaper>,
+    window: Option<Window>,
     received: AtomicU64,
     failure: Mutex<Option<TransferError>>,
 }
@@ -40,12 +45,14 @@ impl HttpSource {
             hold: HOLD_SECONDS,
         };
         let (head, _) = client.exchange(&remote, &ask, &stop)?;
+        let window = (remote.key.kind == Kind::Patches).then(|| Window::new(WINDOW_BYTES));
         Ok(HttpSource {
             client,
             remote,
             size: head.length,
             stop,
             shaper: Arc::new(Shaper::new(None)),
+            window,
             received: AtomicU64::new(0),
             failure: Mutex::new(None),
         })
@@ -132,7 +139,11 @@ impl ReadAt for HttpSource {
         if buf.is_empty() {
             return Ok(());
         }
-        self.read_range(buf, offset).map_err(|error| {
+        let read = match &self.window {
+            Some(window) => window.read(buf, offset, |buf, at| self.read_range(buf, at)),
+            None => self.read_range(buf, offset),
+        };
+        read.map_err(|error| {
             let (name, reason) = (name(), error.to_string());
             let refused = !error.is_retryable();
             lock(&self.failure).get_or_insert(error);
