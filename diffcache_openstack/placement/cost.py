@@ -15,6 +15,13 @@ The cost of template j at host r is that of the cheapest way to get it: j
 itself, or a base and a patch (with more hops, a base and a chain of
 patches), each from the host's own disk, a peer of its site or the
 repository, plus the time to apply the patches.
+
+``hops`` counts the rounds in which that table is filled. The first round is
+the paper's: a base that is fetched, one patch. Each further round goes
+through the patches in the instance's order, once, and may build on what the
+rounds before and the round itself have found so far: base -> j -> k. Two
+patches in a row are always within reach of two rounds; where patches are
+listed in the order they follow one another, so are more.
 """
 
 import collections.abc
@@ -52,7 +59,7 @@ def evaluate(
 ) -> Evaluation:
     """Cost and feasibility of a placement.
 
-    :param hops: patches that may be applied one after another
+    :param hops: rounds of building on what can be built
     :raises PlacementError: the placement names what does not exist
     """
     errors = placements.errors(instance, placement)
@@ -99,24 +106,41 @@ def service_columns(
     One host at a time, because patches times hosts does not fit in memory
     at the scale of thousands of templates.
     """
-    fetches = _fetch_columns(instance, placement)
     order = np.argsort(instance.patch_target, kind='stable')
     base = instance.patch_base[order]
     targets, starts = np.unique(
         instance.patch_target[order], return_index=True
     )
-    apply_seconds = instance.patch_seconds[order]
-    for column, whole, patch in fetches:
-        seconds = whole
-        step = patch[order] + apply_seconds
-        for _ in range(hops if len(targets) else 0):
-            built = np.minimum.reduceat(seconds[base] + step, starts)
-            better = seconds.copy()
-            better[targets] = np.minimum(better[targets], built)
-            if np.array_equal(better, seconds):
+    for column, whole, patch in _fetch_columns(instance, placement):
+        if not hops or not len(targets):
+            yield column, whole
+            continue
+        step = patch + instance.patch_seconds
+        seconds = whole.copy()
+        built = np.minimum.reduceat(whole[base] + step[order], starts)
+        seconds[targets] = np.minimum(whole[targets], built)
+        for _ in range(hops - 1):
+            if not _build_on(instance, step, seconds):
                 break
-            seconds = better
         yield column, seconds
+
+
+def _build_on(instance, step, seconds) -> bool:
+    """One more round, in place; False if it found nothing."""
+    # A step that alone takes longer than its target does finds nothing.
+    useful = np.flatnonzero(step < seconds[instance.patch_target])
+    found = False
+    values = seconds.tolist()
+    for i, j, more in zip(
+        instance.patch_base[useful].tolist(),
+        instance.patch_target[useful].tolist(),
+        step[useful].tolist(),
+    ):
+        if values[i] + more < values[j]:
+            values[j] = values[i] + more
+            found = True
+    seconds[:] = values
+    return found
 
 
 def _fetch_columns(instance, placement):

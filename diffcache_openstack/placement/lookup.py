@@ -19,6 +19,7 @@ template from the repository is always among the ways.
 import dataclasses
 import heapq
 import itertools
+import math
 
 from diffcache_openstack.placement import instance as instances
 from diffcache_openstack.placement import placement as placements
@@ -102,11 +103,16 @@ class LookupTable:
             way = self._fetch(template, host, source)
             if way.cost_s <= bound:
                 yield way
-        yield from self._built(template, host, hops, bound, ())
+        yield from self._built(template, host, (hops, math.inf), bound, ())
 
-    def _built(self, target, host, hops, bound, seen):
-        """Ways that end in a patch to ``target``, no dearer than bound."""
-        if hops < 1:
+    def _built(self, target, host, state, bound, seen):
+        """Ways that end in a patch to ``target``, no dearer than bound.
+
+        Chains are followed from their end. ``state`` is the round that the
+        patches so far are from and the position of the last of them: within
+        a round, patches follow one another in the instance's order.
+        """
+        if not state[0]:
             return
         instance = self._instance
         for e in self._into.get(target, ()):
@@ -114,6 +120,7 @@ class LookupTable:
             if base in seen or base == target:
                 continue
             size = float(instance.patch_sizes[e])
+            before = earlier(state, e)
             for source in self._sources((base, target), host):
                 seconds = self._seconds(size, host, source)
                 seconds += float(instance.patch_seconds[e])
@@ -127,7 +134,7 @@ class LookupTable:
                         for holder in self._sources((base,), host)
                     ),
                     self._built(
-                        base, host, hops - 1, bound - seconds, (*seen, target)
+                        base, host, before, bound - seconds, (*seen, target)
                     ),
                 ):
                     if way.cost_s + seconds <= bound:
@@ -159,6 +166,22 @@ class LookupTable:
         else:
             link = links.local if source == host else links.peer
         return instances.fetch_seconds(size, float(link[host - 1]))
+
+
+def earlier(state: tuple[int, float], patch: int) -> tuple[int, float]:
+    """Where a chain may go on, backwards, once ``patch`` was used.
+
+    :param state: the round, and the position that patches of this round
+        have to be before
+    :param patch: position of the patch in the instance
+    :returns: the same for the patch before it; round 0 ends the chain
+    """
+    rounds, limit = state
+    if rounds > 1 and patch < limit:
+        return rounds, patch
+    if rounds > 2:
+        return rounds - 1, patch
+    return 0, patch
 
 
 def ranked_ways(

@@ -32,12 +32,15 @@ asking host's own disk are left out.
 import collections
 import collections.abc
 import dataclasses
+import heapq
+import math
 
 import highspy
 import pulp
 
 from diffcache_openstack.placement import cost
 from diffcache_openstack.placement import instance as instances
+from diffcache_openstack.placement import lookup
 from diffcache_openstack.placement import placement as placements
 from diffcache_openstack.placement.solvers import base
 from diffcache_openstack.placement.solvers import sites
@@ -249,56 +252,67 @@ class _Model:
         weight = float(instance.rates[j, r]) * self._scale
         budget = self._seconds(float(instance.sizes[j]), r).repo
         users = {}
-        # level n: units that are at a template after n patches, backwards.
-        level = {j: ([], 0.0)}
-        for left in range(self._hops, -1, -1):
-            level = self._level(level, r, budget, left, users, weight)
+        # (template, round, limit): units there, least seconds spent so far.
+        start = (j, self._hops, math.inf)
+        nodes = {start: ([], 0.0)}
+        queue = [(-self._hops, -math.inf, j)]
+        while queue:
+            rounds, limit, template = heapq.heappop(queue)
+            node = (template, -rounds, -limit)
+            for onward, unit, spent in self._leave(
+                node, nodes[node], r, budget, users, weight
+            ):
+                if onward not in nodes:
+                    heapq.heappush(
+                        queue, (-onward[1], -onward[2], onward[0])
+                    )
+                units, least = nodes.setdefault(onward, ([], spent))
+                units.append(unit)
+                nodes[onward] = (units, min(least, spent))
         for key, terms in users.items():
             self._use(key, terms, r, weight)
 
-    def _level(self, level, r, budget, left, users, weight):
-        """Units at each template either fetch it or go on to a base."""
+    def _leave(self, node, arrived, r, budget, users, weight):
+        """Units at a node fetch its template or go on to a base.
+
+        Yields (node, variable, seconds spent) for each way on. Nodes come in
+        an order in which all that arrives is known, for chains go back in
+        rounds and within a round in the order of patches.
+        """
         instance = self._instance
-        onward = {}
-        for template, (arriving, spent) in level.items():
-            size = float(instance.sizes[template])
-            fetch = self._seconds(size, r).local
-            out = []
-            if not spent or spent + fetch < budget:
-                leave = self._variable(None)
-                users.setdefault((template,), []).append(leave)
-                out.append((leave, -1.0))
-            for e in self._into[template] if left else ():
-                base_of = int(instance.patch_base[e])
-                patch = float(instance.patch_sizes[e])
-                apply_s = float(instance.patch_seconds[e])
-                used = spent + self._seconds(patch, r).local + apply_s
-                whole = self._seconds(float(instance.sizes[base_of]), r)
-                if left == 1 and used + whole.local >= budget:
-                    continue
-                if used >= budget:
-                    continue
-                step = self._variable(None)
-                out.append((step, -1.0))
-                users.setdefault((base_of, template), []).append(step)
-                self._cost[step] += weight * apply_s
-                units, least = onward.setdefault(base_of, ([], used))
-                units.append(step)
-                onward[base_of] = (units, min(least, used))
-            total = 0.0 if arriving else -1.0
-            self._problem.addConstraint(
-                pulp.LpConstraint(
-                    pulp.LpAffineExpression(
-                        [*((unit, 1.0) for unit in arriving), *out]
-                    ),
-                    pulp.LpConstraintEQ,
-                    rhs=total,
-                )
+        template, *state = node
+        arriving, spent = arrived
+        out, onward = [], []
+        fetch = self._seconds(float(instance.sizes[template]), r).local
+        if not arriving or spent + fetch < budget:
+            leave = self._variable(None)
+            users.setdefault((template,), []).append(leave)
+            out.append((leave, -1.0))
+        for e in self._into[template] if state[0] else ():
+            base_of = int(instance.patch_base[e])
+            patch = float(instance.patch_sizes[e])
+            apply_s = float(instance.patch_seconds[e])
+            used = spent + self._seconds(patch, r).local + apply_s
+            before = lookup.earlier(tuple(state), e)
+            whole = self._seconds(float(instance.sizes[base_of]), r).local
+            if used >= budget or (not before[0] and used + whole >= budget):
+                continue
+            step = self._variable(None)
+            out.append((step, -1.0))
+            users.setdefault((base_of, template), []).append(step)
+            self._cost[step] += weight * apply_s
+            limit = before[1] if before[0] else 0
+            onward.append(((base_of, before[0], limit), step, used))
+        self._problem.addConstraint(
+            pulp.LpConstraint(
+                pulp.LpAffineExpression(
+                    [*((unit, 1.0) for unit in arriving), *out]
+                ),
+                pulp.LpConstraintEQ,
+                rhs=0.0 if arriving else -1.0,
             )
-        return {
-            template: (units, max(least, 1e-12))
-            for template, (units, least) in onward.items()
-        }
+        )
+        return onward
 
     def _seconds(self, size, r) -> _Object:
         links = self._instance.bandwidths

@@ -130,11 +130,13 @@ pub struct Problem {
     pub component: Vec<u32>,
     /// Templates by component.
     pub members: Rows<u32>,
+    /// Patches by component, in the instance's order.
+    pub patches_of: Rows<u32>,
     /// Requests by component and host.
     pub groups: Vec<Group>,
     /// Groups by component.
     pub groups_of: Rows<u32>,
-    /// Patches that may be applied one after another.
+    /// Rounds of building on what can be built; 1 applies one patch.
     pub hops: usize,
 }
 
@@ -191,6 +193,10 @@ impl Problem {
             count,
             component.iter().enumerate().map(|(t, &c)| (c as usize, t as u32)),
         );
+        let patches_of = Rows::collect(
+            count,
+            base.iter().enumerate().map(|(e, &t)| (component[t as usize] as usize, e as u32)),
+        );
         let groups = group(&cells, &members, hosts);
         let groups_of = Rows::collect(
             count,
@@ -210,6 +216,7 @@ impl Problem {
             into,
             component,
             members,
+            patches_of,
             groups,
             groups_of,
             hops,

@@ -32,8 +32,7 @@ pub struct State<'a> {
     cell: Vec<f64>,
     /// Seconds over all requests, and the cost of moving.
     pub cost: f64,
-    layer: Vec<f64>,
-    next: Vec<f64>,
+    seconds: Vec<f64>,
 }
 
 impl<'a> State<'a> {
@@ -55,8 +54,7 @@ impl<'a> State<'a> {
             active: (0..problem.templates).map(|t| useful_from_far(problem, t)).collect(),
             cell: vec![0.0; problem.cells.items().len()],
             cost: 0.0,
-            layer: vec![0.0; problem.templates],
-            next: vec![0.0; problem.templates],
+            seconds: vec![0.0; problem.templates],
         };
         for &(object, host) in &fixed.placed {
             let (word, bit) = state.slot(object as usize, host as usize);
@@ -123,7 +121,7 @@ impl<'a> State<'a> {
 
     /// Seconds for one request of a cell.
     #[must_use]
-    pub fn seconds(&self, position: usize) -> f64 {
+    pub fn cell_cost(&self, position: usize) -> f64 {
         self.cell[position]
     }
 
@@ -154,7 +152,10 @@ impl<'a> State<'a> {
     }
 
     fn cell_seconds(&self, template: usize, position: usize) -> f64 {
-        let host = self.problem.cells.items()[position].host as usize;
+        self.cell_seconds_at(template, self.problem.cells.items()[position].host as usize)
+    }
+
+    fn cell_seconds_at(&self, template: usize, host: usize) -> f64 {
         let mut best = self.fetch(template, host);
         for &patch in &self.active[template] {
             best = best.min(self.way_seconds(patch, host));
@@ -262,42 +263,40 @@ impl<'a> State<'a> {
         }
     }
 
-    /// Chains: layer n has the cheapest cost with at most n patches.
+    /// Chains: the first round applies one patch to what can be fetched; each
+    /// further round goes through the patches in order, in place.
     fn update_group(&mut self, g: usize) {
         let problem = self.problem;
         let group = &problem.groups[g];
         let host = group.host as usize;
         let members = problem.members.row(group.component as usize);
-        let mut layer = std::mem::take(&mut self.layer);
-        let mut next = std::mem::take(&mut self.next);
+        let patches = problem.patches_of.row(group.component as usize);
+        let mut seconds = std::mem::take(&mut self.seconds);
         for &t in members {
-            layer[t as usize] = self.fetch(t as usize, host);
+            seconds[t as usize] = self.cell_seconds_at(t as usize, host);
         }
-        for _ in 0..problem.hops.min(members.len()) {
+        for _ in 1..problem.hops {
             let mut changed = false;
-            for &t in members {
-                let mut best = layer[t as usize];
-                for &patch in problem.into.row(t as usize) {
-                    let before = layer[problem.base[patch as usize] as usize];
-                    let step = problem.apply[patch as usize];
-                    if before + step < best {
-                        let whole = before + step + self.fetch(problem.patch(patch), host);
-                        best = best.min(whole);
+            for &patch in patches {
+                let base = problem.base[patch as usize] as usize;
+                let target = problem.target[patch as usize] as usize;
+                let before = seconds[base] + problem.apply[patch as usize];
+                if before < seconds[target] {
+                    let whole = before + self.fetch(problem.patch(patch), host);
+                    if whole < seconds[target] {
+                        seconds[target] = whole;
+                        changed = true;
                     }
                 }
-                changed |= best < layer[t as usize];
-                next[t as usize] = best;
             }
-            std::mem::swap(&mut layer, &mut next);
             if !changed {
                 break;
             }
         }
         for &(template, position) in &group.cells {
-            self.set_cell(position as usize, layer[template as usize]);
+            self.set_cell(position as usize, seconds[template as usize]);
         }
-        self.layer = layer;
-        self.next = next;
+        self.seconds = seconds;
     }
 
     /// What adding the object would save; `price` per MB is what patches that

@@ -5,7 +5,8 @@
 //! taken to be on the asking host's disk and to take no space, and the last is
 //! taken to be as small as the smallest patch to the target. Every target built
 //! by a chain has such a last patch of its own, so no space is counted twice
-//! and bounds stay valid.
+//! and bounds stay valid. Chains may be of any length here: rounds of lookup
+//! allow long ones where patches follow one another in order.
 
 use crate::problem::{Problem, Rows};
 
@@ -71,7 +72,7 @@ fn chains(
     let mut touched = vec![target as u32];
     reached[target] = 0.0;
     let mut frontier = vec![(target as u32, 0.0)];
-    for _ in 0..problem.hops {
+    while !frontier.is_empty() {
         let mut next = Vec::new();
         for &(template, seconds) in &frontier {
             if seconds > reached[template as usize] {
