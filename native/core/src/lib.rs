@@ -20,5 +20,6 @@ pub mod output;
 pub mod patch;
 pub mod qcow2;
 pub mod sink;
+pub mod sketch;
 pub mod source;
 pub mod task;

@@ -8,6 +8,7 @@ mod blocks;
 mod dataplane;
 mod placement;
 mod qcow2;
+mod sketch;
 
 #[pymodule]
 fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -15,5 +16,6 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     dataplane::register(m)?;
     placement::register(m)?;
     qcow2::register(m)?;
+    sketch::register(m)?;
     Ok(())
 }

@@ -26,7 +26,7 @@ create_exception!(
 );
 
 /// An error of the qcow2 module as the Python exception of its kind.
-fn qcow2_error(error: Qcow2Error) -> PyErr {
+pub fn qcow2_error(error: Qcow2Error) -> PyErr {
     let message = error.to_string();
     match error {
         Qcow2Error::Source(error) => source_error(error),
@@ -81,7 +81,9 @@ fn qcow2_patch_create(
     progress: Option<Py<PyAny>>,
 ) -> PyResult<Bound<'_, PyDict>> {
     if !(1..=19).contains(&level) {
-        return Err(InvalidInput::new_err(format!("level must be 1 to 19, not {level}")));
+        return Err(InvalidInput::new_err(format!(
+            "level must be 1 to 19, not {level}"
+        )));
     }
     let info = run(py, progress, |task| {
         let options = CreateOptions { level, task: *task };
@@ -107,7 +109,9 @@ fn qcow2_patch_apply(
     output: PathBuf,
     progress: Option<Py<PyAny>>,
 ) -> PyResult<()> {
-    run(py, progress, |task| patch::apply(&base, &patch, &output, task).map_err(qcow2_error))?;
+    run(py, progress, |task| {
+        patch::apply(&base, &patch, &output, task).map_err(qcow2_error)
+    })?;
     Ok(())
 }
 
@@ -120,7 +124,9 @@ fn qcow2_patch_verify(
     patch: PathBuf,
     progress: Option<Py<PyAny>>,
 ) -> PyResult<()> {
-    run(py, progress, |task| patch::verify(&base, &patch, task).map_err(qcow2_error))?;
+    run(py, progress, |task| {
+        patch::verify(&base, &patch, task).map_err(qcow2_error)
+    })?;
     Ok(())
 }
 
@@ -132,8 +138,9 @@ fn qcow2_content_id(
     path: PathBuf,
     progress: Option<Py<PyAny>>,
 ) -> PyResult<String> {
-    let manifest =
-        run(py, progress, |task| patch::content_manifest(&path, task).map_err(qcow2_error))?;
+    let manifest = run(py, progress, |task| {
+        patch::content_manifest(&path, task).map_err(qcow2_error)
+    })?;
     Ok(manifest.content_id_hex())
 }
 
@@ -163,8 +170,9 @@ fn qcow2_to_raw(
     output: PathBuf,
     progress: Option<Py<PyAny>>,
 ) -> PyResult<Bound<'_, PyDict>> {
-    let manifest =
-        run(py, progress, |task| patch::to_raw(&path, &output, task).map_err(qcow2_error))?;
+    let manifest = run(py, progress, |task| {
+        patch::to_raw(&path, &output, task).map_err(qcow2_error)
+    })?;
     manifest_dict(py, &manifest)
 }
 

@@ -1,0 +1,111 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Estimated patch sizes for every ordered pair of images."""
+
+import dataclasses
+import os
+import time
+from typing import Sequence
+
+from diffcache_openstack.blocks.codecs import base as codec_base
+from diffcache_openstack.blocks import files
+from diffcache_openstack.blocks import sketch
+
+
+@dataclasses.dataclass(frozen=True)
+class Pair:
+    """A patch that could be made. Sizes in bytes."""
+
+    base: str
+    target: str
+    estimated_size: int
+    #: What the target has in blocks that are not zero, uncompressed.
+    target_data_size: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Estimates:
+    """Estimates for all pairs, and what they took."""
+
+    pairs: list[Pair]
+    images: int
+    sketch_seconds: float
+    sketch_cpu_seconds: float
+    pair_seconds: float
+
+    def cost_line(self) -> str:
+        """Say what the estimates took, for images and for pairs."""
+        return (
+            f'{self.images} images sketched in {self.sketch_seconds:.2f} s '
+            f'({self.sketch_cpu_seconds / self.images:.2f} CPU-s each), '
+            f'{len(self.pairs)} pairs estimated in {self.pair_seconds:.3f} s '
+            f'({self.pair_seconds / len(self.pairs) * 1000:.3f} ms each)')
+
+
+class _Total:
+    """Adds up the progress of one image after the other.
+
+    Images count by their size; a sparse one may be done before all of its
+    bytes are reported.
+    """
+
+    def __init__(self, progress: codec_base.Progress | None,
+                 sizes: Sequence[int]) -> None:
+        self._progress = progress
+        self._total = sum(sizes)
+        self._before = 0
+
+    def report(self, share: float, size: int) -> None:
+        """Say that a share of the image of ``size`` bytes is done."""
+        if self._progress is not None:
+            self._progress(self._before + int(share * size), self._total)
+
+    def finish(self, size: int) -> None:
+        """Say that an image of ``size`` bytes is done."""
+        self.report(1.0, size)
+        self._before += size
+
+
+def estimate(images: Sequence[str],
+             progress: codec_base.Progress | None = None) -> Estimates:
+    """Estimate the block patch size of every ordered pair of ``images``.
+
+    :param images: paths of raw or qcow2 images, at least two
+    :raises: what :meth:`diffcache_openstack.blocks.sketch.Sketch.of` raises
+    """
+    sizes = [files.check_readable(image, 'image') for image in images]
+    total = _Total(progress, sizes)
+    started, cpu_before = time.monotonic(), _cpu_seconds()
+    sketches = []
+    for image, size in zip(images, sizes):
+        sketches.append(sketch.Sketch.of(
+            image,
+            lambda done, of, size=size: total.report(done / of, size)))
+        total.finish(size)
+    sketched, cpu_after = time.monotonic(), _cpu_seconds()
+    rows = sketch.matrix(sketches)
+    ended = time.monotonic()
+    return Estimates(
+        pairs=[
+            Pair(images[base], images[target], row[target],
+                 sketches[target].data_size)
+            for base, row in enumerate(rows)
+            for target in range(len(images)) if target != base],
+        images=len(images),
+        sketch_seconds=sketched - started,
+        sketch_cpu_seconds=cpu_after - cpu_before,
+        pair_seconds=ended - sketched)
+
+
+def _cpu_seconds() -> float:
+    times = os.times()
+    return times.user + times.system

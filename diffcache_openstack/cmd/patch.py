@@ -1,0 +1,165 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""``diffcache patch``: patches between two disk images, on files."""
+
+import argparse
+import time
+from typing import Any
+
+from cliff import lister
+from cliff import show
+
+from diffcache_openstack.blocks.codecs import auto
+from diffcache_openstack.blocks.codecs import registry
+from diffcache_openstack.cmd import progress
+from diffcache_openstack.common import exceptions
+
+_AUTO = 'auto'
+
+
+def _columns(fields: dict[str, Any]) -> tuple[list[str], list[Any]]:
+    return list(fields), list(fields.values())
+
+
+class Create(show.ShowOne):
+    """Make a patch that turns one image into another."""
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser = super().get_parser(prog_name)
+        parser.add_argument('base', metavar='BASE',
+                            help='Image the patch starts from.')
+        parser.add_argument('target', metavar='TARGET',
+                            help='Image the patch makes.')
+        parser.add_argument('patch', metavar='PATCH',
+                            help='Patch file to write.')
+        parser.add_argument(
+            '--codec', choices=[_AUTO] + registry.names(), default=_AUTO,
+            help='Format of the patch; auto makes those that may win and '
+                 'keeps the smallest (default: auto).')
+        parser.add_argument(
+            '--level', type=int, metavar='N',
+            help='Compression level of the patch, 1 to 19: higher is '
+                 'smaller and slower.')
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace
+                    ) -> tuple[list[str], list[Any]]:
+        args = parsed_args
+        started = time.monotonic()
+        if args.codec == _AUTO:
+            with progress.Bar('create', self.app.stderr) as bar:
+                choice = auto.create(args.base, args.target, args.patch,
+                                     args.level, bar)
+            info, reason = choice.info, choice.reason
+        else:
+            with progress.Bar('create', self.app.stderr) as bar:
+                info = registry.get(args.codec).create(
+                    args.base, args.target, args.patch, args.level, bar)
+            reason = 'asked for'
+        return _columns(info.to_dict() | {
+            'reason': reason,
+            'seconds': round(time.monotonic() - started, 3)})
+
+
+class Apply(show.ShowOne):
+    """Make the target of a patch from its base, verified."""
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser = super().get_parser(prog_name)
+        parser.add_argument('base', metavar='BASE',
+                            help='Image the patch starts from.')
+        parser.add_argument('patch', metavar='PATCH', help='Patch file.')
+        parser.add_argument('output', metavar='OUTPUT',
+                            help='Image to write; it appears when it is '
+                                 'complete and verified.')
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace
+                    ) -> tuple[list[str], list[Any]]:
+        args = parsed_args
+        started = time.monotonic()
+        codec = registry.detect(args.patch)
+        with progress.Bar('apply', self.app.stderr) as bar:
+            info = codec.apply(args.base, args.patch, args.output, bar)
+        if info.target_hash is None:
+            self.app.LOG.warning(
+                '%s carries no hash of its target: %s is not verified',
+                args.patch, args.output)
+        return _columns({
+            'output': args.output,
+            'codec': info.codec,
+            'target_hash': info.target_hash,
+            'target_size': info.target_size,
+            'seconds': round(time.monotonic() - started, 3)})
+
+
+class Show(show.ShowOne):
+    """Describe a patch."""
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser = super().get_parser(prog_name)
+        parser.add_argument('patch', metavar='PATCH', help='Patch file.')
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace
+                    ) -> tuple[list[str], list[Any]]:
+        patch = parsed_args.patch
+        return _columns(registry.detect(patch).info(patch).to_dict())
+
+
+class Verify(show.ShowOne):
+    """Check that a patch would apply to a base, writing nothing."""
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser = super().get_parser(prog_name)
+        parser.add_argument('base', metavar='BASE',
+                            help='Image the patch starts from.')
+        parser.add_argument('patch', metavar='PATCH', help='Patch file.')
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace
+                    ) -> tuple[list[str], list[Any]]:
+        args = parsed_args
+        codec = registry.detect(args.patch)
+        with progress.Bar('verify', self.app.stderr) as bar:
+            info = codec.verify(args.base, args.patch, bar)
+        return _columns({
+            'patch': args.patch,
+            'base': args.base,
+            'codec': info.codec,
+            'target_hash': info.target_hash,
+            'verified': True})
+
+
+class Matrix(lister.Lister):
+    """Estimate the patch size of every ordered pair, making no patch."""
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser = super().get_parser(prog_name)
+        parser.add_argument('images', metavar='IMAGE', nargs='+',
+                            help='Image; at least two.')
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace
+                    ) -> tuple[list[str], list[list[Any]]]:
+        if len(parsed_args.images) < 2:
+            raise exceptions.InvalidInput(
+                'A matrix needs at least two images; name more.')
+        # Native code that the other commands do without.
+        from diffcache_openstack.blocks import matrix
+        with progress.Bar('sketch', self.app.stderr) as bar:
+            estimates = matrix.estimate(parsed_args.images, bar)
+        self.app.LOG.info(estimates.cost_line())
+        columns = ['base', 'target', 'estimated_size', 'target_data_size']
+        return columns, [
+            [pair.base, pair.target, pair.estimated_size,
+             pair.target_data_size] for pair in estimates.pairs]
