@@ -12,9 +12,12 @@
 """Separate processes on a real broker and a real database."""
 
 import concurrent.futures
+import pathlib
 import signal
 import threading
 import time
+
+import fixtures
 
 from diffcache_openstack.agent import rpcapi
 from diffcache_openstack.agent import view
@@ -113,14 +116,29 @@ class ProcessesTest(base.TestCase):
         self.images = family.write(self.directory)
         self.sha256 = {name: family.sha256(path)
                        for name, path in self.images.items()}
-        self.pool = concurrent.futures.ThreadPoolExecutor(16)
-        self.addCleanup(self.pool.shutdown)
 
     def new_site(self):
         return Site()
 
     def template(self, name):
         return view.Key(view.TEMPLATES, self.contents[name])
+
+    def ask(self, host, name, output):
+        """Ask for an image, and do not wait.
+
+        In a thread that nobody waits for: what a killed agent was asked for
+        is never answered.
+        """
+        answer = concurrent.futures.Future()
+
+        def call():
+            try:
+                answer.set_result(self.site.get(host, name, output))
+            except Exception as error:
+                answer.set_exception(error)
+
+        threading.Thread(target=call, daemon=True).start()
+        return answer
 
     def assertServed(self, name, output):
         self.assertEqual(self.sha256[name], family.sha256(output))
@@ -135,7 +153,7 @@ class PeerTest(ProcessesTest):
         self.contents = self.site.register({'java': self.images['java']})
         self.site.hold('host-1', self.template('java'))
         output = self.directory / 'out'
-        pending = self.pool.submit(self.site.get, 'host-2', 'java', output)
+        pending = self.ask('host-2', 'java', output)
         self.site.wait(lambda: self.site.sent('host-1') > 2 * MIB)
         self.assertFalse(output.exists())
         self.site.processes['host-1'].stop(signal.SIGKILL)
@@ -150,31 +168,76 @@ class PeerTest(ProcessesTest):
     def test_a_holder_killed_while_it_crosses_the_wan(self):
         self.contents = self.site.register({'java': self.images['java']})
         outputs = [self.directory / f'out-{n}' for n in (1, 2)]
-        first = self.pool.submit(self.site.get, 'host-1', 'java', outputs[0])
+        self.ask('host-1', 'java', outputs[0])
         self.site.wait(
             lambda: self.site.status('host-1')['data_plane']['received'][
                 view.TEMPLATES] > MIB)
-        second = self.pool.submit(self.site.get, 'host-2', 'java',
-                                  outputs[1])
+        second = self.ask('host-2', 'java', outputs[1])
         self.site.wait(lambda: self.site.sent('host-1') > MIB)
         self.site.processes['host-1'].stop(signal.SIGKILL)
         request = second.result(SECONDS)
         self.assertServed('java', outputs[1])
         self.assertGreater(request.wan_bytes, 0)
         self.assertFalse(outputs[0].exists())
-        first.cancel()
 
     def test_sixteen_requests_cross_the_wan_once(self):
         self.contents = self.site.register({'other': self.images['other']})
         before = self.site.sent(REPOSITORY)
         outputs = [self.directory / f'out-{n}' for n in range(16)]
-        requests = list(self.pool.map(
-            lambda n: self.site.get(HOSTS[n % 3], 'other', outputs[n]),
-            range(16)))
+        answers = [self.ask(HOSTS[n % 3], 'other', outputs[n])
+                   for n in range(16)]
+        requests = [answer.result(SECONDS) for answer in answers]
         for output in outputs:
             self.assertServed('other', output)
         self.assertEqual(6 * MIB, self.site.sent(REPOSITORY) - before)
         self.assertEqual(6 * MIB, sum(r.wan_bytes for r in requests))
+
+
+class KillTest(ProcessesTest):
+    """host-2 is killed with SIGKILL again and again."""
+
+    KILLS = 4
+
+    def kill(self):
+        self.site.processes['host-2'].stop(signal.SIGKILL)
+        self.site.start_agent('host-2')
+
+    def test_a_fill_goes_on_where_it_was(self):
+        self.contents = self.site.register({'java': self.images['java']})
+        key = self.template('java')
+        before = self.site.sent(REPOSITORY)
+        self.site.agents.hold(self.site.context, 'host-2', 1, [(*key, 0)])
+        for number in range(1, self.KILLS):
+            self.site.wait(lambda: self.site.sent(REPOSITORY) - before
+                           > number * 2 * MIB)
+            self.kill()
+        self.site.wait(lambda: list(key) in self.site.status('host-1')[
+            'hosts']['host-2'])
+        # 10 MiB, and what was on its way at each kill.
+        self.assertLess(self.site.sent(REPOSITORY) - before,
+                        (10 + 2 * self.KILLS) * MIB)
+        output = self.directory / 'out'
+        self.assertEqual('local',
+                         self.site.get('host-2', 'java', output).way)
+        self.assertServed('java', output)
+
+    def test_outputs_are_whole_or_not_there(self):
+        self.contents = self.site.register({'java': self.images['java']})
+        self.site.hold('host-2', self.template('java'))
+        # On another filesystem than the agent's: outputs are copied there.
+        folder = pathlib.Path(self.useFixture(
+            fixtures.TempDir(rootdir='/dev/shm')).path)
+        for number in range(self.KILLS):
+            output = folder / f'disk-{number}'
+            self.ask('host-2', 'java', output)
+            time.sleep(0.02 * number)
+            self.kill()
+            if output.exists():
+                self.assertServed('java', output)
+            self.assertEqual([], list(folder.glob('.*')))
+        output = folder / 'disk'
+        self.site.get('host-2', 'java', output)
+        self.assertServed('java', output)
 
 
 class ConductorTest(ProcessesTest):
@@ -222,8 +285,7 @@ class BrokerTest(ProcessesTest):
     def test_an_image_arrives_although_the_broker_dies(self):
         self.contents = self.site.register({'java': self.images['java']})
         output = self.directory / 'out'
-        asked = threading.Thread(target=self.ask, args=(output,))
-        asked.start()
+        self.ask('host-2', 'java', output)
         self.site.wait(lambda: self.site.sent(REPOSITORY) > MIB)
         self.site.broker.stop()
         deadline = time.monotonic() + SECONDS
@@ -236,11 +298,3 @@ class BrokerTest(ProcessesTest):
         self.site.wait(lambda: self.site.status('host-2'))
         self.site.get('host-2', 'java', again)
         self.assertServed('java', again)
-        asked.join()
-
-    def ask(self, output):
-        try:
-            self.site.get('host-2', 'java', output)
-        except exceptions.ServiceUnavailable:
-            # The answer went down with the broker.
-            pass
