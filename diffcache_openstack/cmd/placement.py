@@ -30,8 +30,8 @@ from diffcache_openstack.placement import figures
 from diffcache_openstack.placement import instance as instances
 from diffcache_openstack.placement import placement as placements
 from diffcache_openstack.placement import replan
-from diffcache_openstack.placement import whatif
 from diffcache_openstack.placement.solvers import base
+from diffcache_openstack.placement import whatif
 
 
 def _positive(kind: type) -> typing.Callable[[str], typing.Any]:

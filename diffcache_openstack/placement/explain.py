@@ -131,7 +131,8 @@ def _users(instance, placement, hops):
         j, column = int(j), int(column)
         rate = float(instance.rates[j, column])
         way = table.ways(j, column + 1, hops, limit=1)[0]
-        read = [(s.base, s.target, s.source) for s in way.chain]
+        read: list[tuple[int, ...]] = [
+            (s.base, s.target, s.source) for s in way.chain]
         whole = j if way.base is None else way.base
         read.append((whole, way.template_source))
         for entry in read:

@@ -23,8 +23,8 @@ import os
 import statistics
 
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.placement import workloads
 from diffcache_openstack.placement.solvers import base
+from diffcache_openstack.placement import workloads
 
 # Columns of the CSV after the varied one, seconds per request.
 SERIES = (

@@ -180,8 +180,8 @@ def moves(
     patch_index = instance.patch_index()
     found = []
     wanted = sorted(placement.templates) + sorted(placement.patches)
-    for *key, host in wanted:
-        key = tuple(key)
+    for *parts, host in wanted:
+        key = tuple(parts)
         holders = held.setdefault(key, [])
         if host in holders:
             continue
