@@ -221,9 +221,14 @@ class Holdings:
                 self._reserved.pop(key, None)
 
     def added(self, key: views.Key) -> None:
-        """Account for an object whose file has just got its name."""
+        """Account for an object whose file has just got its name.
+
+        It takes what was set aside for it: a filesystem that shares blocks
+        may show more for minutes, until it has trimmed what it reserved.
+        """
         with self._lock:
-            self._held[key] = disk_bytes(self.path(key))
+            taken = disk_bytes(self.path(key))
+            self._held[key] = min(taken, self._reserved.get(key, taken))
             self._last_used[key] = time.time()
 
     def free_disk(self) -> bool:

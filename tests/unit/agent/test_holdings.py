@@ -62,6 +62,14 @@ class HoldingsTest(base.TestCase):
         self.assertIn(patch, again)
         self.assertEqual(2 * BLOCK, again.used())
 
+    def test_accounts_for_no_more_than_was_set_aside(self):
+        key = fakes.key_of(b'sparse', view.TEMPLATES)
+        self.held.manifest(key.id).write_bytes(b'm')
+        with self.held.room_for(key, BLOCK // 2):
+            self.held.path(key).write_bytes(bytes(BLOCK))
+            self.held.added(key)
+        self.assertEqual(BLOCK // 2, self.held.used())
+
     def test_scan_quarantines_a_template_without_manifest(self):
         key = self.put(block('a'))
         self.held.manifest(key.id).unlink()
