@@ -89,7 +89,8 @@ def estimate(images: Sequence[str],
     for image, size in zip(images, sizes):
         sketches.append(sketch.Sketch.of(
             image,
-            lambda done, of, size=size: total.report(done / of, size)))
+            lambda done, of, size=size:  # type: ignore[misc]
+            total.report(done / of, size)))
         total.finish(size)
     sketched, cpu_after = time.monotonic(), _cpu_seconds()
     rows = sketch.matrix(sketches)

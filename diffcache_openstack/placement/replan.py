@@ -19,6 +19,7 @@ by the horizon gives the solver one cost per period of the rates.
 
 import dataclasses
 import math
+import typing
 
 from diffcache_openstack.placement import cost
 from diffcache_openstack.placement import instance as instances
@@ -181,21 +182,21 @@ def moves(
     found = []
     wanted = sorted(placement.templates) + sorted(placement.patches)
     for *parts, host in wanted:
-        key = tuple(parts)
-        holders = held.setdefault(key, [])
+        thing: typing.Any = tuple(parts)
+        holders = held.setdefault(thing, [])
         if host in holders:
             continue
         size = float(
-            instance.sizes[key[0]]
-            if len(key) == 1
-            else instance.patch_sizes[patch_index[key]]
+            instance.sizes[thing[0]]
+            if len(thing) == 1
+            else instance.patch_sizes[patch_index[thing]]
         )
         site = instance.sites[host - 1]
         near = [h for h in holders if instance.sites[h - 1] == site]
         source = near[0] if near else instances.REPOSITORY
         link = instance.bandwidths.peer if near else instance.bandwidths.repo
         seconds = instances.fetch_seconds(size, float(link[host - 1]))
-        found.append(Move(key, host, source, size, seconds))
+        found.append(Move(thing, host, source, size, seconds))
         holders.append(host)
     return found
 
