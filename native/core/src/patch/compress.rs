@@ -1,4 +1,10 @@
 //! Literal frames: compressed pieces of the literals, each readable on its own.
+//!
+//! How large a frame may get follows from one promise: reading any 256 KiB of the target takes at most
+//! 512 KiB of base and patch. A window of 256 KiB touches two frames that it does not cover, and those
+//! that it covers are at most as long as what they hold. So where literals and base alternate, two frames
+//! and 256 KiB must fit in 512 KiB; well inside a long stretch of literals nothing but frames is read,
+//! and they may be twice as large.
 
 use zstd_safe::zstd_sys::ZSTD_EndDirective;
 use zstd_safe::{CCtx, CParameter, InBuffer, OutBuffer};
@@ -8,10 +14,28 @@ use super::reader::zstd_error;
 use super::runs::BLOCK_LEN;
 use super::PatchError;
 
-/// Input is given to zstd in steps of its own block size, so that looking at the output in between costs nothing.
+/// The window of the promise.
+const WINDOW: usize = 256 << 10;
+/// Most bytes of the frames that a window touches inside a long stretch of literals; some are left
+/// for windows that start inside a block.
+const TOUCHED: usize = 2 * WINDOW - (12 << 10);
+/// Most bytes of a frame where literals and base alternate.
+const MIXED: usize = WINDOW / 2 - (2 << 10);
+/// Input is given to zstd in steps of its own block size, so that looking at the output in between
+/// costs nothing; only before its limit a frame grows by less.
 const STEP: usize = 128 << 10;
-/// A frame ends after the step that brings it here. With at most `STEP` more, two frames are less than 512 KiB, twice of any 256 KiB window.
-const FULL: usize = 96 << 10;
+const MIN_STEP: usize = 32 << 10;
+/// A step of noise grows by less than this.
+const OVERHEAD: usize = 1 << 10;
+
+/// Where a stretch of literals lies.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Surroundings {
+    /// Between blocks of the base.
+    Mixed,
+    /// Among other literals, and long.
+    Solid,
+}
 
 /// A frame that waits for its place in the file.
 pub struct Encoded {
@@ -25,85 +49,155 @@ pub struct Encoded {
     pub check: u32,
 }
 
-/// Makes frames; holds a compression context.
+impl Encoded {
+    fn raw_len(&self) -> usize {
+        self.blocks as usize * BLOCK_LEN
+    }
+}
+
+/// Makes frames; holds compression contexts.
 pub struct Compressor {
-    context: CCtx<'static>,
+    /// For what may be compressed.
+    normal: CCtx<'static>,
+    /// For what looks like noise: finds next to nothing, but fast.
+    fast: CCtx<'static>,
 }
 
 impl Compressor {
-    /// For a zstd level.
+    /// For a level of `CreateOptions`. Frames are short of context, so that from level 3 on zstd is asked for
+    /// two levels more than would give the same size in one stream.
     ///
     /// # Errors
     /// `Zstd`.
     pub fn new(level: i32) -> Result<Compressor, PatchError> {
-        let mut context = CCtx::try_create().ok_or(PatchError::Zstd("out of memory"))?;
-        let parameters = [
-            CParameter::CompressionLevel(level),
-            CParameter::WindowLog(20),
-            CParameter::ContentSizeFlag(false),
-        ];
-        for parameter in parameters {
-            context.set_parameter(parameter).map_err(zstd_error)?;
-        }
-        Ok(Compressor { context })
+        let zstd_level = if level < 3 { level } else { (level + 2).min(22) };
+        Ok(Compressor {
+            normal: context(zstd_level)?,
+            fast: context(1)?,
+        })
     }
 
     /// Cuts whole blocks into frames and compresses them.
     ///
     /// # Errors
     /// `Zstd`.
-    pub fn frames(&mut self, raw: &[u8]) -> Result<Vec<Encoded>, PatchError> {
-        let mut frames = Vec::new();
+    pub fn frames(
+        &mut self,
+        raw: &[u8],
+        surroundings: Surroundings,
+        frames: &mut Vec<Encoded>,
+    ) -> Result<(), PatchError> {
+        let first = frames.len();
         let mut rest = raw;
         while !rest.is_empty() {
-            let (taken, bytes) = self.frame(rest)?;
+            // Windows that reach beyond a long stretch see only its first and its last window's worth.
+            let inner = surroundings == Surroundings::Solid
+                && raw.len() - rest.len() >= WINDOW
+                && rest.len() >= 2 * WINDOW;
+            let (budget, reach) = match inner {
+                true => (budget(&frames[first..]), rest.len() - WINDOW),
+                false => (MIXED.min(budget(&frames[first..])), rest.len()),
+            };
+            let (taken, bytes) = self.frame(&rest[..reach], budget)?;
             frames.push(finish(&rest[..taken], bytes));
             rest = &rest[taken..];
         }
-        Ok(frames)
+        Ok(())
     }
 
-    /// Compresses a first part of `raw`; returns how much, and its bytes.
-    fn frame(&mut self, raw: &[u8]) -> Result<(usize, Vec<u8>), PatchError> {
+    /// Compresses a first part of `raw` into at most `budget` bytes; returns how much, and its bytes.
+    fn frame(&mut self, raw: &[u8], budget: usize) -> Result<(usize, Vec<u8>), PatchError> {
         let most = raw.len().min(MAX_FRAME_BLOCKS as usize * BLOCK_LEN);
-        let mut bytes: Vec<u8> = Vec::with_capacity(zstd_safe::compress_bound(FULL + 2 * STEP));
+        let mut bytes: Vec<u8> = Vec::with_capacity(zstd_safe::compress_bound(STEP));
         let mut taken = 0;
-        self.context
+        let context = match is_noise(&raw[..most.min(STEP)]) {
+            true => &mut self.fast,
+            false => &mut self.normal,
+        };
+        context
             .reset(zstd_safe::ResetDirective::SessionOnly)
             .map_err(zstd_error)?;
-        while taken < most && bytes.len() < FULL {
-            let next = (taken + STEP).min(most);
-            self.feed(
-                &raw[taken..next],
-                &mut bytes,
-                ZSTD_EndDirective::ZSTD_e_flush,
-            )?;
+        while taken < most {
+            // A frame of less than a window may be covered by one together with both neighbours.
+            let limit = if taken < WINDOW { budget.min(TOUCHED / 3) } else { budget };
+            let room = limit.saturating_sub(bytes.len() + OVERHEAD) / BLOCK_LEN * BLOCK_LEN;
+            let step = room.min(STEP);
+            if taken > 0 && step < MIN_STEP {
+                break;
+            }
+            let next = (taken + step.max(BLOCK_LEN)).min(most);
+            feed(context, &raw[taken..next], &mut bytes, ZSTD_EndDirective::ZSTD_e_flush)?;
             taken = next;
         }
-        self.feed(&[], &mut bytes, ZSTD_EndDirective::ZSTD_e_end)?;
+        feed(context, &[], &mut bytes, ZSTD_EndDirective::ZSTD_e_end)?;
         Ok((taken, bytes))
     }
+}
 
-    fn feed(
-        &mut self,
-        raw: &[u8],
-        bytes: &mut Vec<u8>,
-        end: ZSTD_EndDirective,
-    ) -> Result<(), PatchError> {
-        bytes.reserve(zstd_safe::compress_bound(raw.len()) + 64);
-        let mut input = InBuffer::around(raw);
-        loop {
-            let at = bytes.len();
-            let mut output = OutBuffer::around_pos(bytes, at);
-            let left = self
-                .context
-                .compress_stream2(&mut output, &mut input, end)
-                .map_err(zstd_error)?;
-            if left == 0 && input.pos() == raw.len() {
-                return Ok(());
-            }
-            bytes.reserve(left + 64);
+fn context(level: i32) -> Result<CCtx<'static>, PatchError> {
+    let mut context = CCtx::try_create().ok_or(PatchError::Zstd("out of memory"))?;
+    let parameters = [
+        CParameter::CompressionLevel(level),
+        CParameter::WindowLog(20),
+        CParameter::ContentSizeFlag(false),
+    ];
+    for parameter in parameters {
+        context.set_parameter(parameter).map_err(zstd_error)?;
+    }
+    Ok(context)
+}
+
+/// How large the next frame of a long stretch may get, given those before: no window may touch more than
+/// `TOUCHED` bytes.
+fn budget(before: &[Encoded]) -> usize {
+    let mut left = TOUCHED;
+    let mut between = 0;
+    for frame in before.iter().rev() {
+        if between >= WINDOW {
+            break;
         }
+        left = left.saturating_sub(frame.bytes.len());
+        between += frame.raw_len();
+    }
+    // Half for the next one.
+    left.min(TOUCHED / 2)
+}
+
+/// Whether a sample of the bytes is as good as random: compressed data, mostly.
+fn is_noise(raw: &[u8]) -> bool {
+    const SAMPLE: usize = 1024;
+    let mut counts = [0u32; 256];
+    let mut total = 0u32;
+    for chunk in raw.chunks(16 << 10) {
+        for byte in &chunk[..chunk.len().min(SAMPLE)] {
+            counts[usize::from(*byte)] += 1;
+            total += 1;
+        }
+    }
+    // Sum of squares against that of an even distribution: 1 for noise; text and code are beyond 3.
+    let squares: u64 = counts.iter().map(|n| u64::from(*n) * u64::from(*n)).sum();
+    let even = u64::from(total) * u64::from(total) / 256;
+    total >= 2048 && squares < even + even / 8 + u64::from(total)
+}
+
+fn feed(
+    context: &mut CCtx<'static>,
+    raw: &[u8],
+    bytes: &mut Vec<u8>,
+    end: ZSTD_EndDirective,
+) -> Result<(), PatchError> {
+    bytes.reserve(zstd_safe::compress_bound(raw.len()) + 64);
+    let mut input = InBuffer::around(raw);
+    loop {
+        let at = bytes.len();
+        let mut output = OutBuffer::around_pos(bytes, at);
+        let left = context
+            .compress_stream2(&mut output, &mut input, end)
+            .map_err(zstd_error)?;
+        if left == 0 && input.pos() == raw.len() {
+            return Ok(());
+        }
+        bytes.reserve(left + 64);
     }
 }
 
@@ -125,33 +219,80 @@ fn finish(raw: &[u8], bytes: Vec<u8>) -> Encoded {
 mod tests {
     use super::*;
 
-    #[test]
-    fn frames_decode_to_what_they_hold() {
-        let mut raw = vec![0u8; 700 * BLOCK_LEN];
-        // Half noise, half text.
+    /// Noise, then text, then both in turns.
+    fn sample() -> Vec<u8> {
+        let mut raw = vec![0u8; 1500 * BLOCK_LEN];
         let mut seed = 1u64;
         for (i, byte) in raw.iter_mut().enumerate() {
             seed = seed
                 .wrapping_mul(6364136223846793005)
                 .wrapping_add(1442695040888963407);
-            *byte = if i < 300 * BLOCK_LEN {
-                (seed >> 56) as u8
-            } else {
-                b"the same again "[i % 15]
+            let noise = match i / BLOCK_LEN {
+                0..400 => true,
+                400..900 => i % 3 == 0,
+                block => block % 70 < 35,
+            };
+            *byte = match noise {
+                true => (seed >> 56) as u8,
+                false => b"the same again "[i % 15],
             };
         }
-        let frames = Compressor::new(3).unwrap().frames(&raw).unwrap();
-        let mut at = 0;
-        for frame in &frames {
-            let end = at + frame.blocks as usize * BLOCK_LEN;
-            let got = match frame.kind {
-                FrameKind::Stored => frame.bytes.clone(),
-                FrameKind::Zstd => zstd::bulk::decompress(&frame.bytes, end - at).unwrap(),
-            };
-            assert_eq!(got, raw[at..end]);
-            assert!(frame.bytes.len() <= FULL + STEP + 64);
-            at = end;
+        raw
+    }
+
+    fn frames_of(raw: &[u8], surroundings: Surroundings) -> Vec<Encoded> {
+        let mut frames = Vec::new();
+        let mut compressor = Compressor::new(3).unwrap();
+        compressor.frames(raw, surroundings, &mut frames).unwrap();
+        frames
+    }
+
+    #[test]
+    fn frames_decode_to_what_they_hold() {
+        let raw = sample();
+        for surroundings in [Surroundings::Mixed, Surroundings::Solid] {
+            let mut at = 0;
+            for frame in frames_of(&raw, surroundings) {
+                let end = at + frame.raw_len();
+                let got = match frame.kind {
+                    FrameKind::Stored => frame.bytes.clone(),
+                    FrameKind::Zstd => zstd::bulk::decompress(&frame.bytes, end - at).unwrap(),
+                };
+                assert_eq!(got, raw[at..end]);
+                at = end;
+            }
+            assert_eq!(at, raw.len());
         }
-        assert_eq!(at, raw.len());
+    }
+
+    #[test]
+    fn mixed_frames_are_less_than_half_a_window() {
+        let frames = frames_of(&sample(), Surroundings::Mixed);
+        assert!(frames.iter().all(|frame| frame.bytes.len() <= WINDOW / 2));
+    }
+
+    #[test]
+    fn no_window_inside_a_stretch_costs_more_than_twice_its_size() {
+        let frames = frames_of(&sample(), Surroundings::Solid);
+        for first in 0..frames.len() {
+            // From the last byte of the first frame on.
+            let mut reach = 1;
+            let mut cost = frames[first].bytes.len();
+            for frame in &frames[first + 1..] {
+                if reach >= WINDOW {
+                    break;
+                }
+                cost += frame.bytes.len();
+                reach += frame.raw_len();
+            }
+            assert!(cost <= 2 * WINDOW, "{cost}");
+        }
+    }
+
+    #[test]
+    fn noise_is_told_from_text() {
+        let raw = sample();
+        assert!(is_noise(&raw[..STEP]));
+        assert!(!is_noise(&raw[500 * BLOCK_LEN..500 * BLOCK_LEN + STEP]));
     }
 }

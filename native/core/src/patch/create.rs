@@ -13,11 +13,11 @@ use std::time::{Duration, Instant};
 use rustix::time::{clock_gettime, ClockId};
 
 use super::format::{
-    block_count, encode_frames, encode_map, Frame, Header, Piece, HEADER_LEN, LEAF_BLOCKS,
+    block_count, encode_frames, encode_map, Coded, Header, HEADER_LEN, LEAF_BLOCKS,
     MAX_RUNS, MAX_SIZE, STALE_UNKNOWN,
 };
 use super::index::{block_hash, BlockIndex, Sampling};
-use super::literals::{compress_all, find_repeats, Literals};
+use super::literals::{compress_all, compress_copies, find_repeats, Literals};
 use super::reader::{changed_leaves, read_padded};
 use super::runs::{push, Run, Src, BLOCK, BLOCK_LEN};
 use super::PatchError;
@@ -88,7 +88,7 @@ pub fn create(
     let compared = images.compare(options)?;
     let (runs, hashes) = images.match_moved(&compared, options)?;
     let repeats = find_repeats(&images, &runs, &hashes)?;
-    let literals = Literals::number(runs, &repeats);
+    let mut literals = Literals::number(runs, &repeats);
     let name = output.display().to_string();
     let out = Output::create(output).map_err(|error| PatchError::from_write(&name, error))?;
     let mut file = PatchWriter {
@@ -96,7 +96,9 @@ pub fn create(
         name: &name,
         at: HEADER_LEN,
     };
-    let coded = compress_all(&images, &literals, options, &mut file)?;
+    let mut coded = compress_all(&images, &literals, options, &mut file)?;
+    let copies = literals.unshare(&coded);
+    compress_copies(&images, &copies, options, &mut file, &mut coded)?;
     let mut header = empty_header(&compared, options.level);
     count_blocks(&mut header, &literals.runs);
     file.write_meta(&mut header, &literals, &coded, &compared.target)?;
@@ -154,13 +156,6 @@ fn count_blocks(header: &mut Header, runs: &[Run]) {
         };
         *count += u64::from(run.len);
     }
-}
-
-/// Frames that are in the file, in order, and their dictionaries.
-#[derive(Default)]
-pub(super) struct Coded {
-    pub frames: Vec<Frame>,
-    pub pieces: Vec<Piece>,
 }
 
 /// A patch file that is being written.

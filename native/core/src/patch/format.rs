@@ -10,8 +10,8 @@
 //!
 //! Integers inside the map and the frame records are LEB128 varints; differences are zigzag-coded.
 //!
-//! * map: per run `length * 4 + kind`; kind 0 zero, 1 base, 2 the next literals, 3 earlier literals. Base: then the difference of (base block -
-//!   target block) to that of the last base run. Earlier literals: then the index of the first.
+//! * map: per run `length * 4 + kind`; kind 0 zero, 1 base, 2 the next literals, 3 other literals. Base: then the difference of (base block -
+//!   target block) to that of the last base run. Other literals: then the index of the first.
 //! * frame: blocks; bytes in the file; kind (0 stored, 1 zstd); number of dictionary pieces; per piece the difference of its first base block to
 //!   the end of the last piece, and its blocks; and the low 32 bits of the XXH3 of the frame's bytes in the file (4 bytes). The dictionary is the
 //!   concatenation of its pieces of the base, padded with zeroes past the base's end.
@@ -265,6 +265,29 @@ pub enum FrameKind {
 /// A piece of the base used as dictionary: first block and number of blocks.
 pub type Piece = (u32, u32);
 
+/// The frames of a patch, in order, and the pieces of their dictionaries.
+#[derive(Debug, Clone, Default)]
+pub struct Coded {
+    /// All frames; together they hold all literals.
+    pub frames: Vec<Frame>,
+    /// All pieces of dictionary.
+    pub pieces: Vec<Piece>,
+}
+
+impl Coded {
+    /// The frames that hold `len` literals from `at` on, by index.
+    pub fn frames_of(&self, at: u32, len: u32) -> std::ops::Range<u32> {
+        let start = self.frames.partition_point(|frame| frame.first + frame.blocks <= at);
+        let end = self.frames.partition_point(|frame| frame.first < at + len);
+        start as u32..end as u32
+    }
+
+    /// The pieces of a frame's dictionary.
+    pub fn dict(&self, frame: &Frame) -> &[Piece] {
+        &self.pieces[frame.dict.0 as usize..frame.dict.1 as usize]
+    }
+}
+
 /// The checksum of a frame.
 pub fn frame_check(bytes: &[u8]) -> u32 {
     xxhash_rust::xxh3::xxh3_64(bytes) as u32
@@ -286,7 +309,7 @@ fn unzigzag(value: u64) -> i64 {
     (value >> 1) as i64 ^ -((value & 1) as i64)
 }
 
-/// Codes the runs of a map. Literals that continue the highest one so far are "next", others "earlier".
+/// Codes the runs of a map.
 pub fn encode_map(runs: &[Run]) -> Vec<u8> {
     let mut out = Vec::new();
     let mut shift = 0i64;
@@ -395,7 +418,7 @@ impl<'a> Records<'a> {
     }
 }
 
-/// Reads a map and checks it: it covers the target exactly, and stays inside the base and inside the literals before it.
+/// Reads a map and checks it: it covers the target exactly, and stays inside the base. Returns the runs and the number of literals that they use.
 ///
 /// # Errors
 /// `Corrupt`, `Format`.
@@ -404,7 +427,7 @@ pub fn decode_map(bytes: &[u8], header: &Header) -> Result<(Vec<Run>, u32), Patc
     let total = block_count(header.target_size);
     let base_blocks = block_count(header.base_size);
     let mut runs = Vec::new();
-    let (mut start, mut next, mut shift) = (0u32, 0u32, 0i64);
+    let (mut start, mut next, mut literals, mut shift) = (0u32, 0u32, 0u32, 0i64);
     while start < total {
         if runs.len() as u64 >= header.runs {
             return Err(records.contradiction());
@@ -428,20 +451,23 @@ pub fn decode_map(bytes: &[u8], header: &Header) -> Result<(Vec<Run>, u32), Patc
                 Src::Base(fits.ok_or_else(|| records.contradiction())?)
             }
             2 => {
-                next += len;
+                next = u32::checked_add(next, len).ok_or_else(|| records.contradiction())?;
+                literals = literals.max(next);
                 Src::Literal(next - len)
             }
             _ => {
                 let at = u32::try_from(records.varint()?).ok();
-                let fits = at.filter(|at| at.checked_add(len).is_some_and(|end| end <= next));
-                Src::Literal(fits.ok_or_else(|| records.contradiction())?)
+                let at_end = at.and_then(|at| Some((at, at.checked_add(len)?)));
+                let (at, end) = at_end.ok_or_else(|| records.contradiction())?;
+                literals = literals.max(end);
+                Src::Literal(at)
             }
         };
         push(&mut runs, Run { start, len, src });
         start += len;
     }
     records.finish()?;
-    Ok((runs, next))
+    Ok((runs, literals))
 }
 
 /// Reads the records of all frames and checks them: they hold exactly `literals` blocks, fill the data exactly, and their dictionaries stay inside

@@ -3,16 +3,20 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::sync_channel;
 
-use super::compress::{Compressor, Encoded};
-use super::create::{Coded, CreateOptions, Images, PatchWriter};
-use super::format::Frame;
-use super::reader::read_padded;
+use super::compress::{Compressor, Encoded, Surroundings};
+use super::create::{CreateOptions, Images, PatchWriter};
+use super::format::{Coded, Frame};
+use super::reader::{read_cost, read_padded};
 use super::index::{BlockIndex, Sampling};
 use super::runs::{push, within, Run, Src, BLOCK, BLOCK_LEN};
 use super::PatchError;
 
 /// Literal blocks per unit of work: 8 MiB. Frames do not cross units.
 const UNIT_BLOCKS: u32 = 2048;
+/// Any range of the target of this many blocks (256 KiB) is read at twice its size at most.
+const WINDOW_BLOCKS: u32 = 64;
+/// A stretch of literals of this many blocks (1 MiB) is long.
+const SOLID: u32 = 256;
 
 /// A stretch of literals that the target holds twice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -25,9 +29,8 @@ pub(super) struct Repeat {
     pub first: u32,
 }
 
-/// Shorter repeats are left to zstd: each costs a reader the frames of the first occurrence, so only where it reads much from there anyway is it
-/// worth that.
-const MIN_REPEAT: u32 = 64;
+/// Shorter repeats are left to zstd.
+const MIN_REPEAT: u32 = 8;
 /// Blocks whose hashes are kept for finding repeats: 192 MiB. Beyond, nothing is looked for.
 const MAX_HASHES: usize = 1 << 24;
 
@@ -118,6 +121,39 @@ impl Literals {
         }
     }
 
+    /// Gives repeats copies of their own where reading them where they first occur costs a reader more
+    /// than twice the window that it wants. Returns the new parts, which follow all literals so far.
+    pub fn unshare(&mut self, coded: &Coded) -> Vec<Run> {
+        let mut next = 0;
+        let mut parts = Vec::new();
+        let mut runs = Vec::with_capacity(self.runs.len());
+        for run in &self.runs {
+            let new = new_part(run, next).map_or(0, |part| part.len);
+            next += new;
+            let back = Run { len: run.len - new, ..*run };
+            let dear = matches!(run.src, Src::Literal(_)) && back.len > 0 && self.is_dear(back, coded);
+            if !dear {
+                push(&mut runs, *run);
+                continue;
+            }
+            let part = Run { src: Src::Literal(self.count), ..back };
+            self.count += part.len;
+            parts.push(part);
+            push(&mut runs, part);
+            push(&mut runs, Run { start: back.end(), len: new, src: run.src.plus(back.len) });
+        }
+        self.runs = runs;
+        parts
+    }
+
+    /// Whether any window that touches a run is too expensive to read.
+    fn is_dear(&self, run: Run, coded: &Coded) -> bool {
+        // Every fourth window; the limit leaves room for those between.
+        let limit = 2 * u64::from(WINDOW_BLOCKS) * BLOCK - (16 << 10);
+        let windows = (run.start.saturating_sub(WINDOW_BLOCKS - 1)..run.end()).step_by(4);
+        windows.map(|first| read_cost(&self.runs, coded, first, first + WINDOW_BLOCKS)).any(|cost| cost.0 + cost.1 > limit)
+    }
+
     /// The runs of literals that are new, in order; those that refer back left out.
     fn new_parts(&self) -> Vec<Run> {
         let mut next = 0;
@@ -157,6 +193,25 @@ fn unit_parts(parts: &[Run], unit: u32) -> impl Iterator<Item = Run> + '_ {
         let shift = |literal: u32| part.start + (literal - at);
         part.clip(shift(from.max(at)), shift(to.clamp(at, at + part.len)))
     })
+}
+
+/// Compresses the copies that `Literals::unshare` made and appends them to the file.
+pub(super) fn compress_copies(
+    images: &Images<'_>,
+    parts: &[Run],
+    options: &CreateOptions<'_>,
+    file: &mut PatchWriter<'_>,
+    coded: &mut Coded,
+) -> Result<(), PatchError> {
+    let mut worker = Worker { images, parts, level: options.level, raw: Vec::new() };
+    for group in parts.chunks(64) {
+        options.task.check()?;
+        let mut frames = Vec::new();
+        worker.read(group)?;
+        Compressor::new(options.level)?.frames(&worker.raw, Surroundings::Mixed, &mut frames)?;
+        append(frames, file, coded)?;
+    }
+    Ok(())
 }
 
 /// Compresses all literals and appends them to the file in order.
@@ -254,18 +309,28 @@ struct Worker<'a> {
 impl Worker<'_> {
     fn unit(&mut self, unit: u32) -> Result<Vec<Encoded>, PatchError> {
         let parts: Vec<Run> = unit_parts(self.parts, unit).collect();
-        let blocks: u32 = parts.iter().map(|part| part.len).sum();
+        let mut compressor = Compressor::new(self.level)?;
+        let mut frames = Vec::new();
+        // Long stretches have frames of their own; what lies between two of them shares some.
+        for group in parts.chunk_by(|a, b| a.len < SOLID && b.len < SOLID) {
+            let solid = group.iter().any(|part| part.len >= SOLID);
+            self.read(group)?;
+            let surroundings = if solid { Surroundings::Solid } else { Surroundings::Mixed };
+            compressor.frames(&self.raw, surroundings, &mut frames)?;
+        }
+        Ok(frames)
+    }
+
+    /// Reads the blocks of a group of parts of the target.
+    fn read(&mut self, group: &[Run]) -> Result<(), PatchError> {
+        let blocks: u32 = group.iter().map(|part| part.len).sum();
         self.raw.resize(blocks as usize * BLOCK_LEN, 0);
         let mut at = 0;
-        for part in parts {
+        for part in group {
             let end = at + part.len as usize * BLOCK_LEN;
-            read_padded(
-                self.images.target,
-                u64::from(part.start) * BLOCK,
-                &mut self.raw[at..end],
-            )?;
+            read_padded(self.images.target, u64::from(part.start) * BLOCK, &mut self.raw[at..end])?;
             at = end;
         }
-        Compressor::new(self.level)?.frames(&self.raw)
+        Ok(())
     }
 }

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use zstd_safe::DCtx;
 
 use super::format::{
-    decode_frames, decode_map, frame_check, is_inherited, read_meta, Frame, FrameKind, Header,
-    Piece, HEADER_LEN, LEAF_BLOCKS,
+    decode_frames, decode_map, Coded, frame_check, is_inherited, read_meta, Frame, FrameKind, Header,
+    HEADER_LEN, LEAF_BLOCKS,
 };
 use super::runs::{within, Run, Src, BLOCK, BLOCK_LEN};
 use super::PatchError;
@@ -28,8 +28,7 @@ pub struct PatchFile<P> {
     patch: P,
     header: Header,
     runs: Vec<Run>,
-    frames: Vec<Frame>,
-    pieces: Vec<Piece>,
+    coded: Coded,
     /// Changed leaves of the target in order, and their chaining values.
     changed: Vec<u32>,
     hashes: Vec<u8>,
@@ -57,8 +56,7 @@ impl<P: ReadAt> PatchFile<P> {
             patch,
             header,
             runs,
-            frames,
-            pieces,
+            coded: Coded { frames, pieces },
             changed,
             hashes: hashes.to_vec(),
         })
@@ -208,7 +206,7 @@ impl<P: ReadAt> PatchFile<P> {
         let mut wanted: Vec<u32> = Vec::new();
         for run in runs {
             if let Src::Literal(at) = run.src {
-                wanted.extend(self.frames_of(at, run.len));
+                wanted.extend(self.coded.frames_of(at, run.len));
             }
         }
         wanted.sort_unstable();
@@ -227,7 +225,7 @@ impl<P: ReadAt> PatchFile<P> {
     fn copy_run(&self, run: &Run, decoded: &[Decoded], first: u32, buf: &mut [u8]) {
         let Src::Literal(at) = run.src else { return };
         for (index, bytes) in decoded {
-            let frame = &self.frames[*index as usize];
+            let frame = &self.coded.frames[*index as usize];
             let from = at.max(frame.first);
             let to = (at + run.len).min(frame.first + frame.blocks);
             if from < to {
@@ -241,15 +239,6 @@ impl<P: ReadAt> PatchFile<P> {
                 target.copy_from_slice(&bytes[start..start + target.len()]);
             }
         }
-    }
-
-    /// The frames that hold `len` literals from `at` on.
-    fn frames_of(&self, at: u32, len: u32) -> std::ops::Range<u32> {
-        let start = self
-            .frames
-            .partition_point(|frame| frame.first + frame.blocks <= at);
-        let end = self.frames.partition_point(|frame| frame.first < at + len);
-        start as u32..end as u32
     }
 
     /// Decodes frames given by index in order; neighbours are read in one go.
@@ -272,11 +261,11 @@ impl<P: ReadAt> PatchFile<P> {
             let (Some(head), Some(tail)) = (group.first(), group.last()) else {
                 continue;
             };
-            let (head, tail) = (&self.frames[*head as usize], &self.frames[*tail as usize]);
+            let (head, tail) = (&self.coded.frames[*head as usize], &self.coded.frames[*tail as usize]);
             let mut bytes = vec![0; (tail.offset + u64::from(tail.len) - head.offset) as usize];
             self.patch.read_exact_at(&mut bytes, head.offset)?;
             for index in group {
-                let frame = &self.frames[*index as usize];
+                let frame = &self.coded.frames[*index as usize];
                 let start = (frame.offset - head.offset) as usize;
                 let raw = Arc::new(self.decode_frame(
                     base,
@@ -324,7 +313,7 @@ impl<P: ReadAt> PatchFile<P> {
     }
 
     fn dictionary(&self, base: &dyn ReadAt, frame: &Frame) -> Result<Vec<u8>, PatchError> {
-        let pieces = &self.pieces[frame.dict.0 as usize..frame.dict.1 as usize];
+        let pieces = self.coded.dict(frame);
         let blocks: u32 = pieces.iter().map(|(_, len)| len).sum();
         let mut dict = vec![0; blocks as usize * BLOCK_LEN];
         let mut at = 0;
@@ -338,32 +327,33 @@ impl<P: ReadAt> PatchFile<P> {
 
     /// How many bytes of base and of patch a read of the blocks `first..end` takes, without any cache.
     pub fn read_cost(&self, first: u32, end: u32) -> (u64, u64) {
-        let (mut base, mut patch) = (0u64, 0u64);
-        let mut frames = Vec::new();
-        for run in within(&self.runs, first, end) {
-            match run.src {
-                Src::Zero => {}
-                Src::Base(_) => base += u64::from(run.len) * BLOCK,
-                Src::Literal(at) => frames.extend(self.frames_of(at, run.len)),
-            }
-        }
-        frames.sort_unstable();
-        frames.dedup();
-        for frame in frames.iter().map(|i| &self.frames[*i as usize]) {
-            patch += u64::from(frame.len);
-            let pieces = &self.pieces[frame.dict.0 as usize..frame.dict.1 as usize];
-            base += pieces
-                .iter()
-                .map(|(_, len)| u64::from(*len) * BLOCK)
-                .sum::<u64>();
-        }
-        (base, patch)
+        read_cost(&self.runs, &self.coded, first, end)
     }
 
     /// Bytes of all frames in the patch, which end where meta starts.
     pub fn data_len(&self) -> u64 {
         self.header.meta_offset - HEADER_LEN
     }
+}
+
+/// How many bytes of base and of patch a read of the blocks `first..end` takes.
+pub(super) fn read_cost(runs: &[Run], coded: &Coded, first: u32, end: u32) -> (u64, u64) {
+    let (mut base, mut patch) = (0u64, 0u64);
+    let mut frames = Vec::new();
+    for run in within(runs, first, end) {
+        match run.src {
+            Src::Zero => {}
+            Src::Base(_) => base += u64::from(run.len) * BLOCK,
+            Src::Literal(at) => frames.extend(coded.frames_of(at, run.len)),
+        }
+    }
+    frames.sort_unstable();
+    frames.dedup();
+    for frame in frames.iter().map(|i| &coded.frames[*i as usize]) {
+        patch += u64::from(frame.len);
+        base += coded.dict(frame).iter().map(|(_, len)| u64::from(*len) * BLOCK).sum::<u64>();
+    }
+    (base, patch)
 }
 
 /// Turns zstd's error code into ours.
