@@ -12,6 +12,7 @@
 """``diffcache patch``: patches between two disk images, on files."""
 
 import argparse
+import io
 import time
 from typing import Any
 
@@ -20,10 +21,17 @@ from cliff import show
 
 from diffcache_openstack.blocks.codecs import auto
 from diffcache_openstack.blocks.codecs import registry
+from diffcache_openstack.blocks import matrix
 from diffcache_openstack.cmd import progress
 from diffcache_openstack.common import exceptions
 
 _AUTO = 'auto'
+
+
+def _bar(command: show.ShowOne | lister.Lister, label: str) -> progress.Bar:
+    """Return a progress bar; a quiet run gets one that nobody sees."""
+    quiet = not command.app.options.verbose_level
+    return progress.Bar(label, io.StringIO() if quiet else command.app.stderr)
 
 
 def _columns(fields: dict[str, Any]) -> tuple[list[str], list[Any]]:
@@ -55,16 +63,15 @@ class Create(show.ShowOne):
                     ) -> tuple[list[str], list[Any]]:
         args = parsed_args
         started = time.monotonic()
-        if args.codec == _AUTO:
-            with progress.Bar('create', self.app.stderr) as bar:
+        with _bar(self, 'create') as bar:
+            if args.codec == _AUTO:
                 choice = auto.create(args.base, args.target, args.patch,
                                      args.level, bar)
-            info, reason = choice.info, choice.reason
-        else:
-            with progress.Bar('create', self.app.stderr) as bar:
+                info, reason = choice.info, choice.reason
+            else:
                 info = registry.get(args.codec).create(
                     args.base, args.target, args.patch, args.level, bar)
-            reason = 'asked for'
+                reason = 'asked for'
         return _columns(info.to_dict() | {
             'reason': reason,
             'seconds': round(time.monotonic() - started, 3)})
@@ -88,7 +95,7 @@ class Apply(show.ShowOne):
         args = parsed_args
         started = time.monotonic()
         codec = registry.detect(args.patch)
-        with progress.Bar('apply', self.app.stderr) as bar:
+        with _bar(self, 'apply') as bar:
             info = codec.apply(args.base, args.patch, args.output, bar)
         if info.target_hash is None:
             self.app.LOG.warning(
@@ -130,7 +137,7 @@ class Verify(show.ShowOne):
                     ) -> tuple[list[str], list[Any]]:
         args = parsed_args
         codec = registry.detect(args.patch)
-        with progress.Bar('verify', self.app.stderr) as bar:
+        with _bar(self, 'verify') as bar:
             info = codec.verify(args.base, args.patch, bar)
         return _columns({
             'patch': args.patch,
@@ -154,9 +161,7 @@ class Matrix(lister.Lister):
         if len(parsed_args.images) < 2:
             raise exceptions.InvalidInput(
                 'A matrix needs at least two images; name more.')
-        # Native code that the other commands do without.
-        from diffcache_openstack.blocks import matrix
-        with progress.Bar('sketch', self.app.stderr) as bar:
+        with _bar(self, 'sketch') as bar:
             estimates = matrix.estimate(parsed_args.images, bar)
         self.app.LOG.info(estimates.cost_line())
         columns = ['base', 'target', 'estimated_size', 'target_data_size']

@@ -11,7 +11,6 @@
 #    under the License.
 """A progress bar for whoever watches a terminal."""
 
-import sys
 import time
 from types import TracebackType
 from typing import TextIO
@@ -28,9 +27,9 @@ class Bar:
     but a terminal it draws nothing.
     """
 
-    def __init__(self, label: str, stream: TextIO | None = None) -> None:
+    def __init__(self, label: str, stream: TextIO) -> None:
         self._label = label
-        self._stream = sys.stderr if stream is None else stream
+        self._stream = stream
         self._started = time.monotonic()
         self._drawn = False
 

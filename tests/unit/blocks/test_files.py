@@ -1,0 +1,54 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Outputs that appear whole or not at all."""
+
+import errno
+import os
+
+from diffcache_openstack.blocks import files
+from diffcache_openstack.common import exceptions
+from tests import base
+
+
+class AtomicOutputTest(base.TestCase):
+
+    def test_the_output_appears_when_the_block_ends(self):
+        path = str(self.directory / 'output')
+        with files.atomic_output(path) as temporary:
+            self.assertFalse(os.path.exists(path))
+            with open(temporary, 'w') as stream:
+                stream.write('whole')
+        with open(path) as stream:
+            self.assertEqual('whole', stream.read())
+        self.assertEqual(['output'], os.listdir(self.directory))
+
+    def test_an_error_keeps_what_was_there(self):
+        path = str(self.write_file('output', b'old'))
+        with self.assertRaisesRegex(ValueError, 'half'):
+            with files.atomic_output(path) as temporary:
+                with open(temporary, 'w') as stream:
+                    stream.write('new')
+                raise ValueError('half way')
+        with open(path) as stream:
+            self.assertEqual('old', stream.read())
+        self.assertEqual(['output'], os.listdir(self.directory))
+
+    def test_errors_of_the_system_are_translated(self):
+        for number, expected in (
+                (errno.ENOSPC, exceptions.NoSpace),
+                (errno.EDQUOT, exceptions.NoSpace),
+                (errno.EFBIG, exceptions.NoSpace),
+                (errno.ENOENT, exceptions.NotFound),
+                (errno.EACCES, exceptions.InvalidInput)):
+            with self.assertRaisesRegex(expected, 'the/output'):
+                with files.translate_os_errors('the/output'):
+                    raise OSError(number, os.strerror(number))

@@ -1,0 +1,154 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""``diffcache patch``."""
+
+import io
+import json
+import logging
+import os
+import random
+from unittest import mock
+
+from diffcache_openstack.cmd import toolbox
+from tests import base
+
+_FIELDS = {'codec', 'base_hash', 'target_hash', 'target_size', 'patch_size',
+           'blocks_copied', 'blocks_inserted'}
+
+
+class PatchCommandTest(base.TestCase):
+
+    def setUp(self):
+        super().setUp()
+        # Each run of the toolbox adds its handlers to the root logger.
+        root = logging.getLogger()
+        self.addCleanup(setattr, root, 'handlers', list(root.handlers))
+        noise = random.Random(1)
+        self.base = noise.randbytes(300_000)
+        self.target = (self.base[:98_304] + noise.randbytes(49_152)
+                       + self.base[98_304:])
+        self.write_file('base', self.base)
+        self.write_file('target', self.target)
+
+    def path(self, name: str) -> str:
+        return str(self.directory / name)
+
+    def call(self, *argv: str) -> tuple[int, str, str]:
+        """Run a command; return its exit code, stdout and stderr."""
+        out, err = io.StringIO(), io.StringIO()
+        with (mock.patch('sys.stdout', out), mock.patch('sys.stderr', err)):
+            try:
+                code = toolbox.main(['patch', *argv])
+            except SystemExit as exc:
+                code = exc.code or 0
+        return code, out.getvalue(), err.getvalue()
+
+    def call_json(self, *argv: str):
+        code, out, err = self.call(*argv, '-f', 'json')
+        self.assertEqual((0, ''), (code, err))
+        return json.loads(out)
+
+    def create(self, *options: str) -> dict:
+        return self.call_json('create', self.path('base'),
+                              self.path('target'), self.path('patch'),
+                              *options)
+
+    def test_each_codec_from_create_to_apply(self):
+        for codec in ('block', 'rdiff', 'qcow2'):
+            made = self.create('--codec', codec)
+            self.assertEqual(codec, made['codec'])
+            self.assertLessEqual(_FIELDS, set(made))
+            shown = self.call_json('show', self.path('patch'))
+            self.assertLessEqual(shown.items(), made.items())
+            verified = self.call_json('verify', self.path('base'),
+                                      self.path('patch'))
+            self.assertIs(True, verified['verified'])
+            applied = self.call_json('apply', self.path('base'),
+                                     self.path('patch'), self.path('output'))
+            self.assertEqual(made['target_hash'], applied['target_hash'])
+            self.assertEqual(
+                self.target, (self.directory / 'output').read_bytes())
+
+    def test_auto_keeps_the_smallest_and_says_why(self):
+        made = self.create()
+        self.assertEqual(os.path.getsize(self.path('patch')),
+                         made['patch_size'])
+        self.assertIn('smallest', made['reason'])
+        self.assertIn('qcow2 not tried', made['reason'])
+        self.assertEqual({'base', 'target', 'patch'}
+                         | ({'patch.json'} if made['codec'] == 'rdiff'
+                            else set()), set(os.listdir(self.directory)))
+
+    def test_auto_takes_rdiff_for_data_moved_by_odd_bytes(self):
+        # A few bytes before every block: no block is where a block was.
+        pieces = [self.base[at:at + 5000]
+                  for at in range(0, len(self.base), 5000)]
+        self.write_file('target', b'odd'.join(pieces))
+        made = self.create()
+        sizes = {codec: self.create('--codec', codec)['patch_size']
+                 for codec in ('block', 'rdiff')}
+        self.assertEqual(min(sizes.values()), made['patch_size'])
+        self.assertEqual(min(sizes, key=sizes.get), made['codec'])
+
+    def test_a_level_is_passed_on(self):
+        self.assertEqual(7, self.create('--codec', 'block', '--level', '7')['level'])
+        code, _, err = self.call('create', self.path('base'),
+                                 self.path('target'), self.path('patch'),
+                                 '--level', '99')
+        self.assertEqual(1, code)
+        self.assertIn('level 99', err)
+
+    def test_a_bare_rdiff_delta_is_applied_with_a_warning(self):
+        self.create('--codec', 'rdiff')
+        os.unlink(self.path('patch.json'))
+        code, _, err = self.call('apply', self.path('base'),
+                                 self.path('patch'), self.path('output'))
+        self.assertEqual(0, code)
+        self.assertIn('not verified', err)
+
+    def test_errors_are_one_line_and_leave_no_output(self):
+        self.create()
+        self.write_file('junk', b'junk')
+        for argv in (
+                ('apply', 'target', 'patch', 'output'),
+                ('apply', 'base', 'junk', 'output'),
+                ('apply', 'base', 'missing', 'output'),
+                ('apply', 'missing', 'patch', 'output'),
+                ('create', 'missing', 'target', 'output'),
+                ('create', 'base', 'missing', 'output'),
+                ('create', 'base', 'target', 'no/output'),
+                ('verify', 'target', 'patch'),
+                ('show', 'junk'),
+                ('matrix', 'base', 'missing'),
+                ('matrix', 'base')):
+            code, out, err = self.call(
+                argv[0], *(self.path(name) for name in argv[1:]))
+            self.assertEqual((1, ''), (code, out), argv)
+            self.assertRegex(err, r'^diffcache: error: [^\n]+\n$')
+            self.assertNotIn('output', os.listdir(self.directory))
+
+    def test_a_matrix_has_every_ordered_pair(self):
+        self.write_file('third', random.Random(2).randbytes(100_000))
+        names = [self.path(name) for name in ('base', 'target', 'third')]
+        code, out, err = self.call('matrix', *names, '-f', 'json')
+        self.assertEqual(0, code)
+        self.assertIn('3 images', err)
+        pairs = {(pair['base'], pair['target']): pair
+                 for pair in json.loads(out)}
+        self.assertEqual({(a, b) for a in names for b in names if a != b},
+                         set(pairs))
+        made = self.create('--codec', 'block')
+        self.assertAlmostEqual(
+            made['patch_size'], pairs[names[0], names[1]]['estimated_size'],
+            delta=0.15 * made['patch_size'])
+        self.assertLess(pairs[names[1], names[0]]['estimated_size'],
+                        pairs[names[0], names[2]]['estimated_size'])
