@@ -100,7 +100,8 @@ class PatchCommandTest(base.TestCase):
         self.assertEqual(min(sizes, key=sizes.get), made['codec'])
 
     def test_a_level_is_passed_on(self):
-        self.assertEqual(7, self.create('--codec', 'block', '--level', '7')['level'])
+        made = self.create('--codec', 'block', '--level', '7')
+        self.assertEqual(7, made['level'])
         code, _, err = self.call('create', self.path('base'),
                                  self.path('target'), self.path('patch'),
                                  '--level', '99')
