@@ -412,7 +412,9 @@ class TestInterruptions(DataPlaneTestCase):
 
     SCRIPT = """
 import sys
+import signal
 from diffcache_openstack import _native
+signal.signal(signal.SIGPIPE, signal.SIG_DFL)
 def progress(done, total):
     print(done, flush=True)
 plane = _native.DataPlane(sys.argv[1], 'victim', '127.0.0.1:0',
@@ -432,6 +434,20 @@ sys.stdin.read()
         self.addCleanup(process.wait)
         self.addCleanup(process.kill)
         return process
+
+    def test_readers_that_go_away_do_not_end_the_process(self):
+        b = self.plane('b')
+        patch = self.hold('a', 'patches', random.Random(1).randbytes(4000000))
+        victim = self.start(str(self.directory / 'a'), KEY.decode())
+        url = victim.stdout.readline().strip()
+        arguments = (url, 'patches', patch, str(self.directory / 'output'))
+        for _ in range(3):
+            cancel = _native.Cancel()
+            self.assertRaises(
+                _native.Cancelled, b.fetch, *arguments, cancel=cancel,
+                progress=lambda done, total, end=cancel: end.cancel())
+        b.fetch(*arguments)
+        self.assertIsNone(victim.poll())
 
     def test_a_peer_that_is_killed_in_the_middle(self):
         b, c = self.plane('b'), self.plane('c')

@@ -28,6 +28,7 @@ pub mod progress;
 pub mod request;
 pub mod server;
 pub mod shaper;
+mod sigpipe;
 pub mod source;
 pub mod window;
 

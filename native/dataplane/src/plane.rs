@@ -91,6 +91,10 @@ pub struct DataPlane {
 impl DataPlane {
     /// Opens the directory, listens and starts to serve.
     pub fn open(config: Config) -> Result<DataPlane, TransferError> {
+        if config.timeout.is_zero() {
+            let reason = "a timeout is more than 0 seconds".to_owned();
+            return Err(TransferError::Invalid(reason));
+        }
         let listener = listen(&config)?;
         let objects = Objects::open(&config.root).map_err(|source| TransferError::File {
             path: config.root.clone(),

@@ -27,6 +27,7 @@ use crate::ids::ObjectKey;
 use crate::objects::{Found, Objects};
 use crate::request::{self, Request, RequestError, Route};
 use crate::shaper::{Place, Shaper};
+use crate::sigpipe;
 
 /// How often a thread that waits looks around.
 const WAIT_STEP: Duration = Duration::from_millis(100);
@@ -279,6 +280,7 @@ fn start_connection(service: &Arc<Service>, connections: &Arc<Connections>, stre
             .name("dataplane-serve".to_owned())
             .stack_size(THREAD_STACK)
             .spawn(move || {
+                sigpipe::block();
                 let mut connection = Connection {
                     service: &service,
                     connections: &connections,

@@ -7,18 +7,21 @@ use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::os::unix::fs::MetadataExt;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Arc;
 use std::time::Duration;
 
-use common::{image, job, remote, until, Bytes, Site};
+use common::{image, job, remote, site_key, until, Bytes, Site};
 use diffcache_core::manifest::LEAF_SIZE;
 use diffcache_core::patch::{create, CreateOptions};
+use diffcache_core::source::ReadAt;
 use diffcache_dataplane::build::Place;
-use diffcache_dataplane::client::{Peer, Remote};
+use diffcache_dataplane::client::{Client, Peer, Remote, Stop};
 use diffcache_dataplane::error::TransferError;
 use diffcache_dataplane::gate::Cancel;
 use diffcache_dataplane::ids::Kind;
 use diffcache_dataplane::plane::{DataPlane, Job};
 use diffcache_dataplane::server::Limits;
+use diffcache_dataplane::source::HttpSource;
 
 fn sent(plane: &DataPlane, kind: Kind) -> u64 {
     plane.stats().counters.sent(kind)
@@ -257,6 +260,46 @@ fn peers_read_behind_an_arriving_template() {
         &job(&two),
     );
     assert!(matches!(again, Err(TransferError::ObjectMissing { .. })));
+}
+
+#[test]
+fn any_range_of_an_arriving_template_is_right() {
+    let site = Site::new();
+    let a = site.plane("a");
+    let bytes = image(60, |leaf| leaf % 4 == 1);
+    let held = site.hold("nowhere", &bytes);
+    site.hold("a", &bytes);
+    a.set_rate(Some(8e6)).unwrap();
+    let c = site.plane("c");
+    let dest = site.path("c/output");
+    std::thread::scope(|scope| {
+        let job = Job {
+            lend: Duration::from_secs(600),
+            ..job(&dest)
+        };
+        let (a, c, held, bytes) = (&a, &c, &held, &bytes);
+        scope.spawn(move || {
+            c.fetch(&remote(a, held.key), Some(&held.manifest_path), None, &job)
+                .unwrap();
+        });
+        until("the object is in flight", || c.stats().in_flight == 1);
+        for thread in 0..4 {
+            scope.spawn(move || {
+                let client = Client::new(Some(site_key()), Duration::from_secs(20), Arc::default());
+                let stop = Stop::new(Cancel::default(), Arc::default());
+                let source = HttpSource::open(Arc::new(client), remote(c, held.key), stop).unwrap();
+                assert_eq!(source.len(), bytes.len() as u64);
+                let mut random = Bytes(0x1234_5678 + thread);
+                for _ in 0..25 {
+                    let start = random.next() as usize % bytes.len();
+                    let length = random.next() as usize % (bytes.len() - start).min(300_000);
+                    let mut buffer = vec![0; length];
+                    source.read_exact_at(&mut buffer, start as u64).unwrap();
+                    assert!(buffer == bytes[start..start + length]);
+                }
+            });
+        }
+    });
 }
 
 #[test]

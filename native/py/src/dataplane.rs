@@ -77,6 +77,9 @@ fn parse_key(kind: &str, id: &str) -> PyResult<ObjectKey> {
     })
 }
 
+/// Longest time that is taken for one: some thirty years.
+const LONGEST_SECONDS: f64 = 1e9;
+
 fn durability(durable: bool) -> Durability {
     match durable {
         true => Durability::Power,
@@ -85,8 +88,12 @@ fn durability(durable: bool) -> Durability {
 }
 
 fn parse_seconds(name: &str, seconds: f64) -> PyResult<Duration> {
-    Duration::try_from_secs_f64(seconds)
-        .map_err(|_| InvalidInput::new_err(format!("{name} is a number of seconds, not {seconds}")))
+    if !(0.0..=LONGEST_SECONDS).contains(&seconds) {
+        return Err(InvalidInput::new_err(format!(
+            "{name} is a number of seconds, not {seconds}"
+        )));
+    }
+    Ok(Duration::from_secs_f64(seconds))
 }
 
 /// A handle that ends the operations it was given to.

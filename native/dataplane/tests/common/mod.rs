@@ -38,6 +38,10 @@ impl Bytes {
     }
 }
 
+pub fn site_key() -> SiteKey {
+    SiteKey::new("site", &[7; 32]).unwrap()
+}
+
 pub struct Site {
     directory: tempfile::TempDir,
 }
@@ -59,7 +63,7 @@ impl Site {
             name: name.to_owned(),
             listen: "127.0.0.1:0".to_owned(),
             advertise_url: None,
-            key: Some(SiteKey::new("site", &[7; 32]).unwrap()),
+            key: Some(site_key()),
             rate: None,
             latency: Duration::ZERO,
             claim_ttl: Duration::from_secs(30),
