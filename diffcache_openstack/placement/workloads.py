@@ -155,20 +155,25 @@ def _top_share(rates: np.ndarray, top: int) -> float:
 def _forest(shape, rng):
     """Parents, depths and tree numbers, parents before children.
 
-    Tree sizes are heavy-tailed. Within a tree a child's parent is one of
-    the latest ``window`` templates: a window of one makes a chain. The
-    window is the one whose mean depth comes closest to the shape's.
+    Tree sizes are heavy-tailed up to ``largest`` times the typical one.
+    Within a tree a child's parent is one of the latest ``window`` templates:
+    a window of one makes a chain. Both are those whose mean depth comes
+    closest to the shape's.
     """
-    weights = np.minimum(rng.pareto(1.0, shape.trees) + 0.1, 12.0)
+    weights = rng.pareto(1.0, shape.trees) + 0.1
     spare = shape.templates - shape.trees
-    counts = 1 + rng.multinomial(spare, weights / weights.sum())
     draws = rng.random(shape.templates)
     best = None
-    for window in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64):
-        parent, depth, tree = _grow(counts, draws, window)
-        error = abs(depth.mean() - shape.depth)
-        if best is None or error < best[0]:
-            best = (error, parent, depth, tree)
+    for largest in (12.0, 16.0, 24.0, 36.0, 60.0):
+        capped = np.minimum(weights, largest)
+        shares = capped / capped.sum() * spare
+        counts = 1 + np.floor(shares).astype(int)
+        counts[: shape.templates - counts.sum()] += 1
+        for window in (1, 2, 3, 4, 6, 8, 12, 16):
+            parent, depth, tree = _grow(counts, draws, window)
+            error = abs(depth.mean() - shape.depth)
+            if best is None or error < best[0]:
+                best = (error, parent, depth, tree)
     return best[1:]
 
 

@@ -141,6 +141,16 @@ impl Fill<'_, '_> {
         }
     }
 
+    /// Offers the patches that a template, held or built, can be the base of.
+    fn offer_patches_from(&mut self, template: usize) {
+        for &patch in self.problem.from.row(template) {
+            let patch = self.problem.patch(patch);
+            if self.state.copies(patch) == 0 {
+                self.offer_patch(patch as u32);
+            }
+        }
+    }
+
     fn take(&mut self, entry: Entry) -> Option<(u32, u32)> {
         let (object, host) = (entry.object, entry.host);
         if !self.fits(object, host) {
@@ -162,13 +172,9 @@ impl Fill<'_, '_> {
         }
         let first = self.state.copies(object as usize) == 0;
         self.state.add(object as usize, host as usize);
-        if first && (object as usize) < self.problem.templates {
-            for &patch in self.problem.from.row(object as usize) {
-                let patch = self.problem.patch(patch);
-                if self.state.copies(patch) == 0 {
-                    self.offer_patch(patch as u32);
-                }
-            }
+        let chained = self.problem.hops > 1;
+        if first && (chained || (object as usize) < self.problem.templates) {
+            self.offer_patches_from(self.problem.anchor(object as usize));
         }
         Some((object, host))
     }

@@ -288,7 +288,11 @@ impl<'s, 'a> Search<'s, 'a> {
         }
         for _ in 0..EXTRA {
             let target = self.lottery[self.random.below(self.lottery.len())] as usize;
-            let usable = self.state.usable_patches(target);
+            let usable = if self.problem.hops > 1 {
+                self.problem.into.row(target)
+            } else {
+                self.state.usable_patches(target)
+            };
             if !usable.is_empty() {
                 let patch = usable[self.random.below(usable.len())];
                 patches.push(self.problem.patch(patch) as u32);
@@ -301,7 +305,7 @@ impl<'s, 'a> Search<'s, 'a> {
         let taste = Taste {
             price: self.price,
             power: [0.5, 0.8, 1.0, 1.0, 1.2][self.random.below(5)],
-            noise: [0.0, 0.1, 0.5, 1.0][self.random.below(4)],
+            noise: [0.0, 0.1, 0.1, 0.5, 0.5, 1.0, 1.0, 20.0][self.random.below(8)],
         };
         if let Some((object, host)) = self.wanted.take() {
             if self.state.free[host as usize] >= self.problem.size[object as usize] {

@@ -13,10 +13,6 @@
 
 import threading
 
-from hypothesis import given
-from hypothesis import settings
-from hypothesis import strategies
-
 from diffcache_openstack.placement import cost
 from diffcache_openstack.placement import instance as instances
 from diffcache_openstack.placement.solvers import base
@@ -58,11 +54,10 @@ class SolverContract:
             self.assertLessEqual(solution.lower_bound_s, optimum * 1.000001)
             self.assertGreaterEqual(solution.cost_s, optimum * 0.999999)
 
-    @settings(deadline=None, derandomize=True, max_examples=12)
-    @given(seed=strategies.integers(0, 10**6))
-    def test_any_instance_gives_a_feasible_placement(self, seed):
-        instance = instances.from_dict(shapes.small(seed))
-        self.check(instance, self.solve(instance, time_limit=10))
+    def test_any_instance_gives_a_feasible_placement(self):
+        for seed in range(12):
+            instance = instances.from_dict(shapes.small(seed, hosts=3))
+            self.check(instance, self.solve(instance, time_limit=10))
 
     def test_templates_only(self):
         instance = shapes.stored('testbed_s0').without_patches()

@@ -1,0 +1,110 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+import threading
+
+from hypothesis import given
+from hypothesis import settings
+from hypothesis import strategies
+
+from diffcache_openstack.placement import bounds
+from diffcache_openstack.placement import cost
+from diffcache_openstack.placement import instance as instances
+from diffcache_openstack.placement import placement as placements
+from diffcache_openstack.placement.solvers import auto
+from diffcache_openstack.placement.solvers import base
+from diffcache_openstack.placement import workloads
+from tests import base as test_base
+from tests.unit.placement import shapes
+from tests.unit.placement.solvers import conformance
+
+SMALL_TRACE = workloads.TraceShape(
+    templates=60, trees=8, requests=600, depth=4, top=4
+)
+
+
+class TestAuto(conformance.SolverContract, test_base.TestCase):
+    solver = 'auto'
+
+    def test_near_the_published_optima(self):
+        for name, optimum in shapes.OPTIMA.items():
+            solution = self.solve(shapes.stored(name))
+            self.assertLess(solution.cost_s, optimum * 1.005, name)
+
+    @settings(max_examples=8)
+    @given(
+        seed=strategies.integers(0, 10**6), hops=strategies.integers(1, 2)
+    )
+    def test_bound_below_proved_optimum(self, seed, hops):
+        instance = instances.from_dict(shapes.small(seed))
+        proved = base.load('ilp').solve(instance, hops=hops)
+        self.assertTrue(proved.proved_optimal)
+        solution = self.solve(instance, hops=hops)
+        self.assertLessEqual(
+            solution.lower_bound_s, proved.cost_s * (1 + 1e-9)
+        )
+        self.assertLess(solution.cost_s, proved.cost_s * 1.05)
+
+    @settings(max_examples=8)
+    @given(seed=strategies.integers(0, 10**6))
+    def test_bound_holds_with_unlike_links(self, seed):
+        document = shapes.small(seed, hosts=3)
+        document['bandwidths'] = {
+            'local': [400, 300, 1000],
+            'peer': [200, 20, 100],
+            'repo': [10, 15, 2 + seed % 40],
+        }
+        instance = instances.from_dict(document)
+        proved = base.load('ilp').solve(instance)
+        solution = self.solve(instance)
+        self.assertLessEqual(
+            solution.lower_bound_s, proved.cost_s * (1 + 1e-9)
+        )
+
+    def test_trace_in_miniature_comes_close_to_its_bound(self):
+        instance = workloads.trace(6, shape=SMALL_TRACE)
+        solution = self.solve(instance)
+        self.check(instance, solution)
+        self.assertLess(solution.gap, 0.06)
+        greedy = base.load('greedy').solve(instance)
+        self.assertLess(solution.cost_s, greedy.cost_s)
+
+    def test_stopping_in_the_middle_gives_the_best_so_far(self):
+        instance = workloads.trace(12, shape=SMALL_TRACE)
+        stop = threading.Event()
+
+        def progress(_):
+            stop.set()
+
+        solution = self.solve(instance, progress=progress, stop=stop)
+        self.check(instance, solution)
+        self.assertLess(solution.cost_s, bounds.empty_cost(instance))
+
+    def test_nothing_fits_without_patches(self):
+        instance = shapes.stored('rand_s1_N5_K4').without_patches()
+        solution = self.solve(instance)
+        self.assertEqual(placements.Placement(), solution.placement)
+        self.assertAlmostEqual(bounds.empty_cost(instance), solution.cost_s)
+
+    def test_losses_agree_with_taking_objects_away(self):
+        instance = shapes.stored('testbed_s0')
+        placement = self.solve(instance).placement
+        whole = self.solve(instance).cost_s
+        for entry, lost in auto.losses(instance, placement).items():
+            kind = 'templates' if len(entry) == 2 else 'patches'
+            left = {kind: getattr(placement, kind) - {entry}}
+            without = placements.Placement(
+                **{**vars(placement), **left}
+            )
+            self.assertAlmostEqual(
+                cost.total_cost(instance, without) - whole, lost, places=4
+            )
