@@ -169,8 +169,7 @@ class Testbed:
                 f'{mode}: {results[mode].mean_filled_s():.3f} s mean once '
                 f'filled, {results[mode].wan_bytes / 1e6:.1f} MB over the '
                 f'WAN')
-        built = self._built(results[maker.ON_THE_FLY])
-        self._tidy(built)
+        built = self._built(results[maker.ON_THE_FLY].outcomes)
         return Result(self._document(results), built)
 
     # -- preparation: images and patches, once for all modes
@@ -268,10 +267,12 @@ class Testbed:
                 lambda n: run.answer(n, *stream[n], False),
                 range(min(first, len(stream)))))
             filling.result()
-        late = [run.answer(n, *stream[n], True)
-                for n in range(first, len(stream))]
+        outcomes = early
+        for n in range(first, len(stream)):
+            outcomes.append(run.answer(n, *stream[n], True))
+            self._keep_one(outcomes)
         return ModeResult(
-            tuple(early + late), run.filled_at - started, site.wan_bytes(),
+            tuple(outcomes), run.filled_at - started, site.wan_bytes(),
             {name: agent.held.used() for name, agent in site.hosts.items()},
             planned)
 
@@ -297,20 +298,25 @@ class Testbed:
 
     # -- the end
 
-    def _built(self, result: ModeResult) -> Outcome | None:
+    def _built(self, outcomes: typing.Sequence[Outcome]) -> Outcome | None:
         """The largest image that was only ever built, from the site's own."""
-        whole = {o.image.name for o in result.outcomes
-                 if o.request.way != 'build'}
-        built = [o for o in result.outcomes if o.output is not None
+        whole = {o.image.name for o in outcomes if o.request.way != 'build'}
+        built = [o for o in outcomes if o.output is not None
+                 and o.output.exists()
                  and o.image.name not in whole and not o.request.wan_bytes]
         return max(built, default=None, key=lambda o: (
             self._templates[o.image.name].data_size, o.number))
 
-    def _tidy(self, built: Outcome | None) -> None:
-        for mode in MODES:
-            for path in (self._directory / mode / 'outputs').iterdir():
-                if built is None or path != built.output:
-                    path.unlink()
+    def _keep_one(self, outcomes: typing.Sequence[Outcome]) -> None:
+        """Remove the outputs but the one to boot.
+
+        What is deleted soon need never be written to the disk, whose work
+        would slow the next request down.
+        """
+        kept = self._built(outcomes)
+        for outcome in outcomes:
+            if outcome.output is not None and outcome is not kept:
+                outcome.output.unlink(missing_ok=True)
 
     def _document(self, results: dict[str, ModeResult]) -> dict:
         templates_s = results[TEMPLATES_ONLY].mean_filled_s()
@@ -358,10 +364,11 @@ class _Requests:
         self._testbed.report(
             f'{self._mode}: request {number + 1}, {image.name} at {host}: '
             f'{request.seconds:.3f} s ({request.detail})')
-        if request.way != 'build' or not filled:
+        kept = filled and self._mode == maker.ON_THE_FLY
+        if not kept:
             output.unlink()
         return Outcome(number + 1, host, image, filled, request, found,
-                       identical, output if output.exists() else None)
+                       identical, output if kept else None)
 
 
 def _mode_document(result: ModeResult, templates_s: float) -> dict:

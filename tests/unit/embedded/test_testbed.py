@@ -9,7 +9,6 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-import dataclasses
 import hashlib
 import pathlib
 
@@ -45,7 +44,7 @@ class TestbedTest(base.TestCase):
             predicted_seconds=1.0, started_at=objects_base.now())
         return testbed.Outcome(
             number, 'host-1', IMAGES[0], number > 3, request, 'a' * 64,
-            identical, pathlib.Path(f'/out/{number}'))
+            identical, self.write_file(f'out/{number}', b'image'))
 
     def result(self, seconds, **options):
         return testbed.ModeResult(
@@ -81,17 +80,27 @@ class TestbedTest(base.TestCase):
         results['templates'] = self.result(1.0, identical=False)
         self.assertFalse(self.testbed._document(results)['identical'])
 
+    def built(self, outcomes):
+        return self.testbed._built(outcomes)
+
     def test_boots_only_what_was_built_without_the_wan(self):
-        self.assertIsNone(self.testbed._built(self.result(1.0)))
-        built = self.testbed._built(self.result(1.0, way='build'))
+        self.assertIsNone(self.built(self.result(1.0).outcomes))
+        built = self.built(self.result(1.0, way='build').outcomes)
         self.assertEqual(5, built.number)
 
     def test_boots_nothing_that_once_crossed_the_wan_whole(self):
-        built = self.result(1.0, way='build')
-        early = self.outcome(1, 1.0)
-        mixed = dataclasses.replace(
-            built, outcomes=(early, *built.outcomes[1:]))
-        self.assertIsNone(self.testbed._built(mixed))
+        outcomes = self.result(1.0, way='build').outcomes
+        mixed = (self.outcome(1, 1.0), *outcomes[1:])
+        self.assertIsNone(self.built(mixed))
+
+    def test_keeps_only_the_output_to_boot(self):
+        outcomes = self.result(1.0, way='build').outcomes
+        self.testbed._keep_one(outcomes)
+        left = [o.number for o in outcomes if o.output.exists()]
+        self.assertEqual([self.built(outcomes).number], left)
+        mixed = (self.outcome(1, 1.0), *outcomes[1:])
+        self.testbed._keep_one(mixed)
+        self.assertFalse(any(o.output.exists() for o in mixed))
 
     def test_sha256(self):
         path = self.write_file('x', b'content')
