@@ -17,6 +17,7 @@ nothing here is global, so several sites can live in one process.
 
 import collections.abc
 import functools
+import socket
 import typing
 
 from oslo_config import cfg
@@ -28,6 +29,9 @@ from diffcache_openstack.common import context as contexts
 from diffcache_openstack.common import exceptions
 
 LOG = log.getLogger(__name__)
+
+AMQP_PORT = 5672
+_LOOK_SECONDS = 3.0
 
 # How oslo.messaging marks the class of an error that came from another
 # process.
@@ -99,6 +103,7 @@ class Bus:
                 f'Option transport_url cannot be used: {error}; give it as'
                 f' rabbit://USER:PASSWORD@HOST:5672/.') from error
         self._serializer = ContextSerializer(entities)
+        self._reach = Reach(_broker_addresses(conf))
 
     def client(self, target: oslo_messaging.Target, timeout: float,
                ) -> 'Client':
@@ -108,7 +113,8 @@ class Bus:
         """
         return Client(oslo_messaging.get_rpc_client(
             self._transport, target, timeout=timeout,
-            serializer=self._serializer))
+            serializer=self._serializer, retry=self._reach.attempts),
+            self._reach)
 
     def server(self, target: oslo_messaging.Target,
                endpoints: collections.abc.Sequence[object],
@@ -124,18 +130,73 @@ class Bus:
         self._transport.cleanup()
 
 
+class Reach:
+    """Whether the broker can be reached at all.
+
+    oslo.messaging waits for the broker for ever before its first call, no
+    matter what timeout the call has. So until a call was answered, each is
+    preceded by a look whether anybody listens. Later ones are bounded by
+    their timeout and by :attr:`attempts`.
+    """
+
+    def __init__(self, addresses: list[tuple[str, int]]):
+        """:param addresses: host and port of every broker; none to look at
+        if messages stay in this process
+        """
+        self._addresses = addresses
+        self._confirmed = not addresses
+
+    @property
+    def attempts(self) -> int:
+        """Times to try to send again: every broker of a cluster once."""
+        return max(2, len(self._addresses))
+
+    def confirm(self) -> None:
+        """A call was answered."""
+        self._confirmed = True
+
+    def check(self) -> None:
+        """Look, unless a call was answered before.
+
+        :raises ServiceUnavailable: nobody listens at any address
+        """
+        if self._confirmed or any(map(_is_listening, self._addresses)):
+            return
+        names = ', '.join(f'{host}:{port}' for host, port in self._addresses)
+        raise exceptions.ServiceUnavailable(
+            f'No message broker listens at {names}; check that it runs, and'
+            f' the option transport_url.')
+
+
+def _is_listening(address: tuple[str, int]) -> bool:
+    try:
+        socket.create_connection(address, _LOOK_SECONDS).close()
+    except OSError:
+        return False
+    return True
+
+
+def _broker_addresses(conf: cfg.ConfigOpts) -> list[tuple[str, int]]:
+    url = oslo_messaging.TransportURL.parse(conf)
+    if url.transport != 'rabbit':
+        return []
+    return [(host.hostname or 'localhost', host.port or AMQP_PORT)
+            for host in url.hosts] or [('localhost', AMQP_PORT)]
+
+
 class Client:
     """Calls methods of one service; errors are those of the suite."""
 
-    def __init__(self, client: oslo_messaging.RPCClient):
+    def __init__(self, client: oslo_messaging.RPCClient, reach: 'Reach'):
         self._client = client
+        self._reach = reach
 
     def prepared(self, **changes: typing.Any) -> 'Client':
         """A client with another topic, version or timeout.
 
         The arguments are those of oslo_messaging.RPCClient.prepare.
         """
-        return Client(self._client.prepare(**changes))
+        return Client(self._client.prepare(**changes), self._reach)
 
     def call(self, ctxt: contexts.RequestContext, method: str,
              **arguments: typing.Any) -> typing.Any:
@@ -144,8 +205,11 @@ class Client:
         :raises ServiceUnavailable: no answer, or the service failed
         :raises DiffCacheError: what the method raised
         """
+        self._reach.check()
         try:
-            return self._client.call(ctxt, method, **arguments)
+            answer = self._client.call(ctxt, method, **arguments)
+            self._reach.confirm()
+            return answer
         except exceptions.DiffCacheError as error:
             raise _local(error) from None
         except messaging_exceptions.MessagingException as error:
@@ -157,6 +221,7 @@ class Client:
 
         :raises ServiceUnavailable: the broker cannot be reached
         """
+        self._reach.check()
         try:
             self._client.cast(ctxt, method, **arguments)
         except messaging_exceptions.MessagingException as error:

@@ -14,6 +14,7 @@
 import os
 import queue
 import signal
+import threading
 
 from oslo_config import cfg
 from oslo_log import log
@@ -63,25 +64,48 @@ def run(conf: cfg.ConfigOpts, instance: Service, workers: int = 1) -> int:
 def _run_here(conf: cfg.ConfigOpts, instance: Service) -> int:
     # A handler may run between any two bytecodes; putting on this queue is
     # the one thing that is safe to do there.
-    received = queue.SimpleQueue()
+    events: queue.SimpleQueue = queue.SimpleQueue()
     signals = (*STOP_SIGNALS, signal.SIGHUP)
     before = {number: signal.signal(
-        number, lambda number, _frame: received.put(number))
+        number, lambda number, _frame: events.put(number))
         for number in signals}
     try:
-        instance.start()
-        while True:
-            number = received.get()
-            if number in STOP_SIGNALS:
-                break
-            LOG.info('SIGHUP: reading the configuration files again')
-            _mutate(conf)
-        LOG.info('%s: stopping', signal.Signals(number).name)
-        _stop(conf, instance)
+        return _follow(conf, instance, events)
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
-    return 0
+
+
+def _follow(conf, instance, events):
+    """Start, then do what signals ask for until one asks to stop."""
+    # In a thread, because it may wait for a broker that is down for hours.
+    threading.Thread(target=_start, args=(instance, events), daemon=True,
+                     name='start').start()
+    started = False
+    while True:
+        event = events.get()
+        if isinstance(event, BaseException):
+            raise event
+        if event is instance:
+            started = True
+        elif event in STOP_SIGNALS:
+            LOG.info('%s: stopping', signal.Signals(event).name)
+            if started:
+                _stop(conf, instance)
+            return 0
+        else:
+            LOG.info('SIGHUP: reading the configuration files again')
+            _mutate(conf)
+
+
+def _start(instance, events):
+    try:
+        instance.start()
+    except BaseException as error:
+        # The thread's edge: raised again in the main thread.
+        events.put(error)
+    else:
+        events.put(instance)
 
 
 def _mutate(conf: cfg.ConfigOpts) -> None:

@@ -96,11 +96,9 @@ class Notifier:
     def _tell(self, site):
         try:
             generation = self._database.read(sites.map_generation, site)
-            hosts = self._database.read(sites.map_hosts, site)
-            for host in hosts:
-                if host.alive:
-                    self._agents.site_map_changed(self._context, host.name,
-                                                  generation)
+            for host in self._database.read(sites.hosts_on_map, site):
+                self._agents.site_map_changed(self._context, host,
+                                              generation)
         except Exception:
             # The thread has to outlive whatever the broker or the database
             # does; agents learn of the change with their next heartbeat.

@@ -176,6 +176,15 @@ def map_hosts(session: orm.Session, site: str | None = None
     return hosts
 
 
+def hosts_on_map(session: orm.Session, site: str) -> list[str]:
+    """Names of the living hosts of a site and of every living repository."""
+    return list(session.scalars(
+        sa.select(models.Host.name).where(models.Host.alive, sa.or_(
+            models.Host.site == site,
+            models.Host.role == site_objects.REPOSITORY,
+        )).order_by(models.Host.name)))
+
+
 def list_sites(session: orm.Session) -> list[str]:
     """Names of all sites that a host was ever registered for."""
     return list(session.scalars(

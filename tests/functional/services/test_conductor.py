@@ -47,7 +47,7 @@ class ConductorTest(base.TestCase):
     def setUp(self):
         super().setUp()
         self.site = self.useFixture(
-            deployment.Deployment(**self.OPTIONS))
+            deployment.Deployment(options=self.OPTIONS))
         self.api, self.ctxt = self.site.conductor, self.site.context
 
     def listen(self, host: str) -> RecordingAgent:

@@ -9,6 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
+import socket
 import uuid
 
 import oslo_messaging
@@ -125,6 +126,50 @@ class TestBus(base.TestCase):
                 exceptions.InvalidInput, messaging.Bus, conf,
                 objects_base.Serializer())
             self.assertIn('transport_url', str(error))
+
+
+class TestReach(base.TestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.listener = socket.create_server(('127.0.0.1', 0))
+        self.addCleanup(self.listener.close)
+        self.address = self.listener.getsockname()
+
+    def test_nobody_listens(self):
+        self.listener.close()
+        reach = messaging.Reach([self.address])
+        error = self.assertRaises(exceptions.ServiceUnavailable, reach.check)
+        self.assertIn(f'127.0.0.1:{self.address[1]}', str(error))
+
+    def test_one_of_a_cluster_is_enough(self):
+        closed = socket.create_server(('127.0.0.1', 0))
+        closed_address = closed.getsockname()
+        closed.close()
+        messaging.Reach([closed_address, self.address]).check()
+
+    def test_not_looked_at_after_an_answer(self):
+        reach = messaging.Reach([self.address])
+        self.listener.close()
+        reach.confirm()
+        reach.check()
+
+    def test_every_broker_is_tried(self):
+        self.assertEqual(5, messaging.Reach([self.address] * 5).attempts)
+
+    def test_call_does_not_wait_for_a_broker_that_is_down(self):
+        self.listener.close()
+        conf = opts.new_config()
+        conf.set_override('transport_url',
+                          f'rabbit://a:b@127.0.0.1:{self.address[1]}/')
+        bus = messaging.Bus(conf, objects_base.Serializer())
+        self.addCleanup(bus.close)
+        client = bus.client(
+            oslo_messaging.Target(topic=TOPIC, version='1.0'), 1000)
+        ctxt = context.RequestContext.for_service('test')
+        for send in (client.call, client.cast):
+            self.assertRaises(exceptions.ServiceUnavailable, send, ctxt,
+                              'echo')
 
 
 class TestRemoteErrors(base.TestCase):

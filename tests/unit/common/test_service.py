@@ -41,7 +41,30 @@ class RecordingService(service.Service):
         super().stop(graceful)
 
 
+class WaitingService(RecordingService):
+    """Does not get done with starting."""
+
+    def start(self):
+        super().start()
+        threading.Event().wait()
+
+
+class FailingService(service.Service):
+
+    def start(self):
+        raise KeyError('x')
+
+
 class TestRun(base.TestCase):
+
+    def test_stop_while_starting(self):
+        instance = WaitingService(opts.new_config(), signal.SIGTERM)
+        self.assertEqual(0, service.run(instance.conf, instance))
+        self.assertEqual(['start'], instance.events)
+
+    def test_failure_to_start_is_raised(self):
+        instance = FailingService(opts.new_config())
+        self.assertRaises(KeyError, service.run, instance.conf, instance)
 
     def test_signals_stop(self):
         for number in (signal.SIGTERM, signal.SIGINT):
