@@ -1,0 +1,3 @@
+"""Tests; whatever they load, the package chooses the threads first."""
+
+import diffcache_openstack  # noqa: F401

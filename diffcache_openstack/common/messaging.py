@@ -140,8 +140,10 @@ class Reach:
     """
 
     def __init__(self, addresses: list[tuple[str, int]]):
-        """:param addresses: host and port of every broker; none to look at
-        if messages stay in this process
+        """Know where to look.
+
+        :param addresses: host and port of every broker; none if messages
+            stay in this process
         """
         self._addresses = addresses
         self._confirmed = not addresses
