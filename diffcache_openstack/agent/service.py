@@ -51,6 +51,7 @@ from diffcache_openstack.objects import base as objects_base
 LOG = log.getLogger(__name__)
 
 REPOSITORY = 'repository'
+WILDCARDS = ('0.0.0.0', '[::]')
 
 
 class Agent(service.Service):
@@ -90,7 +91,6 @@ class Agent(service.Service):
         self._stack.close()
 
     def _start(self) -> None:
-        self._state.mkdir(parents=True, exist_ok=True)
         self._stack.enter_context(_only_one(self._state))
         self.plane = self._open_plane()
         self.held = self._open_holdings()
@@ -154,9 +154,23 @@ class Agent(service.Service):
                 str(self._state / 'objects'), self.name, conf.listen,
                 key=key, key_name=conf.key_name, rate=conf.rate or None,
                 latency=conf.latency, claim_ttl=float(conf.claim_ttl),
-                advertise_url=conf.advertise_url)
+                advertise_url=conf.advertise_url or self._derived_url())
         self._stack.callback(opened.close)
         return plane.Plane(opened, self.name)
+
+    def _derived_url(self) -> str | None:
+        """What peers are told if the listening address tells them nothing.
+
+        :raises InvalidInput: nothing can be derived
+        """
+        address, _, port = self.conf.data_plane.listen.rpartition(':')
+        if address not in WILDCARDS:
+            return None
+        if port == '0':
+            raise exceptions.InvalidInput(
+                '[data_plane] listen names neither address nor port, so '
+                'peers cannot be told one; give a port, or advertise_url.')
+        return f'http://{self.name}:{port}'
 
     def _open_holdings(self) -> holdings.Holdings:
         capacity = self.conf.agent.cache_capacity
@@ -326,8 +340,15 @@ class Agent(service.Service):
 
 @contextlib.contextmanager
 def _only_one(state: pathlib.Path) -> typing.Iterator[None]:
-    """Hold the state directory's lock."""
-    fd = os.open(state / 'lock', os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    """Make the state directory if need be, and hold its lock."""
+    try:
+        state.mkdir(parents=True, exist_ok=True)
+        fd = os.open(state / 'lock', os.O_RDWR | os.O_CREAT | os.O_CLOEXEC,
+                     0o600)
+    except OSError as error:
+        raise exceptions.InvalidInput(
+            f'[agent] state_dir {state} cannot be used: {error.strerror}; '
+            f'name a directory this user may write to.') from error
     try:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,0 +1,98 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+import uuid
+
+from diffcache_openstack.agent import service
+from diffcache_openstack.agent import view
+from diffcache_openstack.common import exceptions
+from diffcache_openstack.conf import opts
+from tests import base
+
+
+class AgentTest(base.TestCase):
+    """An agent that never meets a conductor."""
+
+    def new_agent(self, **options):
+        conf = opts.new_config()
+        conf.set_override('transport_url', 'fake:/')
+        conf.set_override('control_exchange', uuid.uuid4().hex)
+        values = {'agent': {'host': 'h1', 'state_dir':
+                            str(self.directory / 'state')},
+                  'conductor': {'rpc_timeout': 1},
+                  'data_plane': {'listen': '127.0.0.1:0'}}
+        for group, given in options.items():
+            values[group].update(given)
+        for group, given in values.items():
+            for name, value in given.items():
+                conf.set_override(name, value, group=group)
+        return service.Agent(conf)
+
+    def started(self, **options):
+        agent = self.new_agent(**options)
+        agent.start()
+        self.addCleanup(agent.stop)
+        return agent
+
+    def test_works_by_itself(self):
+        agent = self.started()
+        status = agent.status()
+        self.assertFalse(status['conductor_reachable'])
+        self.assertEqual(0, status['used'])
+        error = self.assertRaises(exceptions.NotFound, agent.get_image,
+                                  'an-image', str(self.directory / 'out'))
+        self.assertIn('an-image', str(error))
+
+    def test_unknown_mode(self):
+        self.assertRaises(exceptions.InvalidInput, self.started().get_image,
+                          'an-image', str(self.directory / 'out'), 'fast')
+
+    def test_one_agent_per_directory(self):
+        self.started()
+        error = self.assertRaises(exceptions.Conflict,
+                                  self.new_agent().start)
+        self.assertIn(str(self.directory / 'state'), str(error))
+
+    def test_a_directory_that_cannot_be_used(self):
+        self.write_file('file', b'')
+        error = self.assertRaises(
+            exceptions.InvalidInput, self.new_agent(agent={
+                'state_dir': str(self.directory / 'file' / 'x')}).start)
+        self.assertIn('state_dir', str(error))
+
+    def test_beyond_loopback_it_takes_a_key(self):
+        error = self.assertRaises(
+            exceptions.InvalidInput, self.new_agent(data_plane={
+                'listen': '0.0.0.0:19192'}).start)
+        self.assertIn('key', str(error))
+
+    def test_neither_address_nor_port(self):
+        error = self.assertRaises(
+            exceptions.InvalidInput, self.new_agent(data_plane={
+                'listen': '0.0.0.0:0'}).start)
+        self.assertIn('advertise_url', str(error))
+
+    def test_only_a_repository_registers(self):
+        image = self.write_file('image', b'content')
+        error = self.assertRaises(
+            exceptions.InvalidInput, self.started().register_image,
+            str(image), 'id', 'name')
+        self.assertIn('repository', str(error))
+
+    def test_a_repository_registers_without_a_conductor(self):
+        image = self.write_file('image', b'content' * 100000)
+        agent = self.started(agent={'role': 'repository'})
+        template = agent.register_image(str(image), 'id', 'name')
+        agent.stop()
+        again = self.started(agent={'role': 'repository'})
+        self.assertEqual(['id'], [i.id for i in again.repository.images()])
+        self.assertIn(view.Key(view.TEMPLATES, template.content_id),
+                      again.held)
