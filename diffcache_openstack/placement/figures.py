@@ -77,7 +77,7 @@ def points(
     figure: Figure,
     solver: base.Solver,
     seeds: int = 3,
-    time_limit: float | None = 5.0,
+    time_limit: float | None = 2.0,
     progress: collections.abc.Callable[[int, int], None] = lambda *_: None,
 ) -> list[tuple[float, ...]]:
     """Rows of the figure: the varied value, then :data:`SERIES`.

@@ -107,14 +107,18 @@ impl<'a> Dual<'a> {
         let ways = ways::ways(problem);
         let demand = (0..n)
             .map(|t| {
-                problem.cells.row(t).iter().fold(Demand::default(), |sum, cell| {
-                    let links = problem.links[cell.host as usize];
-                    Demand {
-                        rate: sum.rate + cell.rate,
-                        near: sum.near + cell.rate * links.near,
-                        repo: sum.repo + cell.rate * links.repo,
-                    }
-                })
+                problem
+                    .cells
+                    .row(t)
+                    .iter()
+                    .fold(Demand::default(), |sum, cell| {
+                        let links = problem.links[cell.host as usize];
+                        Demand {
+                            rate: sum.rate + cell.rate,
+                            near: sum.near + cell.rate * links.near,
+                            repo: sum.repo + cell.rate * links.repo,
+                        }
+                    })
             })
             .collect();
         Self {
@@ -158,14 +162,24 @@ impl<'a> Dual<'a> {
     /// offers and near prices are fitted to each other.
     pub fn evaluate(&mut self, lambda: &[f64], steps: usize, rounds: usize) -> Bound {
         self.price_ways(lambda);
-        let mut best = Bound { value: self.price_templates(lambda), used: Vec::new() };
+        let mut best = Bound {
+            value: self.price_templates(lambda),
+            used: Vec::new(),
+        };
         for _ in 0..rounds.max(1) {
             self.price_offers(steps);
             let near = self.count_used(lambda);
             let value = self.price_templates(lambda);
             if value > best.value || best.used.is_empty() {
-                let used = near.iter().zip(&self.local_used).map(|(n, l)| n + l).collect();
-                best = Bound { value: best.value.max(value), used };
+                let used = near
+                    .iter()
+                    .zip(&self.local_used)
+                    .map(|(n, l)| n + l)
+                    .collect();
+                best = Bound {
+                    value: best.value.max(value),
+                    used,
+                };
             }
         }
         best
@@ -176,7 +190,10 @@ impl<'a> Dual<'a> {
         let problem = self.problem;
         let room = problem.capacity.iter().copied().fold(0.0, f64::max);
         let usable = |h: &usize| problem.capacity[*h] > 0.0;
-        let least = (0..lambda.len()).filter(usable).map(|h| lambda[h]).fold(f64::MAX, f64::min);
+        let least = (0..lambda.len())
+            .filter(usable)
+            .map(|h| lambda[h])
+            .fold(f64::MAX, f64::min);
         for t in 0..problem.templates {
             let mut rate = least;
             for cell in problem.cells.row(t) {
@@ -231,12 +248,20 @@ impl<'a> Dual<'a> {
         for (paid, price) in paid.iter().zip(&self.price) {
             total -= (paid - price).max(0.0);
         }
-        total - lambda.iter().zip(&problem.capacity).map(|(l, c)| l * c).sum::<f64>()
+        total
+            - lambda
+                .iter()
+                .zip(&problem.capacity)
+                .map(|(l, c)| l * c)
+                .sum::<f64>()
     }
 
     /// Near prices if no copy were worth anything locally.
     fn price_space(&mut self, lambda: &[f64]) {
-        for (t, &size) in self.problem.size[..self.problem.templates].iter().enumerate() {
+        for (t, &size) in self.problem.size[..self.problem.templates]
+            .iter()
+            .enumerate()
+        {
             self.price[t] = f64::INFINITY;
             for (host, &price) in lambda.iter().enumerate() {
                 if size <= self.problem.capacity[host] && price * size < self.price[t] {
@@ -294,7 +319,11 @@ impl<'a> Dual<'a> {
             if self.open[t] && self.price[t] > 0.0 {
                 used[self.home[t] as usize] += problem.size[t];
             }
-            let mut least = if self.open[t] { self.direct[t] } else { self.far[t] };
+            let mut least = if self.open[t] {
+                self.direct[t]
+            } else {
+                self.far[t]
+            };
             let mut patch = 0.0;
             for n in self.ways.range(t) {
                 let way = self.ways.items()[n];
@@ -396,8 +425,7 @@ impl<'a> Dual<'a> {
                 let patch = problem.size[problem.patch(way.patch)];
                 let base = problem.size[way.base as usize];
                 let near = (rate * links.near + part).min(rate * links.repo);
-                let margin =
-                    rate * (links.near * base + way.seconds) + near * patch - offer;
+                let margin = rate * (links.near * base + way.seconds) + near * patch - offer;
                 let entry = Entry {
                     base: way.base,
                     target: template,
@@ -459,8 +487,12 @@ impl<'a> Dual<'a> {
     /// their rates, until it is worth its budget.
     fn cut_for(&mut self, base: u32, budget: f64) {
         let cells = self.problem.cells.items();
-        let own: Vec<Entry> =
-            self.entries.iter().filter(|entry| entry.base == base).copied().collect();
+        let own: Vec<Entry> = self
+            .entries
+            .iter()
+            .filter(|entry| entry.base == base)
+            .copied()
+            .collect();
         for entry in &own {
             let cut = &mut self.cut[entry.cell as usize];
             if entry.worth(*cut) > 0.0 {
@@ -508,4 +540,45 @@ fn far_ways(problem: &Problem, ways: &Rows<Way>) -> Rows<u32> {
         }
     }
     Rows::collect(problem.templates, found.iter().copied())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::problem::tests::chain;
+    use crate::state::{Fixed, State};
+
+    /// The least cost of all placements that fit, by trying them.
+    fn optimum(problem: &Problem) -> f64 {
+        let slots = problem.objects() * problem.hosts();
+        let mut best = f64::INFINITY;
+        for choice in 0u32..1 << slots {
+            let mut state = State::new(problem, &Fixed::default());
+            for slot in (0..slots).filter(|slot| choice >> slot & 1 == 1) {
+                state.add(slot / problem.hosts(), slot % problem.hosts());
+            }
+            if state.free.iter().all(|&free| free >= 0.0) {
+                best = best.min(state.cost);
+            }
+        }
+        best
+    }
+
+    #[test]
+    fn any_prices_bound_the_optimum() {
+        for hops in [1, 2] {
+            let problem = chain(hops);
+            let least = optimum(&problem);
+            let mut dual = Dual::new(&problem);
+            let mut best = 0.0f64;
+            for price in [0.0, 0.1, 0.5, 1.0, 2.0, 4.0, 8.0] {
+                for other in [0.0, 0.3, 1.0, 3.0] {
+                    let bound = dual.evaluate(&[price, other], 20, 2);
+                    assert!(bound.value <= least * (1.0 + 1e-9), "{price} {other}");
+                    best = best.max(bound.value);
+                }
+            }
+            assert!(best > 0.5 * least, "{best} of {least}");
+        }
+    }
 }

@@ -68,7 +68,11 @@ pub fn open(costs: &Costs, members: &[u32], open: &mut [bool], scratch: &mut Scr
         serve(costs, members, open, &mut scratch.now);
     }
     let mut total = value(costs, members, open, &scratch.now);
-    let chosen: Vec<u32> = members.iter().copied().filter(|&t| open[t as usize]).collect();
+    let chosen: Vec<u32> = members
+        .iter()
+        .copied()
+        .filter(|&t| open[t as usize])
+        .collect();
     if chosen.len() <= 12 {
         for t in chosen {
             total = swap(costs, members, open, scratch, t as usize, total);
@@ -119,7 +123,14 @@ fn serve(costs: &Costs, members: &[u32], open: &[bool], now: &mut [f64]) {
 fn value(costs: &Costs, members: &[u32], open: &[bool], now: &[f64]) -> f64 {
     members
         .iter()
-        .map(|&t| now[t as usize] + if open[t as usize] { costs.price[t as usize] } else { 0.0 })
+        .map(|&t| {
+            now[t as usize]
+                + if open[t as usize] {
+                    costs.price[t as usize]
+                } else {
+                    0.0
+                }
+        })
         .sum()
 }
 
@@ -134,7 +145,9 @@ fn best_gain(
     }
     for &t in members {
         let now = scratch.now[t as usize];
-        costs.each(t as usize, |base, cost| scratch.gain[base] += (now - cost).max(0.0));
+        costs.each(t as usize, |base, cost| {
+            scratch.gain[base] += (now - cost).max(0.0)
+        });
     }
     members
         .iter()
@@ -159,7 +172,11 @@ fn dual_value(costs: &Costs, members: &[u32], pay: &[f64], over: &mut [f64]) -> 
             }
         });
     }
-    total - members.iter().map(|&t| over[t as usize].max(0.0)).sum::<f64>()
+    total
+        - members
+            .iter()
+            .map(|&t| over[t as usize].max(0.0))
+            .sum::<f64>()
 }
 
 /// Improves `pay` and returns the bound it proves.
@@ -229,7 +246,9 @@ fn share(costs: &Costs, members: &[u32], open: &[bool], pay: &mut [f64], scratch
     for &t in members {
         let t = t as usize;
         pay[t] = scratch.now[t];
-        let Some(by) = scratch.server[t] else { continue };
+        let Some(by) = scratch.server[t] else {
+            continue;
+        };
         let saved = scratch.gain[by as usize];
         if saved > 0.0 {
             pay[t] += (costs.price[by as usize] / saved).min(1.0) * scratch.trial[t];

@@ -100,7 +100,10 @@ mod tests {
     #[test]
     fn fills_two_hosts_exactly() {
         let sizes = [60.0, 50.0, 40.0, 30.0, 20.0, 10.0];
-        let items: Vec<Item> = sizes.iter().map(|&size| Item { size, value: size }).collect();
+        let items: Vec<Item> = sizes
+            .iter()
+            .map(|&size| Item { size, value: size })
+            .collect();
         let at = pack(&items, &[100.0, 100.0], 0.0);
         let mut used = [0.0, 0.0];
         for (item, host) in items.iter().zip(at) {
@@ -113,7 +116,16 @@ mod tests {
 
     #[test]
     fn leaves_out_what_is_worth_less_than_free_space() {
-        let items = [Item { size: 10.0, value: 5.0 }, Item { size: 10.0, value: 50.0 }];
+        let items = [
+            Item {
+                size: 10.0,
+                value: 5.0,
+            },
+            Item {
+                size: 10.0,
+                value: 50.0,
+            },
+        ];
         assert_eq!(pack(&items, &[20.0], 1.0), vec![None, Some(0)]);
     }
 }

@@ -58,7 +58,10 @@ impl<T: Copy> Rows<T> {
             next[row] += 1;
             flat.push(item);
         }
-        Self { start, items: order.into_iter().map(|n| flat[n]).collect() }
+        Self {
+            start,
+            items: order.into_iter().map(|n| flat[n]).collect(),
+        }
     }
 
     /// The items of one row.
@@ -176,14 +179,26 @@ impl Problem {
         }
         let cells = Rows::collect(
             templates,
-            rates.iter().enumerate().filter(|(_, rate)| **rate > 0.0).map(|(n, rate)| {
-                (n / hosts.max(1), Cell { host: (n % hosts.max(1)) as u32, rate: *rate })
-            }),
+            rates
+                .iter()
+                .enumerate()
+                .filter(|(_, rate)| **rate > 0.0)
+                .map(|(n, rate)| {
+                    (
+                        n / hosts.max(1),
+                        Cell {
+                            host: (n % hosts.max(1)) as u32,
+                            rate: *rate,
+                        },
+                    )
+                }),
         );
         let by_end = |ends: &[u32]| {
             Rows::collect(
                 templates,
-                ends.iter().enumerate().map(|(e, &t)| (t as usize, e as u32)),
+                ends.iter()
+                    .enumerate()
+                    .map(|(e, &t)| (t as usize, e as u32)),
             )
         };
         let (from, into) = (by_end(&base), by_end(&target));
@@ -191,16 +206,24 @@ impl Problem {
         let count = component.iter().max().map_or(0, |&c| c as usize + 1);
         let members = Rows::collect(
             count,
-            component.iter().enumerate().map(|(t, &c)| (c as usize, t as u32)),
+            component
+                .iter()
+                .enumerate()
+                .map(|(t, &c)| (c as usize, t as u32)),
         );
         let patches_of = Rows::collect(
             count,
-            base.iter().enumerate().map(|(e, &t)| (component[t as usize] as usize, e as u32)),
+            base.iter()
+                .enumerate()
+                .map(|(e, &t)| (component[t as usize] as usize, e as u32)),
         );
         let groups = group(&cells, &members, hosts);
         let groups_of = Rows::collect(
             count,
-            groups.iter().enumerate().map(|(g, group)| (group.component as usize, g as u32)),
+            groups
+                .iter()
+                .enumerate()
+                .map(|(g, group)| (group.component as usize, g as u32)),
         );
         let size = sizes.iter().chain(patch_sizes).copied().collect();
         Ok(Self {
@@ -250,14 +273,17 @@ impl Problem {
     /// The template whose requests an object's presence changes first.
     #[must_use]
     pub fn anchor(&self, object: usize) -> usize {
-        self.as_patch(object).map_or(object, |patch| self.target[patch] as usize)
+        self.as_patch(object)
+            .map_or(object, |patch| self.target[patch] as usize)
     }
 
     /// Position among all cells of a template's requests at a host.
     #[must_use]
     pub fn cell_at(&self, template: usize, host: usize) -> Option<usize> {
         let row = self.cells.row(template);
-        let found = row.binary_search_by_key(&(host as u32), |cell| cell.host).ok()?;
+        let found = row
+            .binary_search_by_key(&(host as u32), |cell| cell.host)
+            .ok()?;
         Some(self.cells.range(template).start + found)
     }
 }
@@ -311,4 +337,64 @@ fn group(cells: &Rows<Cell>, members: &Rows<u32>, hosts: usize) -> Vec<Group> {
         }
     }
     groups
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// Three templates of which 0 builds 1 and 1 builds 2, and two hosts.
+    pub(crate) fn chain(hops: usize) -> Problem {
+        let links = vec![
+            Links {
+                local: 0.02,
+                near: 0.04,
+                repo: 0.8
+            };
+            2
+        ];
+        Problem::new(
+            &[1000.0, 1100.0, 1200.0],
+            vec![0, 1],
+            vec![1, 2],
+            &[100.0, 100.0],
+            vec![5.0, 5.0],
+            vec![1150.0, 1000.0],
+            links,
+            &[3.0, 1.0, 2.0, 2.0, 0.0, 4.0],
+            hops,
+        )
+        .unwrap()
+    }
+
+    #[test]
+    fn indexes_requests_and_components() {
+        let problem = chain(1);
+        assert_eq!(problem.members.len(), 1);
+        assert_eq!(problem.groups.len(), 2);
+        assert_eq!(problem.cell_at(2, 0), None);
+        assert_eq!(problem.cell_at(2, 1), Some(4));
+        assert_eq!(problem.patches_of.row(0), &[0, 1]);
+    }
+
+    #[test]
+    fn refuses_what_does_not_fit_together() {
+        let links = vec![Links {
+            local: 1.0,
+            near: 1.0,
+            repo: 1.0,
+        }];
+        let result = Problem::new(
+            &[1.0],
+            vec![0],
+            vec![1],
+            &[1.0],
+            vec![0.0],
+            vec![1.0],
+            links,
+            &[1.0],
+            1,
+        );
+        assert_eq!(result.err(), Some(ProblemError::Index("patch_sizes")));
+    }
 }

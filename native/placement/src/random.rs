@@ -12,7 +12,7 @@ impl Random {
     }
 
     /// The next 64 bits.
-    pub fn next(&mut self) -> u64 {
+    pub fn bits(&mut self) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
         self.0 ^= self.0 >> 27;
@@ -24,11 +24,11 @@ impl Random {
         if bound == 0 {
             return 0;
         }
-        (self.next() % bound as u64) as usize
+        (self.bits() % bound as u64) as usize
     }
 
     /// Evenly in `0.0..1.0`.
     pub fn unit(&mut self) -> f64 {
-        (self.next() >> 11) as f64 / (1u64 << 53) as f64
+        (self.bits() >> 11) as f64 / (1u64 << 53) as f64
     }
 }

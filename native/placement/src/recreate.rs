@@ -52,25 +52,41 @@ impl Ord for Entry {
     }
 }
 
-/// Fills space on `hosts` with `templates`, the patches they need, and
-/// `patches`; returns the (object, host) pairs added.
+/// What may be added, and where.
+#[derive(Debug, Clone, Copy)]
+pub struct Choice<'c> {
+    /// Hosts with space to fill.
+    pub hosts: &'c [u32],
+    /// Templates to choose from; the patches they need are added to these.
+    pub templates: &'c [u32],
+    /// Patches to choose from, by object number.
+    pub patches: &'c [u32],
+}
+
+/// Fills space; returns the (object, host) pairs added.
 pub fn fill(
     state: &mut State,
     problem: &Problem,
-    hosts: &[u32],
-    templates: &[u32],
-    patches: &[u32],
+    choice: Choice,
     taste: Taste,
     random: &mut Random,
     over: &mut dyn FnMut() -> bool,
 ) -> Vec<(u32, u32)> {
-    let mut fill = Fill { state, problem, hosts, taste, random, queue: BinaryHeap::new() };
-    for &template in templates {
+    let hosts = choice.hosts;
+    let mut fill = Fill {
+        state,
+        problem,
+        hosts,
+        taste,
+        random,
+        queue: BinaryHeap::new(),
+    };
+    for &template in choice.templates {
         for &host in hosts {
             fill.offer(template, host);
         }
     }
-    for &patch in patches {
+    for &patch in choice.patches {
         fill.offer_patch(patch);
     }
     let mut added = Vec::new();
@@ -113,7 +129,12 @@ impl Fill<'_, '_> {
         let gain = self.state.gain(object as usize, host as usize, price);
         if gain > 0.0 {
             let rank = factor * gain / self.problem.size[object as usize].powf(self.taste.power);
-            self.queue.push(Entry { rank, factor, object, host });
+            self.queue.push(Entry {
+                rank,
+                factor,
+                object,
+                host,
+            });
         }
     }
 
@@ -161,12 +182,18 @@ impl Fill<'_, '_> {
             return None;
         }
         let size = self.problem.size[object as usize];
-        let gain = self.state.gain(object as usize, host as usize, self.taste.price);
+        let gain = self
+            .state
+            .gain(object as usize, host as usize, self.taste.price);
         let rank = entry.factor * gain / size.powf(self.taste.power);
         if gain <= 0.0 {
             return None;
         }
-        if self.queue.peek().is_some_and(|next| rank < next.rank * (1.0 - 1e-9)) {
+        if self
+            .queue
+            .peek()
+            .is_some_and(|next| rank < next.rank * (1.0 - 1e-9))
+        {
             self.queue.push(Entry { rank, ..entry });
             return None;
         }

@@ -5,7 +5,7 @@
 use crate::pack::{pack, Item};
 use crate::problem::Problem;
 use crate::random::Random;
-use crate::recreate::{fill, Taste};
+use crate::recreate::{fill, Choice, Taste};
 use crate::state::State;
 
 /// Templates besides those removed that an insertion may choose from.
@@ -40,13 +40,24 @@ impl<'s, 'a> Search<'s, 'a> {
         for t in 0..problem.templates {
             let rate: f64 = problem.cells.row(t).iter().map(|cell| cell.rate).sum();
             if rate > 0.0 {
-                lottery.extend(std::iter::repeat_n(t as u32, 1 + (rate.sqrt() as usize).min(8)));
+                lottery.extend(std::iter::repeat_n(
+                    t as u32,
+                    1 + (rate.sqrt() as usize).min(8),
+                ));
             }
         }
         let hosts = (0..problem.hosts() as u32)
             .filter(|&host| problem.capacity[host as usize] > 0.0)
             .collect();
-        Self { problem, state, random: Random::new(seed), price, lottery, hosts, wanted: None }
+        Self {
+            problem,
+            state,
+            random: Random::new(seed),
+            price,
+            lottery,
+            hosts,
+            wanted: None,
+        }
     }
 
     /// Cost of the placement as it is.
@@ -207,11 +218,7 @@ impl<'s, 'a> Search<'s, 'a> {
 
     /// Packs the templates of one to three hosts anew, exactly, choosing also
     /// among templates that are not near.
-    fn repack(
-        &mut self,
-        removed: &mut Vec<(u32, u32)>,
-        added: &mut Vec<(u32, u32)>,
-    ) -> Vec<u32> {
+    fn repack(&mut self, removed: &mut Vec<(u32, u32)>, added: &mut Vec<(u32, u32)>) -> Vec<u32> {
         let mut hosts = vec![self.host()];
         for _ in 0..self.random.below(3) {
             let host = self.host();
@@ -238,15 +245,24 @@ impl<'s, 'a> Search<'s, 'a> {
         for _ in 0..POOL {
             let object = self.lottery[self.random.below(self.lottery.len())];
             if !pool.iter().any(|(known, _)| *known == object) {
-                let value = self.state.gain(object as usize, hosts[0] as usize, self.price);
+                let value = self
+                    .state
+                    .gain(object as usize, hosts[0] as usize, self.price);
                 let size = self.problem.size[object as usize];
                 pool.push((object, Item { size, value }));
             }
         }
         self.drop_kin(&mut pool);
-        let filler = if filler.is_finite() { filler.max(0.0) } else { 0.0 };
+        let filler = if filler.is_finite() {
+            filler.max(0.0)
+        } else {
+            0.0
+        };
         let items: Vec<Item> = pool.iter().map(|(_, item)| *item).collect();
-        let room: Vec<f64> = hosts.iter().map(|&host| self.state.free[host as usize]).collect();
+        let room: Vec<f64> = hosts
+            .iter()
+            .map(|&host| self.state.free[host as usize])
+            .collect();
         for ((object, _), at) in pool.iter().zip(pack(&items, &room, filler)) {
             if let Some(at) = at {
                 if !self.state.holds(*object as usize, hosts[at] as usize) {
@@ -279,10 +295,16 @@ impl<'s, 'a> Search<'s, 'a> {
         over: &mut dyn FnMut() -> bool,
     ) {
         let split = self.problem.templates as u32;
-        let mut templates: Vec<u32> =
-            removed.iter().map(|pair| pair.0).filter(|&object| object < split).collect();
-        let mut patches: Vec<u32> =
-            removed.iter().map(|pair| pair.0).filter(|&object| object >= split).collect();
+        let mut templates: Vec<u32> = removed
+            .iter()
+            .map(|pair| pair.0)
+            .filter(|&object| object < split)
+            .collect();
+        let mut patches: Vec<u32> = removed
+            .iter()
+            .map(|pair| pair.0)
+            .filter(|&object| object >= split)
+            .collect();
         for _ in 0..EXTRA.min(self.lottery.len()) {
             templates.push(self.lottery[self.random.below(self.lottery.len())]);
         }
@@ -315,6 +337,11 @@ impl<'s, 'a> Search<'s, 'a> {
         }
         let random = &mut self.random;
         let (state, problem) = (&mut *self.state, self.problem);
-        added.extend(fill(state, problem, hosts, &templates, &patches, taste, random, over));
+        let choice = Choice {
+            hosts,
+            templates: &templates,
+            patches: &patches,
+        };
+        added.extend(fill(state, problem, choice, taste, random, over));
     }
 }

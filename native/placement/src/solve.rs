@@ -3,7 +3,7 @@
 use crate::dual::Dual;
 use crate::problem::Problem;
 use crate::random::Random;
-use crate::recreate::{fill, Taste};
+use crate::recreate::{fill, Choice, Taste};
 use crate::search::Search;
 use crate::state::{Fixed, State};
 
@@ -68,12 +68,20 @@ pub fn solve(
         }
     }
     construct(problem, &mut state, &bounds, watch);
-    watch.report(Report { stage: "built", cost: state.cost, bound: bounds.best });
+    watch.report(Report {
+        stage: "built",
+        cost: state.cost,
+        bound: bounds.best,
+    });
     if watch.elapsed() < 1.0 {
         bounds.refine(watch, limits.bound_share, state.cost);
     }
     let steps = improve(problem, &mut state, &bounds, limits, watch);
-    Outcome { pairs: state.pairs(), bound: bounds.best, steps }
+    Outcome {
+        pairs: state.pairs(),
+        bound: bounds.best,
+        steps,
+    }
 }
 
 /// Prices of space, and the best bound they gave.
@@ -136,7 +144,11 @@ impl<'a> Bounds<'a> {
                     break;
                 }
             }
-            watch.report(Report { stage: "bounding", cost: empty, bound: self.best });
+            watch.report(Report {
+                stage: "bounding",
+                cost: empty,
+                bound: self.best,
+            });
             if !moved {
                 factor = factor.powf(0.45);
                 if factor < 1.01 {
@@ -172,26 +184,45 @@ impl<'a> Bounds<'a> {
                     *price *= (rate * step).exp();
                 }
             }
-            watch.report(Report { stage: "bounding", cost, bound: self.best });
+            watch.report(Report {
+                stage: "bounding",
+                cost,
+                bound: self.best,
+            });
         }
     }
 }
 
 fn construct(problem: &Problem, state: &mut State, bounds: &Bounds, watch: &mut dyn Watch) {
     let hosts: Vec<u32> = (0..problem.hosts() as u32).collect();
-    let chosen: Vec<u32> =
-        (0..problem.templates as u32).filter(|&t| bounds.open[t as usize]).collect();
+    let chosen: Vec<u32> = (0..problem.templates as u32)
+        .filter(|&t| bounds.open[t as usize])
+        .collect();
     let mut random = Random::new(1);
-    let taste = Taste { price: bounds.price(), power: 1.0, noise: 0.0 };
+    let taste = Taste {
+        price: bounds.price(),
+        power: 1.0,
+        noise: 0.0,
+    };
     let mut calls = 0usize;
     let mut over = || {
         calls += 1;
         calls % 64 == 0 && watch.elapsed() >= 1.0
     };
-    fill(state, problem, &hosts, &chosen, &[], taste, &mut random, &mut over);
+    let first = Choice {
+        hosts: &hosts,
+        templates: &chosen,
+        patches: &[],
+    };
+    fill(state, problem, first, taste, &mut random, &mut over);
     let all: Vec<u32> = (0..problem.templates as u32).collect();
     let patches: Vec<u32> = (problem.templates as u32..problem.objects() as u32).collect();
-    fill(state, problem, &hosts, &all, &patches, taste, &mut random, &mut over);
+    let then = Choice {
+        hosts: &hosts,
+        templates: &all,
+        patches: &patches,
+    };
+    fill(state, problem, then, taste, &mut random, &mut over);
 }
 
 fn improve<'a>(
@@ -212,10 +243,18 @@ fn improve<'a>(
         if cost - bounds.best <= limits.gap * cost || watch.elapsed() >= 1.0 {
             break;
         }
-        idle = if search.step(&mut || false) { 0 } else { idle + 1 };
+        idle = if search.step(&mut || false) {
+            0
+        } else {
+            idle + 1
+        };
         steps += 1;
         if steps % 64 == 0 {
-            watch.report(Report { stage: "improving", cost, bound: bounds.best });
+            watch.report(Report {
+                stage: "improving",
+                cost,
+                bound: bounds.best,
+            });
         }
     }
     steps

@@ -51,7 +51,9 @@ impl<'a> State<'a> {
             count: vec![0; problem.objects()],
             free: problem.capacity.clone(),
             contents: vec![Vec::new(); problem.hosts()],
-            active: (0..problem.templates).map(|t| useful_from_far(problem, t)).collect(),
+            active: (0..problem.templates)
+                .map(|t| useful_from_far(problem, t))
+                .collect(),
             cell: vec![0.0; problem.cells.items().len()],
             cost: 0.0,
             seconds: vec![0.0; problem.templates],
@@ -347,7 +349,11 @@ impl<'a> State<'a> {
         let only = (self.count[template] > 0).then_some(host);
         let link = |at: usize| {
             let links = problem.links[at];
-            if at == host { links.local } else { links.near }
+            if at == host {
+                links.local
+            } else {
+                links.near
+            }
         };
         let mut saved = 0.0;
         for position in self.positions(template, only) {
@@ -424,5 +430,71 @@ fn beats_repository(problem: &Problem, patch: u32) -> bool {
 
 fn useful_from_far(problem: &Problem, template: usize) -> Vec<u32> {
     let into = problem.into.row(template);
-    into.iter().copied().filter(|&patch| beats_repository(problem, patch)).collect()
+    into.iter()
+        .copied()
+        .filter(|&patch| beats_repository(problem, patch))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::problem::tests::chain;
+    use crate::random::Random;
+
+    /// Adding and removing at random ends where a fresh state with the same
+    /// contents is.
+    #[test]
+    fn changes_leave_no_trace() {
+        for hops in [1, 2] {
+            let problem = chain(hops);
+            let mut state = State::new(&problem, &Fixed::default());
+            let mut random = Random::new(5);
+            for _ in 0..300 {
+                let (object, host) = (random.below(5), random.below(2));
+                if state.holds(object, host) {
+                    state.remove(object, host);
+                } else {
+                    state.add(object, host);
+                }
+                let mut fresh = State::new(&problem, &Fixed::default());
+                for (object, host) in state.pairs() {
+                    fresh.add(object as usize, host as usize);
+                }
+                assert!((fresh.cost - state.cost).abs() < 1e-6);
+            }
+        }
+    }
+
+    #[test]
+    fn gain_is_what_adding_saves() {
+        let problem = chain(1);
+        let mut state = State::new(&problem, &Fixed::default());
+        state.add(3, 0);
+        for object in 0..5 {
+            for host in 0..2 {
+                let gain = state.gain(object, host, 1e9);
+                let before = state.cost;
+                if !state.holds(object, host) {
+                    state.add(object, host);
+                    assert!((before - state.cost - gain).abs() < 1e-6, "{object} {host}");
+                    state.remove(object, host);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn moves_cost_unless_placed() {
+        let problem = chain(1);
+        let fixed = Fixed {
+            placed: vec![(0, 0)],
+            move_weight: 1.0,
+            pinned: vec![],
+        };
+        let state = State::new(&problem, &fixed);
+        assert_eq!(state.move_cost(0, 0), 0.0);
+        assert_eq!(state.move_cost(0, 1), 0.04 * 1000.0);
+        assert_eq!(state.move_cost(1, 1), 0.8 * 1100.0);
+    }
 }

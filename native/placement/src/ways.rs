@@ -24,7 +24,11 @@ pub struct Way {
 /// Ways by target. Those that cannot beat the repository are left out.
 #[must_use]
 pub fn ways(problem: &Problem) -> Rows<Way> {
-    let best = problem.links.iter().map(|l| l.local).fold(f64::INFINITY, f64::min);
+    let best = problem
+        .links
+        .iter()
+        .map(|l| l.local)
+        .fold(f64::INFINITY, f64::min);
     let slow = problem.links.iter().map(|l| l.repo).fold(0.0, f64::max);
     let mut found: Vec<(usize, Way)> = Vec::new();
     let mut reached = vec![f64::INFINITY; problem.templates];
@@ -96,7 +100,7 @@ fn chains(
         .into_iter()
         .filter_map(|base| {
             let total = std::mem::replace(&mut reached[base as usize], f64::INFINITY);
-            (base as usize != target).then(|| Way {
+            (base as usize != target).then_some(Way {
                 base,
                 patch: smallest,
                 seconds: total - last,
