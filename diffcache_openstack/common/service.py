@@ -15,6 +15,7 @@ import os
 import queue
 import signal
 import threading
+import time
 
 from oslo_config import cfg
 from oslo_log import log
@@ -28,6 +29,7 @@ from oslo_service import service  # noqa: E402
 
 LOG = log.getLogger(__name__)
 
+_START_GRACE_SECONDS = 2.0
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -90,12 +92,31 @@ def _follow(conf, instance, events):
             started = True
         elif event in STOP_SIGNALS:
             LOG.info('%s: stopping', signal.Signals(event).name)
-            if started:
+            if started or _gets_started(instance, events):
                 _stop(conf, instance)
             return 0
         else:
             LOG.info('SIGHUP: reading the configuration files again')
             _mutate(conf)
+
+
+def _gets_started(instance, events):
+    """Whether a service that is to stop gets done with starting first.
+
+    If it does it can be stopped in order. If not it is waiting for something,
+    and has nothing yet that would need an orderly end.
+    """
+    deadline = time.monotonic() + _START_GRACE_SECONDS
+    while (left := deadline - time.monotonic()) > 0:
+        try:
+            event = events.get(timeout=left)
+        except queue.Empty:
+            break
+        if event is instance:
+            return True
+        if isinstance(event, BaseException):
+            raise event
+    return False
 
 
 def _start(instance, events):
