@@ -17,6 +17,7 @@ the conductor or the broker is dead it keeps trying, and what it has to say
 waits on disk.
 """
 
+import collections
 import logging
 import threading
 import time
@@ -26,6 +27,7 @@ from oslo_utils import timeutils
 
 from diffcache_openstack.agent import reports
 from diffcache_openstack.agent import repository
+from diffcache_openstack.agent import rpcapi as agent_rpcapi
 from diffcache_openstack.agent import site_map as site_maps
 from diffcache_openstack.agent import view as views
 from diffcache_openstack.common import context as contexts
@@ -46,6 +48,7 @@ class ConductorLink:
     """Keeps the conductor and this agent informed of each other.
 
     :param conductor: RPC client
+    :param agents: RPC client of the other agents
     :param describe: makes the current description of this host, without
         holdings
     :param holdings: what is held, with sizes
@@ -56,12 +59,14 @@ class ConductorLink:
     """
 
     def __init__(self, conductor: rpcapi.ConductorAPI,
+                 agents: agent_rpcapi.AgentAPI,
                  describe: typing.Callable[[], objects.Host],
                  holdings: typing.Callable[[], dict[views.Key, int]],
                  keeper: site_maps.SiteMapKeeper, spool: reports.Spool,
                  interval: float,
                  learned: typing.Callable[[], None]) -> None:
         self._conductor = conductor
+        self._agents = agents
         self._describe = describe
         self._holdings = holdings
         self._keeper = keeper
@@ -76,6 +81,8 @@ class ConductorLink:
         self._reported: dict[views.Key, int] | None = None
         self._reported_at = 0.0
         self._reachable = False
+        # Bounded: what is forgotten is noticed again by the next reader.
+        self._suspects: collections.deque = collections.deque(maxlen=100)
         self._on_contact: list[typing.Callable[[], None]] = []
         self._thread = threading.Thread(target=self._run, daemon=True,
                                         name='conductor-link')
@@ -103,6 +110,11 @@ class ConductorLink:
         """Holdings, requests or the map: see to it now."""
         self._wake.set()
 
+    def suspect(self, host: str, key: views.Key) -> None:
+        """An object came damaged from a host; have that host look."""
+        self._suspects.append((host, key))
+        self._wake.set()
+
     def refresh_map(self) -> None:
         """Get the newest site map now, if the conductor answers.
 
@@ -122,11 +134,18 @@ class ConductorLink:
 
         :raises DiffCacheError: the conductor does not answer, or refuses
         """
+        self._tell_suspects()
         self._register_if_due()
         self._report_holdings()
         if len(self._spool):
             self._spool.deliver(self._report_requests)
         self.refresh_map()
+
+    def _tell_suspects(self) -> None:
+        while self._suspects:
+            host, key = self._suspects[0]
+            self._agents.verify_object(self.context, host, *key)
+            self._suspects.popleft()
 
     def _register_if_due(self) -> None:
         now = time.monotonic()

@@ -88,18 +88,21 @@ class Maker:
     :param flying: single flight of this host
     :param current_view: gives the site map
     :param apply_patch: applies patches
+    :param suspect: told of a host and an object that came damaged from it
     """
 
     def __init__(self, plane, held: holdings.Holdings,
                  transfers: transfer.Transfers, flying: flights.Flights,
                  current_view: typing.Callable[[], views.SiteView],
-                 apply_patch: Patcher) -> None:
+                 apply_patch: Patcher,
+                 suspect: typing.Callable[[str, views.Key], None]) -> None:
         self._plane = plane
         self._held = held
         self._transfers = transfers
         self._flights = flying
         self._view = current_view
         self._apply_patch = apply_patch
+        self._suspect = suspect
 
     def make(self, key: views.Key, dest: pathlib.Path, pace: paces.Pace,
              mode: str) -> Made:
@@ -295,6 +298,9 @@ class Maker:
         if isinstance(error, _DAMAGED) and not self._own_sound(parts):
             return
         remote = [p for p in parts if not self.is_own(p.host)]
+        if isinstance(error, _DAMAGED):
+            for part in remote:
+                self._suspect(part.host, part.key)
         if len(remote) == 1:
             whole_host = isinstance(error, _UNREACHABLE)
             excluded.add((remote[0].host,

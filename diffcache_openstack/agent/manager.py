@@ -38,6 +38,9 @@ class Worker(typing.Protocol):
                        ) -> objects.Template:
         """Take an image file in; repositories only."""
 
+    def verify_object(self, kind: str, object_id: str) -> None:
+        """Read an object that is held; drop it if it is damaged."""
+
     def status(self) -> dict:
         """What is going on, as plain values."""
 
@@ -73,6 +76,12 @@ class AgentManager:
                        template_id: str, name: str) -> objects.Template:
         """Take an image file of this host in."""
         return self._worker.register_image(path, template_id, name)
+
+    @messaging.exposed
+    def verify_object(self, ctxt: contexts.RequestContext, kind: str,
+                      object_id: str) -> None:
+        """Read an object that somebody received damaged."""
+        self._worker.verify_object(kind, object_id)
 
     @messaging.exposed
     def status(self, ctxt: contexts.RequestContext) -> dict:

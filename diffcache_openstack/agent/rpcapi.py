@@ -88,6 +88,15 @@ class AgentAPI:
         return self._slow(host).call(ctxt, 'register_image', path=path,
                                      template_id=template_id, name=name)
 
+    def verify_object(self, ctxt: contexts.RequestContext, host: str,
+                      kind: str, object_id: str) -> None:
+        """Tell that an object a host sent was damaged; not waited for.
+
+        The host reads what it holds, and drops it if it is damaged there.
+        """
+        self._to(host).cast(ctxt, 'verify_object', kind=kind,
+                            object_id=object_id)
+
     def status(self, ctxt: contexts.RequestContext, host: str) -> dict:
         """What the agent is doing, as plain values."""
         return self._to(host).call(ctxt, 'status')

@@ -33,6 +33,7 @@ from diffcache_openstack.agent import pace
 from diffcache_openstack.agent import plane
 from diffcache_openstack.agent import reports
 from diffcache_openstack.agent import repository
+from diffcache_openstack.agent import rpcapi
 from diffcache_openstack.agent import serve
 from diffcache_openstack.agent import site_map
 from diffcache_openstack.agent import tools
@@ -114,15 +115,16 @@ class Agent(service.Service):
         native_tools = tools.NativeTools()
         self.maker = maker.Maker(
             self.plane, self.held, self.transfers, self.flights,
-            self.keeper.current, native_tools.apply_patch)
+            self.keeper.current, native_tools.apply_patch, self._suspect)
         pending = serve.PendingOutputs(self._state / 'outputs')
         pending.clean()
         self.server = serve.ImageServer(
             self.maker, self.held, self.flights, self._new_pace,
             pending)
         self.link = link.ConductorLink(
-            self.conductor, self._describe, self.held.sizes, self.keeper,
-            self.spool, conf.agent.heartbeat_interval, self._map_learned)
+            self.conductor, rpcapi.AgentAPI(self.bus, conf), self._describe,
+            self.held.sizes, self.keeper, self.spool,
+            conf.agent.heartbeat_interval, self._map_learned)
         self.filler = fill.Filler(
             self.maker, self.held, self.flights, self.gate,
             self.plane.new_cancel, self.keeper.current,
@@ -271,6 +273,13 @@ class Agent(service.Service):
                                           name)
         return objects.Template(**dataclasses.asdict(record))
 
+    def verify_object(self, kind: str, object_id: str) -> None:
+        """Read an object that a peer received damaged; drop it if it is."""
+        key = views.Key(kind, object_id)
+        if key in self.held and not self.held.verify(key):
+            self.link.something_changed()
+            self.filler.wake()
+
     def status(self) -> dict:
         """What this agent is doing, for people and tests."""
         site = self.keeper.current()
@@ -322,6 +331,9 @@ class Agent(service.Service):
             role=self.conf.agent.role, url=self.plane.url,
             capacity=self.held.capacity or 0,
             plan_generation=self.filler.generation)
+
+    def _suspect(self, host: str, key: views.Key) -> None:
+        self.link.suspect(host, key)
 
     def _map_learned(self) -> None:
         self.filler.wake()

@@ -239,8 +239,12 @@ class LossTest(EmbeddedTestCase):
         key = self.template('java')
         self.hold(host_2=[key])
         family.damage(self.site.hosts['host-2'].held.path(key), 5 * MIB)
+        peer = self.site.hosts['host-2']
+        peer.filler.stop()
         request = self.get('host-1', 'java')
         self.assertEqual(('repository', 1), (request.way, request.fallbacks))
+        self.site.wait(lambda: key not in peer.held, 30,
+                       'the peer to drop what is damaged')
 
     def test_damage_here(self):
         key = self.template('java')

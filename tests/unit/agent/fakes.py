@@ -184,7 +184,9 @@ class Host:
             self.plane, lambda: self.view, lend_seconds=60, claim_ttl=30)
         self.maker = maker.Maker(
             self.plane, self.held, self.transfers, self.flights,
-            lambda: self.view, apply_patch_files)
+            lambda: self.view, apply_patch_files,
+            lambda host, key: self.suspects.append((host, key)))
+        self.suspects: list = []
 
     def new_pace(self):
         return pace.Pace(self.gate, Token)

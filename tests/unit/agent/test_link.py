@@ -58,6 +58,9 @@ class Conductor:
             raise exceptions.ServiceUnavailable('no answer')
         self.calls.append((name, *arguments))
 
+    def verify_object(self, ctxt, host, kind, object_id):
+        self._note('verify_object', host, kind, object_id)
+
     def register_host(self, ctxt, host):
         self._note('register_host', host.name)
         self.known = True
@@ -112,7 +115,7 @@ class LinkTest(base.TestCase):
         self.held = {}
         self.learned = []
         self.link = link.ConductorLink(
-            self.conductor,
+            self.conductor, self.conductor,
             lambda: objects.Host(name='h1', site='s', role='compute'),
             lambda: dict(self.held), self.keeper, self.spool, 3600,
             lambda: self.learned.append(self.keeper.current().generation))
@@ -139,6 +142,16 @@ class LinkTest(base.TestCase):
         self.assertEqual([('report_requests', [request.id])],
                          self.conductor.named('report_requests'))
         self.assertEqual(0, len(self.spool))
+
+    def test_suspects_are_told_once(self):
+        self.conductor.dead = True
+        self.link.suspect('h2', view.Key(view.TEMPLATES, CONTENT))
+        self.assertRaises(exceptions.ServiceUnavailable, self.link.talk)
+        self.conductor.dead = False
+        for _ in range(2):
+            self.link.talk()
+        self.assertEqual([('verify_object', 'h2', 'templates', CONTENT)],
+                         self.conductor.named('verify_object'))
 
     def test_a_conductor_that_forgot_is_told_all_again(self):
         self.link.talk()

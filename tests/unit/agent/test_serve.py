@@ -118,6 +118,7 @@ class ServeTest(base.TestCase):
         key = fakes.key_of(TARGET)
         self.network.files['http://h2'][key] = b'garbage'
         self.assertEqual('repository', self.serve().way)
+        self.assertEqual([('h2', key)], self.hosts['h1'].suspects)
 
     def test_damage_here_is_quarantined(self):
         key = self.hosts['h1'].put(TARGET)
