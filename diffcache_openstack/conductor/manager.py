@@ -11,17 +11,16 @@
 #    under the License.
 """What the conductor answers over RPC.
 
-Methods are stateless: all state is in the database, so that any conductor
-can answer any call, and a call that is repeated does no harm.
+All state is in the database, so that any conductor can answer any call, and a
+call that is repeated does no harm.
 """
 
-from oslo_config import cfg
 from oslo_log import log
 import oslo_messaging
 
 from diffcache_openstack.common import context as contexts
 from diffcache_openstack.common import messaging
-from diffcache_openstack.conductor import model
+from diffcache_openstack.conductor import maps
 from diffcache_openstack.conductor import notify
 from diffcache_openstack.conductor import planner
 from diffcache_openstack.conductor import rpcapi
@@ -44,10 +43,10 @@ class ConductorManager:
 
     target = oslo_messaging.Target(version=rpcapi.VERSION)
 
-    def __init__(self, conf: cfg.ConfigOpts, database: engine.Database,
+    def __init__(self, database: engine.Database, site_maps: maps.Maps,
                  site_planner: planner.Planner, notifier: notify.Notifier):
-        self._conf = conf
         self._database = database
+        self._maps = site_maps
         self._planner = site_planner
         self._notifier = notifier
 
@@ -118,7 +117,7 @@ class ConductorManager:
     def get_site_map(self, ctxt: contexts.RequestContext, site: str,
                      generation: int | None) -> objects.SiteMap | None:
         """The map of a site unless the caller has it."""
-        return self._database.read(self._read_map, site, generation)
+        return self._maps.get(site, generation)
 
     @messaging.exposed
     def report_requests(self, ctxt: contexts.RequestContext, requests: list
@@ -140,19 +139,6 @@ class ConductorManager:
                  ) -> objects.Plan | None:
         """The plan that holds for a site."""
         return self._database.read(plans.current_plan, site)
-
-    def _read_map(self, session, site, generation):
-        # The generation comes first: if the engine shows changes that are
-        # made meanwhile, the map is newer than its number, never older.
-        current = sites.map_generation(session, site)
-        if current == generation:
-            return None
-        return objects.SiteMap(
-            site=site, generation=current,
-            templates=catalogue.list_templates(session),
-            patches=catalogue.list_patches(session),
-            hosts=sites.map_hosts(session, site),
-            links=model.links_of(site, self._conf.planner))
 
 
 def _register_host(session, host, when):

@@ -25,6 +25,7 @@ from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import messaging
 from diffcache_openstack.common import service
 from diffcache_openstack.conductor import manager
+from diffcache_openstack.conductor import maps
 from diffcache_openstack.conductor import model
 from diffcache_openstack.conductor import notify
 from diffcache_openstack.conductor import planner
@@ -59,8 +60,9 @@ class ConductorService(service.Service):
         self._planner = planner.Planner(self.conf, self._database, name)
         self._server = self._bus.server(
             oslo_messaging.Target(topic=rpcapi.TOPIC, server=name),
-            [manager.ConductorManager(self.conf, self._database,
-                                      self._planner, self._notifier)])
+            [manager.ConductorManager(
+                self._database, maps.Maps(self.conf, self._database),
+                self._planner, self._notifier)])
         self._notifier.start()
         self._server.start()
         interval = self.conf.conductor.check_interval

@@ -1,0 +1,60 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Maps of sites, made once per generation.
+
+After a change every host of a site asks for the new map, which is the same
+for all of them and not small: it has the whole catalogue.
+"""
+
+from oslo_config import cfg
+
+from diffcache_openstack.conductor import model
+from diffcache_openstack.db import catalogue
+from diffcache_openstack.db import engine
+from diffcache_openstack.db import sites
+from diffcache_openstack import objects
+
+
+class Maps:
+    """Makes maps, and keeps the latest one of each site."""
+
+    def __init__(self, conf: cfg.ConfigOpts, database: engine.Database):
+        self._conf = conf
+        self._database = database
+        # Assigned whole, so threads need no lock; at worst two of them make
+        # the same map.
+        self._latest: dict[str, objects.SiteMap] = {}
+
+    def get(self, site: str, known: int | None) -> objects.SiteMap | None:
+        """The map of a site; None if its generation is the known one.
+
+        :raises NotFound: no host of the site was ever registered
+        """
+        generation = self._database.read(sites.map_generation, site)
+        if generation == known:
+            return None
+        latest = self._latest.get(site)
+        if latest is None or latest.generation != generation:
+            latest = self._database.read(self._read, site)
+            self._latest[site] = latest
+        return latest
+
+    def _read(self, session, site):
+        # The generation comes first: if the engine shows changes that are
+        # made meanwhile, the map is newer than its number, never older.
+        generation = sites.map_generation(session, site)
+        return objects.SiteMap(
+            site=site, generation=generation,
+            templates=catalogue.list_templates(session),
+            patches=catalogue.list_patches(session),
+            hosts=sites.map_hosts(session, site),
+            links=model.links_of(site, self._conf.planner))

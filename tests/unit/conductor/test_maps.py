@@ -1,0 +1,49 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+from diffcache_openstack.common import exceptions
+from diffcache_openstack.conductor import maps
+from diffcache_openstack.db import catalogue
+from diffcache_openstack.db import sites
+from tests.unit.db import database
+
+
+class TestMaps(database.DatabaseTest):
+
+    def setUp(self):
+        super().setUp()
+        self.maps = maps.Maps(self.conf, self.database)
+        self.write(sites.put_host, database.host('h1'), database.at(0))
+
+    def get(self, known=None):
+        return self.maps.get(database.SITE, known)
+
+    def test_made_once_per_generation(self):
+        self.assertIs(self.get(), self.get())
+
+    def test_change_makes_a_new_one(self):
+        before = self.get()
+        self.write(catalogue.put_template, database.template(1),
+                   database.at(0))
+        after = self.get()
+        self.assertGreater(after.generation, before.generation)
+        self.assertEqual([database.template(1)], after.templates)
+
+    def test_known_generation_is_not_sent(self):
+        self.assertIsNone(self.get(self.get().generation))
+
+    def test_unknown_generation_is_answered_with_the_present(self):
+        present = self.get()
+        self.assertEqual(present, self.get(present.generation + 9))
+
+    def test_unknown_site(self):
+        self.assertRaises(exceptions.NotFound, self.maps.get, 'nowhere',
+                          None)
