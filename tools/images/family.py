@@ -25,7 +25,7 @@ import pathlib
 
 RELEASE = 'bookworm'
 # Roomy enough for the largest; the free space is a hole in the file.
-DISK_SIZE = 1 << 30
+DISK_SIZE = 704 << 20
 
 MARKER = 'DIFFCACHE-GUEST-READY'
 
