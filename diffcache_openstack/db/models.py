@@ -21,6 +21,8 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import mysql
 from sqlalchemy import orm
 
+from diffcache_openstack.common import exceptions
+
 TABLE_OPTIONS = {
     'mysql_engine': 'InnoDB',
     'mysql_charset': 'utf8mb4',
@@ -233,3 +235,24 @@ class Lease(Base):
                                               primary_key=True)
     owner: orm.Mapped[str] = orm.mapped_column(HOST)
     expires_at: orm.Mapped[datetime.datetime] = orm.mapped_column(UTCDateTime)
+
+
+def _check_lengths(mapper, _connection, row):
+    """Refuse texts that do not fit, before the database does.
+
+    MariaDB's error would be one of the database, and SQLite has none.
+
+    :raises InvalidInput: a text is longer than its column
+    """
+    for name, column in mapper.columns.items():
+        limit = getattr(column.type, 'length', None)
+        value = getattr(row, name)
+        if limit and isinstance(value, str) and len(value) > limit:
+            raise exceptions.InvalidInput(
+                f'The {name} of one of the {mapper.local_table.name} has'
+                f' {len(value)} characters, at most {limit} are possible:'
+                f' "{value[:40]}..."; choose a shorter one.')
+
+
+for _event in ('before_insert', 'before_update'):
+    sa.event.listen(Base, _event, _check_lengths, propagate=True)
