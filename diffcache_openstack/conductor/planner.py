@@ -132,6 +132,11 @@ class Planner:
         if set(current.hosts) != set(site_model.hosts):
             return True
         placement = site_model.placement(current.items)
+        known = len(placement.templates) + len(placement.patches)
+        if known < len(current.items):
+            # An image or patch is gone from the catalogue; hosts shall not
+            # go on holding it.
+            return True
         if placements.errors(site_model.instance, placement):
             return True
         present = cost.total_cost(site_model.instance, placement,

@@ -104,6 +104,15 @@ class TestPlan(PlannerTest):
         self.assertEqual(['h1', 'h2'], second.hosts)
         self.assertGreater(second.generation, first.generation)
 
+    def test_removed_image_is_held_no_longer(self):
+        self.add_images(1, 2)
+        self.add_requests('t1', 1, 5)
+        first = self.plan()
+        self.assertEqual([database.content(1)], self.held(first))
+        self.write(catalogue.remove_template, 't1')
+        second = self.plan()
+        self.assertEqual([database.content(2)], self.held(second))
+
     def test_shrunken_host_is_planned_anew(self):
         self.add_images(1)
         self.assertEqual([database.content(1)], self.held(self.plan()))
