@@ -28,7 +28,7 @@ const ROUGH_LEVEL: i32 = 1;
 /// A patch's header.
 const HEADER_BYTES: f64 = 288.0;
 /// The block codec's frames reach further back than `CONTEXT`; measured on Debian images, what compresses takes this share of what it does here.
-const FRAME_GAIN: f64 = 0.955;
+const FRAME_GAIN: f64 = 0.925;
 /// What a patch holds for each changed leaf: its hash, and its share of the map and of the frames' records.
 const LEAF_BYTES: f64 = 36.0;
 
