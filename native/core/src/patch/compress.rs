@@ -20,7 +20,7 @@ const WINDOW: usize = 256 << 10;
 /// for windows that start inside a block.
 const TOUCHED: usize = 2 * WINDOW - (12 << 10);
 /// Most bytes of a frame where literals and base alternate.
-const MIXED: usize = WINDOW / 2 - (2 << 10);
+pub const MIXED: usize = WINDOW / 2 - (2 << 10);
 /// Input is given to zstd in steps of its own block size, so that looking at the output in between
 /// costs nothing; only before its limit a frame grows by less.
 const STEP: usize = 128 << 10;

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::sync_channel;
 
-use super::compress::{Compressor, Encoded, Surroundings};
+use super::compress::{Compressor, Encoded, Surroundings, MIXED};
 use super::create::{CreateOptions, Images, PatchWriter};
 use super::format::{Coded, Frame};
 use super::reader::{read_cost, read_padded};
@@ -84,12 +84,14 @@ pub(super) struct Literals {
     pub runs: Vec<Run>,
     /// Number of literal blocks that the patch holds.
     pub count: u32,
+    /// Literals that repeats refer to, as ranges; they may overlap.
+    shared: Vec<(u32, u32)>,
 }
 
 impl Literals {
     /// Numbers the literals in order of the target. Of long stretches that the target holds twice, the second refers to the first.
     pub fn number(runs: Vec<Run>, repeats: &[Repeat]) -> Literals {
-        let mut literals = Literals { runs: Vec::with_capacity(runs.len()), count: 0 };
+        let mut literals = Literals { runs: Vec::with_capacity(runs.len()), count: 0, shared: Vec::new() };
         let mut repeats = repeats.iter().peekable();
         for run in runs {
             if !matches!(run.src, Src::Literal(_)) {
@@ -116,6 +118,9 @@ impl Literals {
     fn add_repeat(&mut self, repeat: Repeat) {
         let sources: Vec<Run> = within(&self.runs, repeat.first, repeat.first + repeat.len).collect();
         for source in sources {
+            if let Src::Literal(at) = source.src {
+                self.shared.push((at, at + source.len));
+            }
             let start = repeat.start + (source.start - repeat.first);
             push(&mut self.runs, Run { start, ..source });
         }
@@ -123,26 +128,27 @@ impl Literals {
 
     /// Gives repeats copies of their own where reading them where they first occur costs a reader more
     /// than twice the window that it wants. Returns the new parts, which follow all literals so far.
-    pub fn unshare(&mut self, coded: &Coded) -> Vec<Run> {
+    pub fn unshare(&mut self, coded: &Coded) -> Vec<Part> {
         let mut next = 0;
         let mut parts = Vec::new();
-        let mut runs = Vec::with_capacity(self.runs.len());
-        for run in &self.runs {
-            let new = new_part(run, next).map_or(0, |part| part.len);
+        let mut i = 0;
+        while let Some(run) = self.runs.get(i).copied() {
+            let new = new_part(&run, next).map_or(0, |part| part.len);
             next += new;
-            let back = Run { len: run.len - new, ..*run };
-            let dear = matches!(run.src, Src::Literal(_)) && back.len > 0 && self.is_dear(back, coded);
-            if !dear {
-                push(&mut runs, *run);
-                continue;
+            let back = Run { len: run.len - new, ..run };
+            if matches!(run.src, Src::Literal(_)) && back.len > 0 && self.is_dear(back, coded) {
+                let part = Run { src: Src::Literal(self.count), ..back };
+                self.count += part.len;
+                parts.push(Part { start: part.start, len: part.len, literal: self.count - part.len, is_shared: false });
+                self.runs[i] = part;
+                if new > 0 {
+                    i += 1;
+                    let rest = Run { start: back.end(), len: new, src: run.src.plus(back.len) };
+                    self.runs.insert(i, rest);
+                }
             }
-            let part = Run { src: Src::Literal(self.count), ..back };
-            self.count += part.len;
-            parts.push(part);
-            push(&mut runs, part);
-            push(&mut runs, Run { start: back.end(), len: new, src: run.src.plus(back.len) });
+            i += 1;
         }
-        self.runs = runs;
         parts
     }
 
@@ -151,21 +157,80 @@ impl Literals {
         // Every fourth window; the limit leaves room for those between.
         let limit = 2 * u64::from(WINDOW_BLOCKS) * BLOCK - (16 << 10);
         let windows = (run.start.saturating_sub(WINDOW_BLOCKS - 1)..run.end()).step_by(4);
-        windows.map(|first| read_cost(&self.runs, coded, first, first + WINDOW_BLOCKS)).any(|cost| cost.0 + cost.1 > limit)
+        windows.map(|first| self.cost(coded, first)).any(|cost| cost > limit)
     }
 
-    /// The runs of literals that are new, in order; those that refer back left out.
-    fn new_parts(&self) -> Vec<Run> {
+    /// What reading a window costs; copies that are not compressed yet count as one frame.
+    fn cost(&self, coded: &Coded, first: u32) -> u64 {
+        let known = coded.frames.last().map_or(0, |frame| frame.first + frame.blocks);
+        let window = || within(&self.runs, first, first + WINDOW_BLOCKS);
+        let copied = window().any(|run| matches!(run.src, Src::Literal(at) if at >= known));
+        let (base, patch) = read_cost(&self.runs, coded, first, first + WINDOW_BLOCKS);
+        base + patch + if copied { MIXED as u64 } else { 0 }
+    }
+
+    /// The runs of literals that are new, in order; those that refer back left out. What repeats refer
+    /// to are parts of their own: frames that begin and end with them cost their readers no more than
+    /// what they want.
+    fn new_parts(&self) -> Vec<Part> {
+        let mut edges: Vec<u32> = self.shared.iter().flat_map(|(from, to)| [*from, *to]).collect();
+        edges.sort_unstable();
+        edges.dedup();
+        let shared = merged(&self.shared);
         let mut next = 0;
         let mut parts = Vec::new();
         for run in &self.runs {
-            if let Some(part) = new_part(run, next) {
-                parts.push(part);
-                next += part.len;
+            let Some(run) = new_part(run, next) else { continue };
+            let end = next + run.len;
+            let first_edge = edges.partition_point(|edge| *edge <= next);
+            let inner = edges[first_edge..].iter().copied().take_while(|edge| *edge < end);
+            for edge in inner.chain([end]) {
+                let start = run.start + (run.len - (end - next));
+                let is_shared = shared[..shared.partition_point(|(from, _)| *from <= next)]
+                    .last()
+                    .is_some_and(|(_, to)| next < *to);
+                parts.push(Part { start, len: edge - next, literal: next, is_shared });
+                next = edge;
             }
         }
         parts
     }
+}
+
+/// New literals that lie together in the target, and are wholly shared or not at all.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Part {
+    /// First block in the target.
+    start: u32,
+    len: u32,
+    /// Index of the first literal.
+    literal: u32,
+    is_shared: bool,
+}
+
+impl Part {
+    fn is_solid(&self) -> bool {
+        self.len >= SOLID && !self.is_shared
+    }
+
+    /// Whether the two may have frames in common.
+    fn goes_with(&self, next: &Part) -> bool {
+        !(self.is_shared || next.is_shared || self.is_solid() || next.is_solid())
+    }
+}
+
+/// Ranges, sorted and with overlapping ones joined.
+fn merged(ranges: &[(u32, u32)]) -> Vec<(u32, u32)> {
+    let mut sorted = ranges.to_vec();
+    sorted.sort_unstable();
+    let mut merged: Vec<(u32, u32)> = Vec::new();
+    for (from, to) in sorted {
+        match merged.last_mut() {
+            Some(last) if from <= last.1 => last.1 = last.1.max(to),
+            _ => merged.push((from, to)),
+        }
+    }
+    merged
 }
 
 /// The part of a run that holds the literals from `next` on, if it does. What comes before refers back.
@@ -180,25 +245,21 @@ pub(super) fn new_part(run: &Run, next: u32) -> Option<Run> {
 }
 
 /// The parts whose literals lie in a unit, clipped to it.
-fn unit_parts(parts: &[Run], unit: u32) -> impl Iterator<Item = Run> + '_ {
+fn unit_parts(parts: &[Part], unit: u32) -> impl Iterator<Item = Part> + '_ {
     let (from, to) = (unit * UNIT_BLOCKS, (unit + 1) * UNIT_BLOCKS);
-    let first = |part: &Run| match part.src {
-        Src::Literal(at) => at,
-        _ => 0,
-    };
-    let skip = parts.partition_point(|part| first(part) + part.len <= from);
-    parts[skip..].iter().map_while(move |part| {
-        let at = first(part);
-        // Clipping by literal is clipping by block of the target, shifted.
-        let shift = |literal: u32| part.start + (literal - at);
-        part.clip(shift(from.max(at)), shift(to.clamp(at, at + part.len)))
+    let skip = parts.partition_point(|part| part.literal + part.len <= from);
+    parts[skip..].iter().take_while(move |part| part.literal < to).map(move |part| {
+        let literal = part.literal.max(from);
+        let start = part.start + (literal - part.literal);
+        let len = (part.literal + part.len).min(to) - literal;
+        Part { start, len, literal, ..*part }
     })
 }
 
 /// Compresses the copies that `Literals::unshare` made and appends them to the file.
 pub(super) fn compress_copies(
     images: &Images<'_>,
-    parts: &[Run],
+    parts: &[Part],
     options: &CreateOptions<'_>,
     file: &mut PatchWriter<'_>,
     coded: &mut Coded,
@@ -301,19 +362,19 @@ fn append(
 
 struct Worker<'a> {
     images: &'a Images<'a>,
-    parts: &'a [Run],
+    parts: &'a [Part],
     level: i32,
     raw: Vec<u8>,
 }
 
 impl Worker<'_> {
     fn unit(&mut self, unit: u32) -> Result<Vec<Encoded>, PatchError> {
-        let parts: Vec<Run> = unit_parts(self.parts, unit).collect();
+        let parts: Vec<Part> = unit_parts(self.parts, unit).collect();
         let mut compressor = Compressor::new(self.level)?;
         let mut frames = Vec::new();
-        // Long stretches have frames of their own; what lies between two of them shares some.
-        for group in parts.chunk_by(|a, b| a.len < SOLID && b.len < SOLID) {
-            let solid = group.iter().any(|part| part.len >= SOLID);
+        // Long stretches and shared ones have frames of their own; what lies between has some in common.
+        for group in parts.chunk_by(Part::goes_with) {
+            let solid = group.iter().any(Part::is_solid);
             self.read(group)?;
             let surroundings = if solid { Surroundings::Solid } else { Surroundings::Mixed };
             compressor.frames(&self.raw, surroundings, &mut frames)?;
@@ -322,7 +383,7 @@ impl Worker<'_> {
     }
 
     /// Reads the blocks of a group of parts of the target.
-    fn read(&mut self, group: &[Run]) -> Result<(), PatchError> {
+    fn read(&mut self, group: &[Part]) -> Result<(), PatchError> {
         let blocks: u32 = group.iter().map(|part| part.len).sum();
         self.raw.resize(blocks as usize * BLOCK_LEN, 0);
         let mut at = 0;
