@@ -34,6 +34,12 @@ class Flight:
         self._error: BaseException | None = None
         self._done = threading.Event()
         self._members = 1
+        self._leader = threading.get_ident()
+
+    @property
+    def done(self) -> bool:
+        """Whether it has ended, one way or the other."""
+        return self._done.is_set()
 
     def wait(self) -> None:
         """Until the object is there.
@@ -51,6 +57,7 @@ class Flights:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._flights: dict[views.Key, Flight] = {}
+        self._waiting: dict[int, Flight] = {}
 
     def join(self, key: views.Key, promote: typing.Callable[[], None]
              ) -> tuple[Flight, bool]:
@@ -105,10 +112,31 @@ class Flights:
         """Wait for another's making.
 
         :returns: False if it was cancelled, so that the caller starts anew
+        :raises Busy: the other waits for something that the caller makes;
+            the caller has left the flight
         :raises DiffCacheError: it failed
         """
+        me = threading.get_ident()
+        with self._lock:
+            if not flight.done and self._waits_for(flight, me):
+                flight._members -= 1
+                raise exceptions.Busy(
+                    f'{flight.key} is just being made from what it is '
+                    f'needed for; another way is taken.')
+            self._waiting[me] = flight
         try:
             flight.wait()
         except exceptions.Cancelled:
             return False
+        finally:
+            with self._lock:
+                del self._waiting[me]
         return True
+
+    def _waits_for(self, flight: Flight | None, thread: int) -> bool:
+        """Whether a flight's end needs a thread to go on."""
+        while flight is not None:
+            if flight._leader == thread:
+                return True
+            flight = self._waiting.get(flight._leader)
+        return False

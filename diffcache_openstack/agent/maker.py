@@ -156,18 +156,23 @@ class Maker:
                 dest = self._held.staging(f'{part.key.id}.{uuid.uuid4().hex}')
                 self._lead(flight, lambda: (
                     dest, self._stage(part, dest, pace)))
-            yield flight.path, flight.outcome if mine else transfer.Moved()
+            yield flight.path, (flight.outcome.moved if mine
+                                else transfer.Moved())
         finally:
             if self._flights.leave(flight) and flight.path is not None:
                 self._drop_staged(flight.path)
 
     def _stage(self, part: routes.Part, dest: pathlib.Path,
-               pace: paces.Pace) -> transfer.Moved:
+               pace: paces.Pace) -> Made:
+        started = time.monotonic()
         try:
-            return self.move(part, dest, pace)
+            moved = self.move(part, dest, pace)
         except BaseException:
             files.discard(dest)
             raise
+        seconds = time.monotonic() - started
+        return Made(_way_of(self, part.host), f'{part.key.kind} from '
+                    f'{part.host}', moved, seconds, seconds, 0)
 
     def move(self, part: routes.Part, dest: pathlib.Path,
              pace: paces.Pace) -> transfer.Moved:

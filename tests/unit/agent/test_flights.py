@@ -70,6 +70,33 @@ class FlightsTest(base.TestCase):
         self.assertRaises(exceptions.NotFound, self.flights.follow, flight)
         self.assertTrue(self.join()[1])
 
+    def test_two_that_need_each_other_do_not_wait_for_ever(self):
+        other_key = view.Key(view.TEMPLATES, 'b' * 64)
+        mine, _ = self.join()
+        leads = threading.Event()
+        results = []
+
+        def lead_the_other():
+            flight, _ = self.flights.join(other_key, lambda: None)
+            joined, _ = self.join()
+            leads.set()
+            self.flights.follow(joined)
+            self.flights.landed(flight, self.directory / 'y', 'made')
+            results.append(joined.outcome)
+
+        thread = threading.Thread(target=lead_the_other)
+        thread.start()
+        leads.wait()
+        joined, leader = self.flights.join(other_key, lambda: None)
+        self.assertFalse(leader)
+        while not self.flights._waiting:
+            leads.wait(0.01)
+        self.assertRaises(exceptions.Busy, self.flights.follow, joined)
+        self.flights.landed(mine, self.directory / 'x', 'mine')
+        thread.join()
+        self.assertEqual(['mine'], results)
+        self.assertTrue(self.flights.leave(joined))
+
     def test_cancelled_means_start_anew(self):
         flight, _ = self.join()
         self.join()

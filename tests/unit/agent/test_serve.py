@@ -226,7 +226,7 @@ class ServeTest(base.TestCase):
         for thread in threads:
             thread.start()
         self.addCleanup(plane.hold_fetches.set)
-        flight = self.flight_of_all(16)
+        flight = self.flight_of(fakes.key_of(TARGET), 16)
         self.assertEqual(16, flight._members)
         plane.hold_fetches.set()
         for thread in threads:
@@ -236,8 +236,7 @@ class ServeTest(base.TestCase):
         self.assertEqual([], list(
             (self.hosts['h1'].held.root / holdings.STAGING).iterdir()))
 
-    def flight_of_all(self, count):
-        key = fakes.key_of(TARGET)
+    def flight_of(self, key, count):
         pause = threading.Event()
         for _ in range(500):
             flight = self.hosts['h1'].flights._flights.get(key)
@@ -245,6 +244,30 @@ class ServeTest(base.TestCase):
                 break
             pause.wait(0.01)
         return flight
+
+    def test_a_request_for_what_another_one_needs_as_base(self):
+        self.hosts['h2'].put(BASE)
+        self.refresh()
+        host, server = self.hosts['h1'], self.server()
+        for content in (BASE, TARGET):
+            host.maker.manifest(fakes.content_id(content), host.new_pace())
+        host.plane.started.clear()
+        host.plane.hold_fetches.clear()
+        self.addCleanup(host.plane.hold_fetches.set)
+        outputs = [self.directory / 'target', self.directory / 'base']
+        threads = [threading.Thread(target=server.serve, args=(
+            host.view.template(output.name), output, maker.FETCH_AND_PATCH))
+            for output in outputs]
+        threads[0].start()
+        self.assertTrue(host.plane.started.wait(20))
+        threads[1].start()
+        self.flight_of(fakes.key_of(BASE), 2)
+        host.plane.hold_fetches.set()
+        for thread in threads:
+            thread.join()
+        self.assertEqual([TARGET, BASE], [o.read_bytes() for o in outputs])
+        self.assertEqual([], list(
+            (host.held.root / holdings.STAGING).iterdir()))
 
     def test_lent_after_the_wan(self):
         self.serve()
