@@ -36,17 +36,23 @@ import heapq
 import math
 
 import highspy
+import numpy as np
 import pulp
 
 from diffcache_openstack.placement import cost
 from diffcache_openstack.placement import instance as instances
 from diffcache_openstack.placement import lookup
 from diffcache_openstack.placement import placement as placements
+from diffcache_openstack.placement.solvers import auto
 from diffcache_openstack.placement.solvers import base
 from diffcache_openstack.placement.solvers import sites
 
 # Relative distance of cost and bound at which a solution counts as proved.
 TOLERANCE = 1e-6
+
+# Ways of all requests above which building the model takes longer than is
+# sensible to wait; the answer is then that of the auto solver.
+_LARGEST = 30_000
 
 # The objective is scaled to about this, which suits HiGHS's tolerances.
 _SCALE = 1e5
@@ -63,11 +69,11 @@ class IlpSolver(base.Solver):
 
     def _solve_site(self, instance, options) -> base.Solution:
         clock = base.Clock(options)
-        start = base.load('auto').solve(
-            instance,
-            hops=options.hops,
-            time_limit=None if clock.left is None else clock.left / 4,
-            stop=options.stop,
+        if _size(instance, options.hops) > _LARGEST:
+            return auto.solve_site(instance, options)
+        quick = None if clock.left is None else clock.left / 4
+        start = auto.solve_site(
+            instance, dataclasses.replace(options, time_limit=quick)
         )
         if start.proved_optimal or clock.over:
             return start
@@ -88,6 +94,16 @@ class IlpSolver(base.Solver):
             proved_optimal=total - bound <= TOLERANCE * total,
             seconds=clock.seconds,
         )
+
+
+def _size(instance, hops) -> int:
+    """Steps that all requests together may take in the model."""
+    ways = np.bincount(
+        instance.patch_target, minlength=instance.template_count
+    )
+    asking = (instance.rates > 0).sum(axis=1)
+    chained = ways.max(initial=1) if hops > 1 else 1
+    return int((asking * (1 + ways)).sum() * chained)
 
 
 @dataclasses.dataclass(frozen=True)

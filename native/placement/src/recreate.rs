@@ -82,6 +82,9 @@ pub fn fill(
         queue: BinaryHeap::new(),
     };
     for &template in choice.templates {
+        if over() {
+            break;
+        }
         for &host in hosts {
             fill.offer(template, host);
         }
