@@ -205,7 +205,8 @@ impl Manifest {
             meter.add(piece_len(size, piece) as u64);
             Ok::<_, ManifestError>(leaves)
         })?;
-        Manifest::from_leaves(size, parts.into_iter().flatten(), &task.silent())
+        let leaves = expand_pieces(size, PIECE_LEAVES, parts.into_iter());
+        Manifest::from_leaves(size, leaves, &task.silent())
     }
 
     /// Builds a manifest from what is known of every leaf, in order.
@@ -641,10 +642,27 @@ fn read_piece(source: &dyn ReadAt, piece: u64) -> Result<Option<Vec<u8>>, Source
     Ok((!data.is_empty()).then_some(data))
 }
 
+/// The leaves of an image from those of its pieces of `per_piece` leaves each, in order. A piece without leaves
+/// stands for zeroes, so that a sparse image takes next to no memory.
+pub fn expand_pieces(
+    size: u64,
+    per_piece: u64,
+    pieces: impl Iterator<Item = Vec<LeafHash>>,
+) -> impl Iterator<Item = LeafHash> {
+    let count = leaf_count(size);
+    pieces.zip(0u64..).flat_map(move |(leaves, piece)| {
+        let missing = match leaves.is_empty() {
+            true => count.saturating_sub(piece * per_piece).min(per_piece) as usize,
+            false => 0,
+        };
+        leaves.into_iter().chain(std::iter::repeat_n(LeafHash::Zero, missing))
+    })
+}
+
+/// The leaves of a piece; none at all for a hole.
 fn hash_piece(source: &dyn ReadAt, piece: u64) -> Result<Vec<LeafHash>, SourceError> {
-    let len = piece_len(source.len(), piece);
     let Some(data) = read_piece(source, piece)? else {
-        return Ok(vec![LeafHash::Zero; len.div_ceil(LEAF_LEN)]);
+        return Ok(Vec::new());
     };
     let first = piece * PIECE_LEAVES;
     let hash = |(i, leaf): (usize, &[u8])| match is_zero(leaf) {

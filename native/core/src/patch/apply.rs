@@ -12,7 +12,7 @@ use super::reader::{FrameCache, PatchFile};
 use super::runs::{within, Src, BLOCK, BLOCK_LEN};
 use super::PatchError;
 use crate::manifest::{
-    is_zero, leaf_count, leaf_hash, leaf_len, to_hex, LeafHash, Manifest, LEAF_LEN, LEAF_SIZE,
+    expand_pieces, is_zero, leaf_count, leaf_hash, leaf_len, to_hex, LeafHash, Manifest, LEAF_LEN, LEAF_SIZE,
 };
 use crate::output::Output;
 use crate::sink::LeafSink;
@@ -242,24 +242,25 @@ impl<P: ReadAt> Build<'_, P> {
             let first = piece as u32 * PIECE_LEAVES as u32 * LEAF_BLOCKS;
             let leaves = match filled {
                 true => self.hash_leaves(piece, buf)?,
-                false => vec![LeafHash::Zero; len.div_ceil(LEAF_LEN)],
+                false => Vec::new(),
             };
             let written = consume(first, buf)?;
             self.meter.add(len as u64);
             let single = (leaf_count(size) == 1).then(|| {
-                Manifest::of_single_leaf(if filled { buf } else { &[0; LEAF_LEN][..len] })
+                let data = if filled { buf.as_slice() } else { &[0; LEAF_LEN][..len] };
+                Box::new(Manifest::of_single_leaf(data))
             });
             Ok::<_, PatchError>((leaves, written, single))
         })?;
         let written = parts.iter().map(|(_, written, _)| written).sum();
         let single = parts.first().and_then(|(_, _, single)| single.clone());
         let manifest = match single {
-            Some(manifest) => manifest,
-            None => Manifest::from_leaves(
-                size,
-                parts.into_iter().flat_map(|(leaves, _, _)| leaves),
-                &task.silent(),
-            )?,
+            Some(manifest) => *manifest,
+            None => {
+                let pieces = parts.into_iter().map(|(leaves, _, _)| leaves);
+                let leaves = expand_pieces(size, PIECE_LEAVES, pieces);
+                Manifest::from_leaves(size, leaves, &task.silent())?
+            }
         };
         if manifest.content_id() != self.patch.header().target_hash {
             return Err(self.patch.base_mismatch(

@@ -22,7 +22,7 @@ use super::reader::{changed_leaves, read_padded};
 use super::runs::{push, Run, Src, BLOCK, BLOCK_LEN};
 use super::PatchError;
 use crate::manifest::{
-    is_zero, leaf_count, leaf_hash, leaf_len, LeafHash, Manifest, LEAF_LEN, LEAF_SIZE,
+    expand_pieces, is_zero, leaf_count, leaf_hash, leaf_len, LeafHash, Manifest, LEAF_LEN, LEAF_SIZE,
 };
 use crate::output::Output;
 use crate::source::{ReadAt, SourceError};
@@ -324,20 +324,10 @@ impl Images<'_> {
             .iter()
             .flat_map(|(parts, ())| &parts.runs)
             .for_each(|run| push_unknown(&mut runs, *run));
-        let base = self.manifest(
-            self.base,
-            parts
-                .iter()
-                .flat_map(|(parts, ())| parts.base_leaves.iter().copied()),
-            options,
-        )?;
-        let target = self.manifest(
-            self.target,
-            parts
-                .iter()
-                .flat_map(|(parts, ())| parts.target_leaves.iter().copied()),
-            options,
-        )?;
+        let (base_leaves, target_leaves): (Vec<_>, Vec<_>) =
+            parts.into_iter().map(|(parts, ())| (parts.base_leaves, parts.target_leaves)).unzip();
+        let base = self.manifest(self.base, base_leaves, options)?;
+        let target = self.manifest(self.target, target_leaves, options)?;
         Ok(Compared {
             base,
             target,
@@ -349,15 +339,12 @@ impl Images<'_> {
     fn manifest(
         &self,
         image: &dyn ReadAt,
-        leaves: impl Iterator<Item = LeafHash>,
+        pieces: Vec<Vec<LeafHash>>,
         options: &CreateOptions<'_>,
     ) -> Result<Manifest, PatchError> {
         if leaf_count(image.len()) != 1 {
-            return Ok(Manifest::from_leaves(
-                image.len(),
-                leaves,
-                &options.task.silent(),
-            )?);
+            let leaves = expand_pieces(image.len(), PIECE_LEAVES, pieces.into_iter());
+            return Ok(Manifest::from_leaves(image.len(), leaves, &options.task.silent())?);
         }
         let mut data = vec![0; image.len() as usize];
         image.read_exact_at(&mut data, 0)?;
@@ -387,6 +374,12 @@ impl Images<'_> {
                 target_len: leaf_len(target_len as u64, i),
             };
             pair.compare(sampling, &mut parts);
+        }
+        // Pieces of zeroes go without: see `expand_pieces`.
+        for leaves in [&mut parts.base_leaves, &mut parts.target_leaves] {
+            if leaves.iter().all(|leaf| *leaf == LeafHash::Zero) {
+                *leaves = Vec::new();
+            }
         }
         Ok(parts)
     }
