@@ -655,7 +655,9 @@ pub fn expand_pieces(
             true => count.saturating_sub(piece * per_piece).min(per_piece) as usize,
             false => 0,
         };
-        leaves.into_iter().chain(std::iter::repeat_n(LeafHash::Zero, missing))
+        leaves
+            .into_iter()
+            .chain(std::iter::repeat_n(LeafHash::Zero, missing))
     })
 }
 

@@ -19,13 +19,48 @@ use pyo3::exceptions::{PyException, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
-create_exception!(_native, NativeError, PyException, "Base of the errors that native code raises on purpose.");
-create_exception!(_native, IntegrityError, NativeError, "Bytes differ from what their hash promises; another source may do.");
-create_exception!(_native, SourceUnavailable, NativeError, "A source did not answer; the same call may succeed later or from another source.");
-create_exception!(_native, FormatError, NativeError, "A file is not what its format promises, or its version is unknown.");
-create_exception!(_native, BaseMismatch, NativeError, "A patch was made for another base than the one given.");
-create_exception!(_native, NoSpace, NativeError, "The filesystem is full; nothing half-written was left behind.");
-create_exception!(_native, Cancelled, NativeError, "The caller cancelled the operation.");
+create_exception!(
+    _native,
+    NativeError,
+    PyException,
+    "Base of the errors that native code raises on purpose."
+);
+create_exception!(
+    _native,
+    IntegrityError,
+    NativeError,
+    "Bytes differ from what their hash promises; another source may do."
+);
+create_exception!(
+    _native,
+    SourceUnavailable,
+    NativeError,
+    "A source did not answer; the same call may succeed later or from another source."
+);
+create_exception!(
+    _native,
+    FormatError,
+    NativeError,
+    "A file is not what its format promises, or its version is unknown."
+);
+create_exception!(
+    _native,
+    BaseMismatch,
+    NativeError,
+    "A patch was made for another base than the one given."
+);
+create_exception!(
+    _native,
+    NoSpace,
+    NativeError,
+    "The filesystem is full; nothing half-written was left behind."
+);
+create_exception!(
+    _native,
+    Cancelled,
+    NativeError,
+    "The caller cancelled the operation."
+);
 
 /// An error of the core as the Python exception of its kind. Errors of the system stay `OSError` (`FileNotFoundError`, ...).
 pub fn patch_error(error: PatchError) -> PyErr {
@@ -33,12 +68,20 @@ pub fn patch_error(error: PatchError) -> PyErr {
     match error {
         PatchError::Source(error) => source_error(error),
         PatchError::Manifest(error) => manifest_error(error),
-        PatchError::Sink(SinkError::NoSpace { .. }) | PatchError::NoSpace { .. } => NoSpace::new_err(message),
-        PatchError::Sink(SinkError::Io { source, name }) | PatchError::Io { source, name } => os_error(source, &name),
-        PatchError::Sink(SinkError::Closed { .. }) | PatchError::Zstd(_) => NativeError::new_err(message),
+        PatchError::Sink(SinkError::NoSpace { .. }) | PatchError::NoSpace { .. } => {
+            NoSpace::new_err(message)
+        }
+        PatchError::Sink(SinkError::Io { source, name }) | PatchError::Io { source, name } => {
+            os_error(source, &name)
+        }
+        PatchError::Sink(SinkError::Closed { .. }) | PatchError::Zstd(_) => {
+            NativeError::new_err(message)
+        }
         PatchError::Format(_) | PatchError::TooLarge { .. } => FormatError::new_err(message),
         PatchError::Corrupt(_) | PatchError::Leaf { .. } => IntegrityError::new_err(message),
-        PatchError::BaseMismatch { .. } | PatchError::TargetMismatch { .. } => BaseMismatch::new_err(message),
+        PatchError::BaseMismatch { .. } | PatchError::TargetMismatch { .. } => {
+            BaseMismatch::new_err(message)
+        }
         PatchError::Cancelled(_) => Cancelled::new_err(message),
     }
 }
@@ -48,10 +91,14 @@ pub fn manifest_error(error: ManifestError) -> PyErr {
     let message = error.to_string();
     match error {
         ManifestError::Source(error) => source_error(error),
-        ManifestError::Io(error) if error.kind() == std::io::ErrorKind::StorageFull => NoSpace::new_err(message),
+        ManifestError::Io(error) if error.kind() == std::io::ErrorKind::StorageFull => {
+            NoSpace::new_err(message)
+        }
         ManifestError::Io(error) => os_error(error, "manifest"),
         ManifestError::Format(_) => FormatError::new_err(message),
-        ManifestError::Root { .. } | ManifestError::Leaf { .. } | ManifestError::Size { .. } => IntegrityError::new_err(message),
+        ManifestError::Root { .. } | ManifestError::Leaf { .. } | ManifestError::Size { .. } => {
+            IntegrityError::new_err(message)
+        }
         ManifestError::Cancelled(_) => Cancelled::new_err(message),
     }
 }
@@ -61,7 +108,9 @@ pub fn source_error(error: SourceError) -> PyErr {
     let message = error.to_string();
     match error {
         SourceError::Io { name, source } => os_error(source, &name),
-        SourceError::PastEnd { .. } | SourceError::Corrupt { .. } => IntegrityError::new_err(message),
+        SourceError::PastEnd { .. } | SourceError::Corrupt { .. } => {
+            IntegrityError::new_err(message)
+        }
         SourceError::Unavailable { .. } => SourceUnavailable::new_err(message),
         SourceError::Refused { .. } => NativeError::new_err(message),
     }
@@ -86,12 +135,32 @@ where
 {
     let stop = AtomicBool::new(false);
     let Some(callable) = progress else {
-        return py.detach(|| job(&Task { cancel: Some(&stop), ..Task::default() }));
+        return py.detach(|| {
+            job(&Task {
+                cancel: Some(&stop),
+                ..Task::default()
+            })
+        });
     };
-    let reporter = Reporter { callable, state: Mutex::new((Instant::now(), None)), stop: &stop };
+    let reporter = Reporter {
+        callable,
+        state: Mutex::new((Instant::now(), None)),
+        stop: &stop,
+    };
     let report = |done: u64, total: u64| reporter.report(done, total);
-    let result = py.detach(|| job(&Task { progress: Some(&report), cancel: Some(&stop), ..Task::default() }));
-    let raised = reporter.state.lock().unwrap_or_else(PoisonError::into_inner).1.take();
+    let result = py.detach(|| {
+        job(&Task {
+            progress: Some(&report),
+            cancel: Some(&stop),
+            ..Task::default()
+        })
+    });
+    let raised = reporter
+        .state
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .1
+        .take();
     raised.map_or(result, Err)
 }
 
@@ -107,7 +176,9 @@ impl Reporter<'_> {
     fn report(&self, done: u64, total: u64) {
         {
             // Whoever finds it locked leaves the report to who holds it. The lock is not held while waiting for the GIL.
-            let Ok(mut state) = self.state.try_lock() else { return };
+            let Ok(mut state) = self.state.try_lock() else {
+                return;
+            };
             if state.0.elapsed() < Duration::from_millis(200) && done < total {
                 return;
             }
@@ -174,7 +245,12 @@ fn read_manifest(path: &std::path::Path, task: &Task<'_>) -> PyResult<Manifest> 
 /// Writes the manifest of a file; returns content_id, size and data_size in bytes, leaves and zero_leaves (of 64 KiB).
 #[pyfunction]
 #[pyo3(signature = (path, out_path, progress=None))]
-fn manifest_create(py: Python<'_>, path: PathBuf, out_path: PathBuf, progress: Option<Py<PyAny>>) -> PyResult<Bound<'_, PyDict>> {
+fn manifest_create(
+    py: Python<'_>,
+    path: PathBuf,
+    out_path: PathBuf,
+    progress: Option<Py<PyAny>>,
+) -> PyResult<Bound<'_, PyDict>> {
     let manifest = run(py, progress, |task| {
         let manifest = read_manifest(&path, task)?;
         manifest.save(&out_path).map_err(manifest_error)?;
@@ -193,25 +269,47 @@ fn manifest_info(py: Python<'_>, path: PathBuf) -> PyResult<Bound<'_, PyDict>> {
 /// Compares a file with its manifest; raises IntegrityError with the first place that differs.
 #[pyfunction]
 #[pyo3(signature = (manifest_path, file_path, progress=None))]
-fn manifest_verify(py: Python<'_>, manifest_path: PathBuf, file_path: PathBuf, progress: Option<Py<PyAny>>) -> PyResult<()> {
+fn manifest_verify(
+    py: Python<'_>,
+    manifest_path: PathBuf,
+    file_path: PathBuf,
+    progress: Option<Py<PyAny>>,
+) -> PyResult<()> {
     run(py, progress, |task| {
         let manifest = Manifest::load(&manifest_path).map_err(manifest_error)?;
         let source = FileSource::open(&file_path).map_err(source_error)?;
-        manifest.verify_source(&source, task).map_err(manifest_error)
+        manifest
+            .verify_source(&source, task)
+            .map_err(manifest_error)
     })
 }
 
 /// Makes the block patch from base to target; returns what patch_info does, and seconds.
 #[pyfunction]
 #[pyo3(signature = (base, target, patch, level=3, progress=None))]
-fn patch_create(py: Python<'_>, base: PathBuf, target: PathBuf, patch: PathBuf, level: i32, progress: Option<Py<PyAny>>) -> PyResult<Bound<'_, PyDict>> {
+fn patch_create(
+    py: Python<'_>,
+    base: PathBuf,
+    target: PathBuf,
+    patch: PathBuf,
+    level: i32,
+    progress: Option<Py<PyAny>>,
+) -> PyResult<Bound<'_, PyDict>> {
     if !(1..=19).contains(&level) {
-        return Err(PyValueError::new_err(format!("level must be 1 to 19, not {level}")));
+        return Err(PyValueError::new_err(format!(
+            "level must be 1 to 19, not {level}"
+        )));
     }
     let stats = run(py, progress, |task| {
         let base = FileSource::open(&base).map_err(source_error)?;
         let target = FileSource::open(&target).map_err(source_error)?;
-        patch::create(&base, &target, &patch, &CreateOptions { level, task: *task }).map_err(patch_error)
+        patch::create(
+            &base,
+            &target,
+            &patch,
+            &CreateOptions { level, task: *task },
+        )
+        .map_err(patch_error)
     })?;
     let dict = header_dict(py, &stats.header)?;
     dict.set_item("seconds", stats.elapsed.as_secs_f64())?;
@@ -221,22 +319,37 @@ fn patch_create(py: Python<'_>, base: PathBuf, target: PathBuf, patch: PathBuf, 
 /// What a block patch says of itself; sizes in bytes, times in seconds.
 #[pyfunction]
 fn patch_info(py: Python<'_>, patch: PathBuf) -> PyResult<Bound<'_, PyDict>> {
-    let info = run(py, None, |_| patch::info(&FileSource::open(&patch).map_err(source_error)?).map_err(patch_error))?;
+    let info = run(py, None, |_| {
+        patch::info(&FileSource::open(&patch).map_err(source_error)?).map_err(patch_error)
+    })?;
     header_dict(py, &info.header)
 }
 
 /// Builds the target of a block patch in output, verified and atomically, sharing blocks with the base where the filesystem can.
 #[pyfunction]
 #[pyo3(signature = (base, patch, output, progress=None))]
-fn patch_apply(py: Python<'_>, base: PathBuf, patch: PathBuf, output: PathBuf, progress: Option<Py<PyAny>>) -> PyResult<Bound<'_, PyDict>> {
-    let stats = run(py, progress, |task| patch::apply(&base, &patch, &output, task).map_err(patch_error))?;
+fn patch_apply(
+    py: Python<'_>,
+    base: PathBuf,
+    patch: PathBuf,
+    output: PathBuf,
+    progress: Option<Py<PyAny>>,
+) -> PyResult<Bound<'_, PyDict>> {
+    let stats = run(py, progress, |task| {
+        patch::apply(&base, &patch, &output, task).map_err(patch_error)
+    })?;
     apply_dict(py, &stats)
 }
 
 /// Does everything that patch_apply does but writing.
 #[pyfunction]
 #[pyo3(signature = (base, patch, progress=None))]
-fn patch_verify(py: Python<'_>, base: PathBuf, patch: PathBuf, progress: Option<Py<PyAny>>) -> PyResult<Bound<'_, PyDict>> {
+fn patch_verify(
+    py: Python<'_>,
+    base: PathBuf,
+    patch: PathBuf,
+    progress: Option<Py<PyAny>>,
+) -> PyResult<Bound<'_, PyDict>> {
     let stats = run(py, progress, |task| {
         let base = FileSource::open(&base).map_err(source_error)?;
         let patch = FileSource::open(&patch).map_err(source_error)?;
@@ -247,7 +360,12 @@ fn patch_verify(py: Python<'_>, base: PathBuf, patch: PathBuf, progress: Option<
 
 /// Writes the manifest of a block patch's target, given the base's manifest; reads no image.
 #[pyfunction]
-fn patch_manifest(py: Python<'_>, base_manifest: PathBuf, patch: PathBuf, out_path: PathBuf) -> PyResult<Bound<'_, PyDict>> {
+fn patch_manifest(
+    py: Python<'_>,
+    base_manifest: PathBuf,
+    patch: PathBuf,
+    out_path: PathBuf,
+) -> PyResult<Bound<'_, PyDict>> {
     let manifest = run(py, None, |task| {
         let base = Manifest::load(&base_manifest).map_err(manifest_error)?;
         let patch = FileSource::open(&patch).map_err(source_error)?;
@@ -269,9 +387,17 @@ struct View {
 impl View {
     #[new]
     #[pyo3(signature = (base, patch, manifest=None))]
-    fn new(py: Python<'_>, base: PathBuf, patch: PathBuf, manifest: Option<PathBuf>) -> PyResult<View> {
+    fn new(
+        py: Python<'_>,
+        base: PathBuf,
+        patch: PathBuf,
+        manifest: Option<PathBuf>,
+    ) -> PyResult<View> {
         let view = run(py, None, |_| {
-            let manifest = manifest.map(|path| Manifest::load(&path)).transpose().map_err(manifest_error)?;
+            let manifest = manifest
+                .map(|path| Manifest::load(&path))
+                .transpose()
+                .map_err(manifest_error)?;
             let base = FileSource::open(&base).map_err(source_error)?;
             let patch = FileSource::open(&patch).map_err(source_error)?;
             PatchView::open(base, patch, manifest).map_err(patch_error)
@@ -286,11 +412,18 @@ impl View {
     }
 
     /// Bytes of the target from offset on; less than length of them at its end.
-    fn read<'py>(&self, py: Python<'py>, offset: u64, length: u64) -> PyResult<Bound<'py, PyBytes>> {
+    fn read<'py>(
+        &self,
+        py: Python<'py>,
+        offset: u64,
+        length: u64,
+    ) -> PyResult<Bound<'py, PyBytes>> {
         let length = length.min(self.size().saturating_sub(offset)) as usize;
         let data = py.detach(|| {
             let mut data = vec![0; length];
-            self.view.read(&mut data, offset.min(self.size())).map_err(patch_error)?;
+            self.view
+                .read(&mut data, offset.min(self.size()))
+                .map_err(patch_error)?;
             Ok::<_, PyErr>(data)
         })?;
         Ok(PyBytes::new(py, &data))
@@ -298,8 +431,12 @@ impl View {
 
     /// Bytes of base and of patch that reading a range takes: (from base, from patch), the caches left out.
     fn read_cost(&self, offset: u64, length: u64) -> (u64, u64) {
-        let block = |bytes: u64| u32::try_from(bytes.min(self.size()).div_ceil(4096)).unwrap_or(u32::MAX);
-        self.view.patch().read_cost((offset / 4096).min(u64::from(u32::MAX)) as u32, block(offset.saturating_add(length)))
+        let block =
+            |bytes: u64| u32::try_from(bytes.min(self.size()).div_ceil(4096)).unwrap_or(u32::MAX);
+        self.view.patch().read_cost(
+            (offset / 4096).min(u64::from(u32::MAX)) as u32,
+            block(offset.saturating_add(length)),
+        )
     }
 }
 

@@ -118,7 +118,10 @@ fn placement_losses(py: Python<'_>, mut arrays: Arrays) -> PyResult<Vec<f64>> {
         for &(object, host) in &pairs {
             state.add(object as usize, host as usize);
         }
-        pairs.iter().map(|&(object, host)| state.loss(object as usize, host as usize)).collect()
+        pairs
+            .iter()
+            .map(|&(object, host)| state.loss(object as usize, host as usize))
+            .collect()
     }))
 }
 
@@ -141,9 +144,19 @@ fn placement_solve(
     let begin = Instant::now();
     let problem = arrays.problem(py)?;
     let fixed = arrays.fixed();
-    let mut caller =
-        Caller { watch, begin, limit: time_limit, asked: begin, stop: false, error: None };
-    let limits = Limits { gap, patience, bound_share };
+    let mut caller = Caller {
+        watch,
+        begin,
+        limit: time_limit,
+        asked: begin,
+        stop: false,
+        error: None,
+    };
+    let limits = Limits {
+        gap,
+        patience,
+        bound_share,
+    };
     let outcome = py.detach(|| solve(&problem, &fixed, &arrays.start, limits, &mut caller));
     match caller.error {
         Some(error) => Err(error),

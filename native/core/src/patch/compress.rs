@@ -70,7 +70,11 @@ impl Compressor {
     /// # Errors
     /// `Zstd`.
     pub fn new(level: i32) -> Result<Compressor, PatchError> {
-        let zstd_level = if level < 3 { level } else { (level + 2).min(22) };
+        let zstd_level = if level < 3 {
+            level
+        } else {
+            (level + 2).min(22)
+        };
         Ok(Compressor {
             normal: context(zstd_level)?,
             fast: context(1)?,
@@ -119,14 +123,23 @@ impl Compressor {
             .map_err(zstd_error)?;
         while taken < most {
             // A frame of less than a window may be covered by one together with both neighbours.
-            let limit = if taken < WINDOW { budget.min(TOUCHED / 3) } else { budget };
+            let limit = if taken < WINDOW {
+                budget.min(TOUCHED / 3)
+            } else {
+                budget
+            };
             let room = limit.saturating_sub(bytes.len() + OVERHEAD) / BLOCK_LEN * BLOCK_LEN;
             let step = room.min(STEP);
             if taken > 0 && step < MIN_STEP {
                 break;
             }
             let next = (taken + step.max(BLOCK_LEN)).min(most);
-            feed(context, &raw[taken..next], &mut bytes, ZSTD_EndDirective::ZSTD_e_flush)?;
+            feed(
+                context,
+                &raw[taken..next],
+                &mut bytes,
+                ZSTD_EndDirective::ZSTD_e_flush,
+            )?;
             taken = next;
         }
         feed(context, &[], &mut bytes, ZSTD_EndDirective::ZSTD_e_end)?;

@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 use rustix::time::{clock_gettime, ClockId};
 
 use super::format::{
-    block_count, encode_frames, encode_map, Coded, Header, HEADER_LEN, LEAF_BLOCKS,
-    MAX_RUNS, MAX_SIZE, STALE_UNKNOWN,
+    block_count, encode_frames, encode_map, Coded, Header, HEADER_LEN, LEAF_BLOCKS, MAX_RUNS,
+    MAX_SIZE, STALE_UNKNOWN,
 };
 use super::index::{block_hash, BlockIndex, Sampling};
 use super::literals::{compress_all, compress_copies, find_repeats, Literals};
@@ -22,7 +22,8 @@ use super::reader::{changed_leaves, read_padded};
 use super::runs::{push, Run, Src, BLOCK, BLOCK_LEN};
 use super::PatchError;
 use crate::manifest::{
-    expand_pieces, is_zero, leaf_count, leaf_hash, leaf_len, LeafHash, Manifest, LEAF_LEN, LEAF_SIZE,
+    expand_pieces, is_zero, leaf_count, leaf_hash, leaf_len, LeafHash, Manifest, LEAF_LEN,
+    LEAF_SIZE,
 };
 use crate::output::Output;
 use crate::source::{ReadAt, SourceError};
@@ -324,8 +325,10 @@ impl Images<'_> {
             .iter()
             .flat_map(|(parts, ())| &parts.runs)
             .for_each(|run| push_unknown(&mut runs, *run));
-        let (base_leaves, target_leaves): (Vec<_>, Vec<_>) =
-            parts.into_iter().map(|(parts, ())| (parts.base_leaves, parts.target_leaves)).unzip();
+        let (base_leaves, target_leaves): (Vec<_>, Vec<_>) = parts
+            .into_iter()
+            .map(|(parts, ())| (parts.base_leaves, parts.target_leaves))
+            .unzip();
         let base = self.manifest(self.base, base_leaves, options)?;
         let target = self.manifest(self.target, target_leaves, options)?;
         Ok(Compared {
@@ -344,7 +347,11 @@ impl Images<'_> {
     ) -> Result<Manifest, PatchError> {
         if leaf_count(image.len()) != 1 {
             let leaves = expand_pieces(image.len(), PIECE_LEAVES, pieces.into_iter());
-            return Ok(Manifest::from_leaves(image.len(), leaves, &options.task.silent())?);
+            return Ok(Manifest::from_leaves(
+                image.len(),
+                leaves,
+                &options.task.silent(),
+            )?);
         }
         let mut data = vec![0; image.len() as usize];
         image.read_exact_at(&mut data, 0)?;
@@ -410,7 +417,10 @@ impl Images<'_> {
                 Ok::<_, PatchError>(found)
             },
         )?;
-        let hashes = parts.iter().flat_map(|found| found.hashes.iter().copied()).collect();
+        let hashes = parts
+            .iter()
+            .flat_map(|found| found.hashes.iter().copied())
+            .collect();
         let mut found = parts.into_iter().flat_map(|found| found.runs);
         let mut runs = Vec::new();
         for run in &compared.runs {
@@ -610,7 +620,13 @@ struct Matcher<'a> {
 
 impl Matcher<'_> {
     /// Splits an unknown run into what the base has somewhere and what it has not.
-    fn settle(&self, run: Run, data: &mut Vec<u8>, scratch: &mut [u8], found: &mut Found) -> Result<(), PatchError> {
+    fn settle(
+        &self,
+        run: Run,
+        data: &mut Vec<u8>,
+        scratch: &mut [u8],
+        found: &mut Found,
+    ) -> Result<(), PatchError> {
         data.resize(run.len as usize * BLOCK_LEN, 0);
         read_padded(self.images.target, u64::from(run.start) * BLOCK, data)?;
         let (mut parts, mut hashes) = (Vec::new(), Vec::with_capacity(run.len as usize));
@@ -620,7 +636,14 @@ impl Matcher<'_> {
             let hash = block_hash(block);
             let at = self.find(block, hash, expected, scratch)?;
             expected = at.map(|at| at + 1);
-            push_unknown(&mut parts, Run { start, len: 1, src: at.map_or(UNKNOWN, Src::Base) });
+            push_unknown(
+                &mut parts,
+                Run {
+                    start,
+                    len: 1,
+                    src: at.map_or(UNKNOWN, Src::Base),
+                },
+            );
             hashes.push(hash);
         }
         if !self.index.sampling().is_complete() {
@@ -629,7 +652,9 @@ impl Matcher<'_> {
         for part in parts {
             if part.src == UNKNOWN {
                 let from = (part.start - run.start) as usize;
-                found.hashes.extend_from_slice(&hashes[from..from + part.len as usize]);
+                found
+                    .hashes
+                    .extend_from_slice(&hashes[from..from + part.len as usize]);
             }
             found.runs.push(part);
         }
@@ -637,7 +662,11 @@ impl Matcher<'_> {
     }
 
     /// A block of the base with these bytes, best the expected one.
-    fn find(&self, block: &[u8], hash: u64, expected: Option<u32>,
+    fn find(
+        &self,
+        block: &[u8],
+        hash: u64,
+        expected: Option<u32>,
         scratch: &mut [u8],
     ) -> Result<Option<u32>, PatchError> {
         if let Some(at) = expected {

@@ -277,7 +277,9 @@ pub struct Coded {
 impl Coded {
     /// The frames that hold `len` literals from `at` on, by index.
     pub fn frames_of(&self, at: u32, len: u32) -> std::ops::Range<u32> {
-        let start = self.frames.partition_point(|frame| frame.first + frame.blocks <= at);
+        let start = self
+            .frames
+            .partition_point(|frame| frame.first + frame.blocks <= at);
         let end = self.frames.partition_point(|frame| frame.first < at + len);
         start as u32..end as u32
     }

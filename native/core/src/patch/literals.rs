@@ -6,8 +6,8 @@ use std::sync::mpsc::sync_channel;
 use super::compress::{Compressor, Encoded, Surroundings, MIXED};
 use super::create::{CreateOptions, Images, PatchWriter};
 use super::format::{Coded, Frame};
-use super::reader::{read_cost, read_padded};
 use super::index::{BlockIndex, Sampling};
+use super::reader::{read_cost, read_padded};
 use super::runs::{push, within, Run, Src, BLOCK, BLOCK_LEN};
 use super::PatchError;
 
@@ -35,9 +35,16 @@ const MIN_REPEAT: u32 = 8;
 const MAX_HASHES: usize = 1 << 24;
 
 /// Finds long stretches of literals that the target holds twice. `hashes` are those of all literal blocks of `runs`, in order.
-pub(super) fn find_repeats(images: &Images<'_>, runs: &[Run], hashes: &[u64]) -> Result<Vec<Repeat>, PatchError> {
+pub(super) fn find_repeats(
+    images: &Images<'_>,
+    runs: &[Run],
+    hashes: &[u64],
+) -> Result<Vec<Repeat>, PatchError> {
     let open = runs.iter().filter(|run| matches!(run.src, Src::Literal(_)));
-    let blocks: Vec<u32> = open.flat_map(|run| run.start..run.end()).take(MAX_HASHES).collect();
+    let blocks: Vec<u32> = open
+        .flat_map(|run| run.start..run.end())
+        .take(MAX_HASHES)
+        .collect();
     let hashes = &hashes[..blocks.len().min(hashes.len())];
     let entries = hashes.iter().copied().zip(0u32..);
     let index = BlockIndex::new(Sampling::for_blocks(0), hashes.len(), entries);
@@ -46,13 +53,28 @@ pub(super) fn find_repeats(images: &Images<'_>, runs: &[Run], hashes: &[u64]) ->
     while at < hashes.len() {
         // The candidate that goes on longest; first copies come first, so the stretch is found at its first occurrence.
         let length = |first: usize| {
-            let same = |n: &usize| first + n < at && hashes[first + n] == hashes[at + n] && blocks[first + n] - blocks[first] == *n as u32;
-            (0..hashes.len() - at).take_while(|n| same(n) && blocks[at + n] - blocks[at] == *n as u32).count()
+            let same = |n: &usize| {
+                first + n < at
+                    && hashes[first + n] == hashes[at + n]
+                    && blocks[first + n] - blocks[first] == *n as u32
+            };
+            (0..hashes.len() - at)
+                .take_while(|n| same(n) && blocks[at + n] - blocks[at] == *n as u32)
+                .count()
         };
-        let best = index.candidates(hashes[at]).map(|first| first as usize).filter(|first| *first < at).map(|first| (length(first), first)).max();
+        let best = index
+            .candidates(hashes[at])
+            .map(|first| first as usize)
+            .filter(|first| *first < at)
+            .map(|first| (length(first), first))
+            .max();
         match best {
             Some((len, first)) if len >= MIN_REPEAT as usize => {
-                let repeat = Repeat { start: blocks[at], len: len as u32, first: blocks[first] };
+                let repeat = Repeat {
+                    start: blocks[at],
+                    len: len as u32,
+                    first: blocks[first],
+                };
                 let len = verified(images, repeat)?;
                 if len >= MIN_REPEAT {
                     repeats.push(Repeat { len, ..repeat });
@@ -91,7 +113,11 @@ pub(super) struct Literals {
 impl Literals {
     /// Numbers the literals in order of the target. Of long stretches that the target holds twice, the second refers to the first.
     pub fn number(runs: Vec<Run>, repeats: &[Repeat]) -> Literals {
-        let mut literals = Literals { runs: Vec::with_capacity(runs.len()), count: 0, shared: Vec::new() };
+        let mut literals = Literals {
+            runs: Vec::with_capacity(runs.len()),
+            count: 0,
+            shared: Vec::new(),
+        };
         let mut repeats = repeats.iter().peekable();
         for run in runs {
             if !matches!(run.src, Src::Literal(_)) {
@@ -110,13 +136,21 @@ impl Literals {
     }
 
     fn add_new(&mut self, start: u32, end: u32) {
-        push(&mut self.runs, Run { start, len: end - start, src: Src::Literal(self.count) });
+        push(
+            &mut self.runs,
+            Run {
+                start,
+                len: end - start,
+                src: Src::Literal(self.count),
+            },
+        );
         self.count += end - start;
     }
 
     /// Adds a stretch whose first occurrence is numbered already; it may lie in several runs by now.
     fn add_repeat(&mut self, repeat: Repeat) {
-        let sources: Vec<Run> = within(&self.runs, repeat.first, repeat.first + repeat.len).collect();
+        let sources: Vec<Run> =
+            within(&self.runs, repeat.first, repeat.first + repeat.len).collect();
         for source in sources {
             if let Src::Literal(at) = source.src {
                 self.shared.push((at, at + source.len));
@@ -135,15 +169,30 @@ impl Literals {
         while let Some(run) = self.runs.get(i).copied() {
             let new = new_part(&run, next).map_or(0, |part| part.len);
             next += new;
-            let back = Run { len: run.len - new, ..run };
+            let back = Run {
+                len: run.len - new,
+                ..run
+            };
             if matches!(run.src, Src::Literal(_)) && back.len > 0 && self.is_dear(back, coded) {
-                let part = Run { src: Src::Literal(self.count), ..back };
+                let part = Run {
+                    src: Src::Literal(self.count),
+                    ..back
+                };
                 self.count += part.len;
-                parts.push(Part { start: part.start, len: part.len, literal: self.count - part.len, is_shared: false });
+                parts.push(Part {
+                    start: part.start,
+                    len: part.len,
+                    literal: self.count - part.len,
+                    is_shared: false,
+                });
                 self.runs[i] = part;
                 if new > 0 {
                     i += 1;
-                    let rest = Run { start: back.end(), len: new, src: run.src.plus(back.len) };
+                    let rest = Run {
+                        start: back.end(),
+                        len: new,
+                        src: run.src.plus(back.len),
+                    };
                     self.runs.insert(i, rest);
                 }
             }
@@ -157,12 +206,17 @@ impl Literals {
         // Every fourth window; the limit leaves room for those between.
         let limit = 2 * u64::from(WINDOW_BLOCKS) * BLOCK - (16 << 10);
         let windows = (run.start.saturating_sub(WINDOW_BLOCKS - 1)..run.end()).step_by(4);
-        windows.map(|first| self.cost(coded, first)).any(|cost| cost > limit)
+        windows
+            .map(|first| self.cost(coded, first))
+            .any(|cost| cost > limit)
     }
 
     /// What reading a window costs; copies that are not compressed yet count as one frame.
     fn cost(&self, coded: &Coded, first: u32) -> u64 {
-        let known = coded.frames.last().map_or(0, |frame| frame.first + frame.blocks);
+        let known = coded
+            .frames
+            .last()
+            .map_or(0, |frame| frame.first + frame.blocks);
         let window = || within(&self.runs, first, first + WINDOW_BLOCKS);
         let copied = window().any(|run| matches!(run.src, Src::Literal(at) if at >= known));
         let (base, patch) = read_cost(&self.runs, coded, first, first + WINDOW_BLOCKS);
@@ -173,23 +227,37 @@ impl Literals {
     /// to are parts of their own: frames that begin and end with them cost their readers no more than
     /// what they want.
     fn new_parts(&self) -> Vec<Part> {
-        let mut edges: Vec<u32> = self.shared.iter().flat_map(|(from, to)| [*from, *to]).collect();
+        let mut edges: Vec<u32> = self
+            .shared
+            .iter()
+            .flat_map(|(from, to)| [*from, *to])
+            .collect();
         edges.sort_unstable();
         edges.dedup();
         let shared = merged(&self.shared);
         let mut next = 0;
         let mut parts = Vec::new();
         for run in &self.runs {
-            let Some(run) = new_part(run, next) else { continue };
+            let Some(run) = new_part(run, next) else {
+                continue;
+            };
             let end = next + run.len;
             let first_edge = edges.partition_point(|edge| *edge <= next);
-            let inner = edges[first_edge..].iter().copied().take_while(|edge| *edge < end);
+            let inner = edges[first_edge..]
+                .iter()
+                .copied()
+                .take_while(|edge| *edge < end);
             for edge in inner.chain([end]) {
                 let start = run.start + (run.len - (end - next));
                 let is_shared = shared[..shared.partition_point(|(from, _)| *from <= next)]
                     .last()
                     .is_some_and(|(_, to)| next < *to);
-                parts.push(Part { start, len: edge - next, literal: next, is_shared });
+                parts.push(Part {
+                    start,
+                    len: edge - next,
+                    literal: next,
+                    is_shared,
+                });
                 next = edge;
             }
         }
@@ -238,7 +306,11 @@ pub(super) fn new_part(run: &Run, next: u32) -> Option<Run> {
     match run.src {
         Src::Literal(at) if at <= next && next - at < run.len => {
             let skip = next - at;
-            Some(Run { start: run.start + skip, len: run.len - skip, src: Src::Literal(next) })
+            Some(Run {
+                start: run.start + skip,
+                len: run.len - skip,
+                src: Src::Literal(next),
+            })
         }
         _ => None,
     }
@@ -248,12 +320,20 @@ pub(super) fn new_part(run: &Run, next: u32) -> Option<Run> {
 fn unit_parts(parts: &[Part], unit: u32) -> impl Iterator<Item = Part> + '_ {
     let (from, to) = (unit * UNIT_BLOCKS, (unit + 1) * UNIT_BLOCKS);
     let skip = parts.partition_point(|part| part.literal + part.len <= from);
-    parts[skip..].iter().take_while(move |part| part.literal < to).map(move |part| {
-        let literal = part.literal.max(from);
-        let start = part.start + (literal - part.literal);
-        let len = (part.literal + part.len).min(to) - literal;
-        Part { start, len, literal, ..*part }
-    })
+    parts[skip..]
+        .iter()
+        .take_while(move |part| part.literal < to)
+        .map(move |part| {
+            let literal = part.literal.max(from);
+            let start = part.start + (literal - part.literal);
+            let len = (part.literal + part.len).min(to) - literal;
+            Part {
+                start,
+                len,
+                literal,
+                ..*part
+            }
+        })
 }
 
 /// Compresses the copies that `Literals::unshare` made and appends them to the file.
@@ -264,7 +344,12 @@ pub(super) fn compress_copies(
     file: &mut PatchWriter<'_>,
     coded: &mut Coded,
 ) -> Result<(), PatchError> {
-    let mut worker = Worker { images, parts, level: options.level, raw: Vec::new() };
+    let mut worker = Worker {
+        images,
+        parts,
+        level: options.level,
+        raw: Vec::new(),
+    };
     for group in parts.chunks(64) {
         options.task.check()?;
         let mut frames = Vec::new();
@@ -295,7 +380,9 @@ pub(super) fn compress_all(
             let sender = sender.clone();
             let (next, parts) = (&next, parts.as_slice());
             scope.spawn(move || {
-                let mut worker = Worker { images, parts,
+                let mut worker = Worker {
+                    images,
+                    parts,
                     level: options.level,
                     raw: Vec::new(),
                 };
@@ -376,7 +463,11 @@ impl Worker<'_> {
         for group in parts.chunk_by(Part::goes_with) {
             let solid = group.iter().any(Part::is_solid);
             self.read(group)?;
-            let surroundings = if solid { Surroundings::Solid } else { Surroundings::Mixed };
+            let surroundings = if solid {
+                Surroundings::Solid
+            } else {
+                Surroundings::Mixed
+            };
             compressor.frames(&self.raw, surroundings, &mut frames)?;
         }
         Ok(frames)
@@ -389,7 +480,11 @@ impl Worker<'_> {
         let mut at = 0;
         for part in group {
             let end = at + part.len as usize * BLOCK_LEN;
-            read_padded(self.images.target, u64::from(part.start) * BLOCK, &mut self.raw[at..end])?;
+            read_padded(
+                self.images.target,
+                u64::from(part.start) * BLOCK,
+                &mut self.raw[at..end],
+            )?;
             at = end;
         }
         Ok(())

@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use zstd_safe::DCtx;
 
 use super::format::{
-    decode_frames, decode_map, Coded, frame_check, is_inherited, read_meta, Frame, FrameKind, Header,
-    HEADER_LEN, LEAF_BLOCKS,
+    decode_frames, decode_map, frame_check, is_inherited, read_meta, Coded, Frame, FrameKind,
+    Header, HEADER_LEN, LEAF_BLOCKS,
 };
 use super::runs::{within, Run, Src, BLOCK, BLOCK_LEN};
 use super::PatchError;
@@ -261,7 +261,10 @@ impl<P: ReadAt> PatchFile<P> {
             let (Some(head), Some(tail)) = (group.first(), group.last()) else {
                 continue;
             };
-            let (head, tail) = (&self.coded.frames[*head as usize], &self.coded.frames[*tail as usize]);
+            let (head, tail) = (
+                &self.coded.frames[*head as usize],
+                &self.coded.frames[*tail as usize],
+            );
             let mut bytes = vec![0; (tail.offset + u64::from(tail.len) - head.offset) as usize];
             self.patch.read_exact_at(&mut bytes, head.offset)?;
             for index in group {
@@ -351,7 +354,11 @@ pub(super) fn read_cost(runs: &[Run], coded: &Coded, first: u32, end: u32) -> (u
     frames.dedup();
     for frame in frames.iter().map(|i| &coded.frames[*i as usize]) {
         patch += u64::from(frame.len);
-        base += coded.dict(frame).iter().map(|(_, len)| u64::from(*len) * BLOCK).sum::<u64>();
+        base += coded
+            .dict(frame)
+            .iter()
+            .map(|(_, len)| u64::from(*len) * BLOCK)
+            .sum::<u64>();
     }
     (base, patch)
 }
