@@ -142,7 +142,7 @@ class TestConductor(ConductorTest):
 
 class TestSeveralConductors(ConductorTest):
 
-    OPTIONS = {'conductor': {'host_timeout': 3, 'rpc_timeout': 10}}
+    OPTIONS = {'conductor': {'rpc_timeout': 20}}
 
     def test_survivor_answers_after_kill(self):
         first = self.site.start_conductor('first')
@@ -190,8 +190,8 @@ class TestSeveralConductors(ConductorTest):
         self.assertEqual(before.patches, after.patches)
 
     def test_silent_host_is_dead_until_it_speaks(self):
-        self.site.start_conductor('first')
-        self.site.start_conductor('second')
+        self.site.start_conductor('first', conductor={'host_timeout': 3})
+        self.site.start_conductor('second', conductor={'host_timeout': 3})
         self.api.register_host(self.ctxt, site.host('c2'))
         alive = {'c2': True}
         deadline = time.monotonic() + ANSWER_SECONDS
