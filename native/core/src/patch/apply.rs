@@ -5,11 +5,11 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use rustix::fs::{fallocate, ioctl_ficlone, FallocateFlags};
+use rustix::fs::{copy_file_range, fallocate, ioctl_ficlone, FallocateFlags};
 
 use super::format::LEAF_BLOCKS;
 use super::reader::{FrameCache, PatchFile};
-use super::runs::{within, Src, BLOCK, BLOCK_LEN};
+use super::runs::{within, Run, Src, BLOCK, BLOCK_LEN};
 use super::PatchError;
 use crate::manifest::{
     expand_pieces, is_zero, leaf_count, leaf_hash, leaf_len, to_hex, LeafHash, Manifest, LEAF_LEN, LEAF_SIZE,
@@ -21,6 +21,9 @@ use crate::task::{for_each_piece_with, Meter, Task};
 
 /// Leaves per piece of work: 4 MiB, so that remote reads are large.
 const PIECE_LEAVES: u64 = 64;
+
+/// Shorter runs of moved blocks are written rather than shared: an extent costs the filesystem more.
+const MIN_SHARED: u32 = 16;
 
 /// What applying a patch came to.
 #[derive(Debug, Clone)]
@@ -351,6 +354,7 @@ impl Writer<'_> {
                     u64::from(run.start) * BLOCK,
                     (u64::from(run.end()) * BLOCK).min(size),
                 )?,
+                Src::Base(block) if run.len >= MIN_SHARED && self.share(block, run) => {}
                 _ => {
                     self.put(first, data, start, end)?;
                     written += (end - start) as u64;
@@ -358,6 +362,28 @@ impl Writer<'_> {
             }
         }
         Ok(written)
+    }
+
+    /// Lets a run share the base's blocks from `block` on; false if the filesystem did not, or not all of
+    /// them, and nothing is lost: the caller writes them then.
+    fn share(&self, block: u32, run: Run) -> bool {
+        let mut from = u64::from(block) * BLOCK;
+        let mut to = u64::from(run.start) * BLOCK;
+        let mut left = u64::from(run.len) * BLOCK;
+        // A last block that either image has only a part of is not shared.
+        if from + left > self.base.len() || to + left > self.patch.header().target_size {
+            return false;
+        }
+        while left > 0 {
+            let want = usize::try_from(left).unwrap_or(usize::MAX);
+            let copied =
+                copy_file_range(self.base.file(), Some(&mut from), self.file, Some(&mut to), want);
+            match copied {
+                Ok(0) | Err(_) => return false,
+                Ok(copied) => left = left.saturating_sub(copied as u64),
+            }
+        }
+        true
     }
 
     fn put(&self, first: u32, data: &[u8], from: usize, to: usize) -> Result<(), PatchError> {
