@@ -125,11 +125,14 @@ fn placement_losses(py: Python<'_>, mut arrays: Arrays) -> PyResult<Vec<f64>> {
     }))
 }
 
+/// The (object, host) pairs, the bound, and the steps it took.
+type Solved = (Vec<(u32, u32)>, f64, usize);
+
 /// Solves one site's instance.
 ///
 /// `watch(stage, cost, bound)` is called a few times a second and stops the
-/// solve by returning something true; other threads run meanwhile. Returns ((object, host) pairs, bound,
-/// steps).
+/// solve by returning something true; other threads run meanwhile. Returns
+/// ((object, host) pairs, bound, steps).
 #[pyfunction]
 #[pyo3(signature = (arrays, time_limit, gap, patience, bound_share, watch))]
 fn placement_solve(
@@ -140,7 +143,7 @@ fn placement_solve(
     patience: usize,
     bound_share: f64,
     watch: Option<Py<PyAny>>,
-) -> PyResult<(Vec<(u32, u32)>, f64, usize)> {
+) -> PyResult<Solved> {
     let begin = Instant::now();
     let problem = arrays.problem(py)?;
     let fixed = arrays.fixed();
