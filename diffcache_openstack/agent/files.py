@@ -157,13 +157,10 @@ def temporaries_of(path: pathlib.Path) -> list[pathlib.Path]:
     return [p for p in path.parent.iterdir() if pattern.match(p.name)]
 
 
-def copy_file(source: pathlib.Path, target: pathlib.Path,
-              check: typing.Callable[[pathlib.Path], None] | None = None,
-              *, durable: bool = True) -> None:
+def copy_file(source: pathlib.Path, target: pathlib.Path, *,
+              durable: bool = True) -> None:
     """Copy a file so that target is complete, or untouched.
 
-    :param check: called with the finished copy before it gets its name; what
-        it raises leaves no target behind
     :param durable: whether it is to be on the disk, too, before this returns
     :raises NoSpace: no room for the copy
     """
@@ -174,8 +171,6 @@ def copy_file(source: pathlib.Path, target: pathlib.Path,
                 copy_content(reader.fileno(), writer.fileno())
                 if durable:
                     os.fsync(writer.fileno())
-        if check is not None:
-            check(temporary)
         move(temporary, target, durable=durable)
     finally:
         temporary.unlink(missing_ok=True)
