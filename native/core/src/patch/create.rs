@@ -36,8 +36,9 @@ const PIECE_LEN: usize = PIECE_LEAVES as usize * LEAF_LEN;
 
 /// How to make a patch.
 ///
-/// Anonymous memory, whatever the images: up to 0.5 GiB for the index of the base, 64 bytes per 64 KiB of either image that is not zero, and some 30 MiB
-/// per thread.
+/// Anonymous memory, whatever the images: up to 0.5 GiB for the index of the base and 0.2 GiB for finding
+/// repeats, 32 bytes per 64 KiB of either image that is not zero, 0.1 KiB per MiB of either, and some
+/// 30 MiB per thread.
 #[derive(Clone, Copy)]
 pub struct CreateOptions<'a> {
     /// 1 is the fast path; higher levels spend more time on compressing. 3 is the default.
