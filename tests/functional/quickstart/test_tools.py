@@ -10,6 +10,7 @@
 #    License for the specific language governing permissions and limitations
 #    under the License.
 
+import fcntl
 import os
 import pathlib
 import shutil
@@ -145,3 +146,14 @@ class TestUsage(base.TestCase):
             self.assertEqual(2, result.returncode, arguments)
             self.assertIn('usage: tools/quickstart', result.stderr)
             self.assertEqual('', result.stdout)
+
+    def test_two_runs_do_not_share_a_state(self):
+        state = self.directory / 'state'
+        state.mkdir()
+        lock = os.open(state, os.O_RDONLY)
+        self.addCleanup(os.close, lock)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        result = self.run_quickstart('--state', state)
+        self.assertEqual(1, result.returncode)
+        self.assertIn(f'another run works in {state}', result.stderr)
+        self.assertEqual('', result.stdout)
