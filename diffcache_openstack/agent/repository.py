@@ -27,12 +27,13 @@ import uuid
 
 from diffcache_openstack.agent import files
 from diffcache_openstack.agent import holdings
+from diffcache_openstack.agent import pairs as pair_choice
 from diffcache_openstack.agent import view as views
 from diffcache_openstack.common import exceptions
 
 LOG = logging.getLogger(__name__)
 
-Pair = tuple[str, str]
+Pair = pair_choice.Pair
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,8 +81,17 @@ class Tools(typing.Protocol):
                     output: pathlib.Path) -> None:
         """Write the verified target."""
 
-    def distance(self, base: pathlib.Path, target: pathlib.Path) -> float:
-        """How much of the target the base lacks, from their manifests."""
+    def sketch(self, image: pathlib.Path, output: pathlib.Path) -> None:
+        """Write an image's sketch."""
+
+    def load_sketch(self, path: pathlib.Path) -> typing.Any:
+        """Read a sketch.
+
+        :raises FormatError: the file is damaged
+        """
+
+    def estimate(self, base: typing.Any, target: typing.Any) -> int:
+        """Bytes of the patch between two sketched images."""
 
 
 class Catalogue(typing.Protocol):
@@ -102,13 +112,13 @@ class Options:
     """How patches are made.
 
     :param level: of compression
-    :param max_ratio: largest patch worth keeping, of its target's data
-    :param may_run: whether the time windows are open
+    :param limits: which patches are worth making and keeping
+    :param may_run: whether the clock and the machine's load allow another
     :param scan_interval: seconds between two looks for missing patches
     """
 
     level: int
-    max_ratio: float
+    limits: pair_choice.Limits
     may_run: typing.Callable[[], bool]
     scan_interval: float
 
@@ -134,8 +144,12 @@ class Repository:
         self._images = state / 'images'
         self._patches = state / 'patches'
         self._declined = state / 'declined'
-        for directory in (self._images, self._patches, self._declined):
+        self._sketches = state / 'sketches'
+        for directory in (self._images, self._patches, self._declined,
+                          self._sketches):
             directory.mkdir(parents=True, exist_ok=True)
+        self._estimates = pair_choice.Estimates(self._sketch_of,
+                                                tools.estimate)
         self._making = threading.Lock()
         self._wake = threading.Condition()
         self._stopped = False
@@ -246,7 +260,7 @@ class Repository:
             self._wake.notify_all()
 
     def make_missing(self) -> int:
-        """Make the patches that the conductor misses, nearest pairs first.
+        """Make the patches that the conductor misses and that are worth it.
 
         :returns: how many were made
         :raises RetryableError: the conductor does not answer
@@ -328,7 +342,7 @@ class Repository:
         size = patch.stat().st_size
         data = next((image.data_size for image in self.images()
                      if image.content_id == target), 0)
-        if size <= self._options.max_ratio * data:
+        if size <= self._options.limits.max_ratio * data:
             return True
         LOG.info('A patch to %s of %d bytes for %d bytes of data is not '
                  'kept', target, size, data)
@@ -359,8 +373,21 @@ class Repository:
             elif not self._declined_file(base, target).exists() \
                     and self._both_held(base, target):
                 todo.append((base, target))
-        return sorted(todo, key=lambda pair: self._tools.distance(
-            self._held.manifest(pair[0]), self._held.manifest(pair[1])))
+        sizes = {image.content_id: image.data_size
+                 for image in self.images()}
+        return pair_choice.choose(todo, self._estimates, sizes, known,
+                                  self._options.limits)
+
+    def _sketch_of(self, content: str) -> typing.Any:
+        path = self._sketches / content
+        if path.exists():
+            try:
+                return self._tools.load_sketch(path)
+            except exceptions.FormatError as error:
+                LOG.warning('Sketching %s again: %s', content, error)
+        with self._held.lease(views.Key(views.TEMPLATES, content)) as image:
+            self._tools.sketch(image, path)
+        return self._tools.load_sketch(path)
 
     def _both_held(self, *contents: str) -> bool:
         return all(views.Key(views.TEMPLATES, content) in self._held

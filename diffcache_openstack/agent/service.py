@@ -14,6 +14,7 @@
 import contextlib
 import dataclasses
 import fcntl
+import functools
 import os
 import pathlib
 import threading
@@ -30,6 +31,7 @@ from diffcache_openstack.agent import link
 from diffcache_openstack.agent import maker
 from diffcache_openstack.agent import manager
 from diffcache_openstack.agent import pace
+from diffcache_openstack.agent import pairs
 from diffcache_openstack.agent import plane
 from diffcache_openstack.agent import reports
 from diffcache_openstack.agent import repository
@@ -190,8 +192,12 @@ class Agent(service.Service):
         return repository.Repository(
             self.held, self._state, native_tools, catalogue,
             repository.Options(
-                conf.patch_level, conf.max_patch_ratio,
-                windows.Windows(conf.windows).open_now, conf.scan_interval),
+                conf.patch_level,
+                pairs.Limits(conf.max_patch_ratio, conf.nearest_bases),
+                functools.partial(_may_make_patches,
+                                  windows.Windows(conf.windows),
+                                  conf.max_load),
+                conf.scan_interval),
             self.link.something_changed)
 
     def _start_server_when_possible(self) -> list:
@@ -348,6 +354,12 @@ class Agent(service.Service):
     def _new_pace(self) -> pace.Pace:
         return pace.Pace(self.gate, self.plane.new_cancel,
                          durable=self.conf.agent.sync_outputs)
+
+
+def _may_make_patches(hours: windows.Windows, max_load: float) -> bool:
+    """Whether the clock and the machine's load allow another patch."""
+    load = os.getloadavg()[0] / (os.cpu_count() or 1)
+    return hours.open_now() and not 0 < max_load < load
 
 
 @contextlib.contextmanager

@@ -19,6 +19,7 @@ import pathlib
 
 from diffcache_openstack import _native
 from diffcache_openstack.blocks import native
+from diffcache_openstack.blocks import sketch as sketches
 
 
 class NativeTools:
@@ -48,13 +49,15 @@ class NativeTools:
         with native.translated():
             _native.patch_apply(str(base), str(patch), str(output))
 
-    def distance(self, base: pathlib.Path, target: pathlib.Path) -> float:
-        """How much the two images' data differ in size.
+    def sketch(self, image: pathlib.Path, output: pathlib.Path) -> None:
+        """Write an image's sketch."""
+        sketches.Sketch.of(str(image)).save(str(output))
 
-        Cheap, and right often enough for an order of work: what was
-        installed on top of an image makes it larger.
-        """
-        with native.translated():
-            sizes = [_native.manifest_info(str(path))['data_size']
-                     for path in (base, target)]
-        return abs(sizes[0] - sizes[1])
+    def load_sketch(self, path: pathlib.Path) -> sketches.Sketch:
+        """Read a sketch."""
+        return sketches.Sketch.load(str(path))
+
+    def estimate(self, base: sketches.Sketch, target: sketches.Sketch
+                 ) -> int:
+        """Bytes of the patch between two sketched images."""
+        return target.patch_size_from(base)

@@ -43,6 +43,24 @@ A patch is kept only if it is at most this fraction of its target's data. A
 larger one saves too little to be worth the space and the time to apply it. 0
 makes no patches.
 '''),
+    cfg.IntOpt(
+        'nearest_bases',
+        default=8,
+        min=1,
+        help='''
+From how many other images, at most, patches are made to each image: those
+whose patch to it is smallest, as estimated from a sample of both. More give
+the planner more to choose from, and cost the repository time and space.
+'''),
+    cfg.FloatOpt(
+        'max_load',
+        default=0.0,
+        min=0.0,
+        help='''
+Load of the machine, averaged over a minute and divided by its processors,
+above which no further patch is begun. A patch keeps all processors busy
+while it is made. 0 sets no limit.
+'''),
     cfg.ListOpt(
         'windows',
         default=[],
@@ -54,7 +72,8 @@ Registering an image and reading its content once is not bound by it.
         default=60,
         min=1,
         help='''
-Seconds between two looks for pairs of images whose patch is missing. A
+Seconds between two looks for pairs of images whose patch is missing, also
+after the clock or the load has stopped the making of patches. A
 registration is followed by a look at once.
 '''),
 ]

@@ -12,6 +12,7 @@
 import os
 
 from diffcache_openstack.agent import holdings
+from diffcache_openstack.agent import pairs
 from diffcache_openstack.agent import repository
 from diffcache_openstack.agent import view
 from diffcache_openstack.common import exceptions
@@ -42,8 +43,16 @@ class Tools:
     def apply_patch(self, base_path, patch, output):
         fakes.apply_patch_files(base_path, patch, output)
 
-    def distance(self, base_path, target):
-        return 0.0
+    def sketch(self, image, output):
+        output.write_bytes(b'sketch' + image.read_bytes())
+
+    def load_sketch(self, path):
+        if not path.read_bytes().startswith(b'sketch'):
+            raise exceptions.FormatError(f'{path} is no sketch')
+        return path.read_bytes()[6:]
+
+    def estimate(self, base_sketch, target_sketch):
+        return abs(len(target_sketch) - len(base_sketch))
 
 
 class Catalogue:
@@ -78,6 +87,7 @@ class RepositoryTest(base.TestCase):
         super().setUp()
         self.catalogue = Catalogue()
         self.ratio = 2.0
+        self.nearest = 8
         self.repository = self.new()
         self.base_file = self.write_file('base.raw', BASE)
         self.target_file = self.write_file('target.raw', TARGET)
@@ -89,7 +99,8 @@ class RepositoryTest(base.TestCase):
         self.held.scan()
         return repository.Repository(
             self.held, self.directory / 'state', Tools(), self.catalogue,
-            repository.Options(3, self.ratio, lambda: True, 60),
+            repository.Options(3, pairs.Limits(self.ratio, self.nearest),
+                               lambda: True, 60),
             lambda: None)
 
     def register_both(self):
@@ -149,6 +160,24 @@ class RepositoryTest(base.TestCase):
         tools = self.repository._tools
         tools.make_patch = None
         self.assertEqual(0, self.repository.make_missing())
+
+    def test_patches_come_from_the_nearest_bases_only(self):
+        self.nearest = 1
+        self.repository = self.new()
+        one, two = self.register_both()
+        three = self.repository.register(
+            self.write_file('near.raw', TARGET + b'!'), 'near',
+            'near').content_id
+        self.repository.make_missing()
+        self.assertEqual({(two, one), (three, two), (two, three)},
+                         set(self.catalogue.patches))
+
+    def test_a_damaged_sketch_is_made_again(self):
+        one, two = self.register_both()
+        sketches = self.directory / 'state' / 'sketches'
+        (sketches / one).write_bytes(b'damaged')
+        self.assertEqual(2, self.repository.make_missing())
+        self.assertEqual(b'sketch' + BASE, (sketches / one).read_bytes())
 
     def test_a_changed_base_is_a_clear_error(self):
         one, two = self.register_both()
