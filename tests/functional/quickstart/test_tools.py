@@ -150,7 +150,7 @@ class TestUsage(base.TestCase):
     def test_two_runs_do_not_share_a_state(self):
         state = self.directory / 'state'
         state.mkdir()
-        lock = os.open(state, os.O_RDONLY)
+        lock = os.open(state / 'lock', os.O_RDWR | os.O_CREAT)
         self.addCleanup(os.close, lock)
         fcntl.flock(lock, fcntl.LOCK_EX)
         result = self.run_quickstart('--state', state)
