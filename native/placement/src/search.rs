@@ -9,7 +9,7 @@ use crate::recreate::{fill, Choice, Taste};
 use crate::state::State;
 
 /// Templates besides those removed that an insertion may choose from.
-const EXTRA: usize = 48;
+const EXTRA: usize = 16;
 
 /// Templates not near that a packing may choose from.
 const POOL: usize = 20;
