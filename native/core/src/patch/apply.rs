@@ -12,7 +12,8 @@ use super::reader::{FrameCache, PatchFile};
 use super::runs::{within, Run, Src, BLOCK, BLOCK_LEN};
 use super::PatchError;
 use crate::manifest::{
-    expand_pieces, is_zero, leaf_count, leaf_hash, leaf_len, to_hex, LeafHash, Manifest, LEAF_LEN, LEAF_SIZE,
+    expand_pieces, is_zero, leaf_count, leaf_hash, leaf_len, to_hex, LeafHash, Manifest, LEAF_LEN,
+    LEAF_SIZE,
 };
 use crate::output::Output;
 use crate::sink::LeafSink;
@@ -250,7 +251,11 @@ impl<P: ReadAt> Build<'_, P> {
             let written = consume(first, buf)?;
             self.meter.add(len as u64);
             let single = (leaf_count(size) == 1).then(|| {
-                let data = if filled { buf.as_slice() } else { &[0; LEAF_LEN][..len] };
+                let data = if filled {
+                    buf.as_slice()
+                } else {
+                    &[0; LEAF_LEN][..len]
+                };
                 Box::new(Manifest::of_single_leaf(data))
             });
             Ok::<_, PatchError>((leaves, written, single))
@@ -376,8 +381,13 @@ impl Writer<'_> {
         }
         while left > 0 {
             let want = usize::try_from(left).unwrap_or(usize::MAX);
-            let copied =
-                copy_file_range(self.base.file(), Some(&mut from), self.file, Some(&mut to), want);
+            let copied = copy_file_range(
+                self.base.file(),
+                Some(&mut from),
+                self.file,
+                Some(&mut to),
+                want,
+            );
             match copied {
                 Ok(0) | Err(_) => return false,
                 Ok(copied) => left = left.saturating_sub(copied as u64),
