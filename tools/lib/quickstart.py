@@ -30,7 +30,7 @@ from diffcache_openstack.embedded import testbed
 MARKER = 'DIFFCACHE-GUEST-READY'
 # Mbit/s. As far apart as in the paper's testbed, 20 Mbit/s and gigabit
 # Ethernet, and fast enough for images of hundreds of MB within minutes.
-WAN = 400.0
+WAN = 440.0
 LAN = 50 * WAN
 # A copy on a host itself shares blocks with its source: next to nothing.
 LOCAL = 8 * LAN
