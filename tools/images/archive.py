@@ -25,28 +25,34 @@ import family
 import shell
 
 _KEYRING = '/usr/share/keyrings/debian-archive-keyring.gpg'
-_SUITES = {
-    family.RELEASE: 'http://deb.debian.org/debian',
-    f'{family.RELEASE}-updates': 'http://deb.debian.org/debian',
-    f'{family.RELEASE}-security': 'http://deb.debian.org/debian-security',
-}
+_SUITES = (
+    family.RELEASE,
+    f'{family.RELEASE}-updates',
+    f'{family.RELEASE}-security',
+)
 
 
 def sources_list() -> str:
-    """The sources of the release: this machine's mirrors if it has any."""
+    """The sources of the release, from where this machine has its own.
+
+    :raises BuildError: this machine's apt has no source of the release
+    """
     text = subprocess.run(
         ['apt-get', 'indextargets', '--format', '$(CODENAME) $(REPO_URI)',
          'Created-By: Packages', 'Component: main'],
         capture_output=True, text=True, check=True,
     ).stdout
-    mirrors = dict(_SUITES)
-    for line in text.splitlines():
-        suite, uri = line.split(maxsplit=1)
-        if suite in mirrors and re.match('https?://', uri):
-            mirrors[suite] = uri
+    mirrors = dict(line.split(maxsplit=1) for line in text.splitlines())
+    if not re.match('https?://', mirrors.get(family.RELEASE, '')):
+        raise shell.BuildError(
+            f'apt has no network source of Debian {family.RELEASE} on this '
+            f'machine; add one to /etc/apt/sources.list and run apt-get '
+            f'update'
+        )
     return ''.join(
-        f'deb [signed-by={_KEYRING}] {uri} {suite} main\n'
-        for suite, uri in mirrors.items()
+        f'deb [signed-by={_KEYRING}] {mirrors[suite]} {suite} main\n'
+        for suite in _SUITES
+        if suite in mirrors
     )
 
 
