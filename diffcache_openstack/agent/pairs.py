@@ -75,9 +75,11 @@ def choose(pairs: typing.Iterable[Pair], estimates: Estimates,
     :param made: pairs whose patch there is; they count among the nearest
     """
     bases: dict[str, list[tuple[int, str]]] = collections.defaultdict(list)
-    done = set(made)
-    for base, target in {*pairs, *done}:
-        if target in data_sizes and base in data_sizes:
+    wanted, done = set(pairs), set(made)
+    # Nothing is looked at for targets that have all they need.
+    open_targets = {target for base, target in wanted - done}
+    for base, target in wanted | done:
+        if target in open_targets and data_sizes.keys() >= {base, target}:
             bases[target].append((estimates.size(base, target), base))
     chosen = []
     for target, candidates in bases.items():

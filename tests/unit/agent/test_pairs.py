@@ -58,3 +58,8 @@ class ChooseTest(base.TestCase):
         self.choose()
         self.choose()
         self.assertEqual(12, len(self.compared))
+
+    def test_nothing_is_compared_for_what_is_complete(self):
+        made = list(itertools.permutations(SIZES, 2))
+        self.assertEqual([], self.choose(made=made))
+        self.assertEqual([], self.compared)
