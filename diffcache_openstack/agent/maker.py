@@ -56,7 +56,7 @@ class Made:
     :param detail: the sources in words
     :param fallbacks: ways that failed before this one
     :param predicted_seconds: of the cost model, for the way taken
-    :param patch_id: the patch that was applied, if one was
+    :param patch_id: the patch that was applied, if just one was
     """
 
     way: str
@@ -66,6 +66,31 @@ class Made:
     predicted_seconds: float
     fallbacks: int
     patch_id: str | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Step:
+    """One patch to apply.
+
+    :param base: where to read the base, or the file that the step before
+        made of it
+    :param patch: where to read the patch
+    :param target: content id of what it makes
+    :param dest: where that is written
+    :param durable: whether it must be on the disk to count as there
+    """
+
+    base: routes.Part | pathlib.Path
+    patch: routes.Part
+    target: str
+    dest: pathlib.Path
+    durable: bool
+
+    @property
+    def parts(self) -> tuple[routes.Part, ...]:
+        """What is read, from where, beside the file of the step before."""
+        return tuple(p for p in (self.base, self.patch)
+                     if isinstance(p, routes.Part))
 
 
 class Patcher(typing.Protocol):
@@ -153,7 +178,7 @@ class Maker:
         flight, mine = self._join(part.key, pace)
         try:
             if mine:
-                dest = self._held.staging(f'{part.key.id}.{uuid.uuid4().hex}')
+                dest = self.new_staged(part.key.id)
                 self._lead(flight, lambda: (
                     dest, self._stage(part, dest, pace)))
             yield flight.path, (flight.outcome.moved if mine
@@ -202,8 +227,8 @@ class Maker:
             self._held.inspector.deep(key, path, self._held.manifest(key.id))
             files.copy_file(path, dest, durable=pace.durable)
 
-    def build(self, route: routes.Route, manifest: pathlib.Path,
-              dest: pathlib.Path, pace: paces.Pace) -> transfer.Moved:
+    def build(self, step: Step, manifest: pathlib.Path,
+              pace: paces.Pace) -> transfer.Moved:
         """Build a template from where base and patch lie.
 
         What lies behind the WAN is brought here first, under its claim;
@@ -212,43 +237,55 @@ class Maker:
         :raises DiffCacheError: a source did not deliver
         """
         with contextlib.ExitStack() as stack:
-            sources: list[typing.Any] = []
-            moved = transfer.Moved()
-            for part in (route.base, route.patch):
-                if part.host == self._plane.name \
-                        or self.is_repository(part.host):
-                    path, took = stack.enter_context(
-                        self.borrowed(part, pace))
-                    sources.append(path)
-                    moved += took
-                else:
-                    sources.append(
-                        (self._transfers.url_of(part.host), part.key))
+            base, moved_base = self._in_place(step.base, pace, stack)
+            patch, moved_patch = self._in_place(step.patch, pace, stack)
             while True:
                 try:
                     with pace.transfer(False) as cancel:
                         result = self._plane.build(
-                            *sources, manifest, dest, cancel=cancel,
-                            rate=pace.rate, durable=pace.durable)
-                    return moved + transfer.Moved(lan_bytes=result['bytes'])
+                            base, patch, manifest, step.dest, cancel=cancel,
+                            rate=pace.rate, durable=step.durable)
+                    return (moved_base + moved_patch
+                            + transfer.Moved(lan_bytes=result['bytes']))
                 except exceptions.Cancelled:
                     if not pace.may_retry():
                         raise
 
-    def patch_copies(self, route: routes.Route, dest: pathlib.Path,
-                     pace: paces.Pace) -> transfer.Moved:
+    def _in_place(self, source, pace, stack):
+        """What the data plane reads an object from, and what that took."""
+        if isinstance(source, routes.Part) \
+                and not self.is_own(source.host) \
+                and not self.is_repository(source.host):
+            return ((self._transfers.url_of(source.host), source.key),
+                    transfer.Moved())
+        return stack.enter_context(self._as_file(source, pace))
+
+    def patch_copies(self, step: Step, pace: paces.Pace) -> transfer.Moved:
         """Build a template from copies of base and patch.
 
         :raises DiffCacheError: a source did not deliver
         """
-        with self.borrowed(route.base, pace) as (base, moved_base), \
-                self.borrowed(route.patch, pace) as (patch, moved_patch):
+        with self._as_file(step.base, pace) as (base, moved_base), \
+                self.borrowed(step.patch, pace) as (patch, moved_patch):
             started = time.monotonic()
-            self._apply_patch(base, patch, dest)
-            if pace.durable:
-                files.sync(dest)
+            self._apply_patch(base, patch, step.dest)
+            if step.durable:
+                files.sync(step.dest)
             took = transfer.Moved(apply_seconds=time.monotonic() - started)
         return moved_base + moved_patch + took
+
+    @contextlib.contextmanager
+    def _as_file(self, source, pace):
+        """As :meth:`borrowed`, also of what is a file already."""
+        if isinstance(source, pathlib.Path):
+            yield source, transfer.Moved()
+        else:
+            with self.borrowed(source, pace) as borrowed:
+                yield borrowed
+
+    def new_staged(self, content_id: str) -> pathlib.Path:
+        """A place for a template that is needed for a moment."""
+        return self._held.staging(f'{content_id}.{uuid.uuid4().hex}')
 
     def is_own(self, host: str) -> bool:
         """Whether a host is this one."""
@@ -290,9 +327,9 @@ class Maker:
                 last = error
                 LOG.warning('Way %d to %s failed (%s): %s', len(tried), key,
                             attempt.describe(route), error)
-                self._learn(error, route, tried, excluded)
+                self._learn(error, attempt, tried, excluded)
 
-    def _learn(self, error, route, tried, excluded) -> None:
+    def _learn(self, error, attempt, tried, excluded) -> None:
         """Leave what is to blame out of the next look-up."""
         if isinstance(error, exceptions.NoSpace):
             # Both: what is lent takes space even when its name is gone.
@@ -300,8 +337,9 @@ class Maker:
                     self._held.free_disk()]):
                 tried.pop()
             return
-        parts = (route,) if isinstance(route, routes.Part) else route.parts
-        if isinstance(error, _DAMAGED) and not self._own_sound(parts):
+        parts = attempt.read
+        if isinstance(error, _DAMAGED) \
+                and not self._own_sound(parts, attempt.made):
             return
         remote = [p for p in parts if not self.is_own(p.host)]
         if isinstance(error, _DAMAGED):
@@ -315,9 +353,14 @@ class Maker:
         excluded.update((p.host, None) for p in remote
                         if not self._answers(p.host))
 
-    def _own_sound(self, parts: tuple[routes.Part, ...]) -> bool:
-        """Verify what was read from this host's own disk."""
+    def _own_sound(self, parts: tuple[routes.Part, ...],
+                   made: tuple[str, ...]) -> bool:
+        """Verify what was read from this host's own disk.
+
+        :param made: content ids of what was to be made of the parts
+        """
         keys = [p.key for p in parts if self.is_own(p.host)]
+        keys += [views.Key(views.MANIFESTS, content) for content in made]
         keys += [views.Key(views.MANIFESTS, p.key.id) for p in parts
                  if p.key.kind == views.TEMPLATES]
         return all([self._held.verify(key) for key in keys
@@ -374,7 +417,11 @@ class Maker:
 
 
 class _TemplateAttempt:
-    """How the ways to a template are found and gone."""
+    """How the ways to a template are found and gone.
+
+    ``read`` is what the way last taken was reading when it ended, ``made``
+    the content ids that were being made of it.
+    """
 
     def __init__(self, maker: Maker, key: views.Key, dest: pathlib.Path,
                  pace: paces.Pace, mode: str) -> None:
@@ -383,22 +430,50 @@ class _TemplateAttempt:
         self._dest = dest
         self._pace = pace
         self._mode = mode
+        self.read: tuple[routes.Part, ...] = ()
+        self.made: tuple[str, ...] = ()
 
     def candidates(self, key: views.Key,
                    table: routes.Routes) -> list[routes.Route]:
         return table.to_template(key.id)
 
     def execute(self, route: routes.Route) -> transfer.Moved:
-        manifest = self._maker.manifest(self._key.id, self._pace)
-        if route.template is not None:
-            if self._maker.is_own(route.template.host):
-                self._maker.copy_held(route.template.key, self._dest,
-                                      self._pace)
-                return transfer.Moved()
-            return self._maker.move(route.template, self._dest, self._pace)
+        self.read, self.made = route.parts, ()
+        self._maker.manifest(self._key.id, self._pace)
+        if route.base is not None:
+            return self._build(route)
+        if self._maker.is_own(route.template.host):
+            self._maker.copy_held(route.template.key, self._dest, self._pace)
+            return transfer.Moved()
+        return self._maker.move(route.template, self._dest, self._pace)
+
+    def _build(self, route: routes.Route) -> transfer.Moved:
+        """Patch by patch; what one made is removed after the next."""
+        moved = transfer.Moved()
+        base: routes.Part | pathlib.Path = route.base
+        with contextlib.ExitStack() as stack:
+            for content_id, patch in zip(route.through, route.patches):
+                dest = self._maker.new_staged(content_id)
+                stack.callback(files.discard, dest)
+                moved += self._take(Step(base, patch, content_id, dest,
+                                         False))
+                if isinstance(base, pathlib.Path):
+                    files.discard(base)
+                base = dest
+            return moved + self._take(Step(
+                base, route.patches[-1], self._key.id, self._dest,
+                self._pace.durable))
+
+    def _take(self, step: Step) -> transfer.Moved:
+        self.made = (step.target,)
         if self._mode == FETCH_AND_PATCH:
-            return self._maker.patch_copies(route, self._dest, self._pace)
-        return self._maker.build(route, manifest, self._dest, self._pace)
+            self.read = step.parts
+            return self._maker.patch_copies(step, self._pace)
+        # If nobody has the manifest, no source of this step is to blame.
+        self.read = ()
+        manifest = self._maker.manifest(step.target, self._pace)
+        self.read = step.parts
+        return self._maker.build(step, manifest, self._pace)
 
     def way(self, route: routes.Route) -> str:
         if route.template is None:
@@ -412,7 +487,8 @@ class _TemplateAttempt:
         return route.seconds
 
     def patch_id(self, route: routes.Route) -> str | None:
-        return route.patch.key.id if route.patch else None
+        # The time that a chain took is that of none of its patches.
+        return route.patches[0].key.id if len(route.patches) == 1 else None
 
 
 class _ObjectAttempt:
@@ -423,12 +499,15 @@ class _ObjectAttempt:
         self._maker = maker
         self._dest = dest
         self._pace = pace
+        self.read: tuple[routes.Part, ...] = ()
+        self.made: tuple[str, ...] = ()
 
     def candidates(self, key: views.Key,
                    table: routes.Routes) -> list[routes.Part]:
         return table.to_object(key)
 
     def execute(self, part: routes.Part) -> transfer.Moved:
+        self.read = (part,)
         return self._maker.move(part, self._dest, self._pace)
 
     def way(self, part: routes.Part) -> str:

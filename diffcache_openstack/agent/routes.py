@@ -12,13 +12,17 @@
 """Ways to bring a template to this host, from the site map, cheapest first.
 
 This is the paper's lookup table (section III-B), asked at the moment of the
-request with what is really held, rather than stored with the plan.
+request with what is really held, rather than stored with the plan. Chains of
+patches are looked for beside it.
 """
 
 import dataclasses
+import functools
+import math
 
 import numpy as np
 
+from diffcache_openstack.agent import chains
 from diffcache_openstack.agent import view as views
 from diffcache_openstack.placement import instance as instances
 from diffcache_openstack.placement import lookup
@@ -45,27 +49,31 @@ class Route:
     """One way to make a template here.
 
     :param template: where to read the template itself; None if it is built
-    :param base: the template that the patch is applied to
-    :param patch: the patch
+    :param base: the template that the first patch is applied to
+    :param patches: the patches, in the order in which they are applied
     :param seconds: what the cost model predicts
+    :param through: content ids of what all patches but the last make
     """
 
     template: Part | None
     base: Part | None
-    patch: Part | None
+    patches: tuple[Part, ...]
     seconds: float
+    through: tuple[str, ...] = ()
 
     @property
     def parts(self) -> tuple[Part, ...]:
         """What is read, from where."""
-        return tuple(p for p in (self.template, self.base, self.patch) if p)
+        whole = tuple(p for p in (self.template, self.base) if p)
+        return (*whole, *self.patches)
 
     def describe(self) -> str:
         """In words, for logs and reports."""
-        if self.template is not None:
+        if self.base is None:
             return f'template from {self.template.host}'
-        return (f'base {self.base.key.id[:12]} from {self.base.host}, patch '
-                f'{self.patch.key.id[:12]} from {self.patch.host}')
+        return ', '.join([
+            f'base {self.base.key.id[:12]} from {self.base.host}',
+            *(f'patch {p.key.id[:12]} from {p.host}' for p in self.patches)])
 
 
 class Routes:
@@ -97,18 +105,11 @@ class Routes:
         Empty only if nothing is left: the repository excluded, and no host
         that holds what it takes.
         """
-        patches = self._smallest_patches(content_id)
-        contents = [content_id, *dict.fromkeys(p.base for p in patches)]
-        sizes = [self._megabytes(views.Key(views.TEMPLATES, content))
-                 for content in contents]
-        number = {content: n for n, content in enumerate(contents)}
-        target = views.Key(views.TEMPLATES, content_id)
-        instance = self._instance(sizes, patches, number, target)
-        placement = self._placement(contents, patches, number)
-        ways = lookup.ranked_ways(instance, placement, 0, 1)
-        by_base = {number[p.base]: p for p in patches}
-        routes = [self._route(way, contents, by_base) for way in ways]
-        return [route for route in routes if self._usable(route)]
+        found = self._in_one_step(content_id)
+        if views.Key(views.TEMPLATES, content_id) not in self._held:
+            found = sorted([*found, *self._in_steps(content_id)],
+                           key=lambda route: route.seconds)
+        return [route for route in found if self._usable(route)]
 
     def to_object(self, key: views.Key) -> list[Part]:
         """Where a patch or manifest can be read, nearest first."""
@@ -120,15 +121,60 @@ class Routes:
                 if (name, key) not in self._excluded
                 and (name, None) not in self._excluded]
 
-    def _smallest_patches(self, content_id: str) -> list[views.PatchRef]:
-        by_base: dict[str, views.PatchRef] = {}
-        for patch in self._view.patches:
-            if patch.target != content_id or patch.base == content_id:
-                continue
-            best = by_base.get(patch.base)
-            if best is None or patch.size < best.size:
-                by_base[patch.base] = patch
-        return list(by_base.values())
+    def _in_one_step(self, content_id: str) -> list[Route]:
+        """Fetched, or built with one patch."""
+        patches = self._view.patches_into.get(content_id, ())
+        contents = [content_id, *(p.base for p in patches)]
+        sizes = [self._megabytes(views.Key(views.TEMPLATES, content))
+                 for content in contents]
+        number = {content: n for n, content in enumerate(contents)}
+        target = views.Key(views.TEMPLATES, content_id)
+        instance = self._instance(sizes, patches, number, target)
+        placement = self._placement(contents, patches, number)
+        ways = lookup.ranked_ways(instance, placement, 0, 1)
+        by_base = {number[p.base]: p for p in patches}
+        return [self._route(way, contents, by_base) for way in ways]
+
+    def _in_steps(self, content_id: str) -> list[Route]:
+        """Built with several patches, for less than the WAN would cost."""
+        target = views.Key(views.TEMPLATES, content_id)
+        limit = math.inf
+        if self._offered_by_repository(target):
+            limit = self._transfer_seconds(target, self._view.links.repo)
+        found = chains.to_template(self._view, content_id,
+                                   functools.cache(self._seconds), limit)
+        return [self._chained(chain) for chain in found]
+
+    def _chained(self, chain: chains.Chain) -> Route:
+        base = self._nearest(views.Key(views.TEMPLATES, chain.base))
+        patches = [self._nearest(views.Key(views.PATCHES, patch.id))
+                   for patch in chain.patches]
+        return Route(None, base, tuple(p for p in patches if p),
+                     chain.seconds, chain.through)
+
+    def _nearest(self, key: views.Key) -> Part | None:
+        """Where an object is read fastest; None if nobody offers it."""
+        for host in self._hosts:
+            if self._offers(host, key):
+                return Part(key, host.name)
+        if self._offered_by_repository(key):
+            return Part(key, self._repository_name() or '')
+        return None
+
+    def _seconds(self, key: views.Key) -> float:
+        """To bring an object here; infinite if nobody offers it."""
+        part = self._nearest(key)
+        if part is None:
+            return math.inf
+        links = self._view.links
+        if part.host == self._own_name:
+            return self._transfer_seconds(key, links.local)
+        from_repository = part.host == self._repository_name()
+        return self._transfer_seconds(
+            key, links.repo if from_repository else links.peer)
+
+    def _transfer_seconds(self, key: views.Key, mbps: float) -> float:
+        return instances.fetch_seconds(self._megabytes(key), mbps)
 
     def _instance(self, sizes, patches, number, target) -> instances.Instance:
         hosts = len(self._hosts)
@@ -160,12 +206,12 @@ class Routes:
     def _route(self, way, contents, by_base) -> Route:
         if way.base is None:
             key = views.Key(views.TEMPLATES, contents[0])
-            return Route(self._part(key, way.template_source), None, None,
+            return Route(self._part(key, way.template_source), None, (),
                          way.cost_s)
         base = views.Key(views.TEMPLATES, contents[way.base])
         patch = views.Key(views.PATCHES, by_base[way.base].id)
         return Route(None, self._part(base, way.template_source),
-                     self._part(patch, way.patch_source), way.cost_s)
+                     (self._part(patch, way.patch_source),), way.cost_s)
 
     def _part(self, key: views.Key, place: int) -> Part:
         if place == instances.REPOSITORY:

@@ -50,7 +50,7 @@ class Served:
     :param seconds: from the request to the hand-over
     :param predicted_seconds: of the cost model for the way taken
     :param fallbacks: ways that failed before
-    :param patch_id: the patch applied, if one was
+    :param patch_id: the patch applied, if just one was
     :param apply_seconds: of the patch, if timed by itself
     :param error: why it failed, None if it did not
     """

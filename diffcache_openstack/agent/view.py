@@ -16,6 +16,7 @@ so that a dead conductor costs freshness and nothing else.
 """
 
 import dataclasses
+import functools
 import typing
 
 from diffcache_openstack.common import exceptions
@@ -116,17 +117,33 @@ class SiteView:
 
     def content(self, content_id: str) -> TemplateRef | None:
         """A template with this content, if the catalogue has one."""
-        for template in self.templates:
-            if template.content_id == content_id:
-                return template
-        return None
+        return self._by_content.get(content_id)
 
     def patch(self, patch_id: str) -> PatchRef | None:
         """The patch with this id, if the catalogue has it."""
+        return self._by_patch_id.get(patch_id)
+
+    @functools.cached_property
+    def patches_into(self) -> dict[str, tuple[PatchRef, ...]]:
+        """By target the patches to it, of each base the smallest."""
+        smallest: dict[str, dict[str, PatchRef]] = {}
         for patch in self.patches:
-            if patch.id == patch_id:
-                return patch
-        return None
+            by_base = smallest.setdefault(patch.target, {})
+            best = by_base.get(patch.base)
+            if patch.base != patch.target \
+                    and (best is None or patch.size < best.size):
+                by_base[patch.base] = patch
+        return {target: tuple(by_base.values())
+                for target, by_base in smallest.items()}
+
+    @functools.cached_property
+    def _by_content(self) -> dict[str, TemplateRef]:
+        # Of several templates with one content the first counts.
+        return {t.content_id: t for t in reversed(self.templates)}
+
+    @functools.cached_property
+    def _by_patch_id(self) -> dict[str, PatchRef]:
+        return {patch.id: patch for patch in self.patches}
 
     def host(self, name: str) -> HostRef | None:
         """The host of this name."""

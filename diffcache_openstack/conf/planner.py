@@ -64,8 +64,10 @@ Seconds the solver may take for one site; it then returns the best plan found.
         mutable=True,
         help='''
 Patches that may be applied one after another to rebuild an image. More than 1
-needs agents that apply chains, and pays off where images descend from each
-other in long lines.
+pays off where images descend from each other in long lines; what is made on
+the way to the image takes space in the host's state directory for a moment.
+Agents apply chains of up to 4 patches, whatever this option says, where that
+is cheaper than other ways.
 '''),
     cfg.IntOpt(
         'half_life',

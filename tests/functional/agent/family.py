@@ -33,10 +33,21 @@ def contents() -> dict[str, bytes]:
     }
 
 
-def write(directory: pathlib.Path) -> dict[str, pathlib.Path]:
-    """Write the images as sparse files; returns their paths by name."""
+def generations() -> dict[str, bytes]:
+    """Images that share 5 MiB of 8 with the next, 2 with the one after."""
+    stream = random.Random(3).randbytes(14 * MIB)
+    return {name: stream[start * MIB:(start + 8) * MIB]
+            for name, start in (('first', 0), ('second', 3), ('third', 6))}
+
+
+def write(directory: pathlib.Path, images: dict[str, bytes] | None = None
+          ) -> dict[str, pathlib.Path]:
+    """Write images as sparse files; returns their paths by name.
+
+    :param images: their data by name; those of contents() unless given
+    """
     paths = {}
-    for name, content in contents().items():
+    for name, content in (images or contents()).items():
         paths[name] = directory / f'{name}.raw'
         with open(paths[name], 'wb') as stream:
             stream.write(content)

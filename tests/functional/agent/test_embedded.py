@@ -37,7 +37,7 @@ class EmbeddedTestCase(base.TestCase):
 
     def setUp(self):
         super().setUp()
-        self.images = family.write(self.directory)
+        self.images = family.write(self.directory, self.image_contents())
         self.sha256 = {name: family.sha256(path)
                        for name, path in self.images.items()}
         self.site = self.new_site()
@@ -51,6 +51,10 @@ class EmbeddedTestCase(base.TestCase):
             (record.base, record.target): record.id
             for record in self.site.make_patches()}
         self.site.wait_catalogue(len(self.patches))
+
+    def image_contents(self):
+        """What the images hold, by name."""
+        return family.contents()
 
     def prepare(self):
         """Change what has to be changed before the start."""
@@ -159,6 +163,27 @@ class ServeTest(EmbeddedTestCase):
         before = self.site.wan_bytes()
         self.assertEqual('local', self.get('host-1', 'system').way)
         self.assertEqual('build', self.get('host-1', 'java').way)
+        self.assertEqual(before, self.site.wan_bytes())
+
+
+class ChainTest(EmbeddedTestCase):
+    """Patches between neighbours only: the rest differs too much."""
+
+    def image_contents(self):
+        return family.generations()
+
+    def test_built_through_what_nobody_has(self):
+        self.assertNotIn((self.contents['first'], self.contents['third']),
+                         self.patches)
+        self.hold(host_1=[self.template('first'),
+                          self.patch_key('first', 'second'),
+                          self.patch_key('second', 'third')])
+        before = self.site.wan_bytes()
+        for mode in maker.MODES:
+            request = self.get('host-1', 'third', mode)
+            self.assertEqual(('build', 0), (request.way, request.fallbacks))
+            self.assertEqual(2, request.detail.count('patch '))
+            self.assertIsNone(request.patch_id)
         self.assertEqual(before, self.site.wan_bytes())
 
 
@@ -295,7 +320,8 @@ class LossTest(EmbeddedTestCase):
         family.damage(self.site.repository.held.path(key), 1000)
         for mode in maker.MODES:
             request = self.get('host-1', 'java', mode)
-            self.assertEqual('repository', request.way)
+            # Either whole, or through an image in between.
+            self.assertNotIn(key.id[:12], request.detail)
             self.assertGreaterEqual(request.fallbacks, 1)
 
     def test_a_repositorys_image_changed_before_its_patch_is_made(self):

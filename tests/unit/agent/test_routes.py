@@ -10,7 +10,9 @@
 #    License for the specific language governing permissions and limitations
 #    under the License.
 import dataclasses
+import itertools
 
+from diffcache_openstack.agent import chains
 from diffcache_openstack.agent import routes
 from diffcache_openstack.agent import view
 from tests import base
@@ -53,7 +55,7 @@ class RoutesTest(base.TestCase):
             ['template from h1', 'template from h2'],
             [route.describe() for route in found[:2]])
         self.assertEqual((TEMPLATE_A, THE_PATCH),
-                         (found[2].base.key, found[2].patch.key))
+                         (found[2].base.key, found[2].patches[0].key))
         self.assertEqual('template from repo', found[-1].describe())
         self.assertEqual(sorted(r.seconds for r in found),
                          [r.seconds for r in found])
@@ -67,7 +69,7 @@ class RoutesTest(base.TestCase):
     def test_patch_from_the_repository_on_a_base_at_a_peer(self):
         found = self.routes(site([], [TEMPLATE_A])).to_template(B)
         self.assertEqual(('h2', 'repo'),
-                         (found[0].base.host, found[0].patch.host))
+                         (found[0].base.host, found[0].patches[0].host))
 
     def test_dead_hosts_are_no_sources(self):
         found = self.routes(site([], [TEMPLATE_B], alive=False)).to_template(B)
@@ -104,7 +106,7 @@ class RoutesTest(base.TestCase):
         two = dataclasses.replace(two, patches=(
             *two.patches, view.PatchRef('d' * 64, A, B, MB, 0.2)))
         found = self.routes(two, held=two.hosts[0].holdings).to_template(B)
-        self.assertEqual('d' * 64, found[0].patch.key.id)
+        self.assertEqual('d' * 64, found[0].patches[0].key.id)
 
     def test_objects_from_peers_first(self):
         table = self.routes(site([], [THE_PATCH]), excluded=())
@@ -114,3 +116,103 @@ class RoutesTest(base.TestCase):
                             excluded=[('h2', THE_PATCH)])
         self.assertEqual(['repo'],
                          [p.host for p in table.to_object(THE_PATCH)])
+
+
+C, D = 'd' * 64, 'e' * 64
+TEMPLATE_C = view.Key(view.TEMPLATES, C)
+
+
+def line(*held_by_peer, patches=((A, B), (B, C))):
+    """Templates A to D, patches of 5 MB and 0.2 s, h1 and h2."""
+    refs = tuple(view.PatchRef(patch_id(*pair), *pair, 5 * MB, 0.2)
+                 for pair in patches)
+    return dataclasses.replace(
+        site([], held_by_peer), patches=refs, templates=tuple(
+            view.TemplateRef(c[0], c[0], c, 100 * MB, 100 * MB)
+            for c in (A, B, C, D)))
+
+
+def patch_id(source, target):
+    return (source[0] + target[0]) * 32
+
+
+def patch_key(source, target):
+    return view.Key(view.PATCHES, patch_id(source, target))
+
+
+class ChainsTest(base.TestCase):
+
+    def find(self, site_view, held, excluded=(), target=C):
+        return routes.Routes(site_view, 'h1', frozenset(held),
+                             frozenset(excluded)).to_template(target)
+
+    def test_without_a_direct_patch(self):
+        first, *_, last = self.find(line(patch_key(B, C)),
+                                    [TEMPLATE_A, patch_key(A, B)])
+        self.assertEqual(
+            (routes.Part(TEMPLATE_A, 'h1'),
+             routes.Part(patch_key(A, B), 'h1'),
+             routes.Part(patch_key(B, C), 'h2')), first.parts)
+        self.assertEqual((B,), first.through)
+        # 100 and 5 MB from the disk, 5 MB from the peer, two patches applied.
+        self.assertAlmostEqual(0.2 + 0.01 + 0.04 + 0.4, first.seconds)
+        self.assertEqual(
+            f'base {A[:12]} from h1, patch {patch_id(A, B)[:12]} from h1, '
+            f'patch {patch_id(B, C)[:12]} from h2', first.describe())
+        self.assertEqual('template from repo', last.describe())
+
+    def test_a_direct_patch_that_is_dearer_comes_later(self):
+        found = self.find(
+            line(patches=[(A, B), (B, C), (A, C)]),
+            [TEMPLATE_A, patch_key(A, B), patch_key(B, C)])
+        self.assertEqual([2, 1], [len(r.patches) for r in found[:2]])
+
+    def test_a_direct_patch_that_is_cheaper_comes_first(self):
+        found = self.find(
+            line(patches=[(A, B), (B, C), (A, C)]),
+            [TEMPLATE_A, patch_key(A, B), patch_key(B, C), patch_key(A, C)])
+        self.assertEqual([1, 2], [len(r.patches) for r in found[:2]])
+
+    def test_what_is_excluded_is_in_no_chain(self):
+        pairs = [(A, B), (B, C)]
+        held = [TEMPLATE_A, patch_key(A, B)]
+        found = self.find(line(patch_key(B, C), patches=pairs), held,
+                          [('h2', patch_key(B, C))])
+        self.assertEqual(['h1', 'h1', 'repo'],
+                         [p.host for p in found[0].parts])
+        found = self.find(line(patch_key(B, C), patches=pairs), held,
+                          [('h2', None), ('repo', None)])
+        self.assertEqual([], found)
+
+    def test_nothing_dearer_than_the_wan(self):
+        slow = line()
+        slow = dataclasses.replace(slow, patches=tuple(
+            dataclasses.replace(patch, apply_seconds=30.0)
+            for patch in slow.patches))
+        found = self.find(slow, [TEMPLATE_A, patch_key(A, B),
+                                 patch_key(B, C)])
+        self.assertEqual({0}, {len(route.patches) for route in found})
+
+    def test_chains_have_an_end(self):
+        contents = [f'{n:x}' * 64 for n in range(8)]
+        pairs = list(itertools.permutations(contents, 2))
+        steps = list(itertools.pairwise(contents))
+        every = line(patches=pairs)
+        templates = tuple(view.TemplateRef(c, c, c, 100 * MB, 100 * MB)
+                          for c in contents)
+        every = dataclasses.replace(every, templates=templates)
+        start = chains.MAX_HOPS
+        held = [view.Key(view.TEMPLATES, contents[0]),
+                *(patch_key(*step) for step in steps)]
+        longest = self.find(every, held, target=contents[start])[0]
+        self.assertEqual(tuple(contents[1:start]), longest.through)
+        found = self.find(every, held, target=contents[start + 1])
+        self.assertEqual(start, max(len(r.patches) for r in found))
+        for route in found:
+            self.assertEqual(len(set(route.through)), len(route.through))
+
+    def test_none_is_looked_for_if_the_template_is_here(self):
+        found = self.find(line(), [TEMPLATE_A, TEMPLATE_C, patch_key(A, B),
+                                   patch_key(B, C)])
+        self.assertEqual('template from h1', found[0].describe())
+        self.assertNotIn(2, [len(route.patches) for route in found])

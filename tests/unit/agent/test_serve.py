@@ -9,6 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
+import itertools
 import threading
 
 from diffcache_openstack.agent import holdings
@@ -24,7 +25,11 @@ BASE, TARGET = b'base' * 100, b'target' * 100
 PATCH = fakes.make_patch(BASE, TARGET)
 
 
-class ServeTest(base.TestCase):
+class ServeTestCase(base.TestCase):
+    """Three hosts with nothing and a repository with all."""
+
+    templates = {'base': BASE, 'target': TARGET}
+    patches = [(BASE, TARGET)]
 
     def setUp(self):
         super().setUp()
@@ -34,16 +39,17 @@ class ServeTest(base.TestCase):
         self.hosts = {name: fakes.Host(self.directory, self.network, name,
                                        None if name == 'repo' else 10 ** 10)
                       for name in ('repo', 'h1', 'h2', 'h3')}
-        for content in (BASE, TARGET):
+        for content in self.templates.values():
             self.hosts['repo'].put(content)
-        self.patch_key = self.hosts['repo'].put(PATCH, view.PATCHES)
+        self.patch_keys = [
+            self.hosts['repo'].put(fakes.make_patch(*pair), view.PATCHES)
+            for pair in self.patches]
         self.refresh()
         self.output = self.directory / 'disk'
 
     def refresh(self):
         site = fakes.site_view(list(self.hosts.values()),
-                               {'base': BASE, 'target': TARGET},
-                               [(BASE, TARGET)])
+                               self.templates, self.patches)
         for host in self.hosts.values():
             host.view = site
 
@@ -61,6 +67,9 @@ class ServeTest(base.TestCase):
         self.assertEqual([], list(
             (self.hosts[name].held.root / holdings.STAGING).iterdir()))
         return served
+
+
+class ServeTest(ServeTestCase):
 
     def test_from_the_repository(self):
         served = self.serve()
@@ -97,7 +106,7 @@ class ServeTest(base.TestCase):
             served = self.serve(mode)
             self.assertEqual(('build', len(PATCH)),
                              (served.way, served.wan_bytes))
-            del self.network.files['http://h1'][self.patch_key]
+            del self.network.files['http://h1'][self.patch_keys[0]]
 
     def test_a_dead_peer_costs_a_fallback(self):
         self.hosts['h2'].put(TARGET)
@@ -166,7 +175,7 @@ class ServeTest(base.TestCase):
     def test_nobody_has_it(self):
         self.output.write_bytes(b'old')
         key = fakes.key_of(TARGET)
-        for gone in (key, self.patch_key):
+        for gone in (key, self.patch_keys[0]):
             del self.network.files['http://repo'][gone]
         error = self.assertRaises(exceptions.ObjectMissing, self.serve)
         self.assertIn(key.id, str(error))
@@ -286,3 +295,102 @@ class ServeTest(base.TestCase):
             serve.PendingOutputs(self.directory / 'outputs').clean()
         self.assertFalse(leftover.exists())
         self.assertTrue(other.exists())
+
+
+class ChainTest(ServeTestCase):
+    """Three patches lead from the base to the target, none directly."""
+
+    templates = {'base': BASE, 'low': b'low' * 100, 'high': b'high' * 100,
+                 'target': TARGET}
+    patches = list(itertools.pairwise(templates.values()))
+
+    def setUp(self):
+        super().setUp()
+        self.files = [fakes.make_patch(*pair) for pair in self.patches]
+        self.hosts['h1'].put(BASE)
+
+    def spread(self):
+        """One patch at each host."""
+        for name, patch in zip(('h1', 'h2', 'h3'), self.files):
+            self.hosts[name].put(patch, view.PATCHES)
+        self.refresh()
+
+    def test_built_in_both_modes(self):
+        self.spread()
+        for mode in maker.MODES:
+            served = self.serve(mode)
+            self.assertEqual(('build', 0, 0), (
+                served.way, served.wan_bytes, served.fallbacks))
+            self.assertEqual(sum(map(len, self.files[1:])), served.lan_bytes)
+            for key in self.patch_keys:
+                self.assertIn(key.id[:12], served.detail)
+            # Its time is that of no single patch.
+            self.assertIsNone(served.patch_id)
+
+    def test_over_the_wan_in_both_modes(self):
+        for mode in maker.MODES:
+            self.network.claims.clear()
+            served = self.serve(mode)
+            self.assertEqual(('build', sum(map(len, self.files))),
+                             (served.way, served.wan_bytes))
+            for key in self.patch_keys:
+                del self.network.files['http://h1'][key]
+
+    def test_one_file_in_between_at_a_time(self):
+        self.spread()
+        staging = self.hosts['h1'].held.root / holdings.STAGING
+        seen = []
+        build = self.hosts['h1'].plane.build
+
+        def build_and_look(source, *args, **options):
+            seen.append(len(list(staging.iterdir())))
+            return build(source, *args, **options)
+
+        self.hosts['h1'].plane.build = build_and_look
+        self.serve()
+        self.assertEqual([0, 1, 1], seen)
+
+    def test_a_broken_middle_patch_is_read_elsewhere(self):
+        for mode in maker.MODES:
+            self.network.claims.clear()
+            self.spread()
+            self.break_patch('http://h2')
+            served = self.serve(mode)
+            self.assertEqual(('build', 1, len(self.files[1])), (
+                served.way, served.fallbacks, served.wan_bytes))
+            self.assertEqual([('h2', self.patch_keys[1])],
+                             self.hosts['h1'].suspects)
+            self.hosts['h1'].suspects.clear()
+            del self.network.files['http://h1'][self.patch_keys[1]]
+
+    def test_a_middle_patch_broken_everywhere(self):
+        for mode in maker.MODES:
+            self.network.claims.clear()
+            self.spread()
+            self.break_patch('http://h2')
+            self.break_patch('http://repo')
+            served = self.serve(mode)
+            self.assertEqual(('repository', 2),
+                             (served.way, served.fallbacks))
+            self.network.files['http://h1'].pop(fakes.key_of(TARGET))
+
+    def test_a_broken_middle_patch_here_is_quarantined(self):
+        for mode in maker.MODES:
+            self.network.claims.clear()
+            key = self.hosts['h1'].put(self.files[1], view.PATCHES)
+            self.spread()
+            self.hosts['h1'].held.path(key).write_bytes(b'gar\nbage')
+            served = self.serve(mode)
+            self.assertEqual(('build', 1), (served.way, served.fallbacks))
+            self.assertNotIn(key, self.hosts['h1'].held)
+
+    def test_a_lost_peer(self):
+        self.spread()
+        self.network.down.add('http://h3')
+        served = self.serve()
+        self.assertEqual(('build', 1, len(self.files[2])), (
+            served.way, served.fallbacks, served.wan_bytes))
+        self.assertNotIn('h3', served.detail)
+
+    def break_patch(self, url):
+        self.network.files[url][self.patch_keys[1]] = b'garbage'

@@ -81,6 +81,30 @@ class TestPlan(PlannerTest):
             {database.content(1), database.patch(1, 2).id},
             set(self.held(self.plan())))
 
+    def test_chains_are_planned_if_allowed(self):
+        self.add_images(1, 2, 3)
+        links = [database.patch(1, 2, size=10 * MB, apply_seconds=0.1),
+                 database.patch(2, 3, size=10 * MB, apply_seconds=0.1)]
+        for link in links:
+            self.write(catalogue.put_patch, link, objects_base.now())
+        for number in (1, 2, 3):
+            self.add_requests(f't{number}', 10 * number, 5)
+        single = self.plan()
+        # One of the patches has no base here.
+        self.assertEqual(2, len(single.items))
+        self.conf.set_override('hops', 2, 'planner')
+        chained = self.plan()
+        self.assertEqual(
+            {database.content(1), *(link.id for link in links)},
+            set(self.held(chained)))
+        self.assertLess(chained.cost_s, single.cost_s / 2)
+        for item in chained.items:
+            self.assertGreater(item.saved_seconds, 0)
+        # The first patch leads to the second image and on to the third.
+        saved = {item.id: item.saved_seconds for item in chained.items}
+        self.assertGreater(saved[links[0].id], saved[links[1].id])
+        self.assertEqual(chained, self.plan())
+
     def test_nothing_new_keeps_the_plan(self):
         self.add_images(1, 2)
         self.add_requests('t2', 1, 5)
