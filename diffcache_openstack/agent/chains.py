@@ -23,7 +23,7 @@ import typing
 
 from diffcache_openstack.agent import view as views
 
-# What [planner] hops goes up to.
+# What [planner] hops and [agent] max_patches go up to.
 MAX_HOPS = 4
 # Chains that a step goes on with, the cheapest so far.
 MOST_PER_STEP = 16
@@ -53,16 +53,18 @@ class Chain:
 
 
 def to_template(view: views.SiteView, content_id: str,
-                seconds_of: SecondsOf, limit: float) -> list[Chain]:
+                seconds_of: SecondsOf, limit: float,
+                hops: int = MAX_HOPS) -> list[Chain]:
     """Chains of two patches and more, one or none by base and length.
 
     :param seconds_of: to bring an object here; infinite if nobody has it
     :param limit: seconds of the dearest chain worth having, base included
+    :param hops: patches in the longest chain
     :returns: chains whose ``seconds`` include the base, cheapest first
     """
     found: list[Chain] = []
     chains = _longer(view, [Chain()], content_id, seconds_of, limit)
-    for _ in range(MAX_HOPS - 1):
+    for _ in range(hops - 1):
         chains = _longer(view, chains, content_id, seconds_of, limit)
         for chain in chains:
             base = views.Key(views.TEMPLATES, chain.base)

@@ -28,6 +28,7 @@ import typing
 import urllib.parse
 import uuid
 
+from diffcache_openstack.agent import chains
 from diffcache_openstack.agent import files
 from diffcache_openstack.agent import flights
 from diffcache_openstack.agent import holdings
@@ -114,13 +115,15 @@ class Maker:
     :param current_view: gives the site map
     :param apply_patch: applies patches
     :param suspect: told of a host and an object that came damaged from it
+    :param hops: patches that may be applied one after another
     """
 
     def __init__(self, plane, held: holdings.Holdings,
                  transfers: transfer.Transfers, flying: flights.Flights,
                  current_view: typing.Callable[[], views.SiteView],
                  apply_patch: Patcher,
-                 suspect: typing.Callable[[str, views.Key], None]) -> None:
+                 suspect: typing.Callable[[str, views.Key], None],
+                 hops: int = chains.MAX_HOPS) -> None:
         self._plane = plane
         self._held = held
         self._transfers = transfers
@@ -128,6 +131,7 @@ class Maker:
         self._view = current_view
         self._apply_patch = apply_patch
         self._suspect = suspect
+        self._hops = hops
 
     def make(self, key: views.Key, dest: pathlib.Path, pace: paces.Pace,
              mode: str) -> Made:
@@ -300,7 +304,8 @@ class Maker:
         """The lookup table without what failed."""
         down = {(name, None) for name in self._transfers.unreachable.names()}
         return routes.Routes(self._view(), self._plane.name,
-                             self._held.keys(), frozenset(excluded | down))
+                             self._held.keys(), frozenset(excluded | down),
+                             self._hops)
 
     def _first_that_works(self, key, attempt):
         excluded: set = set()

@@ -84,15 +84,18 @@ class Routes:
     :param held: what this host really holds, whatever the map says
     :param excluded: (host, key) pairs, or (host, None) for whole hosts, that
         were found unusable
+    :param hops: patches that may be applied one after another
     """
 
     def __init__(self, view: views.SiteView, own_name: str,
                  held: frozenset[views.Key],
-                 excluded: frozenset = frozenset()) -> None:
+                 excluded: frozenset = frozenset(),
+                 hops: int = chains.MAX_HOPS) -> None:
         self._view = view
         self._own_name = own_name
         self._held = held
         self._excluded = excluded
+        self._hops = hops
         own = views.HostRef(own_name, 'compute', '', True, held)
         others = [h for h in view.compute_hosts()
                   if h.name != own_name and h.alive
@@ -142,7 +145,8 @@ class Routes:
         if self._offered_by_repository(target):
             limit = self._transfer_seconds(target, self._view.links.repo)
         found = chains.to_template(self._view, content_id,
-                                   functools.cache(self._seconds), limit)
+                                   functools.cache(self._seconds), limit,
+                                   self._hops)
         return [self._chained(chain) for chain in found]
 
     def _chained(self, chain: chains.Chain) -> Route:

@@ -117,7 +117,8 @@ class Agent(service.Service):
         native_tools = tools.NativeTools()
         self.maker = maker.Maker(
             self.plane, self.held, self.transfers, self.flights,
-            self.keeper.current, native_tools.apply_patch, self._suspect)
+            self.keeper.current, native_tools.apply_patch, self._suspect,
+            self.conf.agent.max_patches)
         pending = serve.PendingOutputs(self._state / 'outputs')
         pending.clean()
         self.server = serve.ImageServer(

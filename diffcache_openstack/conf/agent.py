@@ -89,6 +89,16 @@ repository ignores the option: it holds everything.
         help='How an image that has to be rebuilt is rebuilt, unless the'
              ' request says otherwise.'),
     cfg.IntOpt(
+        'max_patches',
+        default=4,
+        min=1,
+        max=4,
+        help='''
+Patches that may be applied one after another to rebuild an image, where that
+is cheaper than any other way. What is made on the way to the image takes
+space in the state directory for a moment.
+'''),
+    cfg.IntOpt(
         'lend_seconds',
         default=60,
         min=0,

@@ -63,11 +63,9 @@ Seconds the solver may take for one site; it then returns the best plan found.
         max=4,
         mutable=True,
         help='''
-Patches that may be applied one after another to rebuild an image. More than 1
-pays off where images descend from each other in long lines; what is made on
-the way to the image takes space in the host's state directory for a moment.
-Agents apply chains of up to 4 patches, whatever this option says, where that
-is cheaper than other ways.
+Patches that a plan may count on being applied one after another to rebuild an
+image. More than 1 pays off where images descend from each other in long
+lines. How many a host really applies is its ``[agent] max_patches``.
 '''),
     cfg.IntOpt(
         'half_life',

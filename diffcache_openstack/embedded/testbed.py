@@ -222,6 +222,8 @@ class Testbed:
     def _options(self) -> dict:
         return {
             ('agent', 'lend_seconds'): 0,
+            # The paper's ways to an image have one patch.
+            ('agent', 'max_patches'): 1,
             ('agent', 'sync_outputs'): False,
             ('agent', 'heartbeat_interval'): 5,
             ('planner', 'solver'): self._setup.solver,

@@ -142,9 +142,15 @@ def patch_key(source, target):
 
 class ChainsTest(base.TestCase):
 
-    def find(self, site_view, held, excluded=(), target=C):
+    def find(self, site_view, held, excluded=(), target=C,
+             hops=chains.MAX_HOPS):
         return routes.Routes(site_view, 'h1', frozenset(held),
-                             frozenset(excluded)).to_template(target)
+                             frozenset(excluded), hops).to_template(target)
+
+    def test_none_where_one_patch_is_the_limit(self):
+        found = self.find(line(patch_key(B, C)),
+                          [TEMPLATE_A, patch_key(A, B)], hops=1)
+        self.assertEqual({0}, {len(route.patches) for route in found})
 
     def test_without_a_direct_patch(self):
         first, *_, last = self.find(line(patch_key(B, C)),
