@@ -179,11 +179,14 @@ class Site:
     def make_patches(self) -> list[repository.PatchRecord]:
         """Have all missing patches made now, in this thread.
 
-        :returns: all patches there are
+        :returns: all patches there are between registered images
         """
-        self.repository.repository.announce()
-        self.repository.repository.make_missing()
-        return self.repository.repository.patches()
+        maker = self.repository.repository
+        maker.announce()
+        maker.make_missing()
+        contents = {image.content_id for image in maker.images()}
+        return [patch for patch in maker.patches()
+                if contents >= {patch.base, patch.target}]
 
     def wait_catalogue(self, patches: int, timeout: float = 60) -> None:
         """Wait until every host knows all images and so many patches."""
