@@ -12,14 +12,15 @@
 """What this host holds: files, their accounting, and who is using them.
 
 The filesystem is the only truth. Under the root lie ``templates/<id>``,
-``patches/<id>`` and ``manifests/<id>``, the layout that the data plane
-serves; a file appears there by rename once it is whole. Nothing else is
+``patches/<id>``, ``manifests/<id>`` and ``forms/<id>``, the layout that the
+data plane serves; a file appears there by rename once it is whole. Nothing else is
 recorded, so there is nothing that a crash could make inconsistent: what a
 start finds is what is held. Hidden files there are transfers that were cut
 off and may be resumed.
 
 Templates and patches count against the capacity with the bytes they take on
-disk; manifests (1/2000 of their template) and the staging area do not.
+disk; manifests (1/2000 of their template), forms (which have a limit of their
+own) and the staging area do not.
 
 The usage count of the paper's section III-B is the sum of local leases and
 of the data plane's open transfers to peers: what has either is never
@@ -147,7 +148,7 @@ class Holdings:
         """Bytes that count against the capacity."""
         with self._lock:
             return sum(size for key, size in self._held.items()
-                       if key.kind != views.MANIFESTS)
+                       if key.kind not in views.UNPLANNED)
 
     def path(self, key: views.Key) -> pathlib.Path:
         """Where the object lies, or would lie."""
@@ -211,7 +212,8 @@ class Holdings:
         :raises NoSpace: the capacity does not allow it now
         """
         with self._lock:
-            if key.kind != views.MANIFESTS and self.capacity is not None:
+            if key.kind not in views.UNPLANNED \
+                    and self.capacity is not None:
                 self._evict_until(size, key)
                 self._reserved[key] = size
         try:
@@ -305,7 +307,7 @@ class Holdings:
         of the same age, because they cost less room for what they save.
         """
         unwanted = [key for key in self._held
-                    if key.kind != views.MANIFESTS
+                    if key.kind not in views.UNPLANNED
                     and key not in self._wanted and not self.in_use(key)]
         return sorted(unwanted, key=lambda key: (
             self._last_used.get(key, 0.0), key.kind == views.PATCHES))

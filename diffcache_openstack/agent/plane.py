@@ -126,6 +126,8 @@ class NativeInspector:
         with native.translated():
             if key.kind == views.PATCHES:
                 _native.patch_info(str(path))
+            elif key.kind == views.FORMS:
+                _native.qcow2_patch_info(str(path))
             elif key.kind == views.MANIFESTS:
                 self._right_manifest(key, path)
             elif not manifest.exists():
@@ -139,7 +141,7 @@ class NativeInspector:
              manifest: pathlib.Path) -> None:
         """See :class:`diffcache_openstack.agent.holdings.Inspector`."""
         with native.translated():
-            if key.kind == views.PATCHES:
+            if key.kind in (views.PATCHES, views.FORMS):
                 found = _native.hash_file(str(path))
                 if found != key.id:
                     raise exceptions.IntegrityError(

@@ -11,6 +11,7 @@
 #    under the License.
 """The site map this agent works from, kept over restarts."""
 
+import dataclasses
 import logging
 import pathlib
 import threading
@@ -24,12 +25,17 @@ from diffcache_openstack import objects
 LOG = logging.getLogger(__name__)
 
 
+def _template(template: objects.Template) -> views.TemplateRef:
+    return views.TemplateRef(**{
+        field.name: getattr(template, field.name)
+        for field in dataclasses.fields(views.TemplateRef)})
+
+
 def to_view(site_map: objects.SiteMap) -> views.SiteView:
     """The map in the form that look-ups work on."""
     return views.SiteView(
         site_map.generation,
-        tuple(views.TemplateRef(t.id, t.name, t.content_id, t.size,
-                                t.data_size) for t in site_map.templates),
+        tuple(_template(t) for t in site_map.templates),
         tuple(views.PatchRef(p.id, p.base, p.target, p.size, p.apply_seconds)
               for p in site_map.patches),
         tuple(views.HostRef(

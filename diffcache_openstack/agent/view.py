@@ -24,8 +24,13 @@ from diffcache_openstack.common import exceptions
 TEMPLATES = 'templates'
 PATCHES = 'patches'
 MANIFESTS = 'manifests'
-KINDS = (MANIFESTS, TEMPLATES, PATCHES)
-_SINGULAR = {TEMPLATES: 'template', PATCHES: 'patch', MANIFESTS: 'manifest'}
+FORMS = 'forms'
+KINDS = (MANIFESTS, TEMPLATES, PATCHES, FORMS)
+# Small, and of use only beside something that the plan is about.
+UNPLANNED = (MANIFESTS, FORMS)
+_SINGULAR = {TEMPLATES: 'template', PATCHES: 'patch', MANIFESTS: 'manifest',
+             FORMS: 'form'}
+ACTIVE = 'active'
 
 REPOSITORY_ROLE = 'repository'
 
@@ -48,6 +53,14 @@ class TemplateRef:
     :param content_id: hash of its raw content
     :param size: bytes a guest sees
     :param data_size: bytes that are not zero
+    :param disk_format: raw or qcow2, of the file that Glance has
+    :param file_size: bytes of that file
+    :param os_hash_value: its hash, which Glance vouches for, made with
+        os_hash_algo
+    :param status: only what is active may be served
+    :param form_id: what makes the file of the raw content; None where the
+        file is the raw content
+    :param form_size: bytes of the form
     """
 
     id: str
@@ -55,6 +68,16 @@ class TemplateRef:
     content_id: str
     size: int
     data_size: int
+    disk_format: str = 'raw'
+    file_size: int = 0
+    os_hash_algo: str | None = None
+    os_hash_value: str | None = None
+    owner: str | None = None
+    visibility: str = 'public'
+    status: str = ACTIVE
+    form_id: str | None = None
+    form_size: int = 0
+    family: str | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,11 +128,15 @@ class SiteView:
     def template(self, template_id: str) -> TemplateRef:
         """The template a request names.
 
-        :raises NotFound: the map has no such template
+        :raises NotFound: the map has no such template, or it was withdrawn
         """
-        for template in self.templates:
-            if template.id == template_id:
-                return template
+        template = self._by_id.get(template_id)
+        if template is not None and template.status == ACTIVE:
+            return template
+        if template is not None:
+            raise exceptions.NotFound(
+                f'Image {template_id} is {template.status} in Glance and is '
+                f'not served; reactivate it there, or use another image.')
         raise exceptions.NotFound(
             f'Template {template_id} is not in the catalogue (site map '
             f'generation {self.generation}); check the id, or register the '
@@ -137,9 +164,25 @@ class SiteView:
                 for target, by_base in smallest.items()}
 
     @functools.cached_property
+    def _by_id(self) -> dict[str, TemplateRef]:
+        return {t.id: t for t in self.templates}
+
+    @functools.cached_property
     def _by_content(self) -> dict[str, TemplateRef]:
         # Of several templates with one content the first counts.
-        return {t.content_id: t for t in reversed(self.templates)}
+        return {t.content_id: t for t in reversed(self.templates)
+                if t.status == ACTIVE}
+
+    @functools.cached_property
+    def withdrawn_contents(self) -> frozenset[str]:
+        """Contents that no active image has, and a withdrawn one does."""
+        return frozenset(t.content_id for t in self.templates
+                         if t.content_id not in self._by_content)
+
+    @functools.cached_property
+    def _form_sizes(self) -> dict[str, int]:
+        return {t.form_id: t.form_size for t in self._by_content.values()
+                if t.form_id}
 
     @functools.cached_property
     def _by_patch_id(self) -> dict[str, PatchRef]:
@@ -173,5 +216,7 @@ class SiteView:
         if key.kind == PATCHES:
             patch = self.patch(key.id)
             return patch.size if patch else None
+        if key.kind == FORMS:
+            return self._form_sizes.get(key.id)
         template = self.content(key.id)
         return template.data_size if template else None

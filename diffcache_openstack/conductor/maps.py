@@ -54,7 +54,7 @@ class Maps:
         generation = sites.map_generation(session, site)
         return objects.SiteMap(
             site=site, generation=generation,
-            templates=catalogue.list_templates(session),
+            templates=catalogue.known_templates(session),
             patches=catalogue.list_patches(session),
             hosts=sites.map_hosts(session, site),
             links=model.links_of(site, self._conf.planner))

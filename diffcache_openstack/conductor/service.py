@@ -30,6 +30,7 @@ from diffcache_openstack.conductor import model
 from diffcache_openstack.conductor import notify
 from diffcache_openstack.conductor import planner
 from diffcache_openstack.conductor import rpcapi
+from diffcache_openstack.db import catalogue
 from diffcache_openstack.db import engine
 from diffcache_openstack.db import history
 from diffcache_openstack.db import migration
@@ -120,13 +121,16 @@ class ConductorService(service.Service):
 
     def _prune(self):
         before = model.horizon(base.now(), self.conf.planner)
-        try:
-            count = self._database.write(history.prune, before)
-        except Exception:
-            LOG.exception('Old requests were not removed')
-            return
-        if count:
-            LOG.info('%d old requests removed from the history', count)
+        for function, what in (
+                (history.prune, 'old requests'),
+                (catalogue.forget_deleted, 'deleted images')):
+            try:
+                count = self._database.write(function, before)
+            except Exception:
+                LOG.exception('%s were not removed', what)
+                continue
+            if count:
+                LOG.info('%d %s removed from the database', count, what)
 
 
 def check_schema(conf: cfg.ConfigOpts) -> None:

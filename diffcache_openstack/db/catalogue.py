@@ -12,7 +12,11 @@
 """Templates and patches.
 
 Registration is idempotent: saying the same thing twice is no error, saying
-something else under the same id is.
+something else of the content under the same id is.
+
+An image that was withdrawn (deactivated or deleted) stays in the catalogue, so
+that every agent learns that it must not be served. It takes no part in
+anything else: no patch is made for it, no plan has it.
 """
 
 import datetime
@@ -28,12 +32,19 @@ from diffcache_openstack import objects
 # Weight of a new measurement in a patch's time: settles within some ten
 # applications and forgets a slow one as quickly.
 _NEW_MEASUREMENT = 0.25
+# What a registration may change of a template that is known.
+_CHANGEABLE = ('name', 'size', 'data_size', 'disk_format', 'file_size',
+               'os_hash_algo', 'os_hash_value', 'owner', 'visibility',
+               'status', 'form_id', 'form_size', 'family')
 
 
 def put_template(session: orm.Session, template: objects.Template,
                  when: datetime.datetime
                  ) -> tuple[objects.Template, set[str]]:
-    """Register a template; a new name replaces the old one.
+    """Register a template; of a known one all but the content may be new.
+
+    An image that was deleted stays deleted: Glance uses no id twice, so
+    whoever says otherwise is late.
 
     :returns: the template, and the sites whose map changed
     :raises Conflict: the id is registered with other content
@@ -44,15 +55,18 @@ def put_template(session: orm.Session, template: objects.Template,
             f'Template {template.id} is registered with content'
             f' {row.content_id}, not {template.content_id}; register the new'
             f' content under a new id, or remove the template first.')
-    values = (template.name, template.size, template.data_size)
-    if row is not None and (row.name, row.size, row.data_size) == values:
-        return template, set()
+    if row is not None and (row.status == objects.DELETED
+                            or _same(row, template)):
+        return _template(row), set()
     if row is None:
         row = models.Template(id=template.id, content_id=template.content_id,
-                              created_at=when)
+                              created_at=template.created_at or when)
         session.add(row)
-    row.name, row.size, row.data_size = values
+    for name in _CHANGEABLE:
+        setattr(row, name, getattr(template, name))
     session.flush()
+    if row.status == objects.DELETED:
+        _remove_orphaned_patches(session)
     return _template(row), sites.raise_all_generations(session)
 
 
@@ -65,9 +79,31 @@ def get_template(session: orm.Session, template_id: str) -> objects.Template:
 
 
 def list_templates(session: orm.Session) -> list[objects.Template]:
-    """All templates, by id."""
+    """All templates that may be served, by id."""
+    return [template for template in known_templates(session)
+            if template.status == objects.ACTIVE]
+
+
+def known_templates(session: orm.Session) -> list[objects.Template]:
+    """All templates, also those that were withdrawn, by id."""
     return [_template(row) for row in session.scalars(
         sa.select(models.Template).order_by(models.Template.id))]
+
+
+def forget_deleted(session: orm.Session, before: datetime.datetime) -> int:
+    """Forget deleted images that nobody can have cached any more.
+
+    :param before: those registered earlier than this, and held by no host
+    :returns: how many were forgotten
+    """
+    held = sa.select(models.Holding.object_id).where(
+        models.Holding.kind == objects.TEMPLATES)
+    return session.execute(
+        sa.delete(models.Template).where(
+            models.Template.status == objects.DELETED,
+            models.Template.created_at < before,
+            models.Template.content_id.not_in(held))
+        .execution_options(synchronize_session=False)).rowcount
 
 
 def remove_template(session: orm.Session, template_id: str) -> set[str]:
@@ -78,12 +114,7 @@ def remove_template(session: orm.Session, template_id: str) -> set[str]:
     """
     session.delete(_need_template(session, template_id))
     session.flush()
-    contents = sa.select(models.Template.content_id)
-    session.execute(
-        sa.delete(models.Patch).where(sa.or_(
-            models.Patch.base.not_in(contents),
-            models.Patch.target.not_in(contents)))
-        .execution_options(synchronize_session=False))
+    _remove_orphaned_patches(session)
     return sites.raise_all_generations(session)
 
 
@@ -113,10 +144,12 @@ def put_patch(session: orm.Session, patch: objects.Patch,
 
 
 def list_patches(session: orm.Session) -> list[objects.Patch]:
-    """All patches, by base and target."""
+    """All patches between templates that may be served, by their ends."""
+    active = _active_contents()
     return [_patch(row) for row in session.scalars(
-        sa.select(models.Patch).order_by(models.Patch.base,
-                                         models.Patch.target))]
+        sa.select(models.Patch)
+        .where(models.Patch.base.in_(active), models.Patch.target.in_(active))
+        .order_by(models.Patch.base, models.Patch.target))]
 
 
 def time_patch(session: orm.Session, patch_id: str, seconds: float) -> None:
@@ -143,7 +176,7 @@ def missing_pairs(session: orm.Session, host: str, limit: int
     """
     held = {holding.id for holding in sites.get_host(session, host).holdings
             if holding.kind == objects.TEMPLATES}
-    known = set(session.scalars(sa.select(models.Template.content_id)))
+    known = set(session.scalars(_active_contents()))
     contents = sorted(held & known)
     made = {(base, target) for base, target in session.execute(
         sa.select(models.Patch.base, models.Patch.target))}
@@ -175,10 +208,30 @@ def _need_content(session, content_id, patch_id):
             f' template has; register the template first.')
 
 
+def _active_contents():
+    return sa.select(models.Template.content_id).where(
+        models.Template.status == objects.ACTIVE)
+
+
+def _remove_orphaned_patches(session):
+    contents = sa.select(models.Template.content_id).where(
+        models.Template.status != objects.DELETED)
+    session.execute(
+        sa.delete(models.Patch).where(sa.or_(
+            models.Patch.base.not_in(contents),
+            models.Patch.target.not_in(contents)))
+        .execution_options(synchronize_session=False))
+
+
+def _same(row, template):
+    return all(getattr(row, name) == getattr(template, name)
+               for name in _CHANGEABLE)
+
+
 def _template(row):
     return objects.Template(
-        id=row.id, name=row.name, content_id=row.content_id, size=row.size,
-        data_size=row.data_size)
+        id=row.id, content_id=row.content_id, created_at=row.created_at,
+        **{name: getattr(row, name) for name in _CHANGEABLE})
 
 
 def _patch(row):

@@ -126,6 +126,16 @@ class Template(Base):
     size: orm.Mapped[int] = orm.mapped_column(sa.BigInteger)
     data_size: orm.Mapped[int] = orm.mapped_column(sa.BigInteger)
     created_at: orm.Mapped[datetime.datetime] = orm.mapped_column(UTCDateTime)
+    disk_format: orm.Mapped[str] = orm.mapped_column(sa.String(16))
+    file_size: orm.Mapped[int] = orm.mapped_column(sa.BigInteger)
+    os_hash_algo: orm.Mapped[str | None] = orm.mapped_column(sa.String(64))
+    os_hash_value: orm.Mapped[str | None] = orm.mapped_column(sa.String(128))
+    owner: orm.Mapped[str | None] = orm.mapped_column(sa.String(255))
+    visibility: orm.Mapped[str] = orm.mapped_column(sa.String(16))
+    status: orm.Mapped[str] = orm.mapped_column(sa.String(16))
+    form_id: orm.Mapped[str | None] = orm.mapped_column(HASH)
+    form_size: orm.Mapped[int] = orm.mapped_column(sa.BigInteger)
+    family: orm.Mapped[str | None] = orm.mapped_column(TEMPLATE)
 
 
 class Patch(Base):

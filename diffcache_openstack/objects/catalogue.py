@@ -18,7 +18,20 @@ from diffcache_openstack.objects import base
 TEMPLATES = 'templates'
 PATCHES = 'patches'
 MANIFESTS = 'manifests'
-KINDS = (TEMPLATES, PATCHES, MANIFESTS)
+FORMS = 'forms'
+KINDS = (TEMPLATES, PATCHES, MANIFESTS, FORMS)
+
+RAW = 'raw'
+QCOW2 = 'qcow2'
+DISK_FORMATS = (RAW, QCOW2)
+
+PUBLIC = 'public'
+VISIBILITIES = (PUBLIC, 'community', 'shared', 'private')
+
+ACTIVE = 'active'
+DEACTIVATED = 'deactivated'
+DELETED = 'deleted'
+STATUSES = (ACTIVE, DEACTIVATED, DELETED)
 
 
 @base.DiffCacheObjectRegistry.register
@@ -27,9 +40,22 @@ class Template(base.DiffCacheObject):
 
     ``id`` is its id in Glance, ``content_id`` the BLAKE3 hash of its raw
     content, ``size`` its virtual size and ``data_size`` what is not zero.
+
+    The rest is about the file that Glance has: its format, its size, the hash
+    that Glance vouches for (``os_hash_algo``, ``os_hash_value``), and
+    ``form_id`` (of ``form_size`` bytes), the BLAKE3 hash of the form that
+    makes this file of the raw content; None where the file is the raw content.
+    ``owner`` is a project id, or None. ``family`` is the id of the template
+    that this one is a descendant of, if that is known.
+    Only an image whose ``status`` is active may be served.
+
+    Version history:
+
+    * 1.0: first version
+    * 1.1: the file, the form, owner, visibility, status, family, created_at
     """
 
-    VERSION = '1.0'
+    VERSION = '1.1'
 
     fields = {
         'id': fields.StringField(),
@@ -37,6 +63,17 @@ class Template(base.DiffCacheObject):
         'content_id': base.HashField(),
         'size': fields.NonNegativeIntegerField(),
         'data_size': fields.NonNegativeIntegerField(),
+        'disk_format': fields.EnumField(DISK_FORMATS, default=RAW),
+        'file_size': fields.NonNegativeIntegerField(default=0),
+        'os_hash_algo': fields.StringField(nullable=True, default=None),
+        'os_hash_value': fields.StringField(nullable=True, default=None),
+        'owner': fields.StringField(nullable=True, default=None),
+        'visibility': fields.EnumField(VISIBILITIES, default=PUBLIC),
+        'status': fields.EnumField(STATUSES, default=ACTIVE),
+        'form_id': base.HashField(nullable=True, default=None),
+        'form_size': fields.NonNegativeIntegerField(default=0),
+        'family': fields.StringField(nullable=True, default=None),
+        'created_at': fields.DateTimeField(nullable=True, default=None),
     }
 
 

@@ -22,9 +22,15 @@ REPOSITORY = 'repository'
 
 @base.DiffCacheObjectRegistry.register
 class Holding(base.DiffCacheObject):
-    """An object that a host holds; ``bytes`` is its space on disk."""
+    """An object that a host holds; ``bytes`` is its space on disk.
 
-    VERSION = '1.0'
+    Version history:
+
+    * 1.0: first version
+    * 1.1: ``kind`` may be forms
+    """
+
+    VERSION = '1.1'
 
     fields = {
         'kind': fields.EnumField(catalogue.KINDS),

@@ -7,8 +7,8 @@ use crate::ids::Kind;
 /// Counters; every one only grows.
 #[derive(Default)]
 pub struct Counters {
-    sent: [AtomicU64; 3],
-    received: [AtomicU64; 3],
+    sent: [AtomicU64; Kind::ALL.len()],
+    received: [AtomicU64; Kind::ALL.len()],
     requests: AtomicU64,
     refused: AtomicU64,
     failed: AtomicU64,

@@ -256,7 +256,9 @@ impl Transfer<'_> {
         let right = match key.kind {
             Kind::Manifests => Manifest::load(self.part.path())
                 .is_ok_and(|manifest| manifest.content_id() == key.id),
-            Kind::Patches | Kind::Templates => *blob.hasher.finalize().as_bytes() == key.id,
+            Kind::Patches | Kind::Forms | Kind::Templates => {
+                *blob.hasher.finalize().as_bytes() == key.id
+            }
         };
         if right {
             return Ok(());

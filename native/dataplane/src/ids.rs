@@ -11,11 +11,13 @@ pub enum Kind {
     Patches,
     /// The manifest of a template, named by the template's content id.
     Manifests,
+    /// What makes an image's file of its raw content, named by the hash of the form's own file.
+    Forms,
 }
 
 impl Kind {
     /// Every kind, in the order of [`Kind::index`].
-    pub const ALL: [Kind; 3] = [Kind::Templates, Kind::Patches, Kind::Manifests];
+    pub const ALL: [Kind; 4] = [Kind::Templates, Kind::Patches, Kind::Manifests, Kind::Forms];
 
     /// The name in paths: on the wire and below a plane's root directory.
     pub fn as_str(self) -> &'static str {
@@ -23,6 +25,7 @@ impl Kind {
             Kind::Templates => "templates",
             Kind::Patches => "patches",
             Kind::Manifests => "manifests",
+            Kind::Forms => "forms",
         }
     }
 
@@ -37,6 +40,7 @@ impl Kind {
             Kind::Templates => 0,
             Kind::Patches => 1,
             Kind::Manifests => 2,
+            Kind::Forms => 3,
         }
     }
 }

@@ -1,4 +1,4 @@
-//! DiffCache: the data plane, by which hosts hand each other templates, patches and manifests.
+//! DiffCache: the data plane, by which hosts hand each other templates, patches, manifests and forms.
 //!
 //! Plain threads and blocking sockets: a host has few peers and large objects, so a thread per connection is the simplest thing that keeps the
 //! link full. [`plane::DataPlane`] ties the parts together:
@@ -8,7 +8,7 @@
 //! * [`client`] asks peers; [`fetch`] gets whole objects, verified, into [`part`]s that survive interruptions; [`source`] reads ranges for core's
 //!   patcher and [`build`] writes what that makes.
 //!
-//! What a peer sends is never trusted: templates are verified leaf by leaf against their manifest, patches and manifests by their own hash.
+//! What a peer sends is never trusted: templates are verified leaf by leaf against their manifest, patches, manifests and forms by their own hash.
 
 pub mod auth;
 pub mod build;

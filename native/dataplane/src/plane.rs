@@ -28,7 +28,7 @@ const FOLLOWERS_TIME: Duration = Duration::from_secs(10);
 
 /// How a plane is set up.
 pub struct Config {
-    /// Directory with `templates/`, `patches/`, `manifests/` and `staging/`; made where they are missing.
+    /// Directory with `templates/`, `patches/`, `manifests/`, `forms/` and `staging/`; made where they are missing.
     pub root: PathBuf,
     /// This host's name: the holder of its claims.
     pub name: String,
@@ -200,7 +200,7 @@ impl DataPlane {
                 );
                 return Err(TransferError::Invalid(reason));
             }
-            (Kind::Patches | Kind::Manifests, _) => None,
+            (Kind::Patches | Kind::Manifests | Kind::Forms, _) => None,
         };
         let landing = self.begin(key)?;
         let part = Part::open(key, job.dest)?;

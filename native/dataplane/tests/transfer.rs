@@ -48,17 +48,18 @@ fn a_template_arrives_sparse_and_only_its_data_crosses() {
     assert_eq!(b.stats().counters.received(Kind::Templates), received);
     let on_disk = std::fs::metadata(&dest).unwrap().blocks() * 512;
     assert!(on_disk <= received + LEAF_SIZE, "{on_disk}");
-    assert_eq!(std::fs::read_dir(site.path("b")).unwrap().count(), 5);
+    assert_eq!(std::fs::read_dir(site.path("b")).unwrap().count(), 6);
 }
 
 #[test]
-fn manifests_and_patches_arrive_whole() {
+fn manifests_patches_and_forms_arrive_whole() {
     let site = Site::new();
     let (a, b) = (site.plane("a"), site.plane("b"));
     let held = site.hold("a", &image(40, |leaf| leaf % 2 == 0));
     let patch = site.hold_patch("a", &Bytes(5).take(3_000_001));
     let empty = site.hold_patch("a", b"");
-    for key in [held.manifest_key, patch, empty] {
+    let form = site.hold_blob("a", Kind::Forms, &Bytes(6).take(70_001));
+    for key in [held.manifest_key, patch, empty, form] {
         b.fetch(&remote(&a, key), None, None, &job(&site.held("b", key)))
             .unwrap();
         let (theirs, ours) = (site.held("a", key), site.held("b", key));

@@ -45,6 +45,7 @@ def template(number: int, **values) -> objects.Template:
     return objects.Template(**{
         'id': f't{number}', 'name': f'Image {number}',
         'content_id': content(number), 'size': 100, 'data_size': 50,
+        'created_at': at(0),
         **values})
 
 

@@ -60,6 +60,61 @@ class TestTemplates(CatalogueTest):
         self.put(database.template(1, id='copy'))
         self.assertEqual(4, len(self.read(catalogue.list_templates)))
 
+    def test_what_is_known_of_the_file(self):
+        values = {'disk_format': 'qcow2', 'file_size': 30,
+                  'os_hash_algo': 'sha512', 'os_hash_value': 'ab' * 64,
+                  'owner': 'project', 'visibility': 'private',
+                  'form_id': database.content(77), 'form_size': 3,
+                  'family': 't2'}
+        _, changed = self.put(database.template(1, **values))
+        self.assertEqual({database.SITE}, changed)
+        known = self.read(catalogue.get_template, 't1')
+        for name, value in values.items():
+            self.assertEqual(value, getattr(known, name))
+
+    def test_withdrawn_is_known_and_takes_part_in_nothing(self):
+        self.write(sites.put_holdings, 'h1', [
+            database.holding(n) for n in (1, 2, 3)], database.at(0))
+        self.put(database.patch(1, 2))
+        self.put(database.patch(2, 3))
+        self.put(database.template(1, status='deactivated'))
+        self.assertEqual(3, len(self.read(catalogue.known_templates)))
+        self.assertEqual(['t2', 't3'], [
+            t.id for t in self.read(catalogue.list_templates)])
+        self.assertEqual([database.patch(2, 3).id],
+                         [p.id for p in self.patches()])
+        self.assertEqual(
+            [(database.content(3), database.content(2))],
+            self.read(catalogue.missing_pairs, 'h1', 10))
+
+    def test_reactivated_has_its_patches_again(self):
+        self.put(database.patch(1, 2))
+        self.put(database.template(1, status='deactivated'))
+        self.put(database.template(1))
+        self.assertEqual(1, len(self.patches()))
+
+    def test_deleted_stays_deleted(self):
+        self.put(database.patch(1, 2))
+        self.put(database.template(1, status='deleted'))
+        known, changed = self.put(database.template(1))
+        self.assertEqual(('deleted', set()), (known.status, changed))
+        self.assertEqual([], self.patches())
+
+    def test_content_of_another_image_survives_a_deletion(self):
+        self.put(database.template(1, id='copy'))
+        self.put(database.patch(1, 2))
+        self.put(database.template(1, status='deleted'))
+        self.assertEqual(1, len(self.patches()))
+
+    def test_deleted_is_forgotten_once_nobody_holds_it(self):
+        self.put(database.template(1, status='deleted'))
+        self.write(sites.put_holdings, 'h1', [database.holding(1)],
+                   database.at(0))
+        for held, forgotten in (([database.holding(1)], 0), ([], 1)):
+            self.write(sites.put_holdings, 'h1', held, database.at(1))
+            self.assertEqual(forgotten, self.write(
+                catalogue.forget_deleted, database.at(5)))
+
     def test_text_that_does_not_fit(self):
         for values in ({'id': 'x' * 129}, {'name': 'x' * 256}):
             error = self.assertRaises(exceptions.InvalidInput, self.put,

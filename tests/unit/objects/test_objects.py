@@ -22,15 +22,15 @@ from tests import base
 # in which services of two versions meet. So: raise VERSION, make what is new
 # optional, then put the new fingerprint here.
 FINGERPRINTS = {
-    'Holding': '1.0-563d3552eb0d7b1f77c39c5cc8a95a4e',
+    'Holding': '1.1-446eb47b765d70aa9cdffb6d7340d06c',
     'Host': '1.0-345d60665eb045eafb7077cd8f019f74',
     'Links': '1.0-d6591727c8ed0114309ba36c7b3349a9',
     'Patch': '1.0-2c6523e0895d357914f9aa7ac8fa3f4a',
     'Plan': '1.0-0630fa98bbc5c1089ceb63d30c2cc8ca',
-    'PlanItem': '1.0-51bd97ef6d9e9ea130559f4edbf6d5c4',
+    'PlanItem': '1.1-b39aef1ddb77a5494675b108e623a22e',
     'Request': '1.0-f9103feb3e34cdea0ae99bc8191df299',
     'SiteMap': '1.0-01bd1bc0a092b14330b6a2ab8c38113e',
-    'Template': '1.0-25cd830580fe2b7843f60a34095b9a12',
+    'Template': '1.1-b0faad24718638d2bd4b24018031798e',
 }
 
 
@@ -53,6 +53,19 @@ class TestVersions(base.TestCase):
                                  plan_generation=5).obj_to_primitive()
         del primitive['diffcache_object.data']['plan_generation']
         self.assertEqual(0, objects.Host.load(primitive).plan_generation)
+
+    def test_template_of_the_first_release(self):
+        template = objects.Template.load({
+            'diffcache_object.name': 'Template',
+            'diffcache_object.namespace': 'diffcache',
+            'diffcache_object.version': '1.0',
+            'diffcache_object.data': {
+                'id': 'an-image', 'name': 'Image', 'content_id': '1' * 64,
+                'size': 9, 'data_size': 8}})
+        self.assertEqual(
+            ('raw', 'public', objects.ACTIVE, None),
+            (template.disk_format, template.visibility, template.status,
+             template.form_id))
 
 
 class TestValues(base.TestCase):

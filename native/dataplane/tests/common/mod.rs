@@ -112,8 +112,12 @@ impl Site {
 
     /// Puts bytes into a host's holdings as a patch.
     pub fn hold_patch(&self, host: &str, bytes: &[u8]) -> ObjectKey {
+        self.hold_blob(host, Kind::Patches, bytes)
+    }
+
+    pub fn hold_blob(&self, host: &str, kind: Kind, bytes: &[u8]) -> ObjectKey {
         let key = ObjectKey {
-            kind: Kind::Patches,
+            kind,
             id: *blake3::hash(bytes).as_bytes(),
         };
         let path = self.held(host, key);
