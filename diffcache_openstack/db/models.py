@@ -16,6 +16,7 @@ which MariaDB has to be told.
 """
 
 import datetime
+import uuid
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import mysql
@@ -190,19 +191,32 @@ class Request(Base):
 
 
 class Plan(Base):
-    """A plan of a site. Older ones stay for reference until pruned."""
+    """A plan of a site. Older ones stay for reference until pruned.
+
+    A plan that is being computed, or was only proposed, has no generation;
+    ``base_generation`` is that of the plan in force when it was begun.
+    """
 
     __tablename__ = 'plans'
     __table_args__ = (
         sa.UniqueConstraint('site', 'generation',
                             name='uniq_plans_site_generation'),
+        sa.UniqueConstraint('uuid', name='uniq_plans_uuid'),
         TABLE_OPTIONS,
     )
 
     id: orm.Mapped[int] = orm.mapped_column(primary_key=True)
+    uuid: orm.Mapped[str] = orm.mapped_column(
+        sa.String(36), default=lambda: str(uuid.uuid4()))
     site: orm.Mapped[str] = orm.mapped_column(SITE,
                                               sa.ForeignKey('sites.name'))
-    generation: orm.Mapped[int] = orm.mapped_column(sa.BigInteger)
+    state: orm.Mapped[str] = orm.mapped_column(sa.String(16),
+                                               default='applied')
+    generation: orm.Mapped[int | None] = orm.mapped_column(sa.BigInteger)
+    base_generation: orm.Mapped[int] = orm.mapped_column(sa.BigInteger,
+                                                         default=0)
+    changes: orm.Mapped[str] = orm.mapped_column(sa.Text, default='{}')
+    error: orm.Mapped[str | None] = orm.mapped_column(sa.Text)
     solver: orm.Mapped[str] = orm.mapped_column(sa.String(64))
     cost_s: orm.Mapped[float] = orm.mapped_column(sa.Double)
     lower_bound_s: orm.Mapped[float] = orm.mapped_column(sa.Double)
@@ -234,6 +248,66 @@ class PlanItem(Base):
     bytes: orm.Mapped[int] = orm.mapped_column(sa.BigInteger)
     priority: orm.Mapped[int]
     saved_seconds: orm.Mapped[float] = orm.mapped_column(sa.Double)
+
+
+class PrecacheJob(Base):
+    """What shall be cached before it is asked for, and where.
+
+    Lists are JSON texts. ``dirty`` tells that a plan has to be made.
+    """
+
+    __tablename__ = 'precache_jobs'
+    __table_args__ = (
+        sa.Index('ix_precache_jobs_state', 'state'),
+        TABLE_OPTIONS,
+    )
+
+    id: orm.Mapped[str] = orm.mapped_column(sa.String(36), primary_key=True)
+    name: orm.Mapped[str] = orm.mapped_column(sa.String(255))
+    project_id: orm.Mapped[str | None] = orm.mapped_column(sa.String(255))
+    user_id: orm.Mapped[str | None] = orm.mapped_column(sa.String(255))
+    request_id: orm.Mapped[str | None] = orm.mapped_column(sa.String(64))
+    state: orm.Mapped[str] = orm.mapped_column(sa.String(16))
+    generation: orm.Mapped[int] = orm.mapped_column(sa.BigInteger)
+    images: orm.Mapped[str] = orm.mapped_column(sa.Text)
+    families: orm.Mapped[str] = orm.mapped_column(sa.Text)
+    hosts: orm.Mapped[str] = orm.mapped_column(sa.Text)
+    aggregates: orm.Mapped[str] = orm.mapped_column(sa.Text)
+    availability_zones: orm.Mapped[str] = orm.mapped_column(sa.Text)
+    priority: orm.Mapped[int]
+    rate: orm.Mapped[int | None] = orm.mapped_column(sa.BigInteger)
+    window: orm.Mapped[str | None] = orm.mapped_column(sa.String(255))
+    pinned: orm.Mapped[bool]
+    dirty: orm.Mapped[bool]
+    message: orm.Mapped[str | None] = orm.mapped_column(sa.Text)
+    created_at: orm.Mapped[datetime.datetime] = orm.mapped_column(UTCDateTime)
+    updated_at: orm.Mapped[datetime.datetime] = orm.mapped_column(UTCDateTime)
+    expires_at: orm.Mapped[datetime.datetime | None] = orm.mapped_column(
+        UTCDateTime)
+
+
+class PrecacheTarget(Base):
+    """An image of a precache job at one host, and how far it is."""
+
+    __tablename__ = 'precache_targets'
+    __table_args__ = (
+        sa.Index('ix_precache_targets_host', 'host'),
+        TABLE_OPTIONS,
+    )
+
+    job_id: orm.Mapped[str] = orm.mapped_column(
+        sa.ForeignKey('precache_jobs.id', ondelete='CASCADE'),
+        primary_key=True)
+    host: orm.Mapped[str] = orm.mapped_column(HOST, primary_key=True)
+    template_id: orm.Mapped[str] = orm.mapped_column(TEMPLATE,
+                                                     primary_key=True)
+    content_id: orm.Mapped[str | None] = orm.mapped_column(HASH)
+    state: orm.Mapped[str] = orm.mapped_column(sa.String(16))
+    way: orm.Mapped[str | None] = orm.mapped_column(sa.String(16))
+    bytes_total: orm.Mapped[int] = orm.mapped_column(sa.BigInteger)
+    bytes_done: orm.Mapped[int] = orm.mapped_column(sa.BigInteger)
+    message: orm.Mapped[str | None] = orm.mapped_column(sa.Text)
+    updated_at: orm.Mapped[datetime.datetime] = orm.mapped_column(UTCDateTime)
 
 
 class Lease(Base):

@@ -123,10 +123,12 @@ def due_sites(session: orm.Session, before: datetime.datetime) -> list[str]:
 def prune(session: orm.Session, site: str, keep: int) -> None:
     """Forget all but the latest plans of a site."""
     kept = list(session.scalars(
-        sa.select(models.Plan.id).where(models.Plan.site == site)
+        sa.select(models.Plan.id).where(
+            models.Plan.site == site, models.Plan.generation.is_not(None))
         .order_by(models.Plan.generation.desc()).limit(keep)))
     old = list(session.scalars(sa.select(models.Plan.id).where(
-        models.Plan.site == site, models.Plan.id.not_in(kept))))
+        models.Plan.site == site, models.Plan.id.not_in(kept),
+        models.Plan.generation.is_not(None))))
     for column in (models.PlanItem.plan_id, models.PlanHost.plan_id,
                    models.Plan.id):
         session.execute(sa.delete(column.class_).where(column.in_(old))

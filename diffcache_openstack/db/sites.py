@@ -226,6 +226,13 @@ def unknown_site(site: str) -> exceptions.NotFound:
         f' or see "diffcache-manage host list" for the sites there are.')
 
 
+def unknown_host(name: str) -> exceptions.NotFound:
+    """The error for a host that does not exist."""
+    return exceptions.NotFound(
+        f'Host {name} is not registered; its agent has to call'
+        f' register_host first.')
+
+
 def _ensure_site(session, name, when):
     if session.get(models.Site, name) is None:
         # Starting from the clock, the generations of a database that is made
@@ -243,9 +250,7 @@ def _find_host(session, name):
 def _need_host(session, name):
     row = _find_host(session, name)
     if row is None:
-        raise exceptions.NotFound(
-            f'Host {name} is not registered; its agent has to call'
-            f' register_host first.')
+        raise unknown_host(name)
     return row
 
 
