@@ -88,22 +88,24 @@ class Bus:
     """A connection to the message broker that a configuration names."""
 
     def __init__(self, conf: cfg.ConfigOpts,
-                 entities: oslo_messaging.Serializer):
+                 entities: oslo_messaging.Serializer,
+                 url: str | None = None):
         """Connect lazily; an unreachable broker is retried in use.
 
         :param entities: turns arguments and results into plain values
+        :param url: the broker, if not the one of the option transport_url
         :raises InvalidInput: transport_url names no usable broker
         """
         try:
             self._transport = oslo_messaging.get_rpc_transport(
-                conf, allowed_remote_exmods=[exceptions.__name__])
+                conf, url, allowed_remote_exmods=[exceptions.__name__])
         except (oslo_messaging.DriverLoadFailure,
                 oslo_messaging.InvalidTransportURL, ValueError) as error:
             raise exceptions.InvalidInput(
                 f'Option transport_url cannot be used: {error}; give it as'
                 f' rabbit://USER:PASSWORD@HOST:5672/.') from error
         self._serializer = ContextSerializer(entities)
-        self._reach = Reach(_broker_addresses(conf))
+        self._reach = Reach(_broker_addresses(conf, url))
 
     def client(self, target: oslo_messaging.Target, timeout: float,
                ) -> 'Client':
@@ -178,12 +180,13 @@ def _is_listening(address: tuple[str, int]) -> bool:
     return True
 
 
-def _broker_addresses(conf: cfg.ConfigOpts) -> list[tuple[str, int]]:
-    url = oslo_messaging.TransportURL.parse(conf)
-    if url.transport != 'rabbit':
+def _broker_addresses(conf: cfg.ConfigOpts, url: str | None
+                      ) -> list[tuple[str, int]]:
+    parsed = oslo_messaging.TransportURL.parse(conf, url)
+    if parsed.transport != 'rabbit':
         return []
     return [(host.hostname or 'localhost', host.port or AMQP_PORT)
-            for host in url.hosts] or [('localhost', AMQP_PORT)]
+            for host in parsed.hosts] or [('localhost', AMQP_PORT)]
 
 
 class Client:

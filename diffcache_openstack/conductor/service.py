@@ -24,6 +24,7 @@ from diffcache_openstack.agent import rpcapi as agent_rpcapi
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import messaging
 from diffcache_openstack.common import service
+from diffcache_openstack.conductor import costs
 from diffcache_openstack.conductor import manager
 from diffcache_openstack.conductor import maps
 from diffcache_openstack.conductor import model
@@ -59,11 +60,12 @@ class ConductorService(service.Service):
             self.conf, self._database,
             agent_rpcapi.AgentAPI(self._bus, self.conf))
         self._planner = planner.Planner(self.conf, self._database, name)
+        site_maps = maps.Maps(self.conf, self._database)
         self._server = self._bus.server(
             oslo_messaging.Target(topic=rpcapi.TOPIC, server=name),
             [manager.ConductorManager(
-                self._database, maps.Maps(self.conf, self._database),
-                self._planner, self._notifier)])
+                self._database, site_maps, self._planner, self._notifier),
+             costs.CostsManager(self.conf, self._database, site_maps)])
         self._notifier.start()
         self._server.start()
         interval = self.conf.conductor.check_interval
