@@ -1,0 +1,163 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Options of the group [diffcache] in nova.conf."""
+
+from oslo_config import cfg
+
+GROUP = cfg.OptGroup(
+    'diffcache', title='Images from DiffCache',
+    help='''
+What nova-compute (driver diffcache.LibvirtDriver) and nova-scheduler
+(BuildCostWeigher) have to know of DiffCache.
+''')
+
+DOWNLOAD = 'download'
+ERROR = 'error'
+
+COMPUTE_OPTS = [
+    cfg.StrOpt(
+        'socket',
+        sample_default='/var/lib/diffcache/agent.sock',
+        help='''
+Socket of this host's agent: what its option ``[agent] socket`` says. The
+driver needs it; nova-compute does not start without. Its user has to be in the
+group that owns the socket (``[agent] socket_group``).
+'''),
+    cfg.FloatOpt(
+        'connect_timeout',
+        default=1.5,
+        min=0.1,
+        help='''
+Seconds to wait for the agent to answer a question, such as whether it knows an
+image. After that, the image is fetched as ``fallback`` says. Raise it if the
+agent is slow because its host is overloaded; each boot from a new image waits
+so long if the agent hangs.
+'''),
+    cfg.FloatOpt(
+        'stall_timeout',
+        default=60.0,
+        min=5.0,
+        help='''
+Seconds without a sign of life from the agent, while it builds or fetches an
+image, after which the image is fetched as ``fallback`` says. The time that
+the image takes altogether is not limited.
+'''),
+    cfg.StrOpt(
+        'mode',
+        default='auto',
+        choices=[
+            ('auto', 'what the agent is configured for'),
+            ('fetch_and_patch', 'copy base and patches here, apply them here'),
+            ('on_the_fly', 'read base and patches where they lie'),
+        ],
+        help='''
+How images are built from a base and patches.
+'''),
+    cfg.StrOpt(
+        'fallback',
+        default=DOWNLOAD,
+        choices=[
+            (DOWNLOAD, 'Nova downloads the image from Glance'),
+            (ERROR, 'the operation fails; a new server is tried on other'
+                    ' hosts'),
+        ],
+        help='''
+What to do when the agent cannot deliver an image that it should be able to.
+With ``error``, no image ever crosses the WAN whole because an agent was down.
+Images that are not DiffCache's to deliver are downloaded in any case: those
+that the catalogue does not know, or not yet, those of other formats than raw
+and qcow2, and those whose signature Nova has to verify.
+'''),
+    cfg.StrOpt(
+        'state_file',
+        default='$state_path/diffcache-images.json',
+        help='''
+File that keeps count of the images that the agent delivered and of the
+fallbacks, by reason. It is replaced as a whole with each image.
+'''),
+]
+
+SCHEDULER_OPTS = [
+    cfg.StrOpt(
+        'transport_url',
+        secret=True,
+        help='''
+Broker of the DiffCache conductor, as in ``[DEFAULT] transport_url`` of
+diffcache.conf. If it is not set, Nova's own broker is used.
+'''),
+    cfg.StrOpt(
+        'control_exchange',
+        default='diffcache',
+        help='''
+Exchange of the DiffCache conductor; ``[DEFAULT] control_exchange`` of
+diffcache.conf.
+'''),
+    cfg.FloatOpt(
+        'build_cost_weight_multiplier',
+        default=1.0,
+        help='''
+How much hosts are preferred where the image is cheap to build. Raised, it
+outweighs free memory and the like; 0 turns the weigher off, and the conductor
+is not asked; negative values prefer hosts where the image is dear to build.
+The metadata of a host aggregate can have another value under the same name.
+'''),
+    cfg.FloatOpt(
+        'prefer_cached_factor',
+        default=100.0,
+        min=1.0,
+        help='''
+What the multiplier is multiplied with for servers whose scheduler hint
+``diffcache:prefer_cached`` is true. 1 ignores the hint.
+'''),
+    cfg.FloatOpt(
+        'cost_timeout',
+        default=1.0,
+        min=0.05,
+        max=30.0,
+        help='''
+Seconds that scheduling a server waits for the costs at most. Without an
+answer all hosts weigh the same.
+'''),
+    cfg.FloatOpt(
+        'cost_lifetime',
+        default=10.0,
+        min=0.0,
+        help='''
+Seconds that the costs of an image are remembered. Raised, the conductor is
+asked less often; lowered, hosts that got the image are preferred earlier.
+'''),
+    cfg.FloatOpt(
+        'cost_retry_interval',
+        default=30.0,
+        min=0.0,
+        help='''
+Seconds that a conductor which did not answer is not asked again, and between
+two warnings about it.
+'''),
+]
+
+
+def register_compute_opts(conf: cfg.ConfigOpts) -> None:
+    """Add what nova-compute needs to Nova's configuration."""
+    conf.register_group(GROUP)
+    conf.register_opts(COMPUTE_OPTS, group=GROUP)
+
+
+def register_scheduler_opts(conf: cfg.ConfigOpts) -> None:
+    """Add what nova-scheduler needs to Nova's configuration."""
+    conf.register_group(GROUP)
+    conf.register_opts(SCHEDULER_OPTS, group=GROUP)
+
+
+def list_opts() -> list[tuple[cfg.OptGroup, list[cfg.Opt]]]:
+    """The group and its options, for the sample configuration."""
+    return [(GROUP, [*COMPUTE_OPTS, *SCHEDULER_OPTS])]

@@ -1,0 +1,154 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""What the scheduler is told that images cost."""
+
+import hashlib
+
+from diffcache_openstack.agent import routes
+from diffcache_openstack.agent import view as views
+from diffcache_openstack.conductor import costs
+from diffcache_openstack.conductor import costs_rpcapi
+from diffcache_openstack import objects
+from tests import base
+from tests.unit.conductor import test_manager
+from tests.unit.db import database
+
+MB = 10 ** 6
+ANSWER_SECONDS = 60
+TEMPLATES, PATCHES = views.TEMPLATES, views.PATCHES
+
+
+def content(name):
+    return hashlib.sha256(name.encode()).hexdigest()
+
+
+def template(name, megabytes=100):
+    return views.TemplateRef(f'id-{name}', name, content(name),
+                             megabytes * MB, megabytes * MB)
+
+
+def patch(first, second, megabytes=1, apply_seconds=0.0):
+    return views.PatchRef(content(f'{first}>{second}'), content(first),
+                          content(second), megabytes * MB, apply_seconds)
+
+
+def host(name, *holdings, alive=True, role='compute'):
+    return views.HostRef(name, role, 'http://host', alive, frozenset(
+        views.Key(kind, content(what)) for kind, what in holdings))
+
+
+REPOSITORY = host('repository', role='repository')
+# Mbit/s; a template of 100 MB takes 2, 4 and 80 seconds.
+LINKS = views.Links(local=400.0, peer=200.0, repo=10.0)
+
+
+def view(templates, patches, hosts):
+    return views.SiteView(1, tuple(templates), tuple(patches),
+                          (*hosts, REPOSITORY), LINKS)
+
+
+class TestSeconds(base.TestCase):
+
+    def costs_of(self, a_view, hosts, hops=1):
+        found = costs.seconds(a_view, content('t'), hosts, hops)
+        return {name: round(cost, 6) for name, cost in found.items()}
+
+    def test_from_own_disk_from_a_peer_and_over_the_wan(self):
+        held = (TEMPLATES, 't')
+        site = view([template('t')], [], [host('h1', held), host('h2')])
+        self.assertEqual({'h1': 2.0, 'h2': 4.0},
+                         self.costs_of(site, ['h1', 'h2']))
+        nobody = view([template('t')], [], [host('h1'), host('h2')])
+        self.assertEqual({'h1': 80.0, 'h2': 80.0},
+                         self.costs_of(nobody, ['h1', 'h2']))
+
+    def test_a_base_and_a_patch_are_cheaper_than_the_wan(self):
+        site = view([template('t'), template('b')],
+                    [patch('b', 't', 10, apply_seconds=1.0)],
+                    [host('h1', (TEMPLATES, 'b')), host('h2')])
+        # The patch's 10 MB come over the WAN: 8 s.
+        self.assertEqual({'h1': 2.0 + 8.0 + 1.0, 'h2': 4.0 + 8.0 + 1.0},
+                         self.costs_of(site, ['h1', 'h2']))
+
+    def test_chains_count_as_far_as_agents_go(self):
+        site = view([template('t'), template('m'), template('b')],
+                    [patch('b', 'm'), patch('m', 't')],
+                    [host('h1', (TEMPLATES, 'b'))])
+        self.assertEqual({'h1': 80.0}, self.costs_of(site, ['h1'], hops=1))
+        self.assertEqual({'h1': 3.6},  # 2.0 and twice 0.8
+                         self.costs_of(site, ['h1'], hops=2))
+
+    def test_the_dead_are_no_candidates_and_give_nothing(self):
+        held = (TEMPLATES, 't')
+        site = view([template('t')], [],
+                    [host('h1', held, alive=False), host('h2')])
+        self.assertEqual({'h2': 80.0},
+                         self.costs_of(site, ['h1', 'h2', 'unknown']))
+
+    def test_nothing_without_any_way(self):
+        lonely = views.SiteView(1, (template('t'),), (), (host('h1'),), LINKS)
+        self.assertEqual({}, self.costs_of(lonely, ['h1']))
+
+    def test_the_same_as_the_agents_predict(self):
+        site = view(
+            [template('t'), template('b', 90), template('c', 70),
+             template('d', 80)],
+            [patch('b', 't', 5, 0.5), patch('c', 't', 3), patch('d', 'b', 2),
+             patch('d', 'c', 4, 0.1)],
+            [host('h1', (TEMPLATES, 'b'), (PATCHES, 'c>t')),
+             host('h2', (TEMPLATES, 'd'), (PATCHES, 'd>c')),
+             host('h3', (PATCHES, 'b>t')), host('h4')])
+        for hops in (1, 2, 3):
+            predicted = {}
+            for one in site.compute_hosts():
+                ways = routes.Routes(site, one.name, one.holdings, hops=hops)
+                predicted[one.name] = round(
+                    ways.to_template(content('t'))[0].seconds, 6)
+            self.assertEqual(predicted, self.costs_of(
+                site, ['h1', 'h2', 'h3', 'h4'], hops))
+
+
+class TestBuildCosts(test_manager.ConductorTest):
+
+    def setUp(self):
+        super().setUp()
+        self.costs = costs_rpcapi.CostsAPI(self.bus, ANSWER_SECONDS)
+
+    def build_costs(self, image_id, hosts):
+        return self.costs.build_costs(self.ctxt, image_id, hosts)
+
+    def test_costs_follow_what_hosts_report(self):
+        self.register(1)
+        image_id = database.template(1).id
+        self.api.register_host(self.ctxt, database.host('h2'))
+        self.api.register_host(
+            self.ctxt, database.host('centre', role='repository'))
+        before = self.build_costs(image_id, ['h1', 'h2', 'elsewhere'])
+        self.assertEqual({'h1', 'h2'}, set(before))
+        self.assertEqual(before['h1'], before['h2'])
+        self.api.report_holdings(self.ctxt, 'h2', [objects.Holding(
+            kind=objects.TEMPLATES, id=database.template(1).content_id)])
+        after = self.build_costs(image_id, ['h1', 'h2'])
+        self.assertLess(after['h2'], after['h1'])
+        self.assertLess(after['h1'], before['h1'])
+
+    def test_unknown_and_withdrawn_images_cost_nothing_known(self):
+        self.register(1)
+        self.assertEqual({}, self.build_costs('no-such-image', ['h1']))
+        gone = database.template(1)
+        gone.status = objects.DELETED
+        self.api.register_template(self.ctxt, gone)
+        self.assertEqual({}, self.build_costs(gone.id, ['h1']))
+
+    def test_no_host_is_known(self):
+        self.assertEqual({}, self.build_costs('image', ['h1']))
+
