@@ -151,4 +151,3 @@ class TestBuildCosts(test_manager.ConductorTest):
 
     def test_no_host_is_known(self):
         self.assertEqual({}, self.build_costs('image', ['h1']))
-

@@ -1,0 +1,228 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Asking the agent of this host, over its local socket.
+
+This runs inside other projects' services as well, so it takes nothing but the
+standard library, and blocks in plain sockets.
+"""
+
+import collections.abc
+import contextlib
+import http.client
+import json
+import socket
+import typing
+import urllib.parse
+
+from diffcache_openstack.common import exceptions
+
+# No answer has longer lines, and no single answer is longer.
+_LONGEST_LINE = 1 << 20
+_LONGEST_ANSWER = 256 << 20
+
+_BY_STATUS: dict[int, type[exceptions.DiffCacheError]] = {
+    400: exceptions.InvalidInput,
+    404: exceptions.NotFound,
+    409: exceptions.Conflict,
+    503: exceptions.ServiceUnavailable,
+    507: exceptions.NoSpace,
+}
+
+Progress = collections.abc.Callable[[int, int], None]
+
+
+class LocalClient:
+    """The agent behind a socket; every call makes its own connection.
+
+    All methods raise ServiceUnavailable if the agent does not answer, and
+    the errors that the agent answers with.
+
+    :param path: the socket, ``[agent] socket``
+    :param timeout: seconds to wait for an answer that takes no work
+    """
+
+    def __init__(self, path: str, timeout: float = 1.5) -> None:
+        self._path = path
+        self._timeout = timeout
+
+    def status(self) -> dict[str, typing.Any]:
+        """How the agent is."""
+        return self._ask('GET', '/v1/status')
+
+    def images(self) -> list[dict[str, typing.Any]]:
+        """Every image of the catalogue, and what this host has of it."""
+        answer = self._ask('GET', '/v1/images')
+        return answer['images'] if isinstance(answer, dict) else answer
+
+    def image(self, image_id: str) -> dict[str, typing.Any]:
+        """An image, and how it would come here.
+
+        :raises NotFound: the catalogue does not have it
+        """
+        return self._ask('GET', _path(image_id))
+
+    def drop(self, image_id: str) -> None:
+        """Remove what this host holds of an image.
+
+        :raises NotFound: the catalogue does not have it
+        """
+        self._ask('DELETE', _path(image_id))
+
+    def fallback(self, service: str, reason: str, count: int) -> None:
+        """Tell of images that a service had to fetch without the agent.
+
+        :param reason: the class of the error
+        """
+        self._ask('POST', '/v1/fallbacks',
+                  {'service': service, 'reason': reason, 'count': count})
+
+    def content(self, image_id: str, output: str, mode: str | None = None,
+                stall_timeout: float = 60.0,
+                progress: Progress | None = None) -> dict[str, typing.Any]:
+        """Have an image's raw content written to a file.
+
+        :param output: absolute path; complete when this returns, and not
+            there if it raises
+        :param mode: how to build it; None leaves it to the agent
+        :param stall_timeout: seconds without a sign of life
+        :param progress: called with bytes done and bytes in all
+        :returns: how the request was served, the fields of objects.Request
+        :raises NotFound: the catalogue does not have it, or no longer
+        """
+        body = {'output': output, 'mode': mode}
+        with self._answer('POST', _path(image_id, 'content'), body,
+                          stall_timeout) as answer:
+            while (line := self._line(answer)) is not None:
+                if 'error' in line:
+                    raise _reported(line['error'], answer.status)
+                if 'request' in line:
+                    return line['request']
+                if progress is not None and 'progress' in line:
+                    progress(int(line['progress']['done']),
+                             int(line['progress']['total']))
+        raise exceptions.ServiceUnavailable(
+            f'The agent at {self._path} broke off while it delivered image'
+            f' {image_id}; its log may say why.')
+
+    @contextlib.contextmanager
+    def file(self, image_id: str, first: int = 0, last: int | None = None,
+             site_only: bool = False, stall_timeout: float = 60.0
+             ) -> collections.abc.Iterator[http.client.HTTPResponse]:
+        """The bytes of the file that Glance has, from the first to the last.
+
+        :param last: position of the last byte; None for the file's end
+        :param site_only: fail rather than use the WAN
+        :param stall_timeout: seconds without a byte
+        :returns: a reader, whose length is the answer's Content-Length;
+            reading it raises OSError or http.client.HTTPException if the
+            agent breaks off
+        :raises Conflict: site_only, and it takes the WAN
+        """
+        path = _path(image_id, 'file') + ('?site_only=1' if site_only else '')
+        end = '' if last is None else str(last)
+        headers = {'Range': f'bytes={first}-{end}'} if first or end else {}
+        with self._answer('GET', path, None, stall_timeout,
+                          headers) as answer:
+            yield answer
+
+    def _ask(self, method, path, body=None):
+        with self._answer(method, path, body, self._timeout) as answer:
+            with self._unavailable():
+                data = answer.read(_LONGEST_ANSWER)
+                return json.loads(data) if data else None
+
+    @contextlib.contextmanager
+    def _answer(self, method, path, body, timeout, headers=None):
+        """The answer to a request that succeeded, to be read."""
+        with contextlib.closing(_Connection(self._path, self._timeout)
+                                ) as connection:
+            with self._unavailable():
+                connection.connect()
+                connection.sock.settimeout(timeout)
+                answer = _exchange(connection, method, path, body, headers)
+            if not 200 <= answer.status < 300:
+                with self._unavailable():
+                    data = answer.read(_LONGEST_LINE)
+                raise _error(answer.status, data)
+            yield answer
+
+    def _line(self, answer):
+        """The next document of a stream, one a line; None at its end."""
+        with self._unavailable():
+            line = answer.readline(_LONGEST_LINE)
+            document = json.loads(line) if line else None
+            if line and not isinstance(document, dict):
+                raise ValueError(f'no object in line {line[:100]!r}')
+            return document
+
+    @contextlib.contextmanager
+    def _unavailable(self):
+        try:
+            yield
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            raise exceptions.ServiceUnavailable(
+                f'The agent at {self._path} does not answer:'
+                f' {error or type(error).__name__}; check that it runs, and'
+                f' that this user may connect to its socket.') from error
+
+
+class _Connection(http.client.HTTPConnection):
+    """HTTP over a unix socket."""
+
+    def __init__(self, path: str, timeout: float) -> None:
+        super().__init__('localhost', timeout=timeout)
+        self._path = path
+
+    def connect(self) -> None:
+        """Connect to the socket rather than to a host."""
+        self.sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self.sock.settimeout(self.timeout)
+        self.sock.connect(self._path)
+
+
+def _exchange(connection, method, path, body, headers):
+    headers = dict(headers or {})
+    data = None
+    if body is not None:
+        data = json.dumps(body).encode()
+        headers['Content-Type'] = 'application/json'
+    connection.request(method, path, data, headers)
+    return connection.getresponse()
+
+
+def _path(image_id, *parts):
+    return '/'.join(['/v1/images', urllib.parse.quote(image_id, safe=''),
+                     *parts])
+
+
+def _error(status, data):
+    try:
+        return _reported(json.loads(data)['error'], status)
+    except (ValueError, KeyError, TypeError):
+        kind = _by_status(status)
+        return kind(f'The agent answered {status}:'
+                    f' {data[:200].decode(errors="replace")}')
+
+
+def _reported(error, status):
+    """The error that the agent tells of, by the name of its class."""
+    kind = getattr(exceptions, str(error['type']), None)
+    if not (isinstance(kind, type)
+            and issubclass(kind, exceptions.DiffCacheError)):
+        kind = (exceptions.RetryableError if error.get('retryable')
+                else _by_status(status))
+    return kind(str(error['message']))
+
+
+def _by_status(status):
+    return _BY_STATUS.get(status, exceptions.ServiceUnavailable
+                          if status >= 500 else exceptions.PermanentError)
