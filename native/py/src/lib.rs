@@ -9,6 +9,7 @@ mod dataplane;
 mod placement;
 mod qcow2;
 mod sketch;
+mod versions;
 
 #[pymodule]
 fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
@@ -17,5 +18,6 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     placement::register(m)?;
     qcow2::register(m)?;
     sketch::register(m)?;
+    versions::register(m)?;
     Ok(())
 }

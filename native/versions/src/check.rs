@@ -1,0 +1,288 @@
+//! Is everything still there, and what can go?
+
+use std::collections::{BTreeSet, HashMap};
+use std::path::{Path, PathBuf};
+
+use diffcache_core::task::{for_each_piece, Task};
+
+use crate::crypt::Name;
+use crate::error::{Result, VersionsError};
+use crate::map::{BlockRef, NodeRef, HEIGHT};
+use crate::pack::{
+    decode_frame, encode_frame, pack_header, PackIndex, PackWriter, Written, FRAME_BLOCKS,
+    PACK_HEADER,
+};
+use crate::store::{Pack, Store};
+use crate::tree::Live;
+
+/// What is wrong with a pack.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Damage {
+    /// One line for each thing that is wrong.
+    pub reasons: Vec<String>,
+    /// The slots whose blocks cannot be had.
+    pub slots: BTreeSet<u32>,
+}
+
+impl Damage {
+    /// Whether nothing is wrong.
+    pub fn is_none(&self) -> bool {
+        self.reasons.is_empty()
+    }
+}
+
+/// Reads a whole pack, and checks its header, its length, every frame and every block's name. `len` is the length that the pack's blob has.
+///
+/// # Errors
+/// `Cancelled`, `Unavailable`; that something is damaged is no error but the answer.
+pub fn verify_pack(store: &Store, id: u32, len: u64, task: &Task<'_>) -> Result<Damage> {
+    let pack = store.pack(id)?;
+    let index = &pack.index;
+    let mut damage = Damage::default();
+    if len != index.data_len {
+        damage
+            .reasons
+            .push(format!("it has {len} bytes instead of {}", index.data_len));
+    }
+    match store.read(pack, 0, PACK_HEADER as usize) {
+        Ok(header) if header == pack_header(index) => {}
+        Ok(_) => damage.reasons.push("its header is damaged".to_owned()),
+        Err(error) => damage.reasons.push(reason(error)?),
+    }
+    let frames = for_each_piece(task, index.frames.len() as u64, |frame| match verify_frame(
+        store,
+        pack,
+        frame as usize,
+    ) {
+        Ok(()) => Ok(None),
+        Err(error) => reason(error).map(Some),
+    })?;
+    for (frame, why) in index.frames.iter().zip(frames) {
+        if let Some(why) = why {
+            damage.reasons.push(why);
+            let ranks = frame.first..frame.first + frame.count;
+            damage.slots.extend(ranks.map(|rank| index.slot(rank)));
+        }
+    }
+    Ok(damage)
+}
+
+/// What damage says of itself; other errors go on.
+fn reason(error: VersionsError) -> Result<String> {
+    match error {
+        VersionsError::Damaged { reason, .. } => Ok(reason),
+        VersionsError::Missing(what) => Ok(format!("{what} is missing")),
+        VersionsError::Io { name, source } => Ok(format!("{name}: {source}")),
+        other => Err(other),
+    }
+}
+
+fn verify_frame(store: &Store, pack: &Pack, at: usize) -> Result<()> {
+    let index = &pack.index;
+    let frame = &index.frames[at];
+    let kept = store.read(pack, frame.offset, frame.len as usize)?;
+    let blocks = decode_frame(index, frame, kept, &store.cipher)?;
+    let ranks = frame.first as usize..(frame.first + frame.count) as usize;
+    let names = index.names.get(ranks).unwrap_or_default();
+    for (block, name) in blocks.chunks_exact(index.block_size as usize).zip(names) {
+        if store.cipher.name(block) != *name {
+            return Err(VersionsError::damaged(
+                index.object(),
+                "a block is not what its name says",
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Tells which trees are hit by what is damaged.
+pub struct Hits<'a> {
+    store: &'a Store,
+    /// Slots that cannot be had, by pack.
+    damaged: &'a HashMap<u32, BTreeSet<u32>>,
+    known: HashMap<NodeRef, bool>,
+}
+
+impl<'a> Hits<'a> {
+    /// Packs that are missing altogether are simply not in the store.
+    pub fn new(store: &'a Store, damaged: &'a HashMap<u32, BTreeSet<u32>>) -> Self {
+        Self {
+            store,
+            damaged,
+            known: HashMap::new(),
+        }
+    }
+
+    /// Whether a tree needs something that is damaged or missing.
+    pub fn hits(&mut self, root: NodeRef) -> bool {
+        self.below(root, HEIGHT)
+    }
+
+    fn below(&mut self, node: NodeRef, level: u32) -> bool {
+        if node.uniform().is_some() {
+            return false;
+        }
+        if let Some(hit) = self.known.get(&node) {
+            return *hit;
+        }
+        let hit = match level {
+            0 => self.leaf(node),
+            _ => match self.store.maps.children(node, level) {
+                Err(_) => true,
+                Ok(children) => children
+                    .into_iter()
+                    .any(|child| self.below(child, level - 1)),
+            },
+        };
+        self.known.insert(node, hit);
+        hit
+    }
+
+    fn leaf(&self, node: NodeRef) -> bool {
+        let Ok(runs) = self.store.maps.leaf(node, 0) else {
+            return true;
+        };
+        runs.iter().any(|run| match run.at {
+            BlockRef::Stored { pack, slot } => {
+                let slots = slot..=slot.saturating_add(run.len as u32 - 1);
+                let Ok(entry) = self.store.pack(pack) else {
+                    return true;
+                };
+                let missing = |slot: u32| entry.index.rank(slot).is_none();
+                let damaged = self.damaged.get(&pack);
+                damaged.is_some_and(|bad| bad.range(slots.clone()).next().is_some())
+                    || slots.clone().any(missing)
+            }
+            _ => false,
+        })
+    }
+}
+
+/// How much of a pack is needed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Need {
+    /// Blocks that some version needs.
+    pub live: u64,
+    /// Blocks that no version needs.
+    pub dead: u64,
+}
+
+/// How much of a pack some trees need.
+///
+/// # Errors
+/// `Missing`.
+pub fn need(store: &Store, id: u32, live: &Live) -> Result<Need> {
+    let index = &store.pack(id)?.index;
+    let mut need = Need::default();
+    for rank in 0..index.names.len() as u32 {
+        match live.has_slot(id, index.slot(rank)) {
+            true => need.live += 1,
+            false => need.dead += 1,
+        }
+    }
+    Ok(need)
+}
+
+/// Writes the next generation of a pack: without the blocks that no tree needs. Frames of which all is needed are copied as they are.
+///
+/// # Errors
+/// `Damaged` if what is needed cannot be read; `Io`, `Cancelled`.
+pub fn compact(
+    store: &Store,
+    id: u32,
+    live: &Live,
+    dir: &Path,
+    level: i32,
+    task: &Task<'_>,
+) -> Result<Written> {
+    let pack = store.pack(id)?;
+    let old = &pack.index;
+    let new = PackIndex::new(id, old.generation + 1, old.block_size, old.sealed);
+    let mut compactor = Compactor {
+        store,
+        writer: PackWriter::create(dir, new)?,
+        level,
+        slots: Vec::new(),
+        names: Vec::new(),
+        blocks: Vec::new(),
+    };
+    for at in 0..old.frames.len() {
+        task.check()?;
+        compactor.frame(pack, at, live)?;
+    }
+    compactor.flush()?;
+    let slots = (compactor.slots, old.slots_total);
+    compactor.writer.finish(Some(slots))
+}
+
+struct Compactor<'a> {
+    store: &'a Store,
+    writer: PackWriter,
+    level: i32,
+    /// The slots of all blocks that are kept.
+    slots: Vec<u32>,
+    /// Blocks of frames that are not copied as they are.
+    names: Vec<Name>,
+    blocks: Vec<u8>,
+}
+
+impl Compactor<'_> {
+    fn frame(&mut self, pack: &Pack, at: usize, live: &Live) -> Result<()> {
+        let index = &pack.index;
+        let frame = &index.frames[at];
+        let ranks: Vec<u32> = (frame.first..frame.first + frame.count)
+            .filter(|rank| live.has_slot(index.id, index.slot(*rank)))
+            .collect();
+        if ranks.is_empty() {
+            return Ok(());
+        }
+        let names: Vec<Name> = ranks
+            .iter()
+            .filter_map(|rank| index.names.get(*rank as usize).copied())
+            .collect();
+        self.slots
+            .extend(ranks.iter().map(|rank| index.slot(*rank)));
+        // A few blocks that wait are better joined with this frame than kept in a small one.
+        let whole = ranks.len() == frame.count as usize;
+        if whole && (self.names.is_empty() || self.names.len() >= FRAME_BLOCKS / 2) {
+            self.flush()?;
+            let kept = self.store.read(pack, frame.offset, frame.len as usize)?;
+            decode_frame(index, frame, kept.clone(), &self.store.cipher)?;
+            return self.writer.append(&names, &kept, frame.raw);
+        }
+        let blocks = self.store.frame(index.id, at)?;
+        let size = index.block_size as usize;
+        for (rank, name) in ranks.iter().zip(names) {
+            let start = (rank - frame.first) as usize * size;
+            self.blocks.extend_from_slice(&blocks[start..start + size]);
+            self.names.push(name);
+            if self.names.len() == FRAME_BLOCKS {
+                self.flush()?;
+            }
+        }
+        Ok(())
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        if self.names.is_empty() {
+            return Ok(());
+        }
+        let frame = encode_frame(&self.blocks, self.level, &self.store.cipher)?;
+        self.writer.append(&self.names, &frame.bytes, frame.raw)?;
+        self.names.clear();
+        self.blocks.clear();
+        Ok(())
+    }
+}
+
+/// Writes the next generation of a map: without the nodes that no tree needs. Returns the file and its bytes.
+///
+/// # Errors
+/// `Damaged`, `Io`.
+pub fn compact_map(store: &Store, id: u32, live: &Live, dir: &Path) -> Result<(PathBuf, u64)> {
+    let map = store.maps.get(id)?;
+    let bytes = map.without(|index| live.has_node(id, index)).encode()?;
+    let path = dir.join(format!("map-{id}-next"));
+    std::fs::write(&path, &bytes).map_err(VersionsError::io(path.display().to_string()))?;
+    Ok((path, bytes.len() as u64))
+}

@@ -1,0 +1,536 @@
+//! Packs: blocks, compressed some tens at a time, and the index that says what lies where.
+//!
+//! A pack is written once. Its blocks are numbered by *slots*, which are never given twice: when dead blocks are dropped, a later
+//! *generation* of the pack takes its place, in which the blocks that are left keep their slots. So nothing that refers to a block has ever
+//! to be written again. The formats are told in the reference, "Format of the version store".
+
+use std::fs::File;
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use diffcache_core::task::{for_each_piece, Task};
+
+use crate::codec::Cursor;
+use crate::crypt::{Cipher, Name, NAME_LEN};
+use crate::error::{Result, VersionsError};
+
+/// First bytes of a pack.
+pub const PACK_MAGIC: &[u8; 8] = b"DCVPACK1";
+/// First bytes of an index.
+pub const INDEX_MAGIC: &[u8; 8] = b"DCVINDX1";
+/// Version of both formats.
+pub const VERSION: u32 = 1;
+/// Bytes before a pack's first frame.
+pub const PACK_HEADER: u64 = 32;
+/// Blocks of a frame, at most.
+pub const FRAME_BLOCKS: usize = 64;
+/// Bytes of a pack's blocks before compression, at most: some tens of MiB once compressed.
+pub const PACK_RAW: u64 = 64 << 20;
+const MAX_BLOCKS: u32 = 1 << 24;
+const SEALED: u32 = 1;
+const DENSE: u32 = 2;
+const CHECK_LEN: usize = 16;
+/// Frames compressed together, by all threads.
+const BATCH: usize = 32;
+
+/// What an index says of one frame.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Frame {
+    /// The rank of its first block: how many blocks of the pack come before.
+    pub first: u32,
+    /// Its blocks.
+    pub count: u32,
+    /// Where it lies in the pack.
+    pub offset: u64,
+    /// Bytes it takes there.
+    pub len: u32,
+    /// It is kept as it is, because compression gained nothing.
+    pub raw: bool,
+    /// The first bytes of the BLAKE3 of what is kept.
+    pub check: [u8; CHECK_LEN],
+}
+
+/// The index of one pack.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PackIndex {
+    /// The pack's number.
+    pub id: u32,
+    /// How many times dead blocks were dropped from it.
+    pub generation: u32,
+    /// Bytes of a block.
+    pub block_size: u32,
+    /// Frames are sealed with the project's key.
+    pub sealed: bool,
+    /// Slots that were ever given.
+    pub slots_total: u32,
+    /// The slots of the blocks that are left, ascending; `None` if all are.
+    pub slots: Option<Vec<u32>>,
+    /// Their names, in the same order.
+    pub names: Vec<Name>,
+    /// The frames, in the order of the pack.
+    pub frames: Vec<Frame>,
+    /// Bytes of the pack.
+    pub data_len: u64,
+}
+
+impl PackIndex {
+    /// The index of a pack without blocks.
+    pub fn new(id: u32, generation: u32, block_size: u32, sealed: bool) -> Self {
+        Self {
+            id,
+            generation,
+            block_size,
+            sealed,
+            slots_total: 0,
+            slots: None,
+            names: Vec::new(),
+            frames: Vec::new(),
+            data_len: PACK_HEADER,
+        }
+    }
+
+    /// What errors call the pack.
+    pub fn object(&self) -> String {
+        format!("pack {}", self.id)
+    }
+
+    /// The rank of a slot; `None` if the block was dropped or never was.
+    pub fn rank(&self, slot: u32) -> Option<u32> {
+        match &self.slots {
+            None => (slot < self.slots_total).then_some(slot),
+            Some(slots) => slots.binary_search(&slot).ok().map(|rank| rank as u32),
+        }
+    }
+
+    /// The slot of a rank.
+    pub fn slot(&self, rank: u32) -> u32 {
+        match &self.slots {
+            None => rank,
+            Some(slots) => slots.get(rank as usize).copied().unwrap_or(u32::MAX),
+        }
+    }
+
+    /// The name of the block in a slot.
+    pub fn name(&self, slot: u32) -> Option<&Name> {
+        self.names.get(self.rank(slot)? as usize)
+    }
+
+    /// The frame that a rank lies in, and its place there.
+    pub fn frame_of(&self, rank: u32) -> Option<(usize, u32)> {
+        let after = self.frames.partition_point(|frame| frame.first <= rank);
+        let at = after.checked_sub(1)?;
+        let within = rank - self.frames[at].first;
+        (within < self.frames[at].count).then_some((at, within))
+    }
+
+    fn flags(&self) -> u32 {
+        let sealed = if self.sealed { SEALED } else { 0 };
+        sealed | if self.slots.is_none() { DENSE } else { 0 }
+    }
+
+    /// The index as a file.
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = INDEX_MAGIC.to_vec();
+        for number in [
+            VERSION,
+            self.id,
+            self.generation,
+            self.block_size,
+            self.flags(),
+            self.slots_total,
+            self.names.len() as u32,
+            self.frames.len() as u32,
+        ] {
+            out.extend_from_slice(&number.to_le_bytes());
+        }
+        out.extend_from_slice(&self.data_len.to_le_bytes());
+        for frame in &self.frames {
+            out.extend_from_slice(&frame.first.to_le_bytes());
+            out.extend_from_slice(&frame.count.to_le_bytes());
+            out.extend_from_slice(&frame.offset.to_le_bytes());
+            out.extend_from_slice(&frame.len.to_le_bytes());
+            out.extend_from_slice(&u32::from(frame.raw).to_le_bytes());
+            out.extend_from_slice(&frame.check);
+        }
+        for slot in self.slots.iter().flatten() {
+            out.extend_from_slice(&slot.to_le_bytes());
+        }
+        for name in &self.names {
+            out.extend_from_slice(name);
+        }
+        let check = blake3::hash(&out);
+        out.extend_from_slice(check.as_bytes());
+        out
+    }
+
+    /// Reads an index. What is allocated is bounded by the file's own size.
+    ///
+    /// # Errors
+    /// `Damaged` if the checksum does not match, or what it says is impossible.
+    pub fn decode(bytes: &[u8], object: &str) -> Result<Self> {
+        let body = checked(bytes, object)?;
+        let mut cursor = Cursor::new(body, object);
+        if cursor.take(8)? != INDEX_MAGIC {
+            return Err(cursor.error("it is no index"));
+        }
+        let version = cursor.u32()?;
+        if version != VERSION {
+            return Err(cursor.error(format!("version {version} is unknown")));
+        }
+        let (id, generation, block_size) = (cursor.u32()?, cursor.u32()?, cursor.u32()?);
+        let (flags, slots_total) = (cursor.u32()?, cursor.u32()?);
+        let (blocks, frames) = (cursor.u32()?, cursor.u32()?);
+        let data_len = cursor.u64()?;
+        let frames = (0..frames)
+            .map(|_| read_frame(&mut cursor))
+            .collect::<Result<Vec<_>>>()?;
+        let slots = match flags & DENSE {
+            0 => Some(
+                (0..blocks)
+                    .map(|_| cursor.u32())
+                    .collect::<Result<Vec<_>>>()?,
+            ),
+            _ => None,
+        };
+        let names = cursor.take(blocks as usize * NAME_LEN)?;
+        let index = Self {
+            id,
+            generation,
+            block_size,
+            sealed: flags & SEALED != 0,
+            slots_total,
+            slots,
+            names: names
+                .chunks_exact(NAME_LEN)
+                .filter_map(|name| name.try_into().ok())
+                .collect(),
+            frames,
+            data_len,
+        };
+        match cursor.is_empty() && index.is_consistent() {
+            true => Ok(index),
+            false => Err(cursor.error("what it says is impossible")),
+        }
+    }
+
+    fn is_consistent(&self) -> bool {
+        let (mut rank, mut offset) = (0, PACK_HEADER);
+        for frame in &self.frames {
+            let fits = frame.first == rank && frame.offset == offset && frame.count > 0;
+            if !fits || frame.count as usize > FRAME_BLOCKS {
+                return false;
+            }
+            rank += frame.count;
+            offset += u64::from(frame.len);
+        }
+        let blocks = self.names.len() as u32;
+        let slots = match &self.slots {
+            None => blocks == self.slots_total,
+            Some(slots) => {
+                slots.windows(2).all(|pair| pair[0] < pair[1])
+                    && slots.last().is_none_or(|last| *last < self.slots_total)
+            }
+        };
+        let sizes = self.block_size.is_power_of_two() && (512..=1 << 20).contains(&self.block_size);
+        rank == blocks
+            && offset == self.data_len
+            && slots
+            && sizes
+            && self.slots_total <= MAX_BLOCKS
+    }
+}
+
+/// The bytes of a file without the checksum at its end.
+///
+/// # Errors
+/// `Damaged` if the checksum does not match.
+pub fn checked<'a>(bytes: &'a [u8], object: &str) -> Result<&'a [u8]> {
+    let cut = bytes.len().checked_sub(32);
+    let (body, check) = bytes.split_at(cut.unwrap_or(0));
+    if cut.is_none() || blake3::hash(body).as_bytes() != check {
+        return Err(VersionsError::damaged(
+            object,
+            "its bytes do not match its checksum",
+        ));
+    }
+    Ok(body)
+}
+
+fn read_frame(cursor: &mut Cursor<'_>) -> Result<Frame> {
+    Ok(Frame {
+        first: cursor.u32()?,
+        count: cursor.u32()?,
+        offset: cursor.u64()?,
+        len: cursor.u32()?,
+        raw: cursor.u32()? != 0,
+        check: cursor.array()?,
+    })
+}
+
+/// The bytes before a pack's first frame.
+pub fn pack_header(index: &PackIndex) -> [u8; PACK_HEADER as usize] {
+    let mut out = [0; PACK_HEADER as usize];
+    out[..8].copy_from_slice(PACK_MAGIC);
+    let sealed = u32::from(index.sealed);
+    for (slot, number) in
+        out[8..24]
+            .chunks_exact_mut(4)
+            .zip([VERSION, index.id, index.generation, sealed])
+    {
+        slot.copy_from_slice(&number.to_le_bytes());
+    }
+    out
+}
+
+/// The first bytes of the BLAKE3 of what is kept.
+pub fn frame_check(bytes: &[u8]) -> [u8; CHECK_LEN] {
+    let mut check = [0; CHECK_LEN];
+    check.copy_from_slice(&blake3::hash(bytes).as_bytes()[..CHECK_LEN]);
+    check
+}
+
+/// A frame ready to be kept.
+pub struct Encoded {
+    /// Its bytes.
+    pub bytes: Vec<u8>,
+    /// They are not compressed.
+    pub raw: bool,
+}
+
+/// Compresses and seals the blocks of a frame.
+///
+/// # Errors
+/// `Io` if the compressor fails.
+pub fn encode_frame(blocks: &[u8], level: i32, cipher: &Cipher) -> Result<Encoded> {
+    let packed =
+        zstd::bulk::compress(blocks, level).map_err(VersionsError::io("compressing a frame"))?;
+    let raw = packed.len() >= blocks.len();
+    let bytes = cipher.seal(if raw { blocks.to_vec() } else { packed })?;
+    Ok(Encoded { bytes, raw })
+}
+
+/// The blocks of a frame, from what is kept.
+///
+/// # Errors
+/// `Damaged` if the checksum does not match or the frame does not have the length that the index promises.
+pub fn decode_frame(
+    index: &PackIndex,
+    frame: &Frame,
+    kept: Vec<u8>,
+    cipher: &Cipher,
+) -> Result<Vec<u8>> {
+    let damaged = |why: &str| {
+        let object = index.object();
+        VersionsError::damaged(object, format!("the frame at byte {} {why}", frame.offset))
+    };
+    if frame_check(&kept) != frame.check {
+        return Err(damaged("does not match its checksum"));
+    }
+    let packed = cipher.open(kept, &index.object())?;
+    let len = frame.count as usize * index.block_size as usize;
+    let blocks = match frame.raw {
+        true => packed,
+        false => {
+            zstd::bulk::decompress(&packed, len).map_err(|_| damaged("does not decompress"))?
+        }
+    };
+    match blocks.len() == len {
+        true => Ok(blocks),
+        false => Err(damaged("does not have the promised length")),
+    }
+}
+
+/// A pack that was written, with its index, to a directory that is not the store yet.
+#[derive(Debug, Clone)]
+pub struct Written {
+    /// The pack's number.
+    pub id: u32,
+    /// Its blocks.
+    pub blocks: u32,
+    /// Bytes of the pack.
+    pub data_len: u64,
+    /// Bytes of the index.
+    pub index_len: u64,
+    /// The pack's file.
+    pub data: PathBuf,
+    /// The index's file.
+    pub index: PathBuf,
+}
+
+/// Writes one pack.
+pub struct PackWriter {
+    index: PackIndex,
+    file: File,
+    data: PathBuf,
+    index_path: PathBuf,
+}
+
+impl PackWriter {
+    /// Starts a pack in `dir`.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub fn create(dir: &Path, index: PackIndex) -> Result<Self> {
+        let data = dir.join(format!("pack-{}-{}", index.id, index.generation));
+        let index_path = dir.join(format!("index-{}-{}", index.id, index.generation));
+        let name = data.display().to_string();
+        let mut file = File::create(&data).map_err(VersionsError::io(&name))?;
+        file.write_all(&pack_header(&index))
+            .map_err(VersionsError::io(name))?;
+        Ok(Self {
+            index,
+            file,
+            data,
+            index_path,
+        })
+    }
+
+    /// Adds a frame as it is kept, and the names of its blocks.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub fn append(&mut self, names: &[Name], bytes: &[u8], raw: bool) -> Result<()> {
+        self.file
+            .write_all(bytes)
+            .map_err(VersionsError::io(self.data.display().to_string()))?;
+        self.index.frames.push(Frame {
+            first: self.index.names.len() as u32,
+            count: names.len() as u32,
+            offset: self.index.data_len,
+            len: bytes.len() as u32,
+            raw,
+            check: frame_check(bytes),
+        });
+        self.index.names.extend_from_slice(names);
+        self.index.data_len += bytes.len() as u64;
+        Ok(())
+    }
+
+    /// Writes the index beside the pack.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub fn finish(mut self, slots: Option<(Vec<u32>, u32)>) -> Result<Written> {
+        match slots {
+            Some((slots, total)) => {
+                self.index.slots_total = total;
+                self.index.slots = Some(slots);
+            }
+            None => self.index.slots_total = self.index.names.len() as u32,
+        }
+        let index = self.index.encode();
+        std::fs::write(&self.index_path, &index)
+            .map_err(VersionsError::io(self.index_path.display().to_string()))?;
+        Ok(Written {
+            id: self.index.id,
+            blocks: self.index.names.len() as u32,
+            data_len: self.index.data_len,
+            index_len: index.len() as u64,
+            data: self.data,
+            index: self.index_path,
+        })
+    }
+}
+
+/// How packs are made.
+#[derive(Debug, Clone)]
+pub struct PackOptions {
+    /// Where packs and indexes are written.
+    pub dir: PathBuf,
+    /// Bytes of a block.
+    pub block_size: u32,
+    /// zstd level.
+    pub level: i32,
+}
+
+/// Writes as many packs as it takes.
+pub struct PackSet<'a> {
+    options: PackOptions,
+    cipher: &'a Cipher,
+    next: u32,
+    writer: Option<PackWriter>,
+    /// Blocks that were given to the pack being written.
+    given: u32,
+    names: Vec<Name>,
+    blocks: Vec<u8>,
+    done: Vec<Written>,
+}
+
+impl<'a> PackSet<'a> {
+    /// Packs get the numbers from `next` on.
+    pub fn new(options: PackOptions, cipher: &'a Cipher, next: u32) -> Self {
+        Self {
+            options,
+            cipher,
+            next,
+            writer: None,
+            given: 0,
+            names: Vec::new(),
+            blocks: Vec::new(),
+            done: Vec::new(),
+        }
+    }
+
+    /// Adds a block; returns the pack and the slot it has.
+    ///
+    /// # Errors
+    /// `Io`, `Cancelled`.
+    pub fn push(&mut self, name: Name, block: &[u8], task: &Task<'_>) -> Result<(u32, u32)> {
+        let limit = (PACK_RAW / u64::from(self.options.block_size)) as u32;
+        if self.given == limit {
+            self.close(task)?;
+        }
+        self.names.push(name);
+        self.blocks.extend_from_slice(block);
+        let at = (self.next, self.given);
+        self.given += 1;
+        if self.names.len() == BATCH * FRAME_BLOCKS {
+            self.flush(task)?;
+        }
+        Ok(at)
+    }
+
+    fn flush(&mut self, task: &Task<'_>) -> Result<()> {
+        let frame_len = FRAME_BLOCKS * self.options.block_size as usize;
+        let frames: Vec<&[u8]> = self.blocks.chunks(frame_len).collect();
+        let silent = task.silent();
+        let encoded = for_each_piece(&silent, frames.len() as u64, |piece| {
+            encode_frame(frames[piece as usize], self.options.level, self.cipher)
+        })?;
+        let writer = match &mut self.writer {
+            Some(writer) => writer,
+            none => {
+                let index =
+                    PackIndex::new(self.next, 0, self.options.block_size, self.cipher.seals());
+                none.insert(PackWriter::create(&self.options.dir, index)?)
+            }
+        };
+        for (names, frame) in self.names.chunks(FRAME_BLOCKS).zip(encoded) {
+            writer.append(names, &frame.bytes, frame.raw)?;
+        }
+        self.names.clear();
+        self.blocks.clear();
+        Ok(())
+    }
+
+    fn close(&mut self, task: &Task<'_>) -> Result<()> {
+        if !self.names.is_empty() {
+            self.flush(task)?;
+        }
+        if let Some(writer) = self.writer.take() {
+            self.done.push(writer.finish(None)?);
+            self.next += 1;
+        }
+        self.given = 0;
+        Ok(())
+    }
+
+    /// Writes what is left; returns the packs.
+    ///
+    /// # Errors
+    /// `Io`, `Cancelled`.
+    pub fn finish(mut self, task: &Task<'_>) -> Result<Vec<Written>> {
+        self.close(task)?;
+        Ok(self.done)
+    }
+}

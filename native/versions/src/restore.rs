@@ -1,0 +1,522 @@
+//! Versions as disks again: raw, as a qcow2 file on a base image, or by what differs from the disk's present state.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use diffcache_core::manifest::is_zero;
+use diffcache_core::output::Output;
+use diffcache_core::source::ReadAt;
+use diffcache_core::task::{for_each_piece, Task};
+
+use crate::base::{BaseBlock, BaseIndex};
+use crate::crypt::Name;
+use crate::error::{Result, VersionsError};
+use crate::map::{BlockRef, NodeRef, Run};
+use crate::save::Draft;
+use crate::scan::SPOOLED;
+use crate::store::Store;
+use crate::tree;
+
+/// Bytes of a disk that one thread puts together at a time.
+const WINDOW: u64 = 4 << 20;
+/// Windows put together before they are written.
+const BATCH: u64 = 8;
+const CLUSTER_BITS: u32 = 16;
+const CLUSTER: u64 = 1 << CLUSTER_BITS;
+const REFCOUNTS_PER_BLOCK: u64 = CLUSTER / 2;
+const ENTRIES: u64 = CLUSTER / 8;
+const COPIED: u64 = 1 << 63;
+const ZERO_FLAG: u64 = 1;
+const BACKING_FORMAT: u32 = 0xe279_2aca;
+
+/// A version's content.
+pub struct Image<'a> {
+    /// The store.
+    pub store: &'a Store,
+    /// The version's tree.
+    pub root: NodeRef,
+    /// Bytes of the disk.
+    pub size: u64,
+    /// The base image's content, if there is one.
+    pub base: Option<&'a dyn ReadAt>,
+}
+
+/// A part of a disk that is not all zeroes.
+struct Window {
+    bytes: Vec<u8>,
+    /// Successive blocks that are not zero: where they start in `bytes`, and their bytes.
+    data: Vec<(usize, usize)>,
+}
+
+impl Image<'_> {
+    fn block(&self) -> u64 {
+        u64::from(self.store.block_size)
+    }
+
+    /// The bytes `start..start + len` (whole blocks), zeroes after the disk's end.
+    fn window(&self, start: u64, len: u64) -> Result<Window> {
+        let block = self.block();
+        let mut window = Window {
+            bytes: vec![0; len as usize],
+            data: Vec::new(),
+        };
+        let end = (start + len).min(self.size.next_multiple_of(block));
+        let runs = tree::collect(
+            &self.store.maps,
+            self.root,
+            start / block,
+            end.div_ceil(block),
+        )?;
+        for run in runs {
+            let from = (run.start * block - start) as usize;
+            let to = from + (run.len * block) as usize;
+            let bytes = &mut window.bytes[from..to];
+            match run.at {
+                BlockRef::Zero => continue,
+                BlockRef::Base => self.read_base(run.start * block, bytes)?,
+                BlockRef::Stored { .. } => self.read_stored(&run, bytes)?,
+            }
+            let size = block as usize;
+            for (i, bytes) in window.bytes[from..to].chunks_exact(size).enumerate() {
+                if run.at == BlockRef::Base && is_zero(bytes) {
+                    continue;
+                }
+                let at = from + i * size;
+                match window.data.last_mut() {
+                    Some((start, len)) if *start + *len == at => *len += size,
+                    _ => window.data.push((at, size)),
+                }
+            }
+        }
+        Ok(window)
+    }
+
+    fn read_base(&self, offset: u64, out: &mut [u8]) -> Result<()> {
+        let base = self.base.ok_or_else(|| {
+            VersionsError::Invalid("this version lies on a base image: name it".to_owned())
+        })?;
+        let end = (offset + out.len() as u64).min(base.len());
+        let mut at = offset;
+        while at < end {
+            let Some((from, to)) = base.next_data(at)? else {
+                break;
+            };
+            let (from, to) = (from.max(at), to.min(end));
+            if from >= end {
+                break;
+            }
+            let range = (from - offset) as usize..(to - offset) as usize;
+            base.read_exact_at(&mut out[range], from)?;
+            at = to;
+        }
+        Ok(())
+    }
+
+    /// Blocks of successive slots: frame by frame.
+    fn read_stored(&self, run: &Run, out: &mut [u8]) -> Result<()> {
+        let BlockRef::Stored { pack, slot } = run.at else {
+            return Ok(());
+        };
+        let size = self.block() as usize;
+        let mut last: Option<(usize, std::sync::Arc<Vec<u8>>)> = None;
+        for (i, out) in out.chunks_exact_mut(size).enumerate() {
+            let (frame, at) = self.store.locate(pack, slot + i as u32)?;
+            let blocks = match last.take() {
+                Some((number, blocks)) if number == frame => blocks,
+                _ => self.store.frame(pack, frame)?,
+            };
+            let start = at as usize * size;
+            match blocks.get(start..start + size) {
+                Some(bytes) => out.copy_from_slice(bytes),
+                None => return Err(VersionsError::Missing(format!("block {slot}"))),
+            }
+            last = Some((frame, blocks));
+        }
+        Ok(())
+    }
+
+    /// Puts the disk together window by window and calls `each` with them in order.
+    fn windows(
+        &self,
+        task: &Task<'_>,
+        each: &mut dyn FnMut(u64, Window) -> Result<()>,
+    ) -> Result<()> {
+        let meter = task.meter(self.size);
+        let silent = task.silent();
+        let count = self.size.div_ceil(WINDOW);
+        let mut first = 0;
+        while first < count {
+            let pieces = BATCH.min(count - first);
+            let windows = for_each_piece(&silent, pieces, |piece| {
+                let start = (first + piece) * WINDOW;
+                let len = WINDOW.min(self.size - start);
+                self.window(start, len.next_multiple_of(CLUSTER.max(self.block())))
+            })?;
+            for (window, piece) in windows.into_iter().zip(0..) {
+                let start = (first + piece) * WINDOW;
+                each(start, window)?;
+                meter.add(WINDOW.min(self.size - start));
+            }
+            first += pieces;
+        }
+        Ok(())
+    }
+
+    /// Writes the disk to a raw, sparse file, which appears when it is complete and durable. Returns the bytes written.
+    ///
+    /// # Errors
+    /// `Damaged`, `Missing`, `Source`, `Io`, `Cancelled`; `Invalid` if the base image is needed and not given.
+    pub fn to_raw(&self, path: &Path, task: &Task<'_>) -> Result<u64> {
+        let name = path.display().to_string();
+        let output = Output::create(path).map_err(VersionsError::io(&name))?;
+        let file = output.file();
+        file.set_len(self.size).map_err(VersionsError::io(&name))?;
+        let mut written = 0;
+        self.windows(task, &mut |start, window| {
+            for (at, len) in &window.data {
+                let offset = start + *at as u64;
+                let len = (*len as u64).min(self.size - offset) as usize;
+                file.write_all_at(&window.bytes[*at..*at + len], offset)
+                    .map_err(VersionsError::io(&name))?;
+                written += len as u64;
+            }
+            Ok(())
+        })?;
+        finish(output, path)?;
+        Ok(written)
+    }
+
+    /// Writes the disk to a qcow2 file: tables first, then data, once and in order. With a base image the file names `backing` as its
+    /// backing file and has only what differs from it. Returns the bytes written.
+    ///
+    /// # Errors
+    /// As `to_raw`.
+    pub fn to_qcow2(
+        &self,
+        path: &Path,
+        backing: Option<(&str, &str)>,
+        task: &Task<'_>,
+    ) -> Result<u64> {
+        let name = path.display().to_string();
+        let kinds = self.classify(backing.is_some())?;
+        let layout = Layout::of(self.size, &kinds);
+        let output = Output::create(path).map_err(VersionsError::io(&name))?;
+        let file = output.file();
+        let front = layout.front(self.size, &kinds, backing)?;
+        file.write_all_at(&front, 0)
+            .map_err(VersionsError::io(&name))?;
+        let mut at = front.len() as u64;
+        let mut buffer = Vec::new();
+        self.windows(task, &mut |start, window| {
+            buffer.clear();
+            for (i, cluster) in (0..).zip(window.bytes.chunks_exact(CLUSTER as usize)) {
+                if kinds.get((start / CLUSTER) as usize + i) == Some(&Kind::Data) {
+                    buffer.extend_from_slice(cluster);
+                }
+            }
+            file.write_all_at(&buffer, at)
+                .map_err(VersionsError::io(&name))?;
+            at += buffer.len() as u64;
+            Ok(())
+        })?;
+        finish(output, path)?;
+        Ok(at)
+    }
+
+    /// What each cluster of the qcow2 file is.
+    fn classify(&self, has_base: bool) -> Result<Vec<Kind>> {
+        let per_cluster = CLUSTER / self.block();
+        let clusters = self.size.div_ceil(CLUSTER);
+        let (zero, base) = match has_base {
+            true => (Kind::Zero, Kind::Absent),
+            false => (Kind::Absent, Kind::Data),
+        };
+        let mut kinds: Vec<Option<Kind>> = vec![None; clusters as usize];
+        let end = self.size.div_ceil(self.block());
+        tree::runs(&self.store.maps, self.root, 0, end, &mut |run| {
+            let kind = match run.at {
+                BlockRef::Zero => zero,
+                BlockRef::Base => base,
+                BlockRef::Stored { .. } => Kind::Data,
+            };
+            let clusters = run.start / per_cluster..run.end().div_ceil(per_cluster);
+            for slot in &mut kinds[clusters.start as usize..clusters.end as usize] {
+                *slot = match slot {
+                    None => Some(kind),
+                    Some(other) if *other == kind => continue,
+                    Some(_) => Some(Kind::Data),
+                };
+            }
+            Ok(())
+        })?;
+        Ok(kinds.into_iter().map(|kind| kind.unwrap_or(zero)).collect())
+    }
+}
+
+/// Makes a complete file durable, and gives it its name.
+fn finish(output: Output, path: &Path) -> Result<()> {
+    let name = path.display().to_string();
+    output.file().sync_all().map_err(VersionsError::io(&name))?;
+    output.commit().map_err(VersionsError::io(&name))?;
+    let directory = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    File::open(directory)
+        .and_then(|directory| directory.sync_all())
+        .map_err(VersionsError::io(name))
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// The backing file's, or zero without one.
+    Absent,
+    /// Zero over a backing file that is not.
+    Zero,
+    /// In the file.
+    Data,
+}
+
+/// Where the parts of a qcow2 file are, in clusters.
+struct Layout {
+    reftable: u64,
+    refblocks: u64,
+    l1: u64,
+    l1_entries: u64,
+    /// For each first-level entry, whether it has a table.
+    tables: Vec<bool>,
+    data: u64,
+}
+
+impl Layout {
+    fn of(size: u64, kinds: &[Kind]) -> Layout {
+        let l1_entries = size.div_ceil(CLUSTER).div_ceil(ENTRIES);
+        let tables: Vec<bool> = kinds
+            .chunks(ENTRIES as usize)
+            .map(|kinds| kinds.iter().any(|kind| *kind != Kind::Absent))
+            .collect();
+        let data = kinds.iter().filter(|kind| **kind == Kind::Data).count() as u64;
+        let mut layout = Layout {
+            reftable: 1,
+            refblocks: 1,
+            l1: (l1_entries * 8).div_ceil(CLUSTER).max(1),
+            l1_entries,
+            tables,
+            data,
+        };
+        // Refcounts count themselves; each round can only grow them.
+        loop {
+            let blocks = layout.clusters().div_ceil(REFCOUNTS_PER_BLOCK);
+            let table = (blocks * 8).div_ceil(CLUSTER);
+            if blocks <= layout.refblocks && table <= layout.reftable {
+                return layout;
+            }
+            layout.refblocks = layout.refblocks.max(blocks);
+            layout.reftable = layout.reftable.max(table);
+        }
+    }
+
+    fn l2(&self) -> u64 {
+        self.tables.iter().filter(|table| **table).count() as u64
+    }
+
+    fn data_at(&self) -> u64 {
+        1 + self.reftable + self.refblocks + self.l1 + self.l2()
+    }
+
+    fn clusters(&self) -> u64 {
+        self.data_at() + self.data
+    }
+
+    /// Everything before the data.
+    fn front(&self, size: u64, kinds: &[Kind], backing: Option<(&str, &str)>) -> Result<Vec<u8>> {
+        let mut out = self.header(size, backing)?;
+        let refblocks_at = 1 + self.reftable;
+        for i in 0..self.reftable * ENTRIES {
+            let entry = if i < self.refblocks {
+                (refblocks_at + i) * CLUSTER
+            } else {
+                0
+            };
+            out.extend_from_slice(&entry.to_be_bytes());
+        }
+        for i in 0..self.refblocks * REFCOUNTS_PER_BLOCK {
+            out.extend_from_slice(&u16::from(i < self.clusters()).to_be_bytes());
+        }
+        let mut table = refblocks_at + self.refblocks + self.l1;
+        for i in 0..self.l1 * ENTRIES {
+            let entry = match self.tables.get(i as usize) {
+                Some(true) => {
+                    table += 1;
+                    COPIED | ((table - 1) * CLUSTER)
+                }
+                _ => 0,
+            };
+            out.extend_from_slice(&entry.to_be_bytes());
+        }
+        let mut data = self.data_at();
+        for (kinds, wanted) in kinds.chunks(ENTRIES as usize).zip(&self.tables) {
+            if !*wanted {
+                continue;
+            }
+            for i in 0..ENTRIES as usize {
+                let entry = match kinds.get(i) {
+                    Some(Kind::Data) => {
+                        data += 1;
+                        COPIED | ((data - 1) * CLUSTER)
+                    }
+                    Some(Kind::Zero) => ZERO_FLAG,
+                    _ => 0,
+                };
+                out.extend_from_slice(&entry.to_be_bytes());
+            }
+        }
+        Ok(out)
+    }
+
+    fn header(&self, size: u64, backing: Option<(&str, &str)>) -> Result<Vec<u8>> {
+        let mut out = vec![0; 104];
+        let mut put = |at: usize, bytes: &[u8]| out[at..at + bytes.len()].copy_from_slice(bytes);
+        put(0, b"QFI\xfb");
+        put(4, &3u32.to_be_bytes());
+        put(20, &CLUSTER_BITS.to_be_bytes());
+        put(24, &size.to_be_bytes());
+        put(36, &(self.l1_entries as u32).to_be_bytes());
+        let l1_at = 1 + self.reftable + self.refblocks;
+        put(40, &(l1_at * CLUSTER).to_be_bytes());
+        put(48, &CLUSTER.to_be_bytes());
+        put(56, &(self.reftable as u32).to_be_bytes());
+        put(96, &4u32.to_be_bytes());
+        put(100, &104u32.to_be_bytes());
+        if let Some((name, format)) = backing {
+            if name.len() > 1023 {
+                return Err(VersionsError::Invalid(format!(
+                    "{name}: a backing file's name has at most 1023 bytes"
+                )));
+            }
+            out.extend_from_slice(&BACKING_FORMAT.to_be_bytes());
+            out.extend_from_slice(&(format.len() as u32).to_be_bytes());
+            out.extend_from_slice(format.as_bytes());
+            out.resize(out.len().next_multiple_of(8), 0);
+            out.extend_from_slice(&[0; 8]);
+            let at = out.len() as u64;
+            out[8..16].copy_from_slice(&at.to_be_bytes());
+            out[16..20].copy_from_slice(&(name.len() as u32).to_be_bytes());
+            out.extend_from_slice(name.as_bytes());
+        }
+        out.resize(CLUSTER as usize, 0);
+        Ok(out)
+    }
+}
+
+/// What a block holds, as far as it can be told without reading it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Content<'a> {
+    Zero,
+    Base,
+    Named(&'a Name),
+}
+
+fn content<'a>(
+    store: &'a Store,
+    draft: Option<&'a Draft>,
+    base: Option<&'a BaseIndex>,
+    block: u64,
+    at: BlockRef,
+) -> Result<Content<'a>> {
+    match (at, base) {
+        (BlockRef::Zero, _) => Ok(Content::Zero),
+        (BlockRef::Base, None) => Ok(Content::Base),
+        (BlockRef::Base, Some(base)) => Ok(match base.block(block) {
+            BaseBlock::Zero => Content::Zero,
+            BaseBlock::Data(name) => Content::Named(name),
+        }),
+        (BlockRef::Stored { pack, slot }, _) if pack == SPOOLED => draft
+            .and_then(|draft| draft.spooled_name(slot))
+            .map(Content::Named)
+            .ok_or_else(|| VersionsError::Missing(format!("block {slot} of the draft"))),
+        (BlockRef::Stored { pack, slot }, _) => Ok(Content::Named(store.name(pack, slot)?)),
+    }
+}
+
+/// The blocks in which two trees really differ: ascending ranges (first, count). `draft` is the one that the old tree previews, if it does.
+///
+/// # Errors
+/// As `tree::diff`.
+pub fn differences(
+    store: &Store,
+    (old, draft): (NodeRef, Option<&Draft>),
+    new: NodeRef,
+    base: Option<&BaseIndex>,
+    end: u64,
+) -> Result<Vec<(u64, u64)>> {
+    let mut out: Vec<(u64, u64)> = Vec::new();
+    tree::diff(&store.maps, old, new, &mut |part| {
+        // Beyond the disks' end nothing counts, and marks may cover more than any disk has.
+        for i in 0..part.len.min(end.saturating_sub(part.start)) {
+            let block = part.start + i;
+            let was = content(store, draft, base, block, part.old.plus(i))?;
+            let is = content(store, None, base, block, part.new.plus(i))?;
+            if was == is {
+                continue;
+            }
+            match out.last_mut() {
+                Some((start, len)) if *start + *len == block => *len += 1,
+                _ => out.push((block, 1)),
+            }
+        }
+        Ok(())
+    })?;
+    Ok(out)
+}
+
+/// Takes what a disk is to become.
+pub trait Sink {
+    /// These bytes belong at `offset`.
+    ///
+    /// # Errors
+    /// The first error ends the job.
+    fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<()>;
+    /// `len` bytes from `offset` on are zero.
+    ///
+    /// # Errors
+    /// As `write`.
+    fn zero(&mut self, offset: u64, len: u64) -> Result<()>;
+}
+
+impl Image<'_> {
+    /// Gives what some ranges of blocks hold to `sink`, in order.
+    ///
+    /// # Errors
+    /// As `to_raw`; what the sink returns.
+    pub fn give(&self, ranges: &[(u64, u64)], sink: &mut dyn Sink, task: &Task<'_>) -> Result<()> {
+        let block = self.block();
+        let total = ranges.iter().map(|range| range.1 * block).sum();
+        let meter = task.meter(total);
+        for (first, count) in ranges {
+            let mut at = first * block;
+            let end = ((first + count) * block).min(self.size);
+            while at < end {
+                task.check()?;
+                let len = (1 << 20).min(end - at);
+                let window = self.window(at, len.next_multiple_of(block))?;
+                let mut done = 0;
+                for (start, data) in &window.data {
+                    if *start > done {
+                        sink.zero(at + done as u64, (*start - done) as u64)?;
+                    }
+                    let stop = (*start + *data).min(len as usize);
+                    sink.write(at + *start as u64, &window.bytes[*start..stop])?;
+                    done = stop;
+                }
+                if (done as u64) < len {
+                    sink.zero(at + done as u64, len - done as u64)?;
+                }
+                meter.add(len);
+                at += len;
+            }
+        }
+        Ok(())
+    }
+}

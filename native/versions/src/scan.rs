@@ -1,0 +1,511 @@
+//! Finding what changed on a disk since a version.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::time::{Duration, Instant};
+
+use diffcache_core::manifest::is_zero;
+use diffcache_core::task::{for_each_piece, Task};
+
+use crate::base::{BaseBlock, BaseIndex};
+use crate::crypt::Name;
+use crate::disk::{Kept, Region, View, PIECE};
+use crate::error::{Result, VersionsError};
+use crate::map::{push_run, BlockRef, NodeRef, Run};
+use crate::pack::PackSet;
+use crate::store::Store;
+use crate::tree;
+
+/// The pack number that stands for blocks of a draft that are not in a pack yet; their slot is their place in the spool.
+pub const SPOOLED: u32 = u32::MAX;
+/// Pieces that are read before what is new in them is written.
+const BATCH: usize = 32;
+
+/// What a disk is compared with.
+#[derive(Clone, Copy)]
+pub struct Parent<'a> {
+    /// The parent's tree; a mark if there is no parent.
+    pub root: NodeRef,
+    /// Bytes of the parent's disk; 0 if there is none.
+    pub size: u64,
+    /// The base image's index, if it is known.
+    pub base: Option<&'a BaseIndex>,
+    /// Blocks that no region covers, beyond the parent's end, are the base's.
+    pub has_base: bool,
+}
+
+/// How many blocks were found to be what.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// They differ from the parent's.
+    pub changed: u64,
+    /// Of these, the ones that the store already had, or that came earlier in the same disk.
+    pub deduplicated: u64,
+    /// Of these, the ones that are new to the store.
+    pub new: u64,
+}
+
+/// New blocks that wait until it is known which others they are stored with. They lie in a file without a name.
+pub struct Spool {
+    file: File,
+    names: Vec<Name>,
+    known: HashMap<Name, u32>,
+    block_size: usize,
+}
+
+impl Spool {
+    /// An empty spool in a directory.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub fn create(dir: &std::path::Path, block_size: u32) -> Result<Self> {
+        let path = dir.join(format!("spool-{}", std::process::id()));
+        let name = path.display().to_string();
+        let file = File::options()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .open(&path)
+            .map_err(VersionsError::io(&name))?;
+        std::fs::remove_file(&path).map_err(VersionsError::io(name))?;
+        Ok(Self {
+            file,
+            names: Vec::new(),
+            known: HashMap::new(),
+            block_size: block_size as usize,
+        })
+    }
+
+    fn push(&mut self, name: Name, block: &[u8]) -> Result<BlockRef> {
+        let slot = self.names.len() as u32;
+        let offset = u64::from(slot) * self.block_size as u64;
+        self.file
+            .write_all_at(block, offset)
+            .map_err(VersionsError::io("the spool of new blocks"))?;
+        self.names.push(name);
+        self.known.insert(name, slot);
+        Ok(BlockRef::Stored {
+            pack: SPOOLED,
+            slot,
+        })
+    }
+
+    /// A block and its name.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub fn read(&self, slot: u32, out: &mut [u8]) -> Result<Name> {
+        let name = self.names.get(slot as usize);
+        let name = name.ok_or_else(|| VersionsError::Missing(format!("spooled block {slot}")))?;
+        self.file
+            .read_exact_at(out, u64::from(slot) * self.block_size as u64)
+            .map_err(VersionsError::io("the spool of new blocks"))?;
+        Ok(*name)
+    }
+}
+
+/// Where new blocks go.
+pub enum Target<'a, 'b> {
+    /// Into packs at once.
+    Packs(&'a mut PackSet<'b>),
+    /// Into a spool, to be stored with others.
+    Spool(&'a mut Spool),
+    /// Nowhere: only what differs is wanted. Gets the names of new blocks; their place there is their slot.
+    Names(&'a mut Vec<Name>),
+}
+
+impl Target<'_, '_> {
+    fn known(&self, name: &Name, session: &HashMap<Name, BlockRef>) -> Option<BlockRef> {
+        match self {
+            Target::Packs(_) => session.get(name).copied(),
+            Target::Names(_) => None,
+            Target::Spool(spool) => {
+                let spooled = spool.known.get(name).map(|slot| BlockRef::Stored {
+                    pack: SPOOLED,
+                    slot: *slot,
+                });
+                spooled.or_else(|| session.get(name).copied())
+            }
+        }
+    }
+
+    fn push(&mut self, name: Name, block: &[u8], task: &Task<'_>) -> Result<BlockRef> {
+        match self {
+            Target::Packs(packs) => {
+                let (pack, slot) = packs.push(name, block, task)?;
+                Ok(BlockRef::Stored { pack, slot })
+            }
+            Target::Spool(spool) => spool.push(name, block),
+            Target::Names(names) => {
+                names.push(name);
+                Ok(BlockRef::Stored {
+                    pack: SPOOLED,
+                    slot: names.len() as u32 - 1,
+                })
+            }
+        }
+    }
+}
+
+/// Keeps reading below a rate.
+struct Limiter {
+    rate: Option<f64>,
+    started: Instant,
+}
+
+impl Limiter {
+    fn wait(&self, bytes: u64) {
+        let Some(rate) = self.rate else {
+            return;
+        };
+        let due = Duration::from_secs_f64(bytes as f64 / rate.max(1.0));
+        std::thread::sleep(due.saturating_sub(self.started.elapsed()));
+    }
+}
+
+/// A block that the parent does not have at its place.
+enum Found {
+    Known(Run),
+    New { block: u64, name: Name, at: usize },
+}
+
+struct Piece {
+    found: Vec<Found>,
+    data: Vec<u8>,
+}
+
+/// What changed: ascending runs, of which new blocks are where `target` put them.
+///
+/// `session` has the blocks that other disks, saved together with this one, brought.
+///
+/// # Errors
+/// `Source`, `Qcow2`, `Io`; `Damaged` or `Missing` if the parent's maps are; `Cancelled`.
+pub fn scan(
+    store: &Store,
+    view: &View,
+    parent: &Parent<'_>,
+    rate: Option<f64>,
+    target: &mut Target<'_, '_>,
+    session: &mut HashMap<Name, BlockRef>,
+    task: &Task<'_>,
+) -> Result<(Vec<Run>, Counts)> {
+    let limiter = Limiter {
+        rate,
+        started: Instant::now(),
+    };
+    let meter = task.meter(view.bytes_to_read());
+    let silent = task.silent();
+    let (mut runs, mut counts) = (Vec::new(), Counts::default());
+    resize(store, view, parent, &mut runs)?;
+    let groups = group(&view.regions);
+    for batch in groups.chunks(BATCH) {
+        let pieces = for_each_piece(&silent, batch.len() as u64, |piece| {
+            let regions = &batch[piece as usize];
+            let found = look(store, view, parent, regions)?;
+            meter.add(to_read(regions));
+            limiter.wait(view.bytes_read.load(std::sync::atomic::Ordering::Relaxed));
+            Ok::<_, VersionsError>(found)
+        })?;
+        for piece in pieces {
+            take(
+                store,
+                piece,
+                target,
+                session,
+                &mut runs,
+                &mut counts,
+                &silent,
+            )?;
+        }
+    }
+    Ok((settle(runs), counts))
+}
+
+fn to_read(regions: &[Region]) -> u64 {
+    let read = |region: &&Region| matches!(region.kept, Kept::At(_) | Kept::Compressed(..));
+    regions.iter().filter(read).map(|region| region.len).sum()
+}
+
+/// Regions in pieces of work of about the same length.
+fn group(regions: &[Region]) -> Vec<&[Region]> {
+    let (mut out, mut first, mut bytes) = (Vec::new(), 0, 0);
+    for (i, region) in regions.iter().enumerate() {
+        let len = to_read(std::slice::from_ref(region));
+        if i > first && (bytes + len > PIECE || i - first >= 4096) {
+            out.push(&regions[first..i]);
+            (first, bytes) = (i, 0);
+        }
+        bytes += len;
+    }
+    if first < regions.len() {
+        out.push(&regions[first..]);
+    }
+    out
+}
+
+/// A disk that grew or shrank: what is beyond the shorter end.
+fn resize(store: &Store, view: &View, parent: &Parent<'_>, runs: &mut Vec<Run>) -> Result<()> {
+    let block = u64::from(store.block_size);
+    let (old, new) = (parent.size.div_ceil(block), view.size.div_ceil(block));
+    if parent.size == 0 || old == new {
+        return Ok(());
+    }
+    let grown = new > old && parent.has_base;
+    runs.push(Run {
+        start: old.min(new),
+        len: old.abs_diff(new),
+        at: if grown {
+            BlockRef::Base
+        } else {
+            BlockRef::Zero
+        },
+    });
+    Ok(())
+}
+
+/// Later runs win; what `resize` put first gives way to what was read.
+fn settle(runs: Vec<Run>) -> Vec<Run> {
+    let ordered = runs.windows(2).all(|pair| pair[0].end() <= pair[1].start);
+    match runs.split_first() {
+        Some((first, rest)) if !ordered => overlay(std::slice::from_ref(first), rest),
+        _ => runs,
+    }
+}
+
+/// `upper` laid over `lower`; both ascending.
+pub fn overlay(lower: &[Run], upper: &[Run]) -> Vec<Run> {
+    let mut out = Vec::with_capacity(lower.len() + upper.len());
+    let mut upper = upper.iter().peekable();
+    for low in lower {
+        let mut at = low.start;
+        while let Some(up) = upper.peek() {
+            if up.start >= low.end() {
+                break;
+            }
+            if let Some(run) = low.clip(at, up.start) {
+                push_run(&mut out, run);
+            }
+            push_run(&mut out, **up);
+            at = at.max(up.end());
+            upper.next();
+        }
+        if let Some(run) = low.clip(at, low.end()) {
+            push_run(&mut out, run);
+        }
+        // What lies over the end of this run hides the start of the next, too.
+        if at > low.end() {
+            return overlay_rest(lower, out, upper.copied().collect());
+        }
+    }
+    for up in upper {
+        push_run(&mut out, *up);
+    }
+    out
+}
+
+/// Goes on after an upper run that reached beyond its lower one.
+fn overlay_rest(lower: &[Run], mut out: Vec<Run>, upper: Vec<Run>) -> Vec<Run> {
+    let at = out.last().map_or(0, Run::end);
+    let rest: Vec<Run> = lower
+        .iter()
+        .filter_map(|run| run.clip(at, u64::MAX))
+        .collect();
+    for run in overlay(&rest, &upper) {
+        push_run(&mut out, run);
+    }
+    out
+}
+
+/// Finds what the parent does not have in some regions.
+fn look(store: &Store, view: &View, parent: &Parent<'_>, regions: &[Region]) -> Result<Piece> {
+    let mut piece = Piece {
+        found: Vec::new(),
+        data: Vec::new(),
+    };
+    let mut buffer = Vec::new();
+    for region in regions {
+        let block = u64::from(store.block_size);
+        let (from, to) = (
+            region.start / block,
+            (region.start + region.len).div_ceil(block),
+        );
+        let old = tree::collect(&store.maps, parent.root, from, to)?;
+        match region.kept {
+            Kept::Zero | Kept::Base => look_at_mark(region.kept, parent, &old, &mut piece),
+            Kept::At(_) | Kept::Compressed(..) => {
+                buffer.clear();
+                view.read(region, store.block_size, &mut buffer)?;
+                look_at_data(store, parent, &old, &buffer, &mut piece)?;
+            }
+        }
+    }
+    Ok(piece)
+}
+
+fn look_at_mark(kept: Kept, parent: &Parent<'_>, old: &[Run], piece: &mut Piece) {
+    let new = match kept {
+        Kept::Base => BlockRef::Base,
+        _ => BlockRef::Zero,
+    };
+    for run in old.iter().filter(|run| run.at != new) {
+        let either = matches!(
+            (run.at, new),
+            (BlockRef::Base, BlockRef::Zero) | (BlockRef::Zero, BlockRef::Base)
+        );
+        match parent.base {
+            // Base and zero are the same where the base is zero.
+            Some(base) if either => {
+                let differs = |block: &u64| base.block(*block) != BaseBlock::Zero;
+                for start in (run.start..run.end()).filter(differs) {
+                    piece.found.push(Found::Known(Run {
+                        start,
+                        len: 1,
+                        at: new,
+                    }));
+                }
+            }
+            _ => piece.found.push(Found::Known(Run { at: new, ..*run })),
+        }
+    }
+}
+
+fn look_at_data(
+    store: &Store,
+    parent: &Parent<'_>,
+    old: &[Run],
+    bytes: &[u8],
+    piece: &mut Piece,
+) -> Result<()> {
+    let size = store.block_size as usize;
+    let mut blocks = bytes.chunks_exact(size);
+    for run in old {
+        for i in 0..run.len {
+            let Some(bytes) = blocks.next() else {
+                return Ok(());
+            };
+            let (block, was) = (run.start + i, run.at.plus(i));
+            let known = |at| {
+                Found::Known(Run {
+                    start: block,
+                    len: 1,
+                    at,
+                })
+            };
+            let base = parent.base.map(|base| base.block(block));
+            if is_zero(bytes) {
+                let same = was == BlockRef::Zero
+                    || (was == BlockRef::Base && base == Some(BaseBlock::Zero));
+                if !same {
+                    piece.found.push(known(BlockRef::Zero));
+                }
+                continue;
+            }
+            let name = store.cipher.name(bytes);
+            if base == Some(BaseBlock::Data(&name)) {
+                if was != BlockRef::Base {
+                    piece.found.push(known(BlockRef::Base));
+                }
+                continue;
+            }
+            if let BlockRef::Stored { pack, slot } = was {
+                if *store.name(pack, slot)? == name {
+                    continue;
+                }
+            }
+            let at = piece.data.len();
+            piece.data.extend_from_slice(bytes);
+            piece.found.push(Found::New { block, name, at });
+        }
+    }
+    Ok(())
+}
+
+/// Puts what is new where it belongs, in the order of the disk.
+fn take(
+    store: &Store,
+    piece: Piece,
+    target: &mut Target<'_, '_>,
+    session: &mut HashMap<Name, BlockRef>,
+    runs: &mut Vec<Run>,
+    counts: &mut Counts,
+    task: &Task<'_>,
+) -> Result<()> {
+    let size = store.block_size as usize;
+    for found in piece.found {
+        let run = match found {
+            Found::Known(run) => run,
+            Found::New { block, name, at } => {
+                let known = store.find(&name).or_else(|| target.known(&name, session));
+                let kept = match known {
+                    Some(kept) => {
+                        counts.deduplicated += 1;
+                        kept
+                    }
+                    None => {
+                        counts.new += 1;
+                        let kept = target.push(name, &piece.data[at..at + size], task)?;
+                        if matches!(target, Target::Packs(_)) {
+                            session.insert(name, kept);
+                        }
+                        kept
+                    }
+                };
+                Run {
+                    start: block,
+                    len: 1,
+                    at: kept,
+                }
+            }
+        };
+        counts.changed += run.len;
+        push_run(runs, run);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn some_runs() -> impl Strategy<Value = Vec<Run>> {
+        proptest::collection::vec((0u64..5, 1u64..9, 0u32..3), 0..8).prop_map(|parts| {
+            let (mut out, mut at) = (Vec::new(), 0);
+            for (gap, len, pack) in parts {
+                let start = at + gap;
+                let at_pack = BlockRef::Stored { pack, slot: 7 };
+                out.push(Run {
+                    start,
+                    len,
+                    at: at_pack,
+                });
+                at = start + len;
+            }
+            out
+        })
+    }
+
+    fn paint(runs: &[Run], canvas: &mut [Option<BlockRef>]) {
+        for run in runs {
+            for i in 0..run.len {
+                canvas[(run.start + i) as usize] = Some(run.at.plus(i));
+            }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn overlays_are_what_painting_gives(lower in some_runs(), upper in some_runs()) {
+            let mut wanted = vec![None; 128];
+            paint(&lower, &mut wanted);
+            paint(&upper, &mut wanted);
+            let laid = overlay(&lower, &upper);
+            prop_assert!(laid.windows(2).all(|pair| pair[0].end() <= pair[1].start));
+            let mut got = vec![None; 128];
+            paint(&laid, &mut got);
+            prop_assert_eq!(got, wanted);
+        }
+    }
+}

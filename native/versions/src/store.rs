@@ -1,0 +1,350 @@
+//! What a store holds, as one process sees it: packs, maps, base images, and the blocks in them.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+use crate::base::BaseIndex;
+use crate::crypt::{Cipher, Name, NAME_LEN};
+use crate::error::{Result, VersionsError};
+use crate::map::{BlockRef, Maps};
+use crate::pack::{decode_frame, PackIndex};
+
+/// Decompressed frames kept in memory, in bytes.
+const CACHE_BYTES: usize = 128 << 20;
+
+/// Reads packs that are not local files.
+pub trait Remote: Send + Sync {
+    /// `len` bytes of the blob `name` from `offset` on.
+    ///
+    /// # Errors
+    /// `Unavailable`, `Missing`.
+    fn read(&self, name: &str, offset: u64, len: usize) -> Result<Vec<u8>>;
+}
+
+/// Where a pack's bytes are.
+#[derive(Debug, Clone)]
+pub enum Place {
+    /// A local file.
+    File(PathBuf),
+    /// A blob that `Remote` reads.
+    Blob(String),
+}
+
+/// A pack of the store.
+pub struct Pack {
+    /// Its index.
+    pub index: PackIndex,
+    /// Who wrote it: blocks of packs of one origin were written one after the other.
+    pub origin: u64,
+    /// Where its bytes are.
+    pub place: Place,
+    file: OnceLock<File>,
+}
+
+/// The store.
+pub struct Store {
+    /// Bytes of a block.
+    pub block_size: u32,
+    /// Names and seals.
+    pub cipher: Cipher,
+    /// All maps.
+    pub maps: Maps,
+    packs: BTreeMap<u32, Pack>,
+    bases: HashMap<String, BaseIndex>,
+    remote: Option<Box<dyn Remote>>,
+    table: OnceLock<Table>,
+    cache: Mutex<Cache>,
+}
+
+impl Store {
+    /// An empty store of blocks of a size; `key` is the project's.
+    ///
+    /// # Errors
+    /// `Invalid` if blocks cannot have that size.
+    pub fn new(block_size: u32, key: Option<&[u8; 32]>) -> Result<Self> {
+        if !block_size.is_power_of_two() || !(512..=65536).contains(&block_size) {
+            return Err(VersionsError::Invalid(format!(
+                "blocks of {block_size} bytes: choose a power of two from 512 to 65536"
+            )));
+        }
+        Ok(Self {
+            block_size,
+            cipher: Cipher::new(key),
+            maps: Maps::default(),
+            packs: BTreeMap::new(),
+            bases: HashMap::new(),
+            remote: None,
+            table: OnceLock::new(),
+            cache: Mutex::default(),
+        })
+    }
+
+    /// Sets who reads packs that are not local files.
+    pub fn set_remote(&mut self, remote: Box<dyn Remote>) {
+        self.remote = Some(remote);
+    }
+
+    /// Adds a pack from the bytes of its index.
+    ///
+    /// # Errors
+    /// `Damaged`; `Invalid` if it belongs to another store.
+    pub fn add_pack(&mut self, id: u32, origin: u64, index: &[u8], place: Place) -> Result<()> {
+        let index = PackIndex::decode(index, &format!("the index of pack {id}"))?;
+        if index.id != id {
+            return Err(VersionsError::damaged(
+                format!("the index of pack {id}"),
+                "it is another pack's",
+            ));
+        }
+        if index.block_size != self.block_size || index.sealed != self.cipher.seals() {
+            return Err(VersionsError::Invalid(format!(
+                "pack {id} has blocks of {} bytes, {}: open the store accordingly",
+                index.block_size,
+                if index.sealed {
+                    "sealed with a key"
+                } else {
+                    "without a key"
+                },
+            )));
+        }
+        let pack = Pack {
+            index,
+            origin,
+            place,
+            file: OnceLock::new(),
+        };
+        self.packs.insert(id, pack);
+        // Built again when it is needed.
+        self.table = OnceLock::new();
+        Ok(())
+    }
+
+    /// Adds the index of a base image.
+    pub fn add_base(&mut self, id: String, base: BaseIndex) {
+        self.bases.insert(id, base);
+    }
+
+    /// The index of a base image, if it is known.
+    pub fn base(&self, id: &str) -> Option<&BaseIndex> {
+        self.bases.get(id)
+    }
+
+    /// A pack.
+    ///
+    /// # Errors
+    /// `Missing`.
+    pub fn pack(&self, id: u32) -> Result<&Pack> {
+        let pack = self.packs.get(&id);
+        pack.ok_or_else(|| VersionsError::Missing(format!("pack {id}")))
+    }
+
+    /// All packs, by number.
+    pub fn packs(&self) -> impl Iterator<Item = &Pack> {
+        self.packs.values()
+    }
+
+    /// The name of a stored block.
+    ///
+    /// # Errors
+    /// `Missing` if it was dropped or never was.
+    pub fn name(&self, pack: u32, slot: u32) -> Result<&Name> {
+        let name = self.pack(pack)?.index.name(slot);
+        name.ok_or_else(|| VersionsError::Missing(format!("block {slot} of pack {pack}")))
+    }
+
+    /// Where a block with this name is kept, if the store has one.
+    pub fn find(&self, name: &Name) -> Option<BlockRef> {
+        self.table
+            .get_or_init(|| Table::build(&self.packs))
+            .find(&self.packs, name)
+    }
+
+    /// Bytes of a pack as they are kept.
+    ///
+    /// # Errors
+    /// `Io`, `Missing`, `Unavailable`, `Damaged` if the pack is shorter.
+    pub fn read(&self, pack: &Pack, offset: u64, len: usize) -> Result<Vec<u8>> {
+        match &pack.place {
+            Place::Blob(name) => {
+                let remote = self.remote.as_ref();
+                let remote = remote.ok_or_else(|| VersionsError::Missing(name.clone()))?;
+                let bytes = remote.read(name, offset, len)?;
+                match bytes.len() == len {
+                    true => Ok(bytes),
+                    false => Err(VersionsError::damaged(pack.index.object(), "it ends early")),
+                }
+            }
+            Place::File(path) => {
+                let mut bytes = vec![0; len];
+                let read = match pack.file.get() {
+                    Some(file) => file.read_exact_at(&mut bytes, offset),
+                    None => File::open(path).and_then(|file| {
+                        pack.file
+                            .get_or_init(|| file)
+                            .read_exact_at(&mut bytes, offset)
+                    }),
+                };
+                match read {
+                    Ok(()) => Ok(bytes),
+                    Err(error) => Err(unreadable(pack, path, error)),
+                }
+            }
+        }
+    }
+
+    /// The blocks of a frame.
+    ///
+    /// # Errors
+    /// As `read`; `Damaged`.
+    pub fn frame(&self, pack: u32, frame: usize) -> Result<Arc<Vec<u8>>> {
+        if let Some(blocks) = self.cache().get((pack, frame)) {
+            return Ok(blocks);
+        }
+        let entry = self.pack(pack)?;
+        let what = entry.index.frames.get(frame);
+        let what = what.ok_or_else(|| VersionsError::Missing(format!("a frame of pack {pack}")))?;
+        let kept = self.read(entry, what.offset, what.len as usize)?;
+        let blocks = Arc::new(decode_frame(&entry.index, what, kept, &self.cipher)?);
+        self.cache().put((pack, frame), Arc::clone(&blocks));
+        Ok(blocks)
+    }
+
+    fn cache(&self) -> std::sync::MutexGuard<'_, Cache> {
+        self.cache.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The frame that a block lies in, and its place there.
+    ///
+    /// # Errors
+    /// `Missing`.
+    pub fn locate(&self, pack: u32, slot: u32) -> Result<(usize, u32)> {
+        let index = &self.pack(pack)?.index;
+        let frame = index.rank(slot).and_then(|rank| index.frame_of(rank));
+        frame.ok_or_else(|| VersionsError::Missing(format!("block {slot} of pack {pack}")))
+    }
+
+    /// Copies a stored block to `out`, which is as long as a block.
+    ///
+    /// # Errors
+    /// As `frame`.
+    pub fn read_block(&self, pack: u32, slot: u32, out: &mut [u8]) -> Result<()> {
+        let (frame, at) = self.locate(pack, slot)?;
+        let blocks = self.frame(pack, frame)?;
+        let start = at as usize * self.block_size as usize;
+        let block = blocks.get(start..start + out.len());
+        let block = block.ok_or_else(|| VersionsError::Missing(format!("block {slot}")))?;
+        out.copy_from_slice(block);
+        Ok(())
+    }
+}
+
+fn unreadable(pack: &Pack, path: &std::path::Path, error: std::io::Error) -> VersionsError {
+    match error.kind() {
+        std::io::ErrorKind::NotFound => VersionsError::Missing(pack.index.object()),
+        std::io::ErrorKind::UnexpectedEof => {
+            VersionsError::damaged(pack.index.object(), "it ends early")
+        }
+        _ => VersionsError::Io {
+            name: path.display().to_string(),
+            source: error,
+        },
+    }
+}
+
+/// The frames used last.
+#[derive(Default)]
+struct Cache {
+    frames: HashMap<(u32, usize), Arc<Vec<u8>>>,
+    order: VecDeque<(u32, usize)>,
+    bytes: usize,
+}
+
+impl Cache {
+    fn get(&self, key: (u32, usize)) -> Option<Arc<Vec<u8>>> {
+        self.frames.get(&key).cloned()
+    }
+
+    fn put(&mut self, key: (u32, usize), frame: Arc<Vec<u8>>) {
+        self.bytes += frame.len();
+        if let Some(old) = self.frames.insert(key, frame) {
+            self.bytes -= old.len();
+            return;
+        }
+        self.order.push_back(key);
+        while self.bytes > CACHE_BYTES {
+            let Some(oldest) = self.order.pop_front() else {
+                return;
+            };
+            if let Some(frame) = self.frames.remove(&oldest) {
+                self.bytes -= frame.len();
+            }
+        }
+    }
+}
+
+/// Where blocks are, by name: open addressing, one word for each block. A word has the pack's place in the list (24 bits), the block's
+/// rank (24 bits) and 16 bits of the name; zero is empty.
+struct Table {
+    words: Vec<u64>,
+    ids: Vec<u32>,
+}
+
+impl Table {
+    fn build(packs: &BTreeMap<u32, Pack>) -> Table {
+        let blocks: usize = packs.values().map(|pack| pack.index.names.len()).sum();
+        let mut table = Table {
+            words: vec![0; (blocks * 2).next_power_of_two().max(16)],
+            ids: packs.keys().copied().collect(),
+        };
+        for (place, pack) in packs.values().enumerate().take((1 << 24) - 1) {
+            for (rank, name) in pack.index.names.iter().enumerate() {
+                let word = (place as u64 + 1) << 40 | (rank as u64) << 16 | u64::from(tag(name));
+                table.insert(home(name), word);
+            }
+        }
+        table
+    }
+
+    fn insert(&mut self, home: u64, word: u64) {
+        let mask = self.words.len() - 1;
+        let mut at = home as usize & mask;
+        while self.words[at] != 0 {
+            at = (at + 1) & mask;
+        }
+        self.words[at] = word;
+    }
+
+    fn find(&self, packs: &BTreeMap<u32, Pack>, name: &Name) -> Option<BlockRef> {
+        let mask = self.words.len() - 1;
+        let mut at = home(name) as usize & mask;
+        while self.words[at] != 0 {
+            let word = self.words[at];
+            if word as u16 == tag(name) {
+                let id = self.ids[(word >> 40) as usize - 1];
+                let rank = (word >> 16 & 0xff_ffff) as u32;
+                let index = &packs.get(&id)?.index;
+                if index.names.get(rank as usize) == Some(name) {
+                    return Some(BlockRef::Stored {
+                        pack: id,
+                        slot: index.slot(rank),
+                    });
+                }
+            }
+            at = (at + 1) & mask;
+        }
+        None
+    }
+}
+
+fn home(name: &Name) -> u64 {
+    let mut bytes = [0; 8];
+    bytes.copy_from_slice(&name[..8]);
+    u64::from_le_bytes(bytes)
+}
+
+fn tag(name: &Name) -> u16 {
+    u16::from_le_bytes([name[NAME_LEN - 2], name[NAME_LEN - 1]])
+}
