@@ -74,11 +74,14 @@ class Limits:
     :param rate: bytes/s of all fills, None for no limit
     :param may_run: whether the WAN's time windows are open
     :param workers: objects filled at once
+    :param forms: bytes that forms may take; they are fetched for what is
+        held, after all that the plan wants
     """
 
     rate: float | None
     may_run: typing.Callable[[], bool]
     workers: int = 1
+    forms: int = 0
 
 
 class Filler:
@@ -228,7 +231,25 @@ class Filler:
             if due <= now:
                 return item.key, 0.0
             soonest = min(soonest, due)
+        for key in self._missing_forms():
+            due = self._retry_at.get(key, (now, 0.0))[0]
+            if due <= now and key not in self._working:
+                return key, 0.0
         return None, soonest - now
+
+    def _missing_forms(self) -> list[views.Key]:
+        """Forms of what is held, or can be built with a patch held here."""
+        view, keys = self._view(), self._held.keys()
+        contents = {key.id for key in keys if key.kind == views.TEMPLATES}
+        patches = [view.patch(key.id) for key in keys
+                   if key.kind == views.PATCHES]
+        contents |= {patch.target for patch in patches if patch}
+        forms = {views.Key(views.FORMS, template.form_id): template.form_size
+                 for content_id in contents
+                 for template in view.forms_of.get(content_id, ())}
+        return [key for key, size in sorted(forms.items())
+                if key not in keys and self._held.room_for_form(
+                    size, self._limits.forms, forms)]
 
     def _postpone(self, key: views.Key) -> None:
         with self._wake:
@@ -237,6 +258,9 @@ class Filler:
             self._retry_at[key] = (time.monotonic() + wait, wait)
 
     def _fill(self, key: views.Key, pace: paces.BackgroundPace) -> None:
+        if key.kind == views.FORMS:
+            self._maker.form(key.id, pace)
+            return
         size = self._view().size_of(key)
         if size is None:
             raise exceptions.ObjectMissing(

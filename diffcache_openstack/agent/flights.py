@@ -108,6 +108,17 @@ class Flights:
                 del self._flights[flight.key]
             return True
 
+    def shared(self, flight: Flight) -> bool:
+        """Whether others wait for it beside the one who makes it."""
+        with self._lock:
+            return flight._members > 1
+
+    def under_way(self, key: views.Key) -> bool:
+        """Whether an object is just being made here."""
+        with self._lock:
+            flight = self._flights.get(key)
+            return flight is not None and not flight.done
+
     def follow(self, flight: Flight) -> bool:
         """Wait for another's making.
 

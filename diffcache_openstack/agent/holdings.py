@@ -13,10 +13,10 @@
 
 The filesystem is the only truth. Under the root lie ``templates/<id>``,
 ``patches/<id>``, ``manifests/<id>`` and ``forms/<id>``, the layout that the
-data plane serves; a file appears there by rename once it is whole. Nothing else is
-recorded, so there is nothing that a crash could make inconsistent: what a
-start finds is what is held. Hidden files there are transfers that were cut
-off and may be resumed.
+data plane serves; a file appears there by rename once it is whole. Nothing
+else is recorded, so there is nothing that a crash could make inconsistent:
+what a start finds is what is held. Hidden files there are transfers that were
+cut off and may be resumed.
 
 Templates and patches count against the capacity with the bytes they take on
 disk; manifests (1/2000 of their template), forms (which have a limit of their
@@ -232,6 +232,27 @@ class Holdings:
             taken = disk_bytes(self.path(key))
             self._held[key] = min(taken, self._reserved.get(key, taken))
             self._last_used[key] = time.time()
+
+    def room_for_form(self, size: int, capacity: int,
+                      wanted: typing.Collection[views.Key]) -> bool:
+        """Make room for a form among the forms.
+
+        :param capacity: bytes that all forms may take
+        :param wanted: forms that stay
+        :returns: whether there is room
+        """
+        with self._lock:
+            forms = {key: taken for key, taken in self._held.items()
+                     if key.kind == views.FORMS}
+            used = sum(forms.values())
+            for key in sorted(forms, key=lambda key: self._last_used.get(
+                    key, 0.0)):
+                if used + size <= capacity:
+                    break
+                if key not in wanted and not self.in_use(key):
+                    used -= forms[key]
+                    self._drop(key, 'room is needed for other forms')
+            return used + size <= capacity
 
     def free_disk(self) -> bool:
         """Give space back to a full filesystem: drop all that is unwanted.

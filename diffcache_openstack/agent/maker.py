@@ -157,16 +157,30 @@ class Maker:
         :raises DiffCacheError: nobody has it
         """
         key = views.Key(views.MANIFESTS, content_id)
+        self._bring(key, pace)
+        return self._held.path(key)
+
+    def form(self, form_id: str, pace: paces.Pace) -> transfer.Moved:
+        """See that a form is held here; fetched if need be.
+
+        :raises DiffCacheError: nobody has it
+        """
+        return self._bring(views.Key(views.FORMS, form_id), pace)
+
+    def _bring(self, key: views.Key, pace: paces.Pace) -> transfer.Moved:
+        """Fetch a small object to its place unless it is there."""
+        moved = transfer.Moved()
         while key not in self._held:
             flight, mine = self._flights.join(key, pace.promote)
             if mine:
-                self._lead(flight, lambda: self._fetch_manifest(key, pace))
+                self._lead(flight, lambda: self._fetch_small(key, pace))
+                moved = flight.outcome
                 self._flights.leave(flight)
             else:
                 flight.promote()
                 if self._flights.follow(flight):
                     self._flights.leave(flight)
-        return self._held.manifest(content_id)
+        return moved
 
     @contextlib.contextmanager
     def borrowed(self, part: routes.Part, pace: paces.Pace
@@ -248,7 +262,8 @@ class Maker:
                     with pace.transfer(False) as cancel:
                         result = self._plane.build(
                             base, patch, manifest, step.dest, cancel=cancel,
-                            rate=pace.rate, durable=step.durable)
+                            rate=pace.rate, durable=step.durable,
+                            progress=pace.note)
                     return (moved_base + moved_patch
                             + transfer.Moved(lan_bytes=result['bytes']))
                 except exceptions.Cancelled:
@@ -308,7 +323,7 @@ class Maker:
                              self._hops)
 
     def _first_that_works(self, key, attempt):
-        excluded: set = set()
+        excluded: set = {(name, None) for name in attempt.pace.excluded}
         tried: list = []
         last: exceptions.DiffCacheError | None = None
         forgiven = False
@@ -390,7 +405,7 @@ class Maker:
             f'{key} cannot be brought to {self._plane.name}: {len(tried)} '
             f'ways were tried; the last failure: {last}')
 
-    def _fetch_manifest(self, key: views.Key, pace: paces.Pace):
+    def _fetch_small(self, key: views.Key, pace: paces.Pace):
         dest = self._held.path(key)
         attempt = _ObjectAttempt(self, dest, pace)
         _, moved, _ = self._first_that_works(key, attempt)
@@ -433,7 +448,7 @@ class _TemplateAttempt:
         self._maker = maker
         self._key = key
         self._dest = dest
-        self._pace = pace
+        self.pace = pace
         self._mode = mode
         self.read: tuple[routes.Part, ...] = ()
         self.made: tuple[str, ...] = ()
@@ -444,13 +459,13 @@ class _TemplateAttempt:
 
     def execute(self, route: routes.Route) -> transfer.Moved:
         self.read, self.made = route.parts, ()
-        self._maker.manifest(self._key.id, self._pace)
+        self._maker.manifest(self._key.id, self.pace)
         if route.base is not None:
             return self._build(route)
         if self._maker.is_own(route.template.host):
-            self._maker.copy_held(route.template.key, self._dest, self._pace)
+            self._maker.copy_held(route.template.key, self._dest, self.pace)
             return transfer.Moved()
-        return self._maker.move(route.template, self._dest, self._pace)
+        return self._maker.move(route.template, self._dest, self.pace)
 
     def _build(self, route: routes.Route) -> transfer.Moved:
         """Patch by patch; what one made is removed after the next."""
@@ -467,18 +482,18 @@ class _TemplateAttempt:
                 base = dest
             return moved + self._take(Step(
                 base, route.patches[-1], self._key.id, self._dest,
-                self._pace.durable))
+                self.pace.durable))
 
     def _take(self, step: Step) -> transfer.Moved:
         self.made = (step.target,)
         if self._mode == FETCH_AND_PATCH:
             self.read = step.parts
-            return self._maker.patch_copies(step, self._pace)
+            return self._maker.patch_copies(step, self.pace)
         # If nobody has the manifest, no source of this step is to blame.
         self.read = ()
-        manifest = self._maker.manifest(step.target, self._pace)
+        manifest = self._maker.manifest(step.target, self.pace)
         self.read = step.parts
-        return self._maker.build(step, manifest, self._pace)
+        return self._maker.build(step, manifest, self.pace)
 
     def way(self, route: routes.Route) -> str:
         if route.template is None:
@@ -503,7 +518,7 @@ class _ObjectAttempt:
                  pace: paces.Pace) -> None:
         self._maker = maker
         self._dest = dest
-        self._pace = pace
+        self.pace = pace
         self.read: tuple[routes.Part, ...] = ()
         self.made: tuple[str, ...] = ()
 
@@ -513,7 +528,7 @@ class _ObjectAttempt:
 
     def execute(self, part: routes.Part) -> transfer.Moved:
         self.read = (part,)
-        return self._maker.move(part, self._dest, self._pace)
+        return self._maker.move(part, self._dest, self.pace)
 
     def way(self, part: routes.Part) -> str:
         return _way_of(self._maker, part.host)

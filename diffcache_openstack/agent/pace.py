@@ -78,9 +78,16 @@ class Pace:
     :param new_token: makes a token for one transfer
     :param durable: whether what is written must be on the disk, not only in
         memory, before it counts as done
+    :ivar excluded: hosts that nothing may be read from
+    :ivar progress: told the bytes done and the bytes in all of the transfer
+        that is under way
+    :ivar abandoned: whether nobody waits for the result any more
     """
 
     rate: float | None = None
+    excluded: frozenset[str] = frozenset()
+    progress: typing.Callable[[int, int], None] | None = None
+    abandoned: typing.Callable[[], bool] | None = None
 
     def __init__(self, gate: WanGate,
                  new_token: typing.Callable[[], Token], *,
@@ -102,7 +109,21 @@ class Pace:
         """Return once the WAN may be used."""
 
     def check(self) -> None:
-        """Called now and then during a transfer."""
+        """Called now and then during a transfer.
+
+        :raises Cancelled: nobody waits for it any more
+        """
+        if self.abandoned is not None and self.abandoned():
+            raise exceptions.Cancelled('Whoever asked for it has gone.')
+
+    def note(self, done: int, total: int) -> None:
+        """Called now and then during a transfer, with the bytes it moved.
+
+        :raises Cancelled: nobody waits for it any more
+        """
+        self.check()
+        if self.progress is not None:
+            self.progress(done, total)
 
     def promote(self) -> None:
         """A request waits for this; it is in the foreground already."""

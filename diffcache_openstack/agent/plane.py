@@ -64,10 +64,18 @@ class Plane:
         :returns: ``bytes`` over the link, ``seconds``
         :raises DiffCacheError: by what happened; dest is untouched
         """
+        options = {name: value for name, value in options.items()
+                   if value is not None}
         with native.translated():
             return self._native.build(
                 self._source(base), self._source(patch), str(manifest),
                 str(dest), **options)
+
+    def lend(self, key: views.Key, path: pathlib.Path,
+             seconds: float) -> None:
+        """Let peers read a file for a while, or until it changes."""
+        with native.translated():
+            self._native.lend(key.kind, key.id, str(path), float(seconds))
 
     def end_lending(self, key: views.Key) -> None:
         """Peers may no longer read what a fetch has lent to them."""

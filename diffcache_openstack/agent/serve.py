@@ -22,6 +22,7 @@ import dataclasses
 import datetime
 import logging
 import pathlib
+import threading
 import time
 import typing
 import uuid
@@ -69,6 +70,16 @@ class Served:
     patch_id: str | None = None
     apply_seconds: float = 0.0
     error: str | None = None
+
+
+class Watch(typing.Protocol):
+    """Who asked for an image, while it is made."""
+
+    #: Set once nobody waits for the image any more.
+    gone: threading.Event
+
+    def progress(self, done: int, total: int) -> None:
+        """So many bytes are done of so many."""
 
 
 class PendingOutputs:
@@ -128,9 +139,11 @@ class ImageServer:
         self._pending = pending
 
     def serve(self, template: views.TemplateRef, output: pathlib.Path,
-              mode: str) -> Served:
+              mode: str, watch: Watch | None = None) -> Served:
         """Bring an image to output.
 
+        :param watch: is told how far it is, and tells if nobody cares
+            any more
         :raises DiffCacheError: output is untouched; the error's ``served``
             attribute is the record of the failed request
         """
@@ -138,7 +151,7 @@ class ImageServer:
                         datetime.datetime.now(datetime.timezone.utc))
         started = time.monotonic()
         try:
-            made = self._serve(template, output, mode)
+            made = self._serve(template, output, mode, watch)
         except exceptions.DiffCacheError as error:
             error.served = dataclasses.replace(  # type: ignore[attr-defined]
                 record, seconds=time.monotonic() - started, error=str(error))
@@ -151,13 +164,14 @@ class ImageServer:
             fallbacks=made.fallbacks, patch_id=made.patch_id,
             apply_seconds=made.moved.apply_seconds)
 
-    def _serve(self, template, output, mode) -> makers.Made:
+    def _serve(self, template, output, mode, watch) -> makers.Made:
         key = views.Key(views.TEMPLATES, template.content_id)
         while True:
             check_output(output)
             pace = self._new_pace()
             flight, mine = self._flights.join(key, pace.promote)
             if mine:
+                self._observe(flight, pace, watch)
                 self._make(flight, mode, pace)
             else:
                 flight.promote()
@@ -179,6 +193,12 @@ class ImageServer:
                 return flight.outcome
             return dataclasses.replace(flight.outcome,
                                        moved=transfer.Moved())
+
+    def _observe(self, flight, pace, watch) -> None:
+        if watch is not None:
+            pace.progress = watch.progress
+            pace.abandoned = lambda: (watch.gone.is_set()
+                                      and not self._flights.shared(flight))
 
     def _make(self, flight: flights.Flight, mode: str,
               pace: paces.Pace) -> None:

@@ -24,10 +24,15 @@ from oslo_config import cfg
 from oslo_log import log
 
 from diffcache_openstack import _native
+from diffcache_openstack.agent import costs
+from diffcache_openstack.agent import files
 from diffcache_openstack.agent import fill
 from diffcache_openstack.agent import flights
+from diffcache_openstack.agent import forms
 from diffcache_openstack.agent import holdings
 from diffcache_openstack.agent import link
+from diffcache_openstack.agent import local
+from diffcache_openstack.agent import local_api
 from diffcache_openstack.agent import maker
 from diffcache_openstack.agent import manager
 from diffcache_openstack.agent import pace
@@ -40,6 +45,7 @@ from diffcache_openstack.agent import serve
 from diffcache_openstack.agent import site_map
 from diffcache_openstack.agent import tools
 from diffcache_openstack.agent import transfer
+from diffcache_openstack.agent import usage
 from diffcache_openstack.agent import view as views
 from diffcache_openstack.agent import windows
 from diffcache_openstack.blocks import native
@@ -133,12 +139,31 @@ class Agent(service.Service):
             self.plane.new_cancel, self.keeper.current,
             fill.Limits(conf.fill.max_rate or None,
                         windows.Windows(conf.fill.windows).open_now,
-                        conf.fill.concurrency),
+                        conf.fill.concurrency, conf.agent.forms_capacity),
             self._state / 'plan.json', self.link.something_changed)
+        self._put_local_together(native_tools)
         if conf.agent.role == REPOSITORY:
             self.repository = self._open_repository(native_tools)
 
+    def _put_local_together(self, native_tools) -> None:
+        options = self.conf.agent
+        prices = costs.Costs(self.maker, self.held, self.flights,
+                             self.keeper.current)
+        self.files = forms.Files(
+            self.maker, self.held, self.flights, prices, self._new_pace,
+            forms.Store(self._state / 'files', options.file_cache_capacity),
+            native_tools)
+        self.local = local.LocalWorker(
+            self, prices, self.files, usage.Usage(self._state / 'usage.json'),
+            local.Outputs(options.output_directories))
+
     def _start_threads(self) -> None:
+        if self.conf.agent.socket:
+            server = local_api.LocalApi(
+                pathlib.Path(self.conf.agent.socket),
+                self.conf.agent.socket_group, self.local)
+            server.start()
+            self._stack.callback(server.stop)
         self._stack.callback(self._stop_server,
                              self._start_server_when_possible())
         if self.repository is None:
@@ -252,14 +277,23 @@ class Agent(service.Service):
         :raises InvalidInput: the output or mode cannot be used
         :raises DiffCacheError: no source is left; output is untouched
         """
+        self._check_mode(mode)
+        return self.deliver(self.find_template(template_id), output, mode)
+
+    def deliver(self, template: views.TemplateRef, output: str,
+                mode: str | None = None, watch: serve.Watch | None = None
+                ) -> objects.Request:
+        """Bring an image that was found to a path of this host.
+
+        :param watch: is told how far it is
+        :raises InvalidInput: the output or mode cannot be used
+        :raises DiffCacheError: no source is left; output is untouched
+        """
+        self._check_mode(mode)
         mode = mode or self.conf.agent.serve_mode
-        if mode not in maker.MODES:
-            raise exceptions.InvalidInput(
-                f'The mode "{mode}" is unknown; use one of '
-                f'{", ".join(maker.MODES)}.')
-        template = self._find_template(template_id)
         try:
-            served = self.server.serve(template, pathlib.Path(output), mode)
+            served = self.server.serve(template, pathlib.Path(output), mode,
+                                       watch)
         except exceptions.DiffCacheError as error:
             self._report(error.served)  # type: ignore[attr-defined]
             raise
@@ -309,18 +343,51 @@ class Agent(service.Service):
             'data_plane': self.plane.stats(),
         }
 
-    # -- inside
+    def current_view(self) -> views.SiteView:
+        """The site map."""
+        return self.keeper.current()
 
-    def _find_template(self, template_id: str) -> views.TemplateRef:
+    def keep_content(self, content_id: str, path: pathlib.Path) -> None:
+        """Hold raw content that came another way, or lend it for a while.
+
+        :param path: a verified file of the staging area; it may be moved
+        :raises RetryableError: nobody has the manifest, or there is no room
+        """
+        key = views.Key(views.TEMPLATES, content_id)
+        self.maker.manifest(content_id, self._new_pace())
+        if not self.held.wants(key):
+            self.plane.lend(key, path, self.conf.agent.lend_seconds)
+            return
+        with self.held.room_for(key, holdings.disk_bytes(path)):
+            files.move(path, self.held.path(key))
+            self.held.added(key)
+        self.link.something_changed()
+
+    def find_template(self, template_id: str) -> views.TemplateRef:
+        """A template that may be served.
+
+        :raises NotFound: the catalogue has none, or it was withdrawn
+        """
         try:
             return self.keeper.current().template(template_id)
         except exceptions.NotFound:
+            if not self.link.reachable:
+                raise
             # It may have been registered a moment ago.
             try:
                 self.link.refresh_map()
             except exceptions.DiffCacheError as error:
                 LOG.warning('No newer site map: %s', error)
         return self.keeper.current().template(template_id)
+
+    # -- inside
+
+    @staticmethod
+    def _check_mode(mode: str | None) -> None:
+        if mode and mode not in maker.MODES:
+            raise exceptions.InvalidInput(
+                f'The mode "{mode}" is unknown; use one of '
+                f'{", ".join(maker.MODES)}.')
 
     def _report(self, served: serve.Served) -> objects.Request:
         request = objects.Request(host=self.name,
@@ -343,6 +410,7 @@ class Agent(service.Service):
         self.link.suspect(host, key)
 
     def _map_learned(self) -> None:
+        self.local.forget_withdrawn()
         self.filler.wake()
         if self.repository is not None:
             self.repository.look()

@@ -49,6 +49,48 @@ class NativeTools:
         with native.translated():
             _native.patch_apply(str(base), str(patch), str(output))
 
+    def make_form(self, content: pathlib.Path, image: pathlib.Path,
+                  form: pathlib.Path) -> None:
+        """Write what makes an image's file of its raw content."""
+        with native.translated():
+            _native.qcow2_patch_create(str(content), str(image), str(form))
+
+    def apply_form(self, content: pathlib.Path, form: pathlib.Path,
+                   output: pathlib.Path) -> None:
+        """Write the verified file."""
+        with native.translated():
+            _native.qcow2_patch_apply(str(content), str(form), str(output))
+
+    def check_form(self, content: pathlib.Path, form: pathlib.Path) -> None:
+        """Make sure that a form makes its file.
+
+        :raises DiffCacheError: it does not
+        """
+        with native.translated():
+            _native.qcow2_patch_verify(str(content), str(form))
+
+    def to_raw(self, image: pathlib.Path, output: pathlib.Path) -> str:
+        """Write a qcow2 image's raw content; returns its content id.
+
+        :raises InvalidInput: the image names other files, is encrypted or
+            absurd; none of what it names was opened
+        """
+        with native.translated():
+            return _native.qcow2_to_raw(str(image), str(output))[
+                'content_id']
+
+    def is_qcow2(self, image: pathlib.Path) -> bool:
+        """Whether an image is qcow2, by its first bytes.
+
+        :raises InvalidInput: it is, and none that may be used
+        """
+        with native.translated():
+            return _native.qcow2_probe(str(image))[0]
+
+    def content_id(self, image: pathlib.Path) -> str:
+        """The content id of a raw image: the hash of its bytes."""
+        return self.hash_file(image)
+
     def sketch(self, image: pathlib.Path, output: pathlib.Path) -> None:
         """Write an image's sketch."""
         sketches.Sketch.of(str(image)).save(str(output))

@@ -242,7 +242,7 @@ class Transfers:
                 durable=job.pace.durable,
                 lend=0.0 if job.in_place or not over_wan
                 else self._lend_seconds,
-                progress=lambda done, total: job.pace.check())
+                progress=job.pace.note)
         return result['bytes']
 
     def _claim(self, key: views.Key, suspect: str | None) -> _Claim:

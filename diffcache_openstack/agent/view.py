@@ -29,7 +29,7 @@ KINDS = (MANIFESTS, TEMPLATES, PATCHES, FORMS)
 # Small, and of use only beside something that the plan is about.
 UNPLANNED = (MANIFESTS, FORMS)
 _SINGULAR = {TEMPLATES: 'template', PATCHES: 'patch', MANIFESTS: 'manifest',
-             FORMS: 'form'}
+             FORMS: 'form', 'files': 'file'}
 ACTIVE = 'active'
 
 REPOSITORY_ROLE = 'repository'
@@ -180,9 +180,19 @@ class SiteView:
                          if t.content_id not in self._by_content)
 
     @functools.cached_property
+    def forms_of(self) -> dict[str, tuple[TemplateRef, ...]]:
+        """By content the images whose file is made with a form."""
+        found: dict[str, tuple[TemplateRef, ...]] = {}
+        for template in self.templates:
+            if template.form_id and template.status == ACTIVE:
+                found[template.content_id] = (
+                    *found.get(template.content_id, ()), template)
+        return found
+
+    @functools.cached_property
     def _form_sizes(self) -> dict[str, int]:
-        return {t.form_id: t.form_size for t in self._by_content.values()
-                if t.form_id}
+        return {t.form_id: t.form_size for t in self.templates
+                if t.form_id and t.status == ACTIVE}
 
     @functools.cached_property
     def _by_patch_id(self) -> dict[str, PatchRef]:

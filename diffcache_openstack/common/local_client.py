@@ -28,6 +28,7 @@ from diffcache_openstack.common import exceptions
 # No answer has longer lines, and no single answer is longer.
 _LONGEST_LINE = 1 << 20
 _LONGEST_ANSWER = 256 << 20
+_PIECE = 1 << 20
 
 _BY_STATUS: dict[int, type[exceptions.DiffCacheError]] = {
     400: exceptions.InvalidInput,
@@ -116,15 +117,13 @@ class LocalClient:
     @contextlib.contextmanager
     def file(self, image_id: str, first: int = 0, last: int | None = None,
              site_only: bool = False, stall_timeout: float = 60.0
-             ) -> collections.abc.Iterator[http.client.HTTPResponse]:
+             ) -> collections.abc.Iterator['File']:
         """The bytes of the file that Glance has, from the first to the last.
 
         :param last: position of the last byte; None for the file's end
         :param site_only: fail rather than use the WAN
         :param stall_timeout: seconds without a byte
-        :returns: a reader, whose length is the answer's Content-Length;
-            reading it raises OSError or http.client.HTTPException if the
-            agent breaks off
+        :returns: the bytes, as they come
         :raises Conflict: site_only, and it takes the WAN
         """
         path = _path(image_id, 'file') + ('?site_only=1' if site_only else '')
@@ -132,7 +131,34 @@ class LocalClient:
         headers = {'Range': f'bytes={first}-{end}'} if first or end else {}
         with self._answer('GET', path, None, stall_timeout,
                           headers) as answer:
-            yield answer
+            yield File(answer, image_id)
+
+    def give_file(self, image_id: str, source: typing.BinaryIO, length: int,
+                  timeout: float = 600.0) -> None:
+        """Let the agent have an image's file that crossed the WAN anyway.
+
+        :param length: bytes that ``source`` has
+        :param timeout: seconds in which it has to be verified and unpacked
+        :raises NotFound: the catalogue does not have the image
+        :raises IntegrityError: it is not the file that Glance vouches for
+        """
+        headers = {'Content-Length': str(length),
+                   'Content-Type': 'application/octet-stream'}
+        with self._answer('PUT', _path(image_id, 'file'), source, timeout,
+                          headers):
+            pass
+
+    def queue(self) -> list[str]:
+        """Images that operators want to have cached, oldest first."""
+        return self._ask('GET', '/v1/queue')['images']
+
+    def enqueue(self, image_id: str) -> bool:
+        """Queue an image; False if it is queued or cached already."""
+        return self._ask('PUT', _queue_path(image_id))['queued']
+
+    def dequeue(self, image_id: str) -> bool:
+        """Take an image out of the queue; False if it was not in it."""
+        return self._ask('DELETE', _queue_path(image_id))['queued']
 
     def _ask(self, method, path, body=None):
         with self._answer(method, path, body, self._timeout) as answer:
@@ -175,6 +201,48 @@ class LocalClient:
                 f' that this user may connect to its socket.') from error
 
 
+class File:
+    """An image's file, or a range of it, as it comes from the agent.
+
+    :ivar length: bytes that come in all
+    :ivar total: bytes of the whole file
+    """
+
+    def __init__(self, answer: http.client.HTTPResponse,
+                 image_id: str) -> None:
+        self._answer = answer
+        self._image_id = image_id
+        self.length = self._left = int(answer.headers['Content-Length'])
+        span = answer.headers.get('Content-Range') or ''
+        self.total = int(span.rpartition('/')[2] or self.length)
+
+    def read(self, size: int = -1) -> bytes:
+        """The next bytes, up to so many; none at the end.
+
+        :raises ServiceUnavailable: the agent broke off
+        """
+        if not self._left or not size:
+            return b''
+        wanted = self._left if size < 0 else min(size, self._left)
+        try:
+            data = self._answer.read(wanted)
+        except (OSError, http.client.HTTPException) as error:
+            raise self._broke_off(error) from error
+        if not data:
+            raise self._broke_off('the connection ended')
+        self._left -= len(data)
+        return data
+
+    def __iter__(self) -> collections.abc.Iterator[bytes]:
+        while data := self.read(_PIECE):
+            yield data
+
+    def _broke_off(self, why):
+        return exceptions.ServiceUnavailable(
+            f'The agent broke off image {self._image_id} with {self._left} of'
+            f' {self.length} bytes missing ({why}); its log may say why.')
+
+
 class _Connection(http.client.HTTPConnection):
     """HTTP over a unix socket."""
 
@@ -191,12 +259,18 @@ class _Connection(http.client.HTTPConnection):
 
 def _exchange(connection, method, path, body, headers):
     headers = dict(headers or {})
-    data = None
-    if body is not None:
+    data = body
+    if isinstance(body, dict):
         data = json.dumps(body).encode()
         headers['Content-Type'] = 'application/json'
-    connection.request(method, path, data, headers)
+    # An agent may answer, and close, before it has read a long body.
+    with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+        connection.request(method, path, data, headers)
     return connection.getresponse()
+
+
+def _queue_path(image_id):
+    return f'/v1/queue/{urllib.parse.quote(image_id, safe="")}'
 
 
 def _path(image_id, *parts):

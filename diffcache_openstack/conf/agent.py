@@ -117,6 +117,53 @@ handed over. Without it requests end sooner. A crash of the agent is harmless
 either way; after a power cut an image that was handed over seconds before may
 be incomplete and has to be removed.
 '''),
+    cfg.StrOpt(
+        'socket',
+        default='$state_dir/agent.sock',
+        help='''
+Path of the unix socket on which the agent answers Nova's driver and Glance's
+cache driver on the same host. Its directory has to let them pass. Empty: no
+socket.
+'''),
+    cfg.StrOpt(
+        'socket_group',
+        help='''
+Group whose members may use the socket, beside the agent's own user. Make one
+that the users of nova-compute and glance-api belong to. Whoever may use the
+socket may read every image of the catalogue: it does not know projects, the
+services that use it do.
+'''),
+    cfg.ListOpt(
+        'output_directories',
+        default=[],
+        help='''
+Directories below which clients of the socket may have images written, such as
+Nova's ``[DEFAULT] instances_path``. Nothing is written anywhere else. An empty
+list, the default, refuses all; files are streamed to Glance nevertheless.
+'''),
+    cfg.Opt(
+        'file_cache_capacity',
+        type=units.Size(),
+        default=10 * 1000 ** 3,
+        sample_default='10GB',
+        help='''
+Space for images as files, in bytes or with a unit. An image that is not raw is
+made into the file that Glance has when somebody asks for the file; it is kept
+here so that the next one gets it at once, and the least recently used files
+are dropped. It is beside ``cache_capacity``. A file that is larger than all of
+it is made and sent, and not kept.
+'''),
+    cfg.Opt(
+        'forms_capacity',
+        type=units.Size(),
+        default=10 ** 9,
+        sample_default='1GB',
+        help='''
+Space for forms, in bytes or with a unit: what makes an image's file of its raw
+content. They are small beside their images, are fetched with them, and the
+least recently used ones are dropped. 0 fetches none before somebody asks for a
+file.
+'''),
     cfg.IntOpt(
         'heartbeat_interval',
         default=15,

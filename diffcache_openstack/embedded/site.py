@@ -237,6 +237,8 @@ class Site:
             ('database', 'connection'):
                 f'sqlite:///{self._directory / "diffcache.sqlite"}',
             ('agent', 'site'): SITE,
+            # Nobody asks there, and the directory's name may be too long.
+            ('agent', 'socket'): '',
             ('data_plane', 'listen'): '127.0.0.1:0',
             ('planner', 'interval'): 0,
             ('planner', 'local_bandwidth'): self._links.local,

@@ -120,7 +120,7 @@ class Plane:
         return {'bytes': len(content), 'seconds': 0.0}
 
     def build(self, base, patch, manifest, dest, cancel=None, rate=None,
-              durable=True):
+              durable=True, progress=None):
         parts, count = [], 0
         for source in (base, patch):
             if isinstance(source, pathlib.Path):
