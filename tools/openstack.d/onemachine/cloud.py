@@ -1,0 +1,336 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""The whole: which steps bring it up, in which order, and the way down."""
+
+import hashlib
+import json
+import pathlib
+import shutil
+import time
+
+from onemachine import broker
+from onemachine import catalogue
+from onemachine import computes
+from onemachine import database
+from onemachine import errors
+from onemachine import glance
+from onemachine import keystone
+from onemachine import layout
+from onemachine import memcache
+from onemachine import network
+from onemachine import neutron
+from onemachine import nova
+from onemachine import place
+from onemachine import placement
+from onemachine import shell
+from onemachine import steps
+from onemachine import suite
+from onemachine import swift
+
+_READY_SECONDS = 120
+_POLL = 1.0
+
+
+class Cloud:
+    """One OpenStack."""
+
+    def __init__(self, given: place.Place,
+                 caching: suite.Caching = suite.Caching(),
+                 wan: float = 0.0) -> None:
+        """Prepare.
+
+        :param caching: how it caches images
+        :param wan: what the link to the site carries, in Mbit/s; 0 is no
+            limit
+        """
+        self._given = given
+        self._where = given.where
+        self._wan = wan
+        self.suite = suite.Suite(given, caching)
+        self.network = network.Network(given)
+        self.database = database.Database(given)
+        self.broker = broker.Broker(given)
+        self.keystone = keystone.Keystone(given)
+        self.swift = swift.Swift(given)
+        self.glance = glance.Glance(given)
+        self.placement = placement.Placement(given)
+        self.neutron = neutron.Neutron(given)
+        self.nova = nova.Nova(given)
+        self.computes = computes.Computes(given)
+
+    def configure(self) -> None:
+        """Write every configuration file."""
+        self.keystone.configure()
+        self.swift.configure()
+        self.suite.configure()
+        self.glance.configure(self.suite.glance_groups())
+        self.placement.configure()
+        self.neutron.configure()
+        self.nova.configure(self.suite.scheduler_groups())
+        for host in self._where.hosts:
+            self.computes.configure(host, self.glance.url('site'),
+                                    self.suite.nova_groups(host))
+
+    def up(self) -> None:
+        """Bring up what is not up.
+
+        :raises OpenStackError: something cannot be started
+        """
+        self.configure()
+        steps.run([
+            *self._base_steps(), *self._schema_steps(),
+            *self._control_steps(), *self._suite_steps(),
+            *self._host_steps()],
+            self._given.progress)
+
+    def _base_steps(self) -> list[steps.Step]:
+        return [
+            steps.Step('network', self._ensure_network),
+            steps.Step('MariaDB', self.database.ensure, ('network',)),
+            steps.Step('RabbitMQ', self.broker.ensure, ('network',)),
+            steps.Step('memcached', lambda: memcache.ensure(self._given),
+                       ('network',)),
+            steps.Step('Swift', self.swift.ensure, ('memcached',)),
+        ]
+
+    def _ensure_network(self) -> bool:
+        made = self.network.ensure()
+        self.network.shape(self._wan)
+        return made
+
+    def _schema_steps(self) -> list[steps.Step]:
+        syncs = {
+            'keystone': self.keystone.sync,
+            'glance': self.glance.sync,
+            'placement': self.placement.sync,
+            'neutron': self.neutron.sync,
+            'nova_api': self.nova.sync_api,
+            'nova': self.nova.sync_cells,
+            'diffcache': self.suite.sync,
+        }
+        made = [
+            steps.Step('database dump', self._load, ('MariaDB',)),
+            *(steps.Step(
+                f'schema of {name}',
+                lambda name=name, sync=sync: self._sync(name, sync),
+                # cell0's schema is made where the mapping says.
+                ('schema of nova_api',) if name == 'nova'
+                else ('database dump',))
+              for name, sync in syncs.items()),
+        ]
+        return [*made, steps.Step(
+            'dump of the databases', self._dump,
+            (*(step.name for step in made), 'catalogue'))]
+
+    def _marks(self) -> pathlib.Path:
+        return self._where.folder('data', 'schemas')
+
+    def _sync(self, name: str, sync) -> bool:
+        """Bring a schema up to date unless that was done."""
+        mark = self._marks() / name
+        if mark.exists() and self.database.has_tables(name):
+            return False
+        sync()
+        mark.touch()
+        return True
+
+    def _load(self) -> bool:
+        """Fill empty databases with what an earlier run filled them with."""
+        if (not self.database.has_dump(self._key)
+                or self.database.has_tables('keystone')):
+            return False
+        self.database.load(self._key)
+        for name in (*database.NAMES, 'catalogue'):
+            (self._marks() / name).touch()
+        return True
+
+    def _dump(self) -> bool:
+        """Keep the databases as they are before anybody uses them."""
+        if (self.database.has_dump(self._key)
+                or (self._marks() / 'used').exists()):
+            return False
+        self.database.dump(self._key)
+        return True
+
+    @property
+    def _key(self) -> str:
+        """Changes when a dump would have other contents."""
+        code = pathlib.Path(__file__).parent
+        parts = [
+            (code.parent / 'constraints.txt').read_bytes(),
+            *((code / name).read_bytes() for name in (
+                'catalogue.py', 'keystone.py', 'nova.py', 'layout.py')),
+            *(path.read_bytes() for path in sorted(
+                layout.CHECKOUT.glob(
+                    'diffcache_openstack/db/migrations/versions/*.py'))),
+            (self._where.cache / 'passwords.json').read_bytes(),
+        ]
+        return hashlib.sha256(b'\0'.join(parts)).hexdigest()[:16]
+
+    def _control_steps(self) -> list[steps.Step]:
+        def service(title, action, *after):
+            return steps.Step(title, action, after)
+
+        return [
+            service('Keystone', self.keystone.ensure, 'schema of keystone',
+                    'memcached'),
+            service('catalogue', self._catalogue, 'Keystone'),
+            service('Glance at the centre',
+                    lambda: self.glance.ensure('centre'), 'catalogue',
+                    'schema of glance', 'RabbitMQ', 'Swift',
+                    'dump of the databases'),
+            service('Glance at the site',
+                    lambda: self.glance.ensure('site'), 'catalogue',
+                    'schema of glance', 'RabbitMQ', 'Swift',
+                    f'agent {suite.EDGE}', 'dump of the databases'),
+            service('Placement', self.placement.ensure, 'catalogue',
+                    'schema of placement', 'dump of the databases'),
+            service('Neutron', self.neutron.ensure, 'catalogue',
+                    'schema of neutron', 'RabbitMQ',
+                    'dump of the databases'),
+            service('Nova\'s API', self.nova.ensure_api, 'catalogue',
+                    'schema of nova', 'RabbitMQ', 'dump of the databases'),
+            service('Nova\'s conductor',
+                    lambda: self.nova.ensure_service('conductor'),
+                    'schema of nova', 'RabbitMQ', 'dump of the databases'),
+            service('Nova\'s scheduler',
+                    lambda: self.nova.ensure_service('scheduler'),
+                    'schema of nova', 'RabbitMQ', 'Placement'),
+            service('flavors', self._flavors, 'Nova\'s API'),
+        ]
+
+    def _suite_steps(self) -> list[steps.Step]:
+        def agent(name, *after):
+            return steps.Step(
+                f'agent {name}', lambda: self.suite.ensure_agent(name),
+                (*after, 'conductor of the suite'))
+
+        made = [
+            steps.Step('conductor of the suite', self.suite.ensure_conductor,
+                       ('schema of diffcache', 'RabbitMQ', 'catalogue',
+                        'dump of the databases')),
+            agent(suite.REPOSITORY, 'Glance at the centre'),
+            agent(suite.EDGE, 'network'),
+            *(agent(host, f'{host}: network and disk')
+              for host in self._where.hosts),
+        ]
+        if self.suite.has_api():
+            made.append(steps.Step(
+                'API of the suite', self.suite.ensure_api,
+                ('schema of diffcache', 'RabbitMQ', 'catalogue')))
+        return made
+
+    def _catalogue(self) -> bool:
+        mark = self._marks() / 'catalogue'
+        if mark.exists():
+            return False
+        catalogue.ensure(self._where)
+        mark.touch()
+        return True
+
+    def _flavors(self) -> None:
+        (self._marks() / 'used').touch()
+        catalogue.ensure_flavors(self._where)
+
+    def _host_steps(self) -> list[steps.Step]:
+        made = []
+        for host in self._where.hosts:
+            made += [
+                steps.Step(
+                    f'{host}: network and disk',
+                    lambda host=host: self._ensure_host(host), ('network',)),
+                steps.Step(
+                    f'{host}: libvirt',
+                    lambda host=host: self.computes.ensure_libvirt(host),
+                    (f'{host}: network and disk',)),
+                steps.Step(
+                    f'{host}: nova-compute',
+                    lambda host=host: self.computes.ensure_nova(host),
+                    (f'{host}: libvirt', f'agent {host}',
+                     'Nova\'s conductor', 'Placement')),
+            ]
+        return [*made, steps.Step(
+            'all hosts are known', self._wait_for_hosts,
+            (*(step.name for step in made), 'flavors', 'Neutron',
+             'Glance at the centre', 'Glance at the site'))]
+
+    def _ensure_host(self, host: str) -> bool:
+        made = self.network.ensure_host(host)
+        return self.computes.ensure_holder(host) or made
+
+    def _wait_for_hosts(self) -> None:
+        wanted = set(self._where.hosts)
+        deadline = time.monotonic() + _READY_SECONDS
+        while not wanted <= self._hosts_up():
+            if time.monotonic() > deadline:
+                missing = sorted(wanted - self._hosts_up())
+                raise errors.OpenStackError(
+                    f'nova-compute of {", ".join(missing)} has not'
+                    f' registered: see {self._where.log}')
+            time.sleep(_POLL)
+        mapped = {row[0] for row in self.database.execute(
+            'SELECT host FROM nova_api.host_mappings')}
+        if not wanted <= mapped:
+            self.nova.discover_hosts()
+
+    def _hosts_up(self) -> set[str]:
+        compute = catalogue.connect(self._where).compute
+        return {service.host for service in compute.services(
+            binary='nova-compute') if service.state == 'up'}
+
+    def down(self) -> None:
+        """End what was started, hosts first, and remove the networks."""
+        processed = self._given.processes
+        for name in processed.names():
+            if name.endswith('-host'):
+                self.computes.stop(name.removesuffix('-host'))
+        for name in processed.names():
+            processed.stop(name)
+        self.network.remove()
+
+    def purge(self) -> None:
+        """Remove what services keep; what was installed stays."""
+        for path in (self._where.data, self._where.etc, self._where.log,
+                     self._where.run, self._where.host):
+            shutil.rmtree(path, ignore_errors=True)
+
+    def write_environment(self) -> None:
+        """Leave what clients need to find it."""
+        where = self._where
+        variables = {
+            'OS_AUTH_URL': f'{where.url("keystone")}/v3',
+            'OS_USERNAME': 'admin',
+            'OS_PASSWORD': where.password('admin'),
+            'OS_PROJECT_NAME': 'admin',
+            'OS_USER_DOMAIN_ID': 'default',
+            'OS_PROJECT_DOMAIN_ID': 'default',
+            'OS_REGION_NAME': 'RegionOne',
+            'OS_IDENTITY_API_VERSION': '3',
+            'OS_COMPUTE_API_VERSION': '2.latest',
+        }
+        shell.write(where.state / 'openrc', ''.join(
+            f'export {name}={value}\n'
+            for name, value in variables.items()) +
+            f'export PATH={where.venv}/bin:$PATH\n', 0o600)
+        shell.write(where.state / 'layout.json', json.dumps({
+            'computes': where.computes,
+            'wan': self._wan,
+            'caching': 'diffcache' if self.suite.enabled else 'none',
+            'hosts': where.hosts,
+            'centre': where.centre,
+            'site': where.site,
+            'glance': {'centre': where.url('glance'),
+                       'site': f'http://{where.site}'
+                               f':{layout.PORTS["glance"]}'},
+            'namespaces': {name: where.namespace(name) for name in (
+                'centre', 'site', *where.hosts)},
+        }, indent=2))

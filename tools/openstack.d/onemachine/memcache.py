@@ -1,0 +1,26 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""memcached, where tokens that were verified are remembered."""
+
+from onemachine import layout
+from onemachine import place
+from onemachine import processes
+
+
+def ensure(given: place.Place) -> bool:
+    """Start it."""
+    address = given.where.centre, layout.PORTS['memcached']
+    return given.processes.ensure(processes.Daemon(
+        name='memcached', place='centre', user='memcache',
+        command=('memcached', '-l', address[0], '-p', address[1], '-U', 0,
+                 '-m', 64, '-t', 1),
+        ready=lambda: processes.listens(*address)))

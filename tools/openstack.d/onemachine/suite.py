@@ -1,0 +1,204 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""This suite's services, and what it tells the others' configurations.
+
+At the centre are the conductor, the API and the repository's agent; at the
+site an agent on every compute host and one beside the site's Glance. Agents
+reach the repository over the WAN and each other over the site's network.
+"""
+
+import dataclasses
+import importlib.util
+import pathlib
+
+from onemachine import common
+from onemachine import layout
+from onemachine import place
+from onemachine import processes
+from onemachine import shell
+
+SITE = 'site'
+REPOSITORY = 'repository'
+EDGE = 'edge'
+
+
+@dataclasses.dataclass(frozen=True)
+class Caching:
+    """How the OpenStack caches images.
+
+    :ivar enabled: False leaves Glance and Nova as they come
+    :ivar options: of the suite's services, over those given here
+    """
+
+    enabled: bool = True
+    options: common.Groups = dataclasses.field(default_factory=dict)
+
+
+class Suite:
+    """The suite's services of one OpenStack."""
+
+    def __init__(self, given: place.Place, caching: Caching) -> None:
+        self._given = given
+        self._where = given.where
+        self._caching = caching
+
+    @property
+    def enabled(self) -> bool:
+        """Whether Glance and Nova use the suite."""
+        return self._caching.enabled
+
+    def configure(self) -> None:
+        """Write the configurations, and the key of the data plane."""
+        self._ensure_key()
+        where = self._where
+        self._write('conductor', common.database(where, 'diffcache'), {
+            'conductor': {'check_interval': 2, 'host_timeout': 45},
+        })
+        self._write('api', common.database(where, 'diffcache'),
+                    common.authtoken(where, 'diffcache'))
+        self._write(
+            REPOSITORY, self._agent(REPOSITORY, 'centre', where.wan_centre,
+                                    where.data / REPOSITORY),
+            {'agent': {'role': 'repository'},
+             'glance': {**common.service_user(where, 'glance'),
+                        'endpoint_override': where.url('glance')}})
+        self._write(
+            EDGE, self._agent(EDGE, SITE, where.lan_site, where.data / EDGE))
+        for host in where.hosts:
+            self._write(host, self._agent(
+                host, SITE, where.lan(host), where.host / 'diffcache'),
+                {'agent': {'output_directories': where.host / 'instances'}})
+
+    def _write(self, name: str, *groups: common.Groups) -> None:
+        common.write(
+            self._where, f'diffcache/{name}.conf',
+            common.logging(self._where), common.messaging(self._where),
+            *groups, self._caching.options)
+
+    def _agent(self, name: str, site: str, address: str,
+               state: pathlib.Path) -> common.Groups:
+        where = self._where
+        port = layout.PORTS['data-plane']
+        return {
+            'agent': {
+                'host': name, 'site': site, 'state_dir': state,
+                'socket': self.socket(name),
+                'cache_capacity': '4GB', 'heartbeat_interval': 10,
+            },
+            'data_plane': {
+                'listen': f'{address}:{port}',
+                'advertise_url': f'http://{address}:{port}',
+                'key_file': where.etc / 'diffcache/key',
+            },
+        }
+
+    def socket(self, name: str) -> pathlib.Path:
+        """The socket of an agent, as those beside it see it."""
+        if name in self._where.hosts:
+            return self._where.host / 'diffcache/agent.sock'
+        return self._where.run / f'{name}.sock'
+
+    def _ensure_key(self) -> None:
+        path = self._where.folder('etc', 'diffcache') / 'key'
+        if not path.exists():
+            shell.run(self._where.program('diffcache-manage'), 'key',
+                      'create', path)
+
+    def glance_groups(self) -> common.Groups:
+        """What the site's Glance is told."""
+        if not self._caching.enabled:
+            return {'paste_deploy': {'flavor': 'keystone'}}
+        return shell.merge(_HOOK, {
+            'DEFAULT': {'image_cache_driver': 'diffcache'},
+            'diffcache': {'socket': self.socket(EDGE)},
+        })
+
+    def nova_groups(self, host: str) -> common.Groups:
+        """What a host's Nova is told."""
+        if not self._caching.enabled:
+            return {}
+        return shell.merge(_HOOK, {
+            'DEFAULT': {'compute_driver': 'diffcache.LibvirtDriver'},
+            'diffcache': {'socket': self.socket(host)},
+        })
+
+    def scheduler_groups(self) -> common.Groups:
+        """What Nova's scheduler is told."""
+        if not self._caching.enabled:
+            return {}
+        return {'filter_scheduler': {'weight_classes': (
+            'nova.scheduler.weights.all_weighers,'
+            'diffcache_openstack.nova.weights.BuildCostWeigher')}}
+
+    def sync(self) -> None:
+        """Bring the schema up to date."""
+        shell.run(
+            *self._given.processes.enter('centre'),
+            self._where.program('diffcache-manage'), '--config-file',
+            self.config('conductor'), 'db', 'sync',
+            log=self._where.folder('log') / 'diffcache-manage.log')
+
+    def config(self, name: str) -> pathlib.Path:
+        """The configuration of a service or an agent."""
+        return self._where.etc / 'diffcache' / f'{name}.conf'
+
+    def ensure_conductor(self) -> bool:
+        """Start the conductor."""
+        return self._ensure(processes.Daemon(
+            name='diffcache-conductor', place='centre',
+            inputs=(self.config('conductor'),),
+            command=(self._where.program('diffcache-conductor'),
+                     '--config-file', self.config('conductor'))), 'is ready')
+
+    def ensure_agent(self, name: str) -> bool:
+        """Start an agent: ``repository``, ``edge`` or a compute host's."""
+        where = {REPOSITORY: 'centre', EDGE: 'site'}.get(name, name)
+        return self._ensure(processes.Daemon(
+            name=f'{name}-agent', place=where,
+            inputs=(self.config(name),),
+            command=(self._where.program('diffcache-agent'),
+                     '--config-file', self.config(name))),
+            f'Agent {name} serves')
+
+    def ensure_api(self) -> bool:
+        """Start the API."""
+        return self._given.processes.ensure(self._given.wsgi(
+            'diffcache-api', 'diffcache_openstack.api.wsgi',
+            (self._where.centre, layout.PORTS['diffcache']),
+            (self.config('api'),),
+            OS_DIFFCACHE_CONFIG_FILES=str(self.config('api'))))
+
+    def has_api(self) -> bool:
+        """Whether this version of the suite has an API."""
+        return importlib.util.find_spec(
+            'diffcache_openstack.api.wsgi') is not None
+
+    def _ensure(self, daemon: processes.Daemon, words: str) -> bool:
+        """Start a service and wait until its log says that it serves."""
+        if self._given.processes.is_current(daemon):
+            return False
+        log = self._given.processes.log(daemon.name)
+        begin = log.stat().st_size if log.exists() else 0
+
+        def is_ready() -> bool:
+            with open(log, errors='replace') as file:
+                file.seek(begin)
+                return words in file.read()
+
+        return self._given.processes.ensure(
+            dataclasses.replace(daemon, ready=is_ready))
+
+
+_HOOK = {
+    'DEFAULT': {'config_source': 'diffcache_hook'},
+    'diffcache_hook': {'driver': 'diffcache'},
+}
