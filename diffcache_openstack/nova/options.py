@@ -11,6 +11,8 @@
 #    under the License.
 """Options of the group [diffcache] in nova.conf."""
 
+import copy
+
 from oslo_config import cfg
 
 GROUP = cfg.OptGroup(
@@ -148,13 +150,14 @@ two warnings about it.
 
 def register_compute_opts(conf: cfg.ConfigOpts) -> None:
     """Add what nova-compute needs to Nova's configuration."""
-    conf.register_group(GROUP)
+    # A group remembers its options' values: each configuration its own.
+    conf.register_group(copy.deepcopy(GROUP))
     conf.register_opts(COMPUTE_OPTS, group=GROUP)
 
 
 def register_scheduler_opts(conf: cfg.ConfigOpts) -> None:
     """Add what nova-scheduler needs to Nova's configuration."""
-    conf.register_group(GROUP)
+    conf.register_group(copy.deepcopy(GROUP))
     conf.register_opts(SCHEDULER_OPTS, group=GROUP)
 
 

@@ -1,0 +1,51 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Nova's image backends, with base images that the agent delivers."""
+
+import typing
+
+from diffcache_openstack.nova import fetching
+from nova.virt.libvirt import imagebackend
+
+
+class Delivering:
+    """What is put before one of Nova's backends.
+
+    Nova's own ``cache`` decides whether a base image is needed, holds the
+    lock on its name while it is fetched, and does all that follows: checks,
+    overlays, resizing. Only where the bytes come from is ours.
+    """
+
+    fetcher: fetching.Fetcher
+
+    def cache(self, fetch_func: fetching.Fetch, filename: str,
+              *args: typing.Any, **kwargs: typing.Any) -> None:
+        """Make the disk from an image; see Nova's imagebackend.Image.cache.
+
+        Disks that are made of nothing, such as swap, name no image.
+        """
+        if kwargs.get('image_id'):
+            fetch_func = self.fetcher.around(fetch_func)
+        super().cache(fetch_func, filename, *args,  # type: ignore[misc]
+                      **kwargs)
+
+
+def install(backend: imagebackend.Backend, names: typing.Iterable[str],
+            fetcher: fetching.Fetcher) -> None:
+    """Put :class:`Delivering` before some of Nova's backends.
+
+    :param names: values of ``[libvirt] images_type``
+    """
+    for name in names:
+        plain = backend.BACKEND[name]
+        backend.BACKEND[name] = type(
+            plain.__name__, (Delivering, plain), {'fetcher': fetcher})

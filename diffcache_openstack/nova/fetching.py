@@ -1,0 +1,190 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Base images for Nova: from the agent if it can, else as Nova gets them."""
+
+import collections.abc
+import errno
+import logging
+import os
+import typing
+
+from oslo_config import cfg
+from oslo_utils import fileutils
+from oslo_utils.imageutils import format_inspector
+
+from diffcache_openstack.common import exceptions
+from diffcache_openstack.nova import options
+from diffcache_openstack.nova import source as sources
+from diffcache_openstack.nova import tally as tallies
+from nova.compute import utils as compute_utils
+from nova import exception as nova_exception
+from nova.virt import images
+from nova.virt.libvirt import utils as libvirt_utils
+
+LOG = logging.getLogger(__name__)
+
+# What a base image is called while it is delivered. Nova uses ".part" and
+# ".converted" itself, and its image-cache aging looks at neither.
+SUFFIX = '.diffcache'
+# What Nova takes for raw: with or without a partition table.
+_RAW = ('raw', 'gpt')
+
+# Nova's own: fetch(context=, target=, image_id=, trusted_certs=).
+Fetch = collections.abc.Callable[..., None]
+
+
+class Fetcher:
+    """Brings base images to their place in Nova's image cache.
+
+    :param fallback: :data:`.options.DOWNLOAD` or :data:`.options.ERROR`
+    """
+
+    def __init__(self, conf: cfg.ConfigOpts, source: sources.Source,
+                 tally: tallies.Tally, fallback: str) -> None:
+        self._conf = conf
+        self._source = source
+        self._tally = tally
+        self._fallback = fallback
+
+    def around(self, own: Fetch) -> Fetch:
+        """Nova's way to fetch an image, with the agent's before it."""
+        def fetch(target: str, context: typing.Any, image_id: str,
+                  **more: typing.Any) -> None:
+            if not self._delivered(own, target, context, image_id, **more):
+                own(target=target, context=context, image_id=image_id, **more)
+
+        return fetch
+
+    def _delivered(self, own, target, context, image_id, **more) -> bool:
+        """Whether the agent provided the image.
+
+        :raises NovaException: Glance refuses the image to this user, or the
+            agent failed and Nova is not to download the image
+        :raises OSError: the image does not fit on the disk
+        """
+        try:
+            self._check_signatures(more.get('trusted_certs'))
+            # With the caller's token, as a download would be: whom Glance
+            # does not show the image gets it from no cache either.
+            wanted = sources.Wanted.of(images.get_info(context, image_id))
+            return self._try(own, wanted, target)
+        except sources.NotOffered as reason:
+            LOG.info('Image %s is downloaded by Nova: %s', image_id, reason)
+            self._tally.passed(reason.reason)
+            return False
+
+    def _check_signatures(self, trusted_certs):
+        glance = self._conf.glance
+        if (trusted_certs or glance.verify_glance_signatures
+                or (glance.enable_certificate_validation
+                    and glance.default_trusted_certificate_ids)):
+            raise sources.NotOffered(
+                'signature', 'its signature is to be verified while it is'
+                ' downloaded')
+
+    def _try(self, own, wanted, target) -> bool:
+        # Kernels and the like are used as they are: their file has to be
+        # its own raw content.
+        formats = (sources.FORMATS if own is not libvirt_utils.fetch_raw_image
+                   else sources.FORMATS[:1])
+        known = {}
+        try:
+            known = self._source.describe(wanted, formats)
+            self._bring(wanted, target)
+        except sources.NotOffered:
+            raise
+        except Exception as error:
+            # The edge to another project's code: whatever is wrong with
+            # ours must not cost a server that Nova alone could start.
+            self._failed(wanted, error)
+            self._check_space(wanted, target, known, error)
+            return False
+        self._source.report(self._tally)
+        return True
+
+    def _bring(self, wanted, target):
+        partial = target + SUFFIX
+        fileutils.delete_if_exists(partial)
+        with fileutils.remove_path_on_error(partial):
+            # Whoever limits Nova's heavy disk operations means these too.
+            with compute_utils.disk_ops_semaphore:
+                delivery = self._source.deliver(wanted, partial)
+            self._inspect(wanted, partial)
+            os.rename(partial, target)
+        self._tally.delivered(delivery.way, delivery.wan_bytes)
+        LOG.info('Image %s delivered by the agent in %.2f s (%s): %s; %d'
+                 ' bytes crossed the WAN', wanted.id, delivery.seconds,
+                 delivery.way, delivery.detail, delivery.wan_bytes)
+
+    def _inspect(self, wanted, path):
+        """Make sure that Nova and QEMU will take the file for raw.
+
+        Content that looks like an image of another format may be there to
+        make a host open files that are not the guest's to read.
+
+        :raises FormatError: it looks like another format
+        """
+        if not self._conf.workarounds.disable_deep_image_inspection:
+            found = _inspected(path)
+            if found not in _RAW:
+                raise _not_raw(wanted, found)
+        found = images.qemu_img_info(path).file_format
+        if found != 'raw':
+            raise _not_raw(wanted, found)
+
+    def _failed(self, wanted, error):
+        reason = type(error).__name__
+        if not isinstance(error, exceptions.DiffCacheError):
+            LOG.exception('Image %s: the agent\'s delivery failed', wanted.id)
+        total = self._tally.fell_back(wanted.id, reason, str(error))
+        then = ('Nova downloads it' if self._fallback == options.DOWNLOAD
+                else 'and [diffcache] fallback = error forbids a download')
+        LOG.warning('Image %s was not delivered by the agent (%s: %s); %s.'
+                    ' Fallback number %d', wanted.id, reason, error, then,
+                    total)
+        if self._fallback == options.ERROR:
+            raise nova_exception.CouldNotFetchImage(
+                image_id=wanted.id) from error
+
+    def _check_space(self, wanted, target, known, error):
+        """After NoSpace, see whether a download could fit at all.
+
+        :raises OSError: it could not; not to be found out over the WAN
+        """
+        if not isinstance(error, exceptions.NoSpace):
+            return
+        directory = os.path.dirname(target)
+        state = os.statvfs(directory)
+        free = state.f_bavail * state.f_frsize
+        needed = int(known.get('data_size') or 0)
+        if free < needed:
+            raise OSError(
+                errno.ENOSPC, f'Image {wanted.id} needs {needed}'
+                f' bytes and {directory} has {free}; free space there, or'
+                f' change [DEFAULT] instances_path') from error
+
+
+def _inspected(path):
+    """The format that Nova's inspection finds, or what it objects to."""
+    try:
+        inspector = images.get_image_format(path)
+        inspector.safety_check()
+    except (format_inspector.ImageFormatError,
+            format_inspector.SafetyCheckFailed) as error:
+        return f'something unsafe ({error})'
+    return str(inspector)
+
+
+def _not_raw(wanted, found):
+    return exceptions.FormatError(
+        f'The content of image {wanted.id} looks like {found}, not like a raw'
+        f' disk; Nova decides what to make of it.')

@@ -1,0 +1,167 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Images from the agent of this host, as Nova needs them.
+
+Whether an image is the agent's to deliver, and is the image that Glance
+means, is decided here. Nothing here knows Nova.
+"""
+
+import collections.abc
+import dataclasses
+import logging
+import os
+import typing
+
+from diffcache_openstack.common import exceptions
+from diffcache_openstack.common import local_client
+from diffcache_openstack.nova import tally as tallies
+
+LOG = logging.getLogger(__name__)
+
+SERVICE = 'nova-compute'
+ACTIVE = 'active'
+# What the catalogue has; all else is rare, and Nova's to download.
+FORMATS = ('raw', 'qcow2')
+
+
+class NotOffered(exceptions.PermanentError):
+    """An image that is not the agent's to deliver; nothing went wrong.
+
+    :ivar reason: a short name for it, by which such images are counted
+    """
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
+@dataclasses.dataclass(frozen=True)
+class Wanted:
+    """An image as Glance describes it to the user who asks for it.
+
+    :param algorithm: name of the hash in Glance's ``os_hash_algo``
+    :param digest: ``os_hash_value``; None if Glance has none
+    """
+
+    id: str
+    status: str
+    disk_format: str | None
+    algorithm: str | None
+    digest: str | None
+
+    @classmethod
+    def of(cls, meta: collections.abc.Mapping[str, typing.Any]) -> 'Wanted':
+        """From an image's metadata, as Nova's image API returns it."""
+        more = meta.get('properties') or {}
+        return cls(id=meta['id'], status=meta.get('status') or '',
+                   disk_format=meta.get('disk_format'),
+                   algorithm=meta.get('os_hash_algo')
+                   or more.get('os_hash_algo'),
+                   digest=meta.get('os_hash_value')
+                   or more.get('os_hash_value'))
+
+
+@dataclasses.dataclass(frozen=True)
+class Delivery:
+    """How an image came here.
+
+    :param way: local, peer, build or repository
+    """
+
+    way: str
+    detail: str
+    seconds: float
+    wan_bytes: int
+
+
+class Source:
+    """The agent of this host.
+
+    :param mode: how to build images; None leaves it to the agent
+    :param stall_timeout: seconds without a sign of life while it works
+    """
+
+    def __init__(self, client: local_client.LocalClient, mode: str | None,
+                 stall_timeout: float) -> None:
+        self._client = client
+        self._mode = mode
+        self._stall_timeout = stall_timeout
+
+    def describe(self, wanted: Wanted,
+                 formats: collections.abc.Collection[str] = FORMATS) -> dict:
+        """What the agent knows of an image, after making sure it is that one.
+
+        :param formats: of files that may be delivered as their raw content
+        :raises NotOffered: the image is not the agent's to deliver
+        :raises IntegrityError: the catalogue has another file under this id
+        :raises ServiceUnavailable: the agent does not answer
+        """
+        if wanted.status != ACTIVE:
+            raise NotOffered('status', f'it is {wanted.status}, not active')
+        if wanted.disk_format not in formats:
+            raise NotOffered(
+                'format', f'its format is {wanted.disk_format}')
+        try:
+            known = self._client.image(wanted.id)
+        except exceptions.NotFound as error:
+            raise NotOffered(
+                'unknown', 'the catalogue does not have it') from error
+        if known.get('status') != ACTIVE:
+            raise NotOffered(
+                'status', f'the catalogue has it as {known.get("status")}')
+        _compare(wanted, known)
+        return known
+
+    def deliver(self, wanted: Wanted, output: str) -> Delivery:
+        """Have the raw content of an image written to a new file.
+
+        :raises DiffCacheError: what the agent reports; there is no file then
+        """
+        request = self._client.content(
+            wanted.id, output, mode=self._mode,
+            stall_timeout=self._stall_timeout)
+        if not os.path.isfile(output):
+            raise exceptions.IntegrityError(
+                f'The agent says that image {wanted.id} is in {output}, which'
+                f' does not exist; check that both see the same filesystem.')
+        return Delivery(
+            way=str(request.get('way') or 'unknown'),
+            detail=str(request.get('detail') or ''),
+            seconds=float(request.get('seconds') or 0.0),
+            wan_bytes=int(request.get('wan_bytes') or 0))
+
+    def report(self, tally: tallies.Tally) -> None:
+        """Tell the agent of fallbacks that it does not know of yet."""
+        for reason, count in tally.unreported().items():
+            try:
+                self._client.fallback(SERVICE, reason, count)
+            except exceptions.DiffCacheError as error:
+                LOG.info('The agent is told of fallbacks later: %s', error)
+                return
+            tally.reported(reason, count)
+
+
+def _compare(wanted, known):
+    """Make sure that both mean the same file.
+
+    :raises NotOffered: Glance has no hash to compare
+    :raises IntegrityError: they do not
+    """
+    if not wanted.digest:
+        raise NotOffered('no hash', 'Glance has no hash of it')
+    theirs = (known.get('os_hash_algo'), known.get('os_hash_value'))
+    if theirs != (wanted.algorithm, wanted.digest):
+        raise exceptions.IntegrityError(
+            f'Image {wanted.id} has the {wanted.algorithm} {wanted.digest} in'
+            f' Glance, but the {theirs[0]} {theirs[1]} in the catalogue;'
+            f' remove it there ("diffcache-manage template remove'
+            f' {wanted.id}") and let it be registered again.')

@@ -1,0 +1,126 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Counts of where nova-compute's images came from, kept over restarts."""
+
+import collections
+import logging
+import pathlib
+import threading
+import typing
+
+from diffcache_openstack.agent import files
+from diffcache_openstack.common import exceptions
+from diffcache_openstack.objects import base
+
+LOG = logging.getLogger(__name__)
+
+DELIVERED = 'delivered'
+PASSED = 'passed'
+FALLBACKS = 'fallbacks'
+
+
+class Tally:
+    """Counts in memory and in a file, which is replaced with each change.
+
+    A file that cannot be written costs the counts their durability, never
+    an image.
+    """
+
+    def __init__(self, path: pathlib.Path) -> None:
+        """Go on from what the file says, if there is one."""
+        self._path = path
+        self._lock = threading.Lock()
+        document = _read(path)
+        self._since = str(document.get('since') or base.now().isoformat())
+        self._last = document.get('last_fallback')
+        self._counts = {name: _counter(document.get(name))
+                        for name in (DELIVERED, PASSED, FALLBACKS)}
+        self._unreported = _counter(document.get('unreported'))
+
+    def delivered(self, way: str, wan_bytes: int) -> None:
+        """The agent delivered an image.
+
+        :param way: local, peer, build or repository
+        :param wan_bytes: what crossed the WAN for it
+        """
+        with self._lock:
+            self._counts[DELIVERED][way] += 1
+            self._counts[DELIVERED]['wan_bytes'] += wan_bytes
+            self._write()
+
+    def passed(self, reason: str) -> None:
+        """Nova downloads an image that is not the agent's to deliver."""
+        with self._lock:
+            self._counts[PASSED][reason] += 1
+            self._write()
+
+    def fell_back(self, image_id: str, reason: str, message: str) -> int:
+        """The agent should have delivered an image, and could not.
+
+        :param reason: the class of the error
+        :returns: how often that happened by now, for any reason
+        """
+        with self._lock:
+            self._counts[FALLBACKS][reason] += 1
+            self._unreported[reason] += 1
+            self._last = {'at': base.now().isoformat(), 'image': image_id,
+                          'reason': reason, 'message': message}
+            self._write()
+            return sum(self._counts[FALLBACKS].values())
+
+    def unreported(self) -> dict[str, int]:
+        """Fallbacks by reason that the agent has not been told of."""
+        with self._lock:
+            return {reason: count for reason, count
+                    in self._unreported.items() if count}
+
+    def reported(self, reason: str, count: int) -> None:
+        """The agent was told of so many fallbacks."""
+        with self._lock:
+            self._unreported[reason] -= count
+            self._write()
+
+    def summary(self) -> dict[str, typing.Any]:
+        """All counts, as the file has them."""
+        with self._lock:
+            return self._document()
+
+    def _document(self):
+        return {'since': self._since, 'last_fallback': self._last,
+                'unreported': dict(+self._unreported),
+                **{name: dict(counts)
+                   for name, counts in self._counts.items()}}
+
+    def _write(self):
+        try:
+            files.write_json(self._path, self._document(), durable=False)
+        except (OSError, exceptions.NoSpace) as error:
+            LOG.warning('Counts of images are not kept in %s ([diffcache]'
+                        ' state_file): %s', self._path, error)
+
+
+def _read(path):
+    try:
+        document = files.read_json(path)
+    except (OSError, UnicodeDecodeError) as error:
+        LOG.warning('Counts of images in %s ([diffcache] state_file) cannot'
+                    ' be read and begin anew: %s', path, error)
+        return {}
+    return document if isinstance(document, dict) else {}
+
+
+def _counter(values):
+    counts: collections.Counter[str] = collections.Counter()
+    if isinstance(values, dict):
+        counts.update({str(key): value for key, value in values.items()
+                       if isinstance(value, int) and value >= 0})
+    return counts

@@ -1,0 +1,148 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""A scheduler weigher that prefers hosts where the image is cheap to build.
+
+``[filter_scheduler] weight_classes`` in nova.conf takes it beside Nova's own.
+"""
+
+import os
+import typing
+
+from oslo_log import log
+from oslo_utils import strutils
+
+from diffcache_openstack.common import context as contexts
+from diffcache_openstack.common import messaging
+from diffcache_openstack.conductor import costs_rpcapi
+from diffcache_openstack.nova import costs
+from diffcache_openstack.nova import options
+from diffcache_openstack.objects import base
+import nova.conf
+from nova.scheduler import utils as scheduler_utils
+from nova.scheduler import weights
+
+LOG = log.getLogger(__name__)
+CONF = nova.conf.CONF
+options.register_scheduler_opts(CONF)
+
+MULTIPLIER = 'build_cost_weight_multiplier'
+PREFER_HINT = 'diffcache:prefer_cached'
+# Savings count in proportion to the dearest host's cost, or to this if that
+# is less: nobody notices which of two hosts is ready in half a second.
+_NOTICEABLE_SECONDS = 10.0
+
+
+class BuildCostWeigher(weights.BaseHostWeigher):
+    """Weighs hosts by the part of the image's cost that they save.
+
+    A host that would need all of what the dearest candidate needs gets 0, one
+    that has the image gets 1. Costs are not stretched to that range, as Nova
+    does with other weights: what saves one second of a hundred is not worth
+    as much as what saves 99.
+    """
+
+    # Together they keep Nova from normalizing the weights again.
+    minval = 0.0
+    maxval = 1.0
+
+    def __init__(self) -> None:
+        self._costs: costs.Costs | None = None
+        self._process: int | None = None
+
+    def weight_multiplier(self, host_state: typing.Any) -> float:
+        """The option, or what the metadata of the host's aggregate says."""
+        return scheduler_utils.get_weight_multiplier(
+            host_state, MULTIPLIER,
+            CONF.diffcache.build_cost_weight_multiplier)
+
+    def weigh_objects(self, weighed_obj_list: list,
+                      weight_properties: typing.Any) -> list[float]:
+        """The weights of all candidates, for one question to the conductor.
+
+        Servers that insist on a cached image get weights above 1.
+        """
+        hosts = [weighed.obj.host for weighed in weighed_obj_list]
+        image_id = _image_id(weight_properties)
+        if image_id is None or not self._wanted(weighed_obj_list):
+            return [0.0] * len(hosts)
+        seconds = self._costs_here().of(image_id, sorted(set(hosts)))
+        factor = _factor(weight_properties)
+        return [factor * saved for saved in savings(hosts, seconds)]
+
+    def _weigh_object(self, obj, weight_properties):
+        raise NotImplementedError('hosts are weighed together')
+
+    def _wanted(self, weighed_obj_list):
+        return any(self.weight_multiplier(weighed.obj)
+                   for weighed in weighed_obj_list)
+
+    def _costs_here(self):
+        # Connections and threads do not survive the fork of a worker.
+        if self._costs is None or self._process != os.getpid():
+            self._costs = _costs()
+            self._process = os.getpid()
+        return self._costs
+
+
+def savings(hosts: list[str], seconds: dict[str, float]) -> list[float]:
+    """Weights from 0 to 1 of some hosts.
+
+    :param seconds: costs by host; hosts without count as the dearest
+    """
+    if not seconds:
+        return [0.0] * len(hosts)
+    dearest = max(seconds.values())
+    scale = max(dearest, _NOTICEABLE_SECONDS)
+    return [(dearest - seconds.get(host, dearest)) / scale for host in hosts]
+
+
+def _image_id(request_spec):
+    """The image that a server's disk is made of; None if there is none.
+
+    A server whose disk is a volume has an image at most to describe it.
+    """
+    if request_spec is None or _value(request_spec, 'is_bfv'):
+        return None
+    image = _value(request_spec, 'image')
+    return _value(image, 'id') if image else None
+
+
+def _value(versioned, field):
+    """A field of one of Nova's objects; None if it was never set."""
+    if not versioned.obj_attr_is_set(field):
+        return None
+    return getattr(versioned, field)
+
+
+def _factor(request_spec):
+    hint = request_spec.get_scheduler_hint(PREFER_HINT)
+    if hint is None or not strutils.bool_from_string(hint):
+        return 1.0
+    return CONF.diffcache.prefer_cached_factor
+
+
+def _costs():
+    group = CONF.diffcache
+    ctxt = contexts.RequestContext.for_service('nova-scheduler')
+    api: costs_rpcapi.CostsAPI | None = None
+
+    def ask(image_id: str, hosts: list[str]) -> dict[str, float]:
+        nonlocal api
+        if api is None:
+            bus = messaging.Bus(CONF, base.Serializer(),
+                                url=group.transport_url)
+            api = costs_rpcapi.CostsAPI(bus, group.cost_timeout,
+                                        group.control_exchange)
+        return api.build_costs(ctxt, image_id, hosts)
+
+    return costs.Costs(ask, group.cost_timeout, group.cost_lifetime,
+                       group.cost_retry_interval)

@@ -1,0 +1,59 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""An agent's client that does what a test says."""
+
+import pathlib
+
+DIGEST = 'ab' * 64
+# A disk that is nothing but data: no format's magic, some of it zeros.
+CONTENT = b'\x01' * 65536 + b'\0' * 65536
+
+
+class Client:
+    """Stands for local_client.LocalClient, with one image.
+
+    :ivar error: what each call raises, if set
+    :ivar content_error: what only a delivery raises, if set
+    :ivar content_bytes: what a delivery writes; None for no file
+    :ivar request: how a delivery is said to have been served
+    """
+
+    def __init__(self, image_id):
+        self.asked = []
+        self.error = None
+        self.content_error = None
+        self.content_bytes = CONTENT
+        self.known = {'id': image_id, 'status': 'active',
+                      'os_hash_algo': 'sha512', 'os_hash_value': DIGEST,
+                      'data_size': 65536}
+        self.request = {'way': 'build', 'detail': 'base and patch',
+                        'seconds': 0.5, 'wan_bytes': 77}
+
+    def image(self, image_id):
+        self._ask('image', image_id)
+        return self.known
+
+    def content(self, image_id, output, mode=None, stall_timeout=None):
+        self._ask('content', image_id, output, mode, stall_timeout)
+        if self.content_error is not None:
+            raise self.content_error
+        if self.content_bytes is not None:
+            pathlib.Path(output).write_bytes(self.content_bytes)
+        return self.request
+
+    def fallback(self, service, reason, count):
+        self._ask('fallback', service, reason, count)
+
+    def _ask(self, *question):
+        self.asked.append(question)
+        if self.error is not None:
+            raise self.error

@@ -1,0 +1,162 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""The driver as nova-compute loads it, on a libvirt that is not there."""
+
+import os
+import pathlib
+import socket
+import sys
+import time
+from unittest import mock
+
+from tests.unit.nova import needs  # Before Nova itself, which may be missing.
+
+from nova import exception
+import nova.virt
+from nova.virt import driver as virt_driver
+from nova.virt import images
+from nova.virt.libvirt import imagebackend
+from nova.virt.libvirt import imagecache
+
+from diffcache_openstack.common import exceptions
+import diffcache_openstack.nova
+from diffcache_openstack.nova import driver
+from diffcache_openstack.nova import fetching
+from tests.unit.nova import fakes
+
+IMAGE = '7a1dbe2a-5c3f-4c0a-9df6-30a1b3f5a1aa'
+NAME = imagecache.get_cache_fname(IMAGE)
+FOLDER = str(pathlib.Path(
+    diffcache_openstack.nova.__file__).parent / 'virt')
+DOWNLOADED = b'\x02' * 65536
+
+
+class DriverTest(needs.NovaTest):
+
+    def setUp(self):
+        super().setUp()
+        path = self.directory / 'agent.sock'
+        server = socket.socket(socket.AF_UNIX)
+        self.addCleanup(server.close)
+        server.bind(str(path))
+        server.listen()
+        self.set('socket', str(path), 'diffcache')
+        self.set('compute_driver', 'diffcache.LibvirtDriver')
+        self.set('virt_type', 'qemu', 'libvirt')
+        self.set('host', 'compute-1')
+        # What the configuration hook does.
+        nova.virt.__path__.append(FOLDER)
+        self.addCleanup(self.forget)
+
+    def forget(self):
+        nova.virt.__path__.remove(FOLDER)
+        sys.modules.pop('nova.virt.diffcache', None)
+        vars(nova.virt).pop('diffcache', None)
+
+    def load(self):
+        return virt_driver.load_compute_driver(mock.Mock())
+
+    def patch(self, *args, **kwargs):
+        patcher = mock.patch.object(*args, **kwargs)
+        self.addCleanup(patcher.stop)
+        return patcher.start()
+
+
+class TestLoading(DriverTest):
+
+    def test_nova_finds_it(self):
+        found = self.load()
+        self.assertIsInstance(found, driver.LibvirtDriver)
+        for name in ('default', 'qcow2', 'raw', 'flat'):
+            self.set('images_type', name, 'libvirt')
+            backend = found.image_backend.backend()
+            self.assertTrue(hasattr(backend, 'fetcher'))
+            expected = (imagebackend.Qcow2 if name in ('default', 'qcow2')
+                        else imagebackend.Flat)
+            self.assertTrue(issubclass(backend, expected))
+
+    def test_a_mistake_stops_nova_compute(self):
+        self.set('socket', None, 'diffcache')
+        error = self.assertRaises(exception.InvalidConfiguration, self.load)
+        self.assertIn('[diffcache] socket is not set', str(error))
+
+    def test_the_backends_of_other_drivers_stay_as_they_are(self):
+        self.load()
+        plain = imagebackend.Backend(True)
+        self.assertIs(imagebackend.Qcow2, plain.backend('qcow2'))
+
+
+class TestCaching(DriverTest):
+
+    def setUp(self):
+        super().setUp()
+        self.client = fakes.Client(IMAGE)
+        self.patch(driver.local_client, 'LocalClient',
+                   return_value=self.client)
+        self.patch(images, 'get_info', return_value={
+            'id': IMAGE, 'status': 'active', 'disk_format': 'raw',
+            'os_hash_algo': 'sha512', 'os_hash_value': fakes.DIGEST})
+        self.download = self.patch(
+            images, 'fetch_to_raw', side_effect=lambda _context, _image, path,
+            _certs=None: pathlib.Path(path).write_bytes(DOWNLOADED))
+        self.driver = self.load()
+        self.base = self.instances / '_base' / NAME
+
+    def test_an_image_is_cached_before_it_is_needed(self):
+        self.assertTrue(self.driver.cache_image(None, IMAGE))
+        self.assertEqual(fakes.CONTENT, self.base.read_bytes())
+        self.download.assert_not_called()
+
+    def test_an_image_that_is_there_gets_younger(self):
+        self.driver.cache_image(None, IMAGE)
+        os.utime(self.base, (1, 1))
+        self.assertFalse(self.driver.cache_image(None, IMAGE))
+        self.assertGreater(self.base.stat().st_mtime, 1)
+        self.assertEqual(1, sum(question[0] == 'content'
+                                for question in self.client.asked))
+
+    def test_without_an_agent_it_is_downloaded(self):
+        self.client.error = exceptions.ServiceUnavailable('nobody there')
+        self.assertTrue(self.driver.cache_image(None, IMAGE))
+        self.assertEqual(DOWNLOADED, self.base.read_bytes())
+
+
+class TestAging(DriverTest):
+
+    def setUp(self):
+        super().setUp()
+        self.driver = self.load()
+        self.folder = self.instances / '_base'
+        self.folder.mkdir()
+        self.patch(self.driver.image_cache_manager, '_list_running_instances',
+                   return_value={'used_images': {}, 'instance_names': set(),
+                                 'used_swap_images': set(),
+                                 'used_ephemeral_images': set()})
+
+    def make(self, name, days):
+        path = self.folder / name
+        path.write_bytes(b'x')
+        when = time.time() - days * 86400
+        os.utime(path, (when, when))
+
+    def test_deliveries_that_were_cut_off_are_removed_some_day(self):
+        self.make(f'{"a" * 40}{fetching.SUFFIX}', days=2)
+        self.make(f'{"b" * 40}{fetching.SUFFIX}', days=0.5)
+        self.driver.manage_image_cache(None, [])
+        self.assertEqual([f'{"b" * 40}{fetching.SUFFIX}'],
+                         os.listdir(self.folder))
+
+    def test_delivered_images_age_as_nova_says(self):
+        self.make('a' * 40, days=2)
+        self.make('b' * 40, days=0.5)
+        self.driver.manage_image_cache(None, [])
+        self.assertEqual(['b' * 40], os.listdir(self.folder))

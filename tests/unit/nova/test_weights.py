@@ -1,0 +1,149 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Which hosts the scheduler prefers."""
+
+from unittest import mock
+
+from tests.unit.nova import needs  # Before Nova itself, which may be missing.
+
+from nova import objects
+from nova.scheduler import host_manager
+from nova.scheduler import weights as nova_weights
+
+from diffcache_openstack.common import exceptions
+from diffcache_openstack.nova import costs
+from diffcache_openstack.nova import weights
+
+IMAGE = '7a1dbe2a-5c3f-4c0a-9df6-30a1b3f5a1aa'
+PATH = 'diffcache_openstack.nova.weights.BuildCostWeigher'
+
+
+class TestWeigher(needs.NovaTest):
+
+    def setUp(self):
+        super().setUp()
+        self.asked = []
+        self.answer = {'far': 100.0, 'near': 1.0}
+        self.weigher = weights.BuildCostWeigher()
+        self.weigher._costs_here = lambda: costs.Costs(
+            self.ask, 60.0, 0.0, 0.0)
+
+    def ask(self, image_id, hosts):
+        self.asked.append((image_id, hosts))
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+    def state(self, name, **metadata):
+        state = host_manager.HostState(name, name, None)
+        state.aggregates = [objects.Aggregate(id=1, metadata=metadata)]
+        return state
+
+    def spec(self, **fields):
+        return objects.RequestSpec(**{
+            'image': objects.ImageMeta(id=IMAGE), 'is_bfv': False, **fields})
+
+    def order(self, spec, *states):
+        """Hosts by weight, and their weights, as Nova would have them."""
+        weighed = nova_weights.HostWeightHandler().get_weighed_objects(
+            [self.weigher], list(states), spec)
+        return ([one.obj.host for one in weighed],
+                [one.weight for one in weighed])
+
+    def test_cheapest_first_for_one_question(self):
+        self.assertEqual(
+            (['near', 'far', 'unknown'], [0.99, 0.0, 0.0]),
+            self.order(self.spec(), *map(
+                self.state, ('far', 'unknown', 'near'))))
+        self.assertEqual([(IMAGE, ['far', 'near', 'unknown'])], self.asked)
+
+    def test_differences_that_nobody_notices_hardly_count(self):
+        self.answer = {'far': 0.2, 'near': 0.1}
+        _, found = self.order(self.spec(), self.state('far'),
+                              self.state('near'))
+        self.assertAlmostEqual(0.01, found[0])
+
+    def test_the_multiplier(self):
+        self.set('build_cost_weight_multiplier', -2.0, 'diffcache')
+        names, found = self.order(self.spec(), self.state('far'),
+                                  self.state('near'))
+        self.assertEqual((['far', 'near'], [0.0, -1.98]), (names, found))
+
+    def test_the_multiplier_of_an_aggregate(self):
+        _, found = self.order(
+            self.spec(), self.state('far'),
+            self.state('near', build_cost_weight_multiplier='3'))
+        self.assertAlmostEqual(2.97, found[0])
+
+    def test_nobody_is_asked_if_nobody_cares(self):
+        self.set('build_cost_weight_multiplier', 0.0, 'diffcache')
+        self.order(self.spec(), self.state('far'), self.state('near'))
+        self.assertEqual([], self.asked)
+
+    def test_the_hint_raises_the_multiplier(self):
+        for value in ('true', 'True', 'yes', '1'):
+            spec = self.spec(scheduler_hints={weights.PREFER_HINT: [value]})
+            _, found = self.order(spec, self.state('far'),
+                                  self.state('near'))
+            self.assertAlmostEqual(99.0, found[0])
+        for hints in ({weights.PREFER_HINT: ['false']}, {}, None,
+                      {weights.PREFER_HINT: ['nonsense']}):
+            _, found = self.order(self.spec(scheduler_hints=hints),
+                                  self.state('far'), self.state('near'))
+            self.assertAlmostEqual(0.99, found[0])
+
+    def test_servers_without_an_image(self):
+        for spec in (self.spec(is_bfv=True), self.spec(image=None),
+                     self.spec(image=objects.ImageMeta()),
+                     objects.RequestSpec(), None):
+            _, found = self.order(spec, self.state('far'),
+                                  self.state('near'))
+            self.assertEqual([0.0, 0.0], found)
+        self.assertEqual([], self.asked)
+
+    def test_without_a_conductor_all_weigh_the_same(self):
+        self.answer = exceptions.ServiceUnavailable('no conductor')
+        names, found = self.order(self.spec(), self.state('far'),
+                                  self.state('near'))
+        self.assertEqual([0.0, 0.0], found)
+
+    def test_an_image_that_is_unknown(self):
+        self.answer = {}
+        _, found = self.order(self.spec(), self.state('far'),
+                              self.state('near'))
+        self.assertEqual([0.0, 0.0], found)
+
+
+class TestConfigured(needs.NovaTest):
+
+    def test_nova_loads_it_by_its_option(self):
+        handler = nova_weights.HostWeightHandler()
+        self.assertEqual([weights.BuildCostWeigher],
+                         handler.get_matching_classes([PATH]))
+
+    def test_a_broker_that_is_down_costs_a_bounded_time(self):
+        # Nobody listens at port 1 of the loopback device.
+        self.set('transport_url', 'rabbit://u:p@127.0.0.1:1/', 'diffcache')
+        self.set('cost_timeout', 20.0, 'diffcache')
+        weigher = weights.BuildCostWeigher()
+        with mock.patch.object(costs.LOG, 'warning') as warning:
+            for _ in range(3):
+                self.assertEqual({}, weigher._costs_here().of(IMAGE, ['h']))
+        self.assertEqual(1, warning.call_count)
+        self.assertIn('127.0.0.1:1', str(warning.call_args))
+
+    def test_another_process_has_connections_of_its_own(self):
+        weigher = weights.BuildCostWeigher()
+        first = weigher._costs_here()
+        self.assertIs(first, weigher._costs_here())
+        with mock.patch('os.getpid', return_value=-1):
+            self.assertIsNot(first, weigher._costs_here())
