@@ -173,8 +173,11 @@ pub fn encode_inner(level: u32, children: &[NodeRef]) -> Vec<u8> {
     out
 }
 
-/// A length, a kind and a first number, as nodes have them.
-fn read_entry(cursor: &mut Cursor<'_>, room: u64) -> Result<(u64, u64, Option<(u32, u32)>)> {
+/// A length, a kind, and the numbers of what it refers to.
+type Entry = (u64, u64, Option<(u32, u32)>);
+
+/// The next entry of a node, which covers at most `room` places.
+fn read_entry(cursor: &mut Cursor<'_>, room: u64) -> Result<Entry> {
     let len = cursor.varint()?;
     let tag = cursor.varint()?;
     if len == 0 || len > room {

@@ -136,9 +136,33 @@ impl Image<'_> {
         Ok(())
     }
 
-    /// Puts the disk together window by window and calls `each` with them in order.
+    /// Whether some bytes may be anything else than zero.
+    fn may_have_data(&self, start: u64, len: u64) -> Result<bool> {
+        let block = self.block();
+        let (from, to) = (start / block, (start + len).div_ceil(block));
+        let runs = tree::collect(&self.store.maps, self.root, from, to)?;
+        for run in runs {
+            match run.at {
+                BlockRef::Zero => {}
+                BlockRef::Stored { .. } => return Ok(true),
+                BlockRef::Base => {
+                    let (offset, end) = (run.start * block, run.end() * block);
+                    match self.base.map(|base| base.next_data(offset)).transpose()? {
+                        Some(None) => {}
+                        Some(Some((from, _))) if from >= end => {}
+                        // Without a base the window says what is missing.
+                        _ => return Ok(true),
+                    }
+                }
+            }
+        }
+        Ok(false)
+    }
+
+    /// Puts together the windows of the disk that are `wanted` and calls `each` with them in order.
     fn windows(
         &self,
+        wanted: &(dyn Fn(u64, u64) -> Result<bool> + Sync),
         task: &Task<'_>,
         each: &mut dyn FnMut(u64, Window) -> Result<()>,
     ) -> Result<()> {
@@ -151,11 +175,18 @@ impl Image<'_> {
             let windows = for_each_piece(&silent, pieces, |piece| {
                 let start = (first + piece) * WINDOW;
                 let len = WINDOW.min(self.size - start);
-                self.window(start, len.next_multiple_of(CLUSTER.max(self.block())))
+                match wanted(start, len)? {
+                    true => self
+                        .window(start, len.next_multiple_of(CLUSTER.max(self.block())))
+                        .map(Some),
+                    false => Ok(None),
+                }
             })?;
             for (window, piece) in windows.into_iter().zip(0..) {
                 let start = (first + piece) * WINDOW;
-                each(start, window)?;
+                if let Some(window) = window {
+                    each(start, window)?;
+                }
                 meter.add(WINDOW.min(self.size - start));
             }
             first += pieces;
@@ -173,7 +204,8 @@ impl Image<'_> {
         let file = output.file();
         file.set_len(self.size).map_err(VersionsError::io(&name))?;
         let mut written = 0;
-        self.windows(task, &mut |start, window| {
+        let wanted = |start, len| self.may_have_data(start, len);
+        self.windows(&wanted, task, &mut |start, window| {
             for (at, len) in &window.data {
                 let offset = start + *at as u64;
                 let len = (*len as u64).min(self.size - offset) as usize;
@@ -208,7 +240,12 @@ impl Image<'_> {
             .map_err(VersionsError::io(&name))?;
         let mut at = front.len() as u64;
         let mut buffer = Vec::new();
-        self.windows(task, &mut |start, window| {
+        let wanted = |start: u64, len: u64| {
+            let (from, to) = (start / CLUSTER, (start + len).div_ceil(CLUSTER));
+            let kinds = kinds.get(from as usize..to as usize);
+            Ok(kinds.is_some_and(|kinds| kinds.contains(&Kind::Data)))
+        };
+        self.windows(&wanted, task, &mut |start, window| {
             buffer.clear();
             for (i, cluster) in (0..).zip(window.bytes.chunks_exact(CLUSTER as usize)) {
                 if kinds.get((start / CLUSTER) as usize + i) == Some(&Kind::Data) {

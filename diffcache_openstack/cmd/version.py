@@ -1,0 +1,408 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""``diffcache version``: versions of disks in a store, on files."""
+
+import argparse
+import io
+import pathlib
+from typing import Any
+
+from cliff import lister
+from cliff import show
+
+from diffcache_openstack.cmd import progress
+from diffcache_openstack.common import exceptions
+from diffcache_openstack.common import units
+from diffcache_openstack.store import registry
+from diffcache_openstack.versions import heads
+from diffcache_openstack.versions import repository
+from diffcache_openstack.versions import restoring
+from diffcache_openstack.versions import retention
+from diffcache_openstack.versions import rollback
+from diffcache_openstack.versions import saving
+from diffcache_openstack.versions import snapshots
+from diffcache_openstack.versions import upkeep
+
+_AUTO = 'auto'
+_KEY_BYTES = 32
+
+
+def _bar(command: show.ShowOne | lister.Lister, label: str) -> progress.Bar:
+    """Return a progress bar; a quiet run gets one that nobody sees."""
+    quiet = not command.app.options.verbose_level
+    return progress.Bar(label, io.StringIO() if quiet else command.app.stderr)
+
+
+def _columns(fields: dict[str, Any]) -> tuple[list[str], list[Any]]:
+    return list(fields), list(fields.values())
+
+
+def _add_store_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        '--store', metavar='URI', required=True,
+        help='Where the versions are: file:///directory, or glance:DRIVER '
+             'for a store of glance_store.')
+    parser.add_argument(
+        '--store-config', metavar='FILE', action='append',
+        help='Configuration with the options of [glance_store].')
+    parser.add_argument(
+        '--key-file', metavar='FILE', type=pathlib.Path,
+        help='File with the 32 bytes of the key that blocks are sealed with, '
+             'as 64 hex digits or as they are.')
+
+
+def _read_key(path: pathlib.Path | None) -> bytes | None:
+    if path is None:
+        return None
+    data = path.read_bytes()
+    if len(data) == _KEY_BYTES:
+        return data
+    try:
+        key = bytes.fromhex(data.decode())
+    except ValueError:
+        key = b''
+    if len(key) != _KEY_BYTES:
+        raise exceptions.InvalidInput(
+            f'{path} is no key: write 64 hex digits into it')
+    return key
+
+
+def _open(args: argparse.Namespace, **options: Any) -> repository.Repository:
+    store = registry.open_store(args.store, args.store_config)
+    return repository.Repository(store, _read_key(args.key_file), **options)
+
+
+def _alpha(text: str) -> float | str:
+    if text == _AUTO:
+        return text
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= 1:
+        raise argparse.ArgumentTypeError(
+            f'{text!r} is neither {_AUTO} nor a number from 0 to 1')
+    return value
+
+
+def _rate(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if value <= 0:
+        raise argparse.ArgumentTypeError(
+            f'{text!r} is no rate: write MB per second')
+    return value * units.MB
+
+
+def _fields(version: heads.Version) -> dict[str, Any]:
+    return {
+        'version': version.id, 'series': version.series,
+        'parent': version.parent, 'created_at': version.created_at,
+        'size': version.size, 'blocks_changed': version.blocks_changed,
+        'blocks_stored': version.blocks_stored,
+        'bytes_read': version.bytes_read,
+        'bytes_stored': version.bytes_stored,
+        'seconds': version.seconds, 'pause_ms': version.pause_ms,
+        'alpha': version.alpha,
+        'base': version.base.name if version.base else None}
+
+
+class _Disk(show.ShowOne):
+    """Options of the commands that look at a disk."""
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser = super().get_parser(prog_name)
+        _add_store_options(parser)
+        parser.add_argument(
+            '--base', metavar='IMAGE', type=pathlib.Path,
+            help='Base image that the disk lies on. What equals it is not '
+                 'stored.')
+        parser.add_argument(
+            '--rate', type=_rate, metavar='MB/s',
+            help='Read the disk no faster than this.')
+        parser.add_argument(
+            '--scan', action='store_true',
+            help='Take no internal snapshot: compare the whole disk as it '
+                 'is. Nothing may write it meanwhile.')
+        parser.add_argument(
+            '--qmp', metavar='SOCKET', type=pathlib.Path,
+            help='Monitor of the running guest that has the disk: the '
+                 'snapshot is taken through it.')
+        return parser
+
+    @staticmethod
+    def snapshots_of(args: argparse.Namespace
+                     ) -> snapshots.Snapshots | None:
+        """How internal snapshots of the disk are made, if they are."""
+        if args.scan:
+            return None
+        if args.qmp is not None:
+            return snapshots.Running(args.qmp, [args.disk])
+        return rollback.snapshots_for(args.disk)
+
+
+class Save(_Disk):
+    """Save a disk as a new version."""
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser = super().get_parser(prog_name)
+        parser.add_argument('disk', metavar='DISK', type=pathlib.Path,
+                            help='Disk to save: raw or qcow2.')
+        parser.add_argument('--series', metavar='NAME', required=True,
+                            help='What the versions of one disk are called.')
+        parser.add_argument(
+            '--parent', metavar='VERSION',
+            help='Version to store the difference from (default: the '
+                 'newest of the series).')
+        parser.add_argument(
+            '--alpha', type=_alpha, default=0.0, metavar='A',
+            help='Part of the chunk groups that is stored as differential: '
+                 '0 takes the least storage (default), 1 restores fastest, '
+                 'auto does what keeps restores fast enough.')
+        parser.add_argument(
+            '--snapshot', metavar='NAME',
+            help='Internal snapshot to save; made if there is none of this '
+                 'name.')
+        parser.add_argument(
+            '--block-size', type=units.parse_size, metavar='BYTES',
+            default=repository.BLOCK_SIZE,
+            help='Size of a block in a store that is yet to be made '
+                 '(default: 4096).')
+        parser.add_argument(
+            '--level', type=int, default=repository.LEVEL, metavar='N',
+            choices=range(1, 20), help='Compression level, 1 to 19: higher '
+            'is smaller and slower (default: 3).')
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace
+                    ) -> tuple[list[str], list[Any]]:
+        args = parsed_args
+        repo = _open(args, block_size=args.block_size, level=args.level)
+        request = saving.Request(
+            args.disk, args.series, args.parent, args.alpha, args.snapshot,
+            args.rate, args.base, self.snapshots_of(args))
+        with _bar(self, 'save') as bar:
+            return _columns(_fields(saving.save(repo, request, bar)))
+
+
+class List(lister.Lister):
+    """List versions, oldest first."""
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser = super().get_parser(prog_name)
+        _add_store_options(parser)
+        parser.add_argument('--series', metavar='NAME',
+                            help='Only the versions of this series.')
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace
+                    ) -> tuple[list[str], list[list[Any]]]:
+        columns = ['version', 'series', 'parent', 'created_at', 'size',
+                   'blocks_changed', 'bytes_stored']
+        versions = sorted(_open(parsed_args).head().versions.values(),
+                          key=lambda version: version.number)
+        rows = [_fields(version) for version in versions
+                if parsed_args.series in (None, version.series)]
+        return columns, [[row[column] for column in columns] for row in rows]
+
+
+class Show(show.ShowOne):
+    """Describe a version."""
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser = super().get_parser(prog_name)
+        _add_store_options(parser)
+        parser.add_argument('version', metavar='VERSION',
+                            help='Version, or the beginning of its id.')
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace
+                    ) -> tuple[list[str], list[Any]]:
+        version = _open(parsed_args).head().find(parsed_args.version)
+        return _columns(_fields(version) | {
+            'number': version.number,
+            'base_id': version.base.id if version.base else None,
+            'snapshots': [each.name for each in version.snapshots]})
+
+
+class Verify(show.ShowOne):
+    """Read everything in a store, and name what is damaged."""
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser = super().get_parser(prog_name)
+        _add_store_options(parser)
+        return parser
+
+    def run(self, parsed_args: argparse.Namespace) -> int:
+        self._intact = True
+        return super().run(parsed_args) or (0 if self._intact else 1)
+
+    def take_action(self, parsed_args: argparse.Namespace
+                    ) -> tuple[list[str], list[Any]]:
+        with _bar(self, 'verify') as bar:
+            result = upkeep.verify(_open(parsed_args), bar)
+        self._intact = result.intact
+        for damage in result.damage:
+            self.app.LOG.error('%s: %s', damage.object, damage.reason)
+        for version in result.versions_damaged:
+            self.app.LOG.error('version %s cannot be restored whole; save '
+                               'its disk again, or restore the objects from '
+                               'a copy of the store', version)
+        return _columns({
+            'intact': result.intact,
+            'packs_checked': result.packs_checked,
+            'bytes_checked': result.bytes_checked,
+            'packs_damaged': sorted({damage.object for damage
+                                     in result.damage}),
+            'versions_damaged': result.versions_damaged,
+            'orphans': result.orphans})
+
+
+class Delete(lister.Lister):
+    """Forget versions; prune gives their space back."""
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser = super().get_parser(prog_name)
+        _add_store_options(parser)
+        parser.add_argument('versions', metavar='VERSION', nargs='+',
+                            help='Version, or the beginning of its id.')
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace
+                    ) -> tuple[list[str], list[list[Any]]]:
+        gone = upkeep.delete(_open(parsed_args), parsed_args.versions)
+        return ['version'], [[version] for version in gone]
+
+
+class Prune(show.ShowOne):
+    """Drop versions by age, and give back what no version needs."""
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser = super().get_parser(prog_name)
+        _add_store_options(parser)
+        parser.add_argument('--series', metavar='NAME',
+                            help='Apply the policy to this series only.')
+        for name in ('last', 'hourly', 'daily', 'weekly', 'monthly'):
+            parser.add_argument(
+                f'--keep-{name}', type=int, default=0, metavar='N',
+                help=f'Versions to keep: the {name} N. Without any such '
+                     'option no version is dropped.')
+        parser.add_argument(
+            '--dead-share', type=float, default=upkeep.DEAD_SHARE,
+            metavar='S', help='Write packs anew when more than this part of '
+            'their blocks is dead (default: 0.2).')
+        parser.add_argument('--dry-run', action='store_true',
+                            help='Only tell what would be done.')
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace
+                    ) -> tuple[list[str], list[Any]]:
+        args = parsed_args
+        policy = retention.Policy(
+            args.keep_last, args.keep_hourly, args.keep_daily,
+            args.keep_weekly, args.keep_monthly)
+        with _bar(self, 'prune') as bar:
+            return _columns(upkeep.prune(
+                _open(args), {args.series: policy}, args.dead_share,
+                args.dry_run, bar).to_dict())
+
+
+class Diff(show.ShowOne):
+    """Tell in what two versions differ."""
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser = super().get_parser(prog_name)
+        _add_store_options(parser)
+        parser.add_argument('old', metavar='OLD', help='A version.')
+        parser.add_argument('new', metavar='NEW', help='Another one.')
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace
+                    ) -> tuple[list[str], list[Any]]:
+        found = restoring.diff(_open(parsed_args), parsed_args.old,
+                               parsed_args.new)
+        return _columns({
+            'old': found.old, 'new': found.new, 'blocks': found.blocks,
+            'bytes': found.bytes, 'ranges': found.ranges})
+
+
+class Restore(show.ShowOne):
+    """Write a version to a new file."""
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser = super().get_parser(prog_name)
+        _add_store_options(parser)
+        parser.add_argument('version', metavar='VERSION',
+                            help='Version, or the beginning of its id.')
+        parser.add_argument('output', metavar='OUTPUT', type=pathlib.Path,
+                            help='File to write; it appears when it is '
+                                 'complete.')
+        # The output's format; how this command itself answers is told by -f.
+        group = parser.add_argument_group('the file',
+                                          conflict_handler='resolve')
+        group.add_argument(
+            '--format', dest='disk_format', choices=restoring.FORMATS,
+            help='Format of the file (default: raw; qcow2 with --base).')
+        parser.add_argument(
+            '--base', metavar='IMAGE', type=pathlib.Path,
+            help='Base image that the version lies on. A qcow2 file names '
+                 'it as its backing file.')
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace
+                    ) -> tuple[list[str], list[Any]]:
+        args = parsed_args
+        disk_format = args.disk_format or ('qcow2' if args.base else 'raw')
+        with _bar(self, 'restore') as bar:
+            return _columns(restoring.restore(
+                _open(args), args.version, args.output, disk_format,
+                args.base, bar).to_dict())
+
+
+class Rollback(_Disk):
+    """Make a disk be what a version was, writing only what differs."""
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser = super().get_parser(prog_name)
+        parser.add_argument('version', metavar='VERSION',
+                            help='Version, or the beginning of its id.')
+        parser.add_argument('disk', metavar='DISK', type=pathlib.Path,
+                            help='Disk of a stopped guest.')
+        parser.add_argument('--dry-run', action='store_true',
+                            help='Only tell what would be written.')
+        parser.add_argument(
+            '--discard-current', action='store_true',
+            help='Do not keep the state before as a version.')
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace
+                    ) -> tuple[list[str], list[Any]]:
+        args = parsed_args
+        repo = _open(args)
+        version = repo.head().find(args.version)
+        request = saving.Request(
+            args.disk, version.series, rate=args.rate, base=args.base,
+            snapshotter=self.snapshots_of(args))
+        with _bar(self, 'rollback') as bar:
+            if args.dry_run:
+                plan = rollback.plan(repo, version.id, request, bar)
+                return _columns({
+                    'version': plan.version, 'dry_run': True,
+                    'bytes_to_write': plan.bytes_differing,
+                    'ranges': len(plan.ranges),
+                    'bytes_rebuild': plan.bytes_rebuild,
+                    'cheaper': plan.cheaper, 'bytes_read': plan.bytes_read})
+            return _columns(rollback.roll_back(
+                repo, version.id, request, not args.discard_current,
+                bar).to_dict())

@@ -1,0 +1,133 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Where blobs are kept: the interface that every kind of store has.
+
+A blob has a name and bytes. Names are made of lower-case letters, digits and
+hyphens, so that any object store takes them as they are. What is said in the
+docstrings here is the contract; ``tests/functional/store`` has one set of
+tests that every implementation passes.
+"""
+
+import abc
+import contextlib
+import pathlib
+import re
+
+from diffcache_openstack.common import exceptions
+
+_NAME = re.compile(r'[a-z0-9][a-z0-9-]{0,127}')
+
+
+def check_name(name: str) -> str:
+    """The name itself, if a blob may have it.
+
+    :raises InvalidInput: it may not
+    """
+    if not _NAME.fullmatch(name):
+        raise exceptions.InvalidInput(
+            f'{name!r} cannot be the name of a blob: use lower-case letters, '
+            f'digits and hyphens')
+    return name
+
+
+class BlobStore(abc.ABC):
+    """A flat set of named blobs.
+
+    What a method promises holds when it returns. Errors: ``NotFound`` for a
+    blob that is not there, ``Conflict`` for one that is there already,
+    ``InvalidInput`` for a name that no blob can have, ``NoSpace``,
+    ``ServiceUnavailable`` where another try may succeed; another
+    ``PermanentError`` where it will not.
+    """
+
+    @abc.abstractmethod
+    def create(self, name: str, data: bytes) -> None:
+        """Make a small blob that must not exist.
+
+        Among writers that hold the lock it is atomic: when it fails with
+        ``Conflict`` the old blob is as it was. A process that is killed may
+        leave a blob with a part of the data, unless :attr:`atomic`.
+
+        :raises Conflict: a blob of this name exists
+        """
+
+    @abc.abstractmethod
+    def replace(self, name: str, data: bytes) -> None:
+        """Make a small blob, or put another in its place.
+
+        A process that is killed may leave no blob at all, unless
+        :attr:`atomic`.
+        """
+
+    @abc.abstractmethod
+    def put_file(self, name: str, path: pathlib.Path) -> None:
+        """Make a blob, which must not exist, from a file.
+
+        The file belongs to the store afterwards: it may have been moved.
+        The blob may become durable only with :meth:`flush`.
+        """
+
+    @abc.abstractmethod
+    def flush(self) -> None:
+        """Return when all that was made is durable."""
+
+    @abc.abstractmethod
+    def read(self, name: str, offset: int = 0,
+             length: int | None = None) -> bytes:
+        """Bytes of a blob; fewer than ``length`` only at its end."""
+
+    @abc.abstractmethod
+    def size(self, name: str) -> int:
+        """Bytes that a blob has."""
+
+    @abc.abstractmethod
+    def delete(self, name: str) -> None:
+        """Remove a blob; nothing happens if there is none."""
+
+    @abc.abstractmethod
+    def names(self) -> list[str] | None:
+        """The names of all blobs, in any order; None if nobody can tell."""
+
+    @abc.abstractmethod
+    def local_path(self, name: str) -> pathlib.Path | None:
+        """The file that a blob is, for stores that keep files of this host."""
+
+    @abc.abstractmethod
+    def staging(self) -> contextlib.AbstractContextManager[pathlib.Path]:
+        """An empty directory for files that :meth:`put_file` will get.
+
+        It is removed at the end. What a killed process left is removed when
+        the lock is taken the next time.
+        """
+
+    @abc.abstractmethod
+    def lock(self) -> contextlib.AbstractContextManager[None]:
+        """Exclude other writers for the time of a ``with`` block.
+
+        Who cannot exclude writers of other hosts says so in the class's
+        documentation; :meth:`create` is what keeps these apart then.
+
+        :raises Busy: somebody else holds it and does not let go
+        """
+
+    @property
+    @abc.abstractmethod
+    def atomic(self) -> bool:
+        """Blobs appear whole or not at all, even if the process is killed."""
+
+    def exists(self, name: str) -> bool:
+        """Whether there is a blob of this name."""
+        try:
+            self.size(name)
+        except exceptions.NotFound:
+            return False
+        return True

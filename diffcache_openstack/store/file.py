@@ -1,0 +1,183 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Blobs as files of one directory of this host.
+
+The layout is that of glance_store's filesystem driver, a file for each blob,
+so that a Glance or another host can serve the directory. That driver writes
+in place and does not flush; a version must survive a power cut, so writing is
+done here.
+"""
+
+import contextlib
+import errno
+import fcntl
+import os
+import pathlib
+import shutil
+import tempfile
+import time
+from typing import Iterator
+
+from diffcache_openstack.common import exceptions
+from diffcache_openstack.store import base
+
+_LOCK = '.lock'
+_STAGING = '.staging-'
+_PART = '.part-'
+_PAUSE_S = 0.05
+
+
+@contextlib.contextmanager
+def _translated(name: str) -> Iterator[None]:
+    try:
+        yield
+    except FileNotFoundError as exc:
+        raise exceptions.NotFound(f'There is no blob {name}.') from exc
+    except FileExistsError as exc:
+        raise exceptions.Conflict(f'There is a blob {name} already.') from exc
+    except OSError as exc:
+        if exc.errno in (errno.ENOSPC, errno.EDQUOT):
+            raise exceptions.NoSpace(
+                f'No space for blob {name}: free some and try again.'
+            ) from exc
+        raise exceptions.PermanentError(
+            f'Blob {name}: {exc.strerror}; check the store\'s directory.'
+        ) from exc
+
+
+def _sync_directory(path: pathlib.Path) -> None:
+    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+class FileStore(base.BlobStore):
+    """Blobs in a directory, each written beside its place and renamed.
+
+    The lock excludes all writers that see the directory through one kernel.
+
+    :param directory: made if it does not exist
+    :param patience_s: how long to wait for another writer, in seconds
+    """
+
+    def __init__(self, directory: pathlib.Path,
+                 patience_s: float = 60.0) -> None:
+        self._directory = directory
+        self._patience_s = patience_s
+        with _translated(str(directory)):
+            directory.mkdir(parents=True, exist_ok=True)
+
+    def _path(self, name: str) -> pathlib.Path:
+        return self._directory / base.check_name(name)
+
+    def _write_part(self, data: bytes) -> pathlib.Path:
+        handle, part = tempfile.mkstemp(prefix=_PART, dir=self._directory)
+        with os.fdopen(handle, 'wb') as stream:
+            stream.write(data)
+            stream.flush()
+            os.fsync(stream.fileno())
+        return pathlib.Path(part)
+
+    def create(self, name: str, data: bytes) -> None:
+        path = self._path(name)
+        with _translated(name):
+            part = self._write_part(data)
+            try:
+                os.link(part, path)
+            finally:
+                part.unlink()
+            _sync_directory(self._directory)
+
+    def replace(self, name: str, data: bytes) -> None:
+        path = self._path(name)
+        with _translated(name):
+            os.replace(self._write_part(data), path)
+            _sync_directory(self._directory)
+
+    def put_file(self, name: str, path: pathlib.Path) -> None:
+        target = self._path(name)
+        if target.exists():
+            raise exceptions.Conflict(f'There is a blob {name} already.')
+        with _translated(name):
+            with open(path, 'rb') as stream:
+                os.fsync(stream.fileno())
+            os.rename(path, target)
+
+    def flush(self) -> None:
+        with _translated(str(self._directory)):
+            _sync_directory(self._directory)
+
+    def read(self, name: str, offset: int = 0,
+             length: int | None = None) -> bytes:
+        with _translated(name), open(self._path(name), 'rb') as stream:
+            stream.seek(offset)
+            return stream.read(-1 if length is None else length)
+
+    def size(self, name: str) -> int:
+        with _translated(name):
+            return self._path(name).stat().st_size
+
+    def delete(self, name: str) -> None:
+        with _translated(name):
+            self._path(name).unlink(missing_ok=True)
+
+    def names(self) -> list[str]:
+        with _translated(str(self._directory)):
+            return [entry.name for entry in os.scandir(self._directory)
+                    if not entry.name.startswith('.')]
+
+    def local_path(self, name: str) -> pathlib.Path:
+        return self._path(name)
+
+    @contextlib.contextmanager
+    def staging(self) -> Iterator[pathlib.Path]:
+        with _translated(str(self._directory)):
+            directory = tempfile.mkdtemp(prefix=_STAGING, dir=self._directory)
+        try:
+            yield pathlib.Path(directory)
+        finally:
+            shutil.rmtree(directory, ignore_errors=True)
+
+    @contextlib.contextmanager
+    def lock(self) -> Iterator[None]:
+        with open(self._directory / _LOCK, 'ab') as stream:
+            deadline = time.monotonic() + self._patience_s
+            while not self._try_lock(stream.fileno()):
+                if time.monotonic() > deadline:
+                    raise exceptions.Busy(
+                        f'{self._directory} is being written by another '
+                        f'process: try again when it is done.')
+                time.sleep(_PAUSE_S)
+            self._remove_remains()
+            yield
+
+    @staticmethod
+    def _try_lock(handle: int) -> bool:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+    def _remove_remains(self) -> None:
+        """Remove what processes that were killed had begun."""
+        for entry in list(os.scandir(self._directory)):
+            if entry.name.startswith(_STAGING):
+                shutil.rmtree(entry.path, ignore_errors=True)
+            elif entry.name.startswith(_PART):
+                pathlib.Path(entry.path).unlink(missing_ok=True)
+
+    @property
+    def atomic(self) -> bool:
+        return True

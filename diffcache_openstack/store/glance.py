@@ -1,0 +1,169 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Blobs in a store that glance_store offers: S3, Swift, Ceph RBD and others.
+
+The driver is told by options of the group ``glance_store``, as in Glance's own
+configuration file.
+"""
+
+import contextlib
+import io
+import pathlib
+import shutil
+import tempfile
+from typing import Any
+from typing import Iterator
+
+import glance_store
+from glance_store import backend
+from glance_store import exceptions as store_exceptions
+from glance_store import location as store_location
+from oslo_config import cfg
+
+from diffcache_openstack.common import exceptions
+from diffcache_openstack.store import base
+
+_HASH = 'sha256'
+_CHUNK = 1 << 20
+
+
+@contextlib.contextmanager
+def _translated(name: str) -> Iterator[None]:
+    try:
+        yield
+    except store_exceptions.NotFound as exc:
+        raise exceptions.NotFound(f'There is no blob {name}.') from exc
+    except store_exceptions.Duplicate as exc:
+        raise exceptions.Conflict(f'There is a blob {name} already.') from exc
+    except store_exceptions.StorageFull as exc:
+        raise exceptions.NoSpace(
+            f'No space for blob {name}: free some and try again.') from exc
+    except (store_exceptions.BackendException,
+            store_exceptions.RemoteServiceUnavailable, OSError) as exc:
+        raise exceptions.ServiceUnavailable(
+            f'Blob {name}: {exc}; try again when the store answers.') from exc
+    except store_exceptions.GlanceStoreException as exc:
+        raise exceptions.PermanentError(
+            f'Blob {name}: {exc}; check the store\'s configuration.') from exc
+
+
+def load_driver(conf: cfg.ConfigOpts, driver: str) -> Any:
+    """The glance_store driver of a name, configured by ``conf``.
+
+    :raises InvalidInput: there is no such driver, or its options do not do
+    """
+    backend.register_opts(conf)
+    conf.set_override('stores', [driver], group='glance_store')
+    conf.set_override('default_store', driver, group='glance_store')
+    try:
+        glance_store.create_stores(conf)
+        store = backend.get_store_from_scheme(driver)
+    except store_exceptions.GlanceStoreException as exc:
+        raise exceptions.InvalidInput(
+            f'The store {driver} cannot be used: {exc}; check the options of '
+            f'[glance_store].') from exc
+    if not store.is_capable(glance_store.capabilities.BitMasks.RW_ACCESS):
+        raise exceptions.InvalidInput(
+            f'The store {driver} cannot be written: check the options of '
+            f'[glance_store].')
+    return store
+
+
+class GlanceStore(base.BlobStore):
+    """Blobs through one driver of glance_store.
+
+    The lock excludes nobody: glance_store has none. Writers of one store are
+    to be kept apart by who starts them; if they are not, one of them fails
+    in :meth:`create` and nothing is lost. Names of blobs are told by drivers
+    that have a way to list, which glance_store itself has not.
+
+    :param driver: as :func:`load_driver` returns it
+    :param prefix: what each blob's location starts with, up to its name, as
+        the driver tells locations
+    """
+
+    def __init__(self, driver: Any, scheme: str, prefix: str) -> None:
+        self._driver = driver
+        self._scheme = scheme
+        self._prefix = prefix
+
+    def _location(self, name: str) -> store_location.Location:
+        uri = f'{self._prefix}/{base.check_name(name)}'
+        return store_location.get_location_from_uri(
+            uri, conf=self._driver.conf)
+
+    def _add(self, name: str, stream: Any, size: int) -> None:
+        with _translated(name):
+            self._driver.add(base.check_name(name), stream, size, _HASH)
+
+    def create(self, name: str, data: bytes) -> None:
+        self._add(name, io.BytesIO(data), len(data))
+
+    def replace(self, name: str, data: bytes) -> None:
+        self.delete(name)
+        self.create(name, data)
+
+    def put_file(self, name: str, path: pathlib.Path) -> None:
+        with open(path, 'rb') as stream:
+            self._add(name, stream, path.stat().st_size)
+
+    def flush(self) -> None:
+        """Nothing: what the store took is the store's to keep."""
+
+    def read(self, name: str, offset: int = 0,
+             length: int | None = None) -> bytes:
+        wanted = self.size(name) - offset
+        if length is not None:
+            wanted = min(wanted, length)
+        if wanted <= 0:
+            return b''
+        with _translated(name):
+            chunks, _size = self._driver.get(
+                self._location(name), offset=offset, chunk_size=wanted)
+            data = bytearray()
+            for chunk in chunks:
+                data += chunk
+                if len(data) >= wanted:
+                    break
+        return bytes(data[:wanted])
+
+    def size(self, name: str) -> int:
+        with _translated(name):
+            return int(self._driver.get_size(self._location(name)))
+
+    def delete(self, name: str) -> None:
+        with contextlib.suppress(exceptions.NotFound), _translated(name):
+            self._driver.delete(self._location(name))
+
+    def names(self) -> list[str] | None:
+        return None
+
+    def local_path(self, name: str) -> None:
+        return None
+
+    @contextlib.contextmanager
+    def staging(self) -> Iterator[pathlib.Path]:
+        directory = tempfile.mkdtemp(prefix='diffcache-')
+        try:
+            yield pathlib.Path(directory)
+        finally:
+            shutil.rmtree(directory, ignore_errors=True)
+
+    @contextlib.contextmanager
+    def lock(self) -> Iterator[None]:
+        yield
+
+    @property
+    def atomic(self) -> bool:
+        # Object stores show whole objects; a filesystem driver writes in
+        # place.
+        return self._scheme not in ('file', 'filesystem')

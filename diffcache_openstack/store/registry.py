@@ -1,0 +1,67 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""The store that a URI names."""
+
+import pathlib
+import urllib.parse
+
+from oslo_config import cfg
+
+from diffcache_openstack.common import exceptions
+from diffcache_openstack.store import base
+from diffcache_openstack.store import file
+
+
+def open_store(uri: str, config_files: list[str] | None = None
+               ) -> base.BlobStore:
+    """The store that ``uri`` names.
+
+    ``file:///directory`` is a directory of this host. ``glance:DRIVER`` is a
+    store of glance_store, whose options are those of the group
+    ``glance_store`` in ``config_files``; ``PREFIX`` in
+    ``glance:DRIVER:PREFIX`` is how that driver's locations begin, where the
+    options do not tell.
+
+    :raises InvalidInput: the URI names no store
+    """
+    parts = urllib.parse.urlsplit(uri)
+    if parts.scheme == 'file' and not parts.netloc and parts.path:
+        return file.FileStore(pathlib.Path(urllib.parse.unquote(parts.path)))
+    if parts.scheme == 'glance' and parts.path:
+        return _open_glance(parts.path, config_files or [])
+    raise exceptions.InvalidInput(
+        f'{uri!r} names no store: write file:///directory or glance:DRIVER')
+
+
+def _open_glance(path: str, config_files: list[str]) -> base.BlobStore:
+    # Takes a third of a second, and most stores are directories.
+    from diffcache_openstack.store import glance
+    driver, _, prefix = path.partition(':')
+    conf = cfg.ConfigOpts()
+    conf([], project='diffcache', default_config_files=config_files)
+    store = glance.load_driver(conf, driver)
+    return glance.GlanceStore(store, driver, prefix or _prefix(conf, driver))
+
+
+def _prefix(conf: cfg.ConfigOpts, driver: str) -> str:
+    options = conf.glance_store
+    if driver == 'file':
+        return f'file://{options.filesystem_store_datadir}'
+    if driver == 's3':
+        scheme, _, host = options.s3_store_host.partition('://')
+        user = (f'{options.s3_store_access_key}:'
+                f'{options.s3_store_secret_key}')
+        kind = 's3+https' if scheme == 'https' else 's3'
+        return f'{kind}://{user}@{host}/{options.s3_store_bucket}'
+    raise exceptions.InvalidInput(
+        f'How locations of the store {driver} begin is not known: write '
+        f'glance:{driver}:PREFIX')

@@ -1,0 +1,336 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""What a version store holds: its *head*, and how one follows another.
+
+A head names everything that counts: versions, packs, maps, indexes of base
+images. What no head names does not exist. A change is made by writing the
+blobs it needs, then the next head: before that the store is as it was, after
+that it is changed, and there is no moment between. Two small pointers say
+which head is the last; either may be one behind.
+"""
+
+import dataclasses
+import hashlib
+import json
+import logging
+from typing import Any
+import zlib
+
+from diffcache_openstack.common import exceptions
+from diffcache_openstack.store import base
+
+LOG = logging.getLogger(__name__)
+
+FORMAT = 1
+_MAGIC = b'DCVHEAD1'
+_KEPT_HEADS = 4
+_POINTERS = ('latest-0', 'latest-1')
+
+# A tree's root: kind (0 zeroes, 1 the base image, 2 a node), map, index.
+Root = tuple[int, int, int]
+ZERO_ROOT: Root = (0, 0, 0)
+BASE_ROOT: Root = (1, 0, 0)
+
+
+@dataclasses.dataclass(frozen=True)
+class Pack:
+    """A pack and its index. Sizes in bytes."""
+
+    blob: str
+    index: str
+    generation: int
+    # The number of the version that wrote it.
+    origin: int
+    blocks: int
+    data_bytes: int
+    index_bytes: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Blob:
+    """A blob and its bytes."""
+
+    blob: str
+    bytes: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Base:
+    """The base image that a version lies on."""
+
+    # Content id; None if nobody told which image it is.
+    id: str | None
+    # The file name that the disk or the caller gave, to help who restores.
+    name: str
+    size: int | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Snapshot:
+    """An internal snapshot of a disk that has a version's state."""
+
+    name: str
+    fingerprint: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Version:
+    """One version. Sizes in bytes, times in UTC."""
+
+    id: str
+    series: str
+    # Versions of a store are numbered as they are made.
+    number: int
+    parent: str | None
+    created_at: str
+    size: int
+    root: Root
+    base: Base | None
+    alpha: str
+    blocks_changed: int
+    blocks_stored: int
+    bytes_read: int
+    bytes_stored: int
+    seconds: float
+    pause_ms: float
+    snapshots: tuple[Snapshot, ...] = ()
+
+    def to_dict(self) -> dict[str, Any]:
+        """The version as JSON has it."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_dict(cls, fields: dict[str, Any]) -> 'Version':
+        """What :meth:`to_dict` returned."""
+        lies_on = fields['base']
+        snapshots = tuple(Snapshot(**each) for each in fields['snapshots'])
+        kind, map_id, index = fields['root']
+        return cls(**(fields | {
+            'root': (int(kind), int(map_id), int(index)),
+            'base': None if lies_on is None else Base(**lies_on),
+            'snapshots': snapshots}))
+
+
+@dataclasses.dataclass
+class Head:
+    """The state of a store."""
+
+    number: int
+    store_id: str
+    block_size: int
+    # Tells a wrong key from the right one; None in a store without a key.
+    key_check: str | None
+    next_pack: int = 1
+    next_map: int = 1
+    next_version: int = 1
+    versions: dict[str, Version] = dataclasses.field(default_factory=dict)
+    packs: dict[int, Pack] = dataclasses.field(default_factory=dict)
+    maps: dict[int, Blob] = dataclasses.field(default_factory=dict)
+    bases: dict[str, Blob] = dataclasses.field(default_factory=dict)
+
+    def blobs(self) -> set[str]:
+        """The names of all blobs that this head needs."""
+        found = {pack.blob for pack in self.packs.values()}
+        found |= {pack.index for pack in self.packs.values()}
+        found |= {blob.blob for blob in self.maps.values()}
+        return found | {blob.blob for blob in self.bases.values()}
+
+    def bytes_stored(self) -> int:
+        """Bytes of all blobs that this head needs."""
+        packs = sum(pack.data_bytes + pack.index_bytes
+                    for pack in self.packs.values())
+        return (packs + sum(blob.bytes for blob in self.maps.values())
+                + sum(blob.bytes for blob in self.bases.values()))
+
+    def of_series(self, series: str) -> list[Version]:
+        """The versions of a series, oldest first."""
+        found = [version for version in self.versions.values()
+                 if version.series == series]
+        return sorted(found, key=lambda version: version.number)
+
+    def find(self, name: str) -> Version:
+        """The version of an id, or of the beginning of one.
+
+        :raises NotFound: there is none, or there are several
+        """
+        if name in self.versions:
+            return self.versions[name]
+        found = [version for version in self.versions.values()
+                 if len(name) >= 4 and version.id.startswith(name)]
+        if len(found) == 1:
+            return found[0]
+        how_many = 'several versions' if found else 'no version'
+        raise exceptions.NotFound(
+            f'There are {how_many} {name!r} in the store; list them, and '
+            f'give a whole id.')
+
+    def encode(self) -> bytes:
+        """The head as a blob."""
+        fields = {
+            'format': FORMAT, 'number': self.number,
+            'store_id': self.store_id, 'block_size': self.block_size,
+            'key_check': self.key_check, 'next_pack': self.next_pack,
+            'next_map': self.next_map, 'next_version': self.next_version,
+            'versions': [version.to_dict() for version
+                         in self.versions.values()],
+            'packs': {number: dataclasses.asdict(pack)
+                      for number, pack in self.packs.items()},
+            'maps': {number: dataclasses.asdict(blob)
+                     for number, blob in self.maps.items()},
+            'bases': {name: dataclasses.asdict(blob)
+                      for name, blob in self.bases.items()}}
+        text = json.dumps(fields, separators=(',', ':')).encode()
+        return _sealed(_MAGIC + zlib.compress(text, 6))
+
+    @classmethod
+    def decode(cls, data: bytes, name: str) -> 'Head':
+        """What :meth:`encode` returned.
+
+        :raises IntegrityError: it was damaged
+        :raises FormatError: it is of another program
+        """
+        body = _opened(data, name)
+        if not body.startswith(_MAGIC):
+            raise exceptions.FormatError(f'{name} is no head of a store.')
+        fields = json.loads(zlib.decompress(body[len(_MAGIC):]))
+        if fields['format'] != FORMAT:
+            raise exceptions.FormatError(
+                f'{name} has format {fields["format"]}: use the release that '
+                f'wrote it.')
+        versions = map(Version.from_dict, fields['versions'])
+        return cls(
+            number=fields['number'], store_id=fields['store_id'],
+            block_size=fields['block_size'], key_check=fields['key_check'],
+            next_pack=fields['next_pack'], next_map=fields['next_map'],
+            next_version=fields['next_version'],
+            versions={version.id: version for version in versions},
+            packs={int(number): Pack(**pack)
+                   for number, pack in fields['packs'].items()},
+            maps={int(number): Blob(**blob)
+                  for number, blob in fields['maps'].items()},
+            bases={base_id: Blob(**blob)
+                   for base_id, blob in fields['bases'].items()})
+
+
+def _sealed(body: bytes) -> bytes:
+    return body + hashlib.sha256(body).digest()
+
+
+def _opened(data: bytes, name: str) -> bytes:
+    body, check = data[:-32], data[-32:]
+    if hashlib.sha256(body).digest() != check:
+        raise exceptions.IntegrityError(
+            f'{name} is damaged: its bytes do not match its checksum.')
+    return body
+
+
+def head_name(number: int) -> str:
+    """The blob of a head."""
+    return f'head-{number:010d}'
+
+
+def read_pointer(store: base.BlobStore, name: str) -> int | None:
+    """The number that a pointer has; None if there is no such pointer.
+
+    :raises IntegrityError: it is damaged
+    """
+    try:
+        data = store.read(name)
+    except exceptions.NotFound:
+        return None
+    return int(_opened(data, name))
+
+
+def _pointed(store: base.BlobStore) -> int | None:
+    """The newest number that the pointers tell."""
+    found = []
+    for name in _POINTERS:
+        try:
+            found.append(read_pointer(store, name))
+        except exceptions.IntegrityError as exc:
+            # It is written anew with the next head but one; the other does.
+            LOG.warning('%s', exc)
+    numbers = [number for number in found if number is not None]
+    return max(numbers, default=None)
+
+
+def _try_head(store: base.BlobStore, number: int) -> Head | None:
+    """A head that no pointer vouches for: the last write may be torn."""
+    name = head_name(number)
+    try:
+        return Head.decode(store.read(name), name)
+    except (exceptions.NotFound, exceptions.IntegrityError,
+            exceptions.FormatError):
+        return None
+
+
+def load(store: base.BlobStore) -> Head | None:
+    """The last head; None if the store is empty.
+
+    :raises IntegrityError: it is damaged
+    """
+    number = _pointed(store)
+    if number is None:
+        head, number = None, 0
+    else:
+        name = head_name(number)
+        try:
+            head = Head.decode(store.read(name), name)
+        except exceptions.NotFound as exc:
+            raise exceptions.IntegrityError(
+                f'{name} is missing: restore it from a copy of the store.'
+            ) from exc
+    while (following := _try_head(store, number + 1)) is not None:
+        head, number = following, number + 1
+    return head
+
+
+def commit(store: base.BlobStore, head: Head) -> None:
+    """Make a head, whose number follows the last one's, the last.
+
+    Everything that it names must be in the store.
+
+    :raises Conflict: another writer was faster; load and try again
+    """
+    store.flush()
+    name = head_name(head.number)
+    if not store.atomic and _try_head(store, head.number) is None:
+        # A killed writer may have left a part of it, which nobody counts.
+        store.delete(name)
+    store.create(name, head.encode())
+    pointer = _POINTERS[head.number % len(_POINTERS)]
+    store.replace(pointer, _sealed(str(head.number).encode()))
+    store.delete(head_name(head.number - _KEPT_HEADS))
+
+
+def is_bookkeeping(name: str) -> bool:
+    """Whether a blob is a head or a pointer."""
+    return name.startswith('head-') or name in _POINTERS
+
+
+def damaged_bookkeeping(store: base.BlobStore, head: Head) -> list[str]:
+    """What is wrong with heads and pointers, one line each."""
+    found = []
+    for name in _POINTERS:
+        try:
+            read_pointer(store, name)
+        except exceptions.IntegrityError as exc:
+            found.append(str(exc))
+    for number in range(max(1, head.number - _KEPT_HEADS + 1), head.number):
+        name = head_name(number)
+        try:
+            Head.decode(store.read(name), name)
+        except exceptions.NotFound:
+            continue
+        except exceptions.DiffCacheError as exc:
+            found.append(str(exc))
+    return found

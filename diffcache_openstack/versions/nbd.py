@@ -1,0 +1,171 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Writing to a disk through qemu-nbd, which knows its format.
+
+A client of the NBD protocol as far as that takes: fixed newstyle handshake
+without TLS, on a unix socket, one request at a time (NBD's ``doc/proto.md``).
+"""
+
+import pathlib
+import socket
+import struct
+import subprocess
+import tempfile
+import time
+
+from diffcache_openstack.common import exceptions
+
+_MAGIC = 0x4e42444d41474943
+_OPTION_MAGIC = 0x49484156454f5054
+_REPLY_MAGIC = 0x3e889045565a9
+_REQUEST = 0x25609513
+_SIMPLE_REPLY = 0x67446698
+_OPT_GO = 7
+_REP_ACK = 1
+_REP_INFO = 3
+_CMD_WRITE = 1
+_CMD_DISCONNECT = 2
+_CMD_FLUSH = 3
+_CMD_WRITE_ZEROES = 6
+_FLAG_FIXED = 1
+_FLAG_NO_ZEROES = 2
+_START_S = 30.0
+
+
+class Client:
+    """A connection to an NBD server."""
+
+    def __init__(self, path: pathlib.Path) -> None:
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._socket.settimeout(120)
+        self._socket.connect(str(path))
+        self._handle = 0
+        self._handshake()
+
+    def _receive(self, length: int) -> bytes:
+        data = b''
+        while len(data) < length:
+            part = self._socket.recv(length - len(data))
+            if not part:
+                raise exceptions.ServiceUnavailable(
+                    'The NBD server closed the connection: look at its log.')
+            data += part
+        return data
+
+    def _handshake(self) -> None:
+        magic, option_magic, flags = struct.unpack('>QQH', self._receive(18))
+        if (magic, option_magic) != (_MAGIC, _OPTION_MAGIC):
+            raise exceptions.PermanentError('This is no NBD server.')
+        self._socket.sendall(struct.pack(
+            '>I', flags & (_FLAG_FIXED | _FLAG_NO_ZEROES)))
+        payload = struct.pack('>IH', 0, 0)
+        self._socket.sendall(struct.pack(
+            '>QII', _OPTION_MAGIC, _OPT_GO, len(payload)) + payload)
+        while True:
+            magic, _option, kind, length = struct.unpack(
+                '>QIII', self._receive(20))
+            self._receive(length)
+            if magic != _REPLY_MAGIC or kind not in (_REP_ACK, _REP_INFO):
+                raise exceptions.PermanentError(
+                    f'The NBD server refused the export: answer {kind:#x}.')
+            if kind == _REP_ACK:
+                return
+
+    def _request(self, command: int, offset: int, length: int,
+                 data: bytes = b'') -> None:
+        self._handle += 1
+        self._socket.sendall(struct.pack(
+            '>IHHQQI', _REQUEST, 0, command, self._handle, offset, length)
+            + data)
+        magic, error, handle = struct.unpack('>IIQ', self._receive(16))
+        if magic != _SIMPLE_REPLY or handle != self._handle:
+            raise exceptions.PermanentError('The NBD server lost its place.')
+        if error:
+            raise exceptions.PermanentError(
+                f'The NBD server could not do command {command} at byte '
+                f'{offset}: error {error}.')
+
+    def write(self, offset: int, data: bytes) -> None:
+        """Write bytes."""
+        self._request(_CMD_WRITE, offset, len(data), data)
+
+    def zero(self, offset: int, length: int) -> None:
+        """Write zeroes."""
+        while length > 0:
+            part = min(length, 1 << 30)
+            self._request(_CMD_WRITE_ZEROES, offset, part)
+            offset, length = offset + part, length - part
+
+    def flush(self) -> None:
+        """Return when what was written is durable."""
+        self._request(_CMD_FLUSH, 0, 0)
+
+    def close(self) -> None:
+        """Leave the server."""
+        self._socket.sendall(struct.pack(
+            '>IHHQQI', _REQUEST, 0, _CMD_DISCONNECT, 0, 0, 0))
+        self._socket.close()
+
+
+class Server:
+    """qemu-nbd on one disk, which it locks; a context manager.
+
+    :raises Busy: a guest has the disk
+    """
+
+    def __init__(self, disk: pathlib.Path, disk_format: str) -> None:
+        self._disk = disk
+        self._format = disk_format
+
+    def __enter__(self) -> Client:
+        self._directory = tempfile.TemporaryDirectory(prefix='diffcache-')
+        path = pathlib.Path(self._directory.name) / 'nbd'
+        try:
+            self._process = subprocess.Popen(
+                ['qemu-nbd', '--format', self._format, '--socket', str(path),
+                 '--cache', 'writeback', '--discard', 'unmap',
+                 '--detect-zeroes', 'off', str(self._disk)],
+                stderr=subprocess.PIPE, text=True)
+        except FileNotFoundError as exc:
+            raise exceptions.PermanentError(
+                'qemu-nbd is not installed: install QEMU\'s tools') from exc
+        self._client = self._connect(path)
+        return self._client
+
+    def _connect(self, path: pathlib.Path) -> Client:
+        deadline = time.monotonic() + _START_S
+        while True:
+            if self._process.poll() is not None:
+                assert self._process.stderr is not None
+                message = self._process.stderr.read().strip()
+                kind = (exceptions.Busy if 'lock' in message
+                        else exceptions.PermanentError)
+                raise kind(f'qemu-nbd cannot open {self._disk}: {message}')
+            try:
+                return Client(path)
+            except (FileNotFoundError, ConnectionRefusedError) as exc:
+                if time.monotonic() > deadline:
+                    self._process.kill()
+                    raise exceptions.ServiceUnavailable(
+                        f'qemu-nbd does not serve {self._disk}') from exc
+                time.sleep(0.01)
+
+    def __exit__(self, *_exc_info: object) -> None:
+        try:
+            self._client.close()
+        finally:
+            # It ends by itself when its last client has left.
+            try:
+                self._process.wait(60)
+            except subprocess.TimeoutExpired:
+                self._process.kill()
+            self._directory.cleanup()

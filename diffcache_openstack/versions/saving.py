@@ -1,0 +1,361 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Saving disks as versions."""
+
+import dataclasses
+import datetime
+import logging
+import pathlib
+import secrets
+import time
+from typing import Any
+from typing import Callable
+from typing import Sequence
+import uuid
+
+from diffcache_openstack import _native
+from diffcache_openstack.blocks import native as native_errors
+from diffcache_openstack.common import exceptions
+from diffcache_openstack.versions import bases
+from diffcache_openstack.versions import heads
+from diffcache_openstack.versions import repository
+from diffcache_openstack.versions import snapshots
+
+LOG = logging.getLogger(__name__)
+
+Progress = Callable[[int, int], object] | None
+# Chunks of a chunk group, as in the CloudVS paper's experiment 5.
+GROUP_BLOCKS = 500
+# With alpha 'auto' a restore of any version costs at most this multiple of
+# what it would cost if the version were stored as differential.
+FACTOR = 1.15
+_PREFIX = 'dc'
+
+
+@dataclasses.dataclass(frozen=True)
+class Request:
+    """What is to be saved, and how."""
+
+    disk: pathlib.Path
+    series: str
+    # A version's id; the series' newest if None.
+    parent: str | None = None
+    # 0 (incremental) to 1 (differential), or 'auto'.
+    alpha: float | str = 0.0
+    # The internal snapshot to save. Made if there is none of this name.
+    snapshot: str | None = None
+    # Bytes per second that are read of the disk at most.
+    rate: float | None = None
+    # The base image that the disk lies on.
+    base: pathlib.Path | None = None
+    # How internal snapshots are made; None: the disk is read as it is.
+    snapshotter: snapshots.Snapshots | None = None
+    # With alpha 'auto': how much a restore may cost, as a multiple of what a
+    # differential version's would.
+    factor: float = FACTOR
+    group_blocks: int = GROUP_BLOCKS
+
+
+@dataclasses.dataclass
+class _State:
+    """What is saved of a disk, and how it is found."""
+
+    info: dict[str, Any]
+    base: heads.Base | None
+    # The snapshot that is read; None: the disk's present state.
+    snapshot: str | None = None
+    made: bool = False
+    pause_ms: float = 0.0
+
+
+def save(repo: repository.Repository, request: Request,
+         progress: Progress = None) -> heads.Version:
+    """Save a disk as a new version of a series.
+
+    :raises NotFound: there is no such parent
+    :raises InvalidInput: the disk is refused, or an option is out of range
+    :raises Busy: another writer holds the store, or a guest the disk
+    """
+    return save_together(repo, [request], progress)[0]
+
+
+def save_together(repo: repository.Repository, requests: Sequence[Request],
+                  progress: Progress = None) -> list[heads.Version]:
+    """Save several disks at once: all become versions, or none.
+
+    What is equal in them is stored once: nothing goes to the store before
+    all of them were looked at (the delayed commit of the CloudVS paper,
+    section 3.5).
+    """
+    started = time.monotonic()
+    with repo.writing() as staging:
+        head = repo.head_or_new()
+        with repo.opened(head) as opened:
+            saving = _Saving(repo, head, opened, staging)
+            try:
+                for request in requests:
+                    saving.add(request, progress)
+                saving.commit()
+            except BaseException:
+                saving.forget_snapshots()
+                raise
+            saving.drop_older_snapshots()
+            # Until it is durable, which the record itself cannot know.
+            seconds = round(time.monotonic() - started, 3)
+            return [dataclasses.replace(version, seconds=seconds)
+                    for version in saving.versions]
+
+
+class _Saving:
+    """One commit in the making."""
+
+    def __init__(self, repo: repository.Repository, head: heads.Head,
+                 opened: _native.VersionStore, staging: pathlib.Path) -> None:
+        self._repo = repo
+        self._head = head
+        self._opened = opened
+        self._staging = staging
+        # Blobs to be put before the commit, in this order.
+        self._puts: list[tuple[str, pathlib.Path]] = []
+        self._made: list[tuple[Request, str]] = []
+        self._done: list[tuple[Request, _State, heads.Version]] = []
+        # No two writers, killed or not, ever choose the same names.
+        self._token = secrets.token_hex(4)
+
+    @property
+    def versions(self) -> list[heads.Version]:
+        """What was added, in order."""
+        return [version for _, _, version in self._done]
+
+    def add(self, request: Request, progress: Progress) -> None:
+        """Find what changed on a disk, and prepare its version."""
+        started = time.monotonic()
+        parent = self._parent(request)
+        version_id = str(uuid.uuid4())
+        state = self._state(request, parent, version_id)
+        anchor = self._anchor(state.info, parent)
+        draft = self._scan(request, state, anchor, progress)
+        if anchor and not draft.delta:
+            LOG.info('%s: the snapshot of the parent is not there: the whole '
+                     'disk was compared with the stored map', request.disk)
+        stored = self._store(request, state, parent, anchor, draft)
+        for path in stored['packs']:
+            self._add_pack(path)
+        self._add_map(stored)
+        version = heads.Version(
+            id=version_id, series=request.series,
+            number=self._head.next_version,
+            parent=parent.id if parent else None,
+            created_at=datetime.datetime.now(datetime.UTC).isoformat(
+                timespec='seconds'),
+            size=draft.size, root=stored['root'], base=state.base,
+            alpha=str(request.alpha),
+            blocks_changed=self._changed(draft, parent, anchor, state,
+                                         stored['root']),
+            blocks_stored=sum(pack['blocks'] for pack in stored['packs']),
+            bytes_read=draft.bytes_read,
+            bytes_stored=stored['map_bytes'] + sum(
+                pack['data_bytes'] + pack['index_bytes']
+                for pack in stored['packs']),
+            seconds=round(time.monotonic() - started, 3),
+            pause_ms=round(state.pause_ms, 3),
+            snapshots=self._anchors(request, state))
+        self._head.next_version += 1
+        self._head.versions[version.id] = version
+        self._done.append((request, state, version))
+
+    def _parent(self, request: Request) -> heads.Version | None:
+        if request.parent is not None:
+            return self._head.find(request.parent)
+        series = self._head.of_series(request.series)
+        return series[-1] if series else None
+
+    def _state(self, request: Request, parent: heads.Version | None,
+               version_id: str) -> _State:
+        with native_errors.translated():
+            info = _native.version_disk_info(request.disk)
+        known = bases.Bases(self._opened, self._head, self._staging)
+        lies_on = known.of_disk(request.disk, info, request.base,
+                                parent.base if parent else None)
+        self._puts += known.puts
+        state = _State(info, lies_on)
+        if info['format'] != 'qcow2':
+            return state
+        names = [name for _, name, _ in info['snapshots']]
+        if request.snapshot in names:
+            state.snapshot = request.snapshot
+        elif request.snapshotter is not None:
+            name = request.snapshot or (
+                f'{_PREFIX}-{self._head.store_id}-{version_id[:8]}')
+            self._made.append((request, name))
+            state.pause_ms = request.snapshotter.create(name)
+            state.snapshot, state.made = name, True
+            with native_errors.translated():
+                state.info = _native.version_disk_info(request.disk)
+        elif request.snapshot is not None:
+            raise exceptions.NotFound(
+                f'{request.disk} has no snapshot {request.snapshot!r}')
+        return state
+
+    def _anchor(self, info: dict[str, Any], parent: heads.Version | None
+                ) -> tuple[heads.Version, heads.Snapshot] | None:
+        """A version whose state a snapshot of the disk still keeps.
+
+        The parent if it can be, otherwise the newest.
+        """
+        there = {(name, print_) for _, name, print_ in info['snapshots']}
+        candidates = sorted(self._head.versions.values(),
+                            key=lambda version: -version.number)
+        if parent is not None:
+            candidates.insert(0, parent)
+        for version in candidates:
+            for snapshot in version.snapshots:
+                if (snapshot.name, snapshot.fingerprint) in there:
+                    return version, snapshot
+        return None
+
+    def _scan(self, request: Request, state: _State,
+              anchor: tuple[heads.Version, heads.Snapshot] | None,
+              progress: Progress) -> _native.VersionDraft:
+        against = anchor[0] if anchor else self._parent(request)
+        has_base = state.base is not None
+        if against is not None and not bases.same(against.base, state.base):
+            # Marks of another base image would mean other content.
+            against, anchor = None, None
+        root = against.root if against else (
+            heads.BASE_ROOT if has_base else heads.ZERO_ROOT)
+        with native_errors.translated():
+            return self._opened.scan(
+                request.disk, root, against.size if against else 0,
+                'packs' if request.alpha == 0 else 'spool', self._staging,
+                self._head.next_pack, self._repo.level,
+                snapshot=state.snapshot, has_base=has_base,
+                parent_snapshot=(anchor[1].name, anchor[1].fingerprint)
+                if anchor else None,
+                base_id=state.base.id if state.base else None,
+                rate=request.rate, progress=progress)
+
+    def _store(self, request: Request, state: _State,
+               parent: heads.Version | None,
+               anchor: tuple[heads.Version, heads.Snapshot] | None,
+               draft: _native.VersionDraft) -> dict[str, Any]:
+        again: list[tuple[int, int]] = []
+        if request.alpha != 0:
+            again = self._groups(request, state, parent, draft)
+        with native_errors.translated():
+            return self._opened.store(
+                draft, self._head.next_map, again, self._staging,
+                self._head.next_pack, self._repo.level)
+
+    def _groups(self, request: Request, state: _State,
+                parent: heads.Version | None, draft: _native.VersionDraft
+                ) -> list[tuple[int, int]]:
+        """What alpha wants to be stored again."""
+        # Brings numpy, which most saves can do without.
+        from diffcache_openstack.versions import groups
+        reference = self._reference(state, request.series)
+        if reference is None:
+            return []
+        with native_errors.translated():
+            preview = self._opened.preview(draft, self._head.next_map)
+            runs = self._opened.differential(
+                reference, preview, self._head.next_version)
+        delta = groups.Delta(runs, request.group_blocks)
+        if request.alpha == 'auto':
+            frames = self._opened.frames(delta.stored_runs())
+            return delta.automatic(frames, self._head, request.factor)
+        return delta.exact(float(request.alpha))
+
+    def _reference(self, state: _State, series: str) -> heads.Root | None:
+        """What a differential delta is told from.
+
+        The base image, or the oldest version of a series that lies on none.
+        """
+        if state.base is not None:
+            return heads.BASE_ROOT
+        older = self._head.of_series(series)
+        return older[0].root if older else None
+
+    def _add_pack(self, pack: dict[str, Any]) -> None:
+        number = pack['id']
+        entry = heads.Pack(
+            blob=f'pack-{number:08d}-{self._token}',
+            index=f'index-{number:08d}-{self._token}', generation=0,
+            origin=self._head.next_version, blocks=pack['blocks'],
+            data_bytes=pack['data_bytes'], index_bytes=pack['index_bytes'])
+        # The next disk of this commit finds its blocks there.
+        self._opened.add_pack(number, entry.origin, pack['index'],
+                              data=pack['data'])
+        self._puts += [(entry.blob, pack['data']),
+                       (entry.index, pack['index'])]
+        self._head.packs[number] = entry
+        self._head.next_pack = number + 1
+
+    def _add_map(self, stored: dict[str, Any]) -> None:
+        if stored['map'] is None:
+            return
+        number = self._head.next_map
+        blob = heads.Blob(f'map-{number:08d}-{self._token}',
+                          stored['map_bytes'])
+        self._puts.append((blob.blob, stored['map']))
+        self._head.maps[number] = blob
+        self._head.next_map += 1
+
+    def _changed(self, draft: _native.VersionDraft,
+                 parent: heads.Version | None,
+                 anchor: tuple[heads.Version, heads.Snapshot] | None,
+                 state: _State, root: heads.Root) -> int:
+        """Blocks that differ from the parent's."""
+        if parent is None or anchor is None or anchor[0].id == parent.id:
+            return draft.blocks_changed
+        with native_errors.translated():
+            ranges = self._opened.differences(
+                parent.root, root, max(parent.size, draft.size),
+                base_id=state.base.id if state.base else None)
+        return sum(count for _, count in ranges)
+
+    def _anchors(self, request: Request, state: _State
+                 ) -> tuple[heads.Snapshot, ...]:
+        return tuple(
+            heads.Snapshot(name, fingerprint)
+            for _, name, fingerprint in state.info['snapshots']
+            if name == state.snapshot)
+
+    def commit(self) -> None:
+        """Put everything into the store, and make it count."""
+        for name, path in self._puts:
+            self._repo.store.put_file(name, path)
+        self._repo.commit(self._head)
+
+    def forget_snapshots(self) -> None:
+        """Remove the snapshots of a commit that failed."""
+        for request, name in self._made:
+            _delete_snapshot(request, name)
+
+    def drop_older_snapshots(self) -> None:
+        """Remove our snapshots that the new ones replace."""
+        ours = f'{_PREFIX}-{self._head.store_id}-'
+        for request, state, _version in self._done:
+            if not state.made:
+                continue
+            for _, name, _ in state.info['snapshots']:
+                if name.startswith(ours) and name != state.snapshot:
+                    _delete_snapshot(request, name)
+
+
+def _delete_snapshot(request: Request, name: str) -> None:
+    assert request.snapshotter is not None
+    try:
+        request.snapshotter.delete(name)
+    except exceptions.DiffCacheError as exc:
+        # It costs space in the disk, and goes with the next save.
+        LOG.warning('Snapshot %s of %s stays: %s', name, request.disk, exc)

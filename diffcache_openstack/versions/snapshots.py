@@ -1,0 +1,191 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Internal snapshots of qcow2 disks: of a guest that runs, and of none.
+
+A stopped guest's disk is handled with qemu-img, a running one's through its
+QMP socket. Either way the snapshot keeps the disk's state and not the
+memory's.
+"""
+
+import abc
+import json
+import pathlib
+import socket
+import subprocess
+import time
+from typing import Any
+
+from diffcache_openstack.common import exceptions
+
+_TIMEOUT_S = 120
+
+
+class Snapshots(abc.ABC):
+    """Makes and removes internal snapshots of one disk."""
+
+    @abc.abstractmethod
+    def create(self, name: str) -> float:
+        """Keep the disk's present state under a name.
+
+        :returns: milliseconds for which the guest stood still
+        :raises ServiceUnavailable: the guest's monitor did not answer
+        :raises Busy: the disk is in use by somebody else
+        :raises PermanentError: it was refused; the message says why
+        """
+
+    @abc.abstractmethod
+    def delete(self, name: str) -> None:
+        """Forget a state; raises as :meth:`create`."""
+
+
+class Offline(Snapshots):
+    """A disk that no guest uses, through qemu-img, which checks that."""
+
+    def __init__(self, disk: pathlib.Path) -> None:
+        self._disk = disk
+
+    def _run(self, *arguments: str) -> None:
+        try:
+            done = subprocess.run(
+                ['qemu-img', 'snapshot', *arguments, str(self._disk)],
+                capture_output=True, text=True, timeout=_TIMEOUT_S)
+        except FileNotFoundError as exc:
+            raise exceptions.PermanentError(
+                'qemu-img is not installed: install QEMU\'s tools') from exc
+        except subprocess.TimeoutExpired as exc:
+            raise exceptions.ServiceUnavailable(
+                f'qemu-img did not finish with {self._disk} in {_TIMEOUT_S} '
+                f'seconds') from exc
+        if done.returncode == 0:
+            return
+        message = done.stderr.strip().replace('\n', ' ')
+        if 'lock' in message:
+            raise exceptions.Busy(
+                f'{self._disk} is in use: {message}; give the QMP socket of '
+                f'its guest')
+        raise exceptions.PermanentError(
+            f'qemu-img snapshot failed on {self._disk}: {message}')
+
+    def create(self, name: str) -> float:
+        self._run('-c', name)
+        return 0.0
+
+    def delete(self, name: str) -> None:
+        self._run('-d', name)
+
+
+class Monitor:
+    """A client of QEMU's machine protocol on a unix socket.
+
+    A context manager; one command at a time.
+    """
+
+    def __init__(self, path: pathlib.Path,
+                 timeout_s: float = _TIMEOUT_S) -> None:
+        self._path = path
+        self._timeout_s = timeout_s
+
+    def __enter__(self) -> 'Monitor':
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._socket.settimeout(self._timeout_s)
+        try:
+            self._socket.connect(str(self._path))
+            self._stream = self._socket.makefile('rwb')
+            self._receive()
+            self.command('qmp_capabilities')
+        except OSError as exc:
+            self._socket.close()
+            raise exceptions.ServiceUnavailable(
+                f'The monitor {self._path} does not answer: {exc}') from exc
+        return self
+
+    def __exit__(self, *_exc_info: object) -> None:
+        self._stream.close()
+        self._socket.close()
+
+    def _receive(self) -> dict[str, Any]:
+        line = self._stream.readline()
+        if not line:
+            raise exceptions.ServiceUnavailable(
+                f'The monitor {self._path} closed the connection.')
+        answer = json.loads(line)
+        if not isinstance(answer, dict):
+            raise exceptions.PermanentError(
+                f'{self._path} is no monitor of QEMU.')
+        return answer
+
+    def command(self, name: str, /, **arguments: Any) -> Any:
+        """What a command returns; events that come between are passed over.
+
+        :raises PermanentError: the command was refused
+        :raises ServiceUnavailable: no answer came
+        """
+        request = {'execute': name, 'arguments': arguments}
+        try:
+            self._stream.write(json.dumps(request).encode() + b'\n')
+            self._stream.flush()
+            answer = self._receive()
+            while 'return' not in answer and 'error' not in answer:
+                answer = self._receive()
+        except (OSError, ValueError) as exc:
+            raise exceptions.ServiceUnavailable(
+                f'The monitor {self._path} did not answer {name}: {exc}'
+            ) from exc
+        if 'error' in answer:
+            raise exceptions.PermanentError(
+                f'The monitor {self._path} refused {name}: '
+                f'{answer["error"].get("desc")}')
+        return answer['return']
+
+
+def node_of(monitor: Monitor, disk: pathlib.Path) -> str:
+    """The node, or else the device, by which a monitor knows a disk.
+
+    :raises NotFound: the guest has no such qcow2 disk
+    """
+    wanted = disk.resolve()
+    for node in monitor.command('query-named-block-nodes'):
+        if (node.get('drv') == 'qcow2' and pathlib.Path(
+                node.get('image', {}).get('filename', '')).resolve()
+                == wanted):
+            return node['node-name']
+    raise exceptions.NotFound(
+        f'The guest has no qcow2 disk {disk}: check the socket and the path.')
+
+
+class Running(Snapshots):
+    """Disks of a running guest, through its monitor: all in one transaction.
+
+    The guest stands still while QEMU's main loop makes the snapshot: the
+    time of the command is the pause.
+    """
+
+    def __init__(self, monitor: pathlib.Path,
+                 disks: list[pathlib.Path]) -> None:
+        self._path = monitor
+        self._disks = disks
+
+    def create(self, name: str) -> float:
+        with Monitor(self._path) as monitor:
+            actions = [
+                {'type': 'blockdev-snapshot-internal-sync',
+                 'data': {'device': node_of(monitor, disk), 'name': name}}
+                for disk in self._disks]
+            started = time.monotonic()
+            monitor.command('transaction', actions=actions)
+            return (time.monotonic() - started) * 1000
+
+    def delete(self, name: str) -> None:
+        with Monitor(self._path) as monitor:
+            for disk in self._disks:
+                monitor.command('blockdev-snapshot-delete-internal-sync',
+                                device=node_of(monitor, disk), name=name)
