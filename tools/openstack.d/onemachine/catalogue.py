@@ -11,8 +11,8 @@
 #    under the License.
 """Users, roles and the catalogue, through Keystone's API."""
 
-import keystoneauth1.session
 from keystoneauth1.identity import v3
+import keystoneauth1.session
 from openstack import connection
 
 from onemachine import layout

@@ -72,7 +72,8 @@ class Cloud:
         self.keystone.configure()
         self.swift.configure()
         self.suite.configure()
-        self.glance.configure(self.suite.glance_groups())
+        self.glance.configure(self.suite.glance_groups(),
+                              self.suite.glance_paste)
         self.placement.configure()
         self.neutron.configure()
         self.nova.configure(self.suite.scheduler_groups())
@@ -326,6 +327,7 @@ class Cloud:
             'wan': self._wan,
             'caching': 'diffcache' if self.suite.enabled else 'none',
             'hosts': where.hosts,
+            'options': self.suite.options,
             'centre': where.centre,
             'site': where.site,
             'glance': {'centre': where.url('glance'),

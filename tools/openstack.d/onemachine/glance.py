@@ -15,8 +15,8 @@ Both share database and store. The site's reaches the store by the address
 that lies behind the WAN.
 """
 
+import collections.abc
 import pathlib
-import shutil
 
 from onemachine import common
 from onemachine import layout
@@ -31,20 +31,30 @@ class Glance:
         self._given = given
         self._where = given.where
 
-    def configure(self, site_groups: common.Groups) -> None:
+    def configure(self, site_groups: common.Groups,
+                  site_paste: collections.abc.Callable[[str], str]) -> None:
         """Write the configurations.
 
         :param site_groups: options over those of the site's Glance
+        :param site_paste: makes its pipelines of those Glance comes with
         """
         self._write('centre', 'public', 'keystone', {})
         self._write('site', 'internal', 'keystone+cachemanagement',
                     site_groups)
+        text = self._original_paste().read_text()
+        shell.write(self._paste('centre'), text)
+        shell.write(self._paste('site'), site_paste(text))
+
+    def _original_paste(self) -> pathlib.Path:
+        return self._where.venv / 'etc/glance/glance-api-paste.ini'
+
+    def _paste(self, which: str) -> pathlib.Path:
+        return self.config(which).with_name('glance-api-paste.ini')
 
     def _write(self, which: str, endpoint: str, flavor: str,
                groups: common.Groups) -> None:
         where = self._where
         folder = where.folder('etc', f'glance-{which}')
-        shutil.copy(where.venv / 'etc/glance/glance-api-paste.ini', folder)
         shell.write(folder / 'swift-store.conf', shell.ini({'ref1': {
             'user': 'service:glance',
             'key': where.password('glance'),
@@ -71,7 +81,7 @@ class Glance:
                 },
                 'paste_deploy': {
                     'flavor': flavor,
-                    'config_file': folder / 'glance-api-paste.ini'},
+                    'config_file': self._paste(which)},
                 'glance_store': {'default_backend': 'store'},
                 'store': {
                     'swift_store_config_file': folder / 'swift-store.conf',
@@ -114,6 +124,6 @@ class Glance:
                       'site': self._where.site}[which]
         return self._given.processes.ensure(self._given.wsgi(
             f'glance-{which}', 'glance.wsgi.api',
-            (management, layout.PORTS['glance']), (self.config(which),),
-            place=which, threads=16,
+            (management, layout.PORTS['glance']),
+            (self.config(which), self._paste(which)), place=which, threads=16,
             OS_GLANCE_CONFIG_DIR=str(self.config(which).parent)))

@@ -30,6 +30,12 @@ SITE = 'site'
 REPOSITORY = 'repository'
 EDGE = 'edge'
 
+# Has oslo.config load what the suite adds to Glance and Nova.
+_HOOK = {
+    'DEFAULT': {'config_source': 'diffcache_hook'},
+    'diffcache_hook': {'driver': 'diffcache'},
+}
+
 
 @dataclasses.dataclass(frozen=True)
 class Caching:
@@ -56,6 +62,11 @@ class Suite:
         """Whether Glance and Nova use the suite."""
         return self._caching.enabled
 
+    @property
+    def options(self) -> common.Groups:
+        """Options of the suite's services over those given here."""
+        return self._caching.options
+
     def configure(self) -> None:
         """Write the configurations, and the key of the data plane."""
         self._ensure_key()
@@ -69,6 +80,7 @@ class Suite:
             REPOSITORY, self._agent(REPOSITORY, 'centre', where.wan_centre,
                                     where.data / REPOSITORY),
             {'agent': {'role': 'repository'},
+             'repository': {'image_source': 'glance'},
              'glance': {**common.service_user(where, 'glance'),
                         'endpoint_override': where.url('glance')}})
         self._write(
@@ -91,7 +103,7 @@ class Suite:
         return {
             'agent': {
                 'host': name, 'site': site, 'state_dir': state,
-                'socket': self.socket(name),
+                'socket': socket(self._where, name),
                 'cache_capacity': '4GB', 'heartbeat_interval': 10,
             },
             'data_plane': {
@@ -100,12 +112,6 @@ class Suite:
                 'key_file': where.etc / 'diffcache/key',
             },
         }
-
-    def socket(self, name: str) -> pathlib.Path:
-        """The socket of an agent, as those beside it see it."""
-        if name in self._where.hosts:
-            return self._where.host / 'diffcache/agent.sock'
-        return self._where.run / f'{name}.sock'
 
     def _ensure_key(self) -> None:
         path = self._where.folder('etc', 'diffcache') / 'key'
@@ -119,8 +125,17 @@ class Suite:
             return {'paste_deploy': {'flavor': 'keystone'}}
         return shell.merge(_HOOK, {
             'DEFAULT': {'image_cache_driver': 'diffcache'},
-            'diffcache': {'socket': self.socket(EDGE)},
+            'diffcache': {'socket': socket(self._where, EDGE)},
         })
+
+    def glance_paste(self, text: str) -> str:
+        """The site's pipeline, from the one that Glance comes with."""
+        if not self._caching.enabled:
+            return text
+        return text.replace('cache cachemanage rootapp',
+                            'cache cachemanage diffcache rootapp') + (
+            '\n[filter:diffcache]\npaste.filter_factory ='
+            ' diffcache_openstack.glance.range_filter:factory\n')
 
     def nova_groups(self, host: str) -> common.Groups:
         """What a host's Nova is told."""
@@ -128,7 +143,7 @@ class Suite:
             return {}
         return shell.merge(_HOOK, {
             'DEFAULT': {'compute_driver': 'diffcache.LibvirtDriver'},
-            'diffcache': {'socket': self.socket(host)},
+            'diffcache': {'socket': socket(self._where, host)},
         })
 
     def scheduler_groups(self) -> common.Groups:
@@ -198,7 +213,8 @@ class Suite:
             dataclasses.replace(daemon, ready=is_ready))
 
 
-_HOOK = {
-    'DEFAULT': {'config_source': 'diffcache_hook'},
-    'diffcache_hook': {'driver': 'diffcache'},
-}
+def socket(where: layout.Layout, name: str) -> pathlib.Path:
+    """The socket of an agent, as those beside it see it."""
+    if name in where.hosts:
+        return where.host / 'diffcache/agent.sock'
+    return where.run / f'{name}.sock'

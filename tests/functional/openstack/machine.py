@@ -1,0 +1,82 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""The OpenStack that tools/openstack brought up, for tests.
+
+The environment variable DIFFCACHE_OPENSTACK_STATE names its folder. Tests run
+in its Python environment, as root, one after another.
+"""
+
+import os
+import pathlib
+import sys
+import time
+import typing
+import uuid
+
+from tests import base
+
+_TOOLS = pathlib.Path(__file__).parents[3] / 'tools' / 'openstack.d'
+sys.path.insert(0, str(_TOOLS))
+
+from onemachine import trial  # noqa: E402
+
+STATE = 'DIFFCACHE_OPENSTACK_STATE'
+
+
+class TestCase(base.TestCase):
+    """A test on a real OpenStack.
+
+    :cvar trial: the OpenStack: connections, hosts, processes, counters
+    """
+
+    trial: trial.Trial
+
+    @classmethod
+    def setUpClass(cls) -> None:
+        """Find the OpenStack."""
+        super().setUpClass()
+        state = os.environ.get(STATE)
+        if not state:
+            cls.skipTest(cls('__init__'), f'{STATE} names no OpenStack that'
+                                          ' tools/openstack brought up')
+        cls.trial = trial.Trial(pathlib.Path(state))
+
+    def image(self, name: str, form: str = 'raw', **more: typing.Any) -> str:
+        """Upload a guest of the family as a new image, until the test ends.
+
+        :param name: a key of ``trial.guests()``
+        """
+        image = self.trial.upload(f'{name}-{uuid.uuid4().hex[:8]}',
+                                  self.trial.guests()[name], form, **more)
+        self.addCleanup(self.trial.admin.image.delete_image, image,
+                        ignore_missing=True)
+        return image
+
+    def boot(self, image: str, host: str | None = None) -> trial.Booted:
+        """Boot a guest to its marker; it is deleted with the test."""
+        started = time.monotonic()
+        server = self.trial.create(image, host)
+        self.addCleanup(self.trial.delete, server)
+        return self.trial.wait_for_guest(server, started)
+
+    def wait_until(self, condition: typing.Callable[[], typing.Any],
+                   what: str, seconds: float = 120) -> typing.Any:
+        """Wait for a condition; returns what it returned at last.
+
+        :param what: named when it does not come true
+        """
+        deadline = time.monotonic() + seconds
+        while not (value := condition()):
+            if time.monotonic() > deadline:
+                self.fail(f'{what}: not within {seconds:.0f} s')
+            time.sleep(0.5)
+        return value
