@@ -45,6 +45,8 @@ LOG = logging.getLogger(__name__)
 
 STAGING = 'staging'
 QUARANTINE = 'quarantine'
+# What may not be served at present; nobody can read it from there.
+WITHDRAWN = 'withdrawn'
 # Damaged objects kept for the operator to look at; older ones are deleted.
 QUARANTINE_KEPT = 2
 _ID = re.compile(r'^[0-9a-f]{64}$')
@@ -107,7 +109,7 @@ class Holdings:
         self._reserved: dict[views.Key, int] = {}
         self._last_used: dict[views.Key, float] = {}
         self._wanted: dict[views.Key, float] = {}
-        for name in (*views.KINDS, STAGING, QUARANTINE):
+        for name in (*views.KINDS, STAGING, QUARANTINE, WITHDRAWN):
             (root / name).mkdir(parents=True, exist_ok=True)
 
     # -- looking
@@ -296,7 +298,34 @@ class Holdings:
             for old in kept[:-QUARANTINE_KEPT]:
                 self._remove_stray(old)
 
+    def drop(self, key: views.Key, reason: str) -> None:
+        """Delete an object, also if the plan wants it or it is in use.
+
+        Who is reading it reads it to its end.
+        """
+        with self._lock:
+            self._drop(key, reason)
+            self._aside(key).unlink(missing_ok=True)
+            for part in self.path(key).parent.glob(f'.{key.id}.part*'):
+                self._remove_stray(part)
+
+    def set_aside(self, key: views.Key) -> None:
+        """Keep an object without anybody being able to read it."""
+        with self._lock:
+            self._held.pop(key, None)
+            with contextlib.suppress(FileNotFoundError):
+                os.replace(self.path(key), self._aside(key))
+
+    def bring_back(self, key: views.Key) -> None:
+        """Let an object that was set aside be read again, if it was."""
+        with self._lock, contextlib.suppress(FileNotFoundError):
+            os.replace(self._aside(key), self.path(key))
+            self.added(key)
+
     # -- inside; the lock is held
+
+    def _aside(self, key: views.Key) -> pathlib.Path:
+        return self.root / WITHDRAWN / f'{key.kind}-{key.id}'
 
     def _admit(self, key: views.Key, path: pathlib.Path) -> None:
         try:

@@ -18,6 +18,7 @@ waits on disk.
 """
 
 import collections
+import dataclasses
 import logging
 import threading
 import time
@@ -219,9 +220,8 @@ class ConductorCatalogue:
 
     def register_template(self, record: repository.ImageRecord) -> None:
         """See :class:`diffcache_openstack.agent.repository.Catalogue`."""
-        self._conductor.register_template(self._context, objects.Template(
-            id=record.id, name=record.name, content_id=record.content_id,
-            size=record.size, data_size=record.data_size))
+        self._conductor.register_template(
+            self._context, objects.Template(**dataclasses.asdict(record)))
 
     def register_patch(self, record: repository.PatchRecord) -> None:
         """See :class:`diffcache_openstack.agent.repository.Catalogue`."""

@@ -122,7 +122,8 @@ class LocalWorker:
         return {**found, 'counters': found['data_plane'],
                 'fallbacks': self._usage.fallbacks(),
                 'files_used': self._files.store.used(),
-                'files': [self._name_of_file(name) for name, _ in
+                'files': [{'image_id': self._image_of(name), 'bytes': size}
+                          for name, size in
                           self._files.store.oldest_first()]}
 
     def image(self, image_id: str) -> dict:
@@ -252,7 +253,7 @@ class LocalWorker:
             'cached': file.at_site and not use.dismissed,
         }
 
-    def _name_of_file(self, name: str) -> str:
+    def _image_of(self, name: str) -> str:
         """The image that a kept file is of."""
         return next((template.id for template
                      in self._agent.current_view().templates

@@ -45,6 +45,16 @@ class ImageRecord:
     content_id: str
     size: int
     data_size: int
+    disk_format: str = 'raw'
+    file_size: int = 0
+    os_hash_algo: str | None = None
+    os_hash_value: str | None = None
+    owner: str | None = None
+    visibility: str = 'public'
+    status: str = views.ACTIVE
+    form_id: str | None = None
+    form_size: int = 0
+    family: str | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -175,30 +185,66 @@ class Repository:
                 f'The image {image} is not a readable file; give the path '
                 f'of a raw image on the repository\'s host.')
         copy = self._held.staging(uuid.uuid4().hex)
-        manifest = self._held.staging(uuid.uuid4().hex)
         try:
             files.copy_file(image, copy)
-            signed = self._tools.sign(copy, manifest)
-            record = ImageRecord(template_id, name, signed['content_id'],
-                                 signed['size'], signed['data_size'])
+            return self.admit(copy, {
+                'id': template_id, 'name': name,
+                'file_size': image.stat().st_size})
+        finally:
+            copy.unlink(missing_ok=True)
+
+    def admit(self, content: pathlib.Path, about: dict[str, typing.Any],
+              form: pathlib.Path | None = None) -> ImageRecord:
+        """Take raw content in.
+
+        :param content: a file of the staging area, which is moved
+        :param about: what else is known of the image: fields of its record
+        :param form: what makes the image's file of the content; moved, too
+        :raises Conflict: the id belongs to other content already
+        :raises NoSpace: the filesystem is full; nothing was kept
+        """
+        manifest = self._held.staging(uuid.uuid4().hex)
+        try:
+            signed = self._tools.sign(content, manifest)
+            made: dict[str, typing.Any] = {}
+            if form is not None:
+                made = {'form_id': self._tools.hash_file(form),
+                        'form_size': form.stat().st_size}
+            record = ImageRecord(
+                content_id=signed['content_id'], size=signed['size'],
+                data_size=signed['data_size'], **about, **made)
             self._check_conflict(record)
             self._keep(views.Key(views.MANIFESTS, record.content_id),
                        manifest)
-            self._keep(views.Key(views.TEMPLATES, record.content_id), copy)
+            self._keep(views.Key(views.TEMPLATES, record.content_id), content)
+            if form is not None:
+                self._keep(views.Key(views.FORMS, record.form_id), form)
         finally:
-            copy.unlink(missing_ok=True)
             manifest.unlink(missing_ok=True)
-        files.write_json(self._image_file(template_id),
-                         dataclasses.asdict(record))
-        LOG.info('Image %s (%s) has the content %s', template_id, name,
+        LOG.info('Image %s (%s) has the content %s', record.id, record.name,
                  record.content_id)
+        self.put(record)
+        return record
+
+    def find(self, template_id: str) -> ImageRecord | None:
+        """The record of an image, if it is registered here."""
+        known = files.read_json(self._image_file(template_id))
+        return None if known is None else ImageRecord(**known)
+
+    def put(self, record: ImageRecord) -> None:
+        """Keep an image's record, and make it known.
+
+        Its status decides whether its objects can be read.
+        """
+        files.write_json(self._image_file(record.id),
+                         dataclasses.asdict(record))
+        self._obey(record)
         self._changed()
         try:
-            self._catalogue.register_template(record)
+            self._make_known(record)
         except exceptions.RetryableError as error:
             LOG.warning('The conductor is told of it later: %s', error)
         self.look()
-        return record
 
     def images(self) -> list[ImageRecord]:
         """All registered images."""
@@ -207,9 +253,7 @@ class Repository:
 
     def patches(self) -> list[PatchRecord]:
         """All patches that were made and are held."""
-        records = [PatchRecord(**document)
-                   for document in _documents(self._patches)]
-        return [record for record in records
+        return [record for record in self._patch_records()
                 if views.Key(views.PATCHES, record.id) in self._held]
 
     def announce(self) -> bool:
@@ -220,8 +264,7 @@ class Repository:
         images = self.images()
         contents = {image.content_id for image in images}
         calls: list[tuple[typing.Any, typing.Any]] = [
-            (self._catalogue.register_template, image)
-            for image in images]
+            (self._make_known, image) for image in images]
         # A patch to or from an image that is gone may be of use again.
         calls += [(self._catalogue.register_patch, patch)
                   for patch in self.patches()
@@ -313,6 +356,66 @@ class Repository:
 
     # -- inside
 
+    def _make_known(self, record: ImageRecord) -> None:
+        self._catalogue.register_template(record)
+        if record.status == views.DELETED:
+            # The catalogue remembers; Glance never uses the id again.
+            self._image_file(record.id).unlink(missing_ok=True)
+
+    def _obey(self, record: ImageRecord) -> None:
+        """Let an image's objects be read, or not, by its status."""
+        others = [image for image in self.images() if image.id != record.id]
+        active = {image.content_id for image in others
+                  if image.status == views.ACTIVE}
+        if record.status == views.ACTIVE:
+            self._bring_back(record, active | {record.content_id})
+        elif record.content_id in active:
+            # Only a form can be this image's alone.
+            if record.form_id not in {image.form_id for image in others}:
+                self._withdraw(record.status, self._form_keys(record))
+        elif any(image.content_id == record.content_id for image in others):
+            self._withdraw_all(record, views.DEACTIVATED)
+        else:
+            self._withdraw_all(record, record.status)
+
+    def _bring_back(self, record: ImageRecord, active: set[str]) -> None:
+        keys = [views.Key(views.TEMPLATES, record.content_id),
+                *self._form_keys(record)]
+        keys += [views.Key(views.PATCHES, patch.id)
+                 for patch in self._patches_of(record)
+                 if active >= {patch.base, patch.target}]
+        for key in keys:
+            self._held.bring_back(key)
+
+    def _withdraw_all(self, record: ImageRecord, status: str) -> None:
+        patches = self._patches_of(record)
+        keys = [views.Key(views.TEMPLATES, record.content_id),
+                *self._form_keys(record),
+                *(views.Key(views.PATCHES, patch.id) for patch in patches)]
+        if status == views.DELETED:
+            keys.append(views.Key(views.MANIFESTS, record.content_id))
+            for patch in patches:
+                self._patch_file(patch.id).unlink(missing_ok=True)
+            (self._sketches / record.content_id).unlink(missing_ok=True)
+        self._withdraw(status, keys)
+
+    def _patches_of(self, record: ImageRecord) -> list[PatchRecord]:
+        """Patches that have pieces of an image."""
+        return [patch for patch in self._patch_records()
+                if record.content_id in (patch.base, patch.target)]
+
+    def _withdraw(self, status: str, keys: list[views.Key]) -> None:
+        for key in keys:
+            if status == views.DELETED:
+                self._held.drop(key, 'the image was deleted')
+            else:
+                self._held.set_aside(key)
+
+    @staticmethod
+    def _form_keys(record: ImageRecord) -> list[views.Key]:
+        return [views.Key(views.FORMS, record.form_id)] \
+            if record.form_id else []
+
     def _check_conflict(self, record: ImageRecord) -> None:
         known = files.read_json(self._image_file(record.id))
         if known is not None and known['content_id'] != record.content_id:
@@ -348,13 +451,24 @@ class Repository:
                  'kept', target, size, data)
         return False
 
+    def _patch_records(self) -> list[PatchRecord]:
+        return [PatchRecord(**document)
+                for document in _documents(self._patches)]
+
+    def _patch_file(self, patch_id: str) -> pathlib.Path:
+        return self._patches / f'{patch_id}.json'
+
     def _finish(self, patch, base, target, create_seconds,
                 apply_seconds) -> None:
+        if not self._both_held(base, target):
+            LOG.info('The patch from %s to %s is not kept: one of them was'
+                     ' withdrawn meanwhile', base, target)
+            return
         record = PatchRecord(
             self._tools.hash_file(patch), base, target, patch.stat().st_size,
             create_seconds, apply_seconds)
         self._keep(views.Key(views.PATCHES, record.id), patch)
-        files.write_json(self._patches / f'{record.id}.json',
+        files.write_json(self._patch_file(record.id),
                          dataclasses.asdict(record))
         LOG.info('Patch %s from %s to %s: %d bytes, made in %.1f s, applied '
                  'in %.1f s', record.id, base, target, record.size,

@@ -22,6 +22,8 @@ import typing
 
 from oslo_config import cfg
 from oslo_log import log
+from stevedore import driver
+from stevedore import exception as stevedore_exception
 
 from diffcache_openstack import _native
 from diffcache_openstack.agent import costs
@@ -30,6 +32,7 @@ from diffcache_openstack.agent import fill
 from diffcache_openstack.agent import flights
 from diffcache_openstack.agent import forms
 from diffcache_openstack.agent import holdings
+from diffcache_openstack.agent import ingest
 from diffcache_openstack.agent import link
 from diffcache_openstack.agent import local
 from diffcache_openstack.agent import local_api
@@ -48,6 +51,7 @@ from diffcache_openstack.agent import transfer
 from diffcache_openstack.agent import usage
 from diffcache_openstack.agent import view as views
 from diffcache_openstack.agent import windows
+from diffcache_openstack.agent import withdrawal
 from diffcache_openstack.blocks import native
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import keys
@@ -60,6 +64,8 @@ from diffcache_openstack.objects import base as objects_base
 LOG = log.getLogger(__name__)
 
 REPOSITORY = 'repository'
+# Entry points of image services.
+SOURCES = 'diffcache.agent.sources'
 WILDCARDS = ('0.0.0.0', '[::]')
 
 
@@ -79,6 +85,7 @@ class Agent(service.Service):
         self._stack = contextlib.ExitStack()
         self._closing = threading.Event()
         self.repository: repository.Repository | None = None
+        self.ingest: ingest.Ingest | None = None
 
     # -- life
 
@@ -140,13 +147,16 @@ class Agent(service.Service):
             fill.Limits(conf.fill.max_rate or None,
                         windows.Windows(conf.fill.windows).open_now,
                         conf.fill.concurrency, conf.agent.forms_capacity),
-            self._state / 'plan.json', self.link.something_changed)
+            self._state / 'plan.json', self._filled)
         self._put_local_together(native_tools)
         if conf.agent.role == REPOSITORY:
             self.repository = self._open_repository(native_tools)
+            self.ingest = self._open_ingest(native_tools)
 
     def _put_local_together(self, native_tools) -> None:
         options = self.conf.agent
+        self.withdrawal = withdrawal.Withdrawal(
+            self.held, self.plane.end_lending, native_tools.patch_ends)
         prices = costs.Costs(self.maker, self.held, self.flights,
                              self.keeper.current)
         self.files = forms.Files(
@@ -158,6 +168,8 @@ class Agent(service.Service):
             local.Outputs(options.output_directories))
 
     def _start_threads(self) -> None:
+        # What the last map forbids may have been held by a crash's leftovers.
+        self._drop_withdrawn()
         if self.conf.agent.socket:
             server = local_api.LocalApi(
                 pathlib.Path(self.conf.agent.socket),
@@ -173,6 +185,9 @@ class Agent(service.Service):
             self.link.on_contact(self._announce)
             self.repository.start()
             self._stack.callback(self.repository.stop)
+            if self.ingest is not None:
+                self.ingest.start()
+                self._stack.callback(self.ingest.stop)
         self.link.start()
         self._stack.callback(self.link.stop)
 
@@ -225,6 +240,26 @@ class Agent(service.Service):
                                   conf.max_load),
                 conf.scan_interval),
             self.link.something_changed)
+
+    def _open_ingest(self, native_tools) -> ingest.Ingest | None:
+        """What keeps the repository equal to an image service.
+
+        :raises InvalidInput: the service named is unknown, or its options
+            do not suffice
+        """
+        name = self.conf.repository.image_source
+        if not name:
+            return None
+        try:
+            found = driver.DriverManager(SOURCES, name, invoke_on_load=True,
+                                         invoke_args=(self.conf,))
+        except stevedore_exception.NoMatches as error:
+            raise exceptions.InvalidInput(
+                f'[repository] image_source "{name}" is unknown; use glance,'
+                f' or leave it empty.') from error
+        source = typing.cast(ingest.Source, found.driver)
+        return ingest.Ingest(source, self.repository, self.held,
+                             native_tools)
 
     def _start_server_when_possible(self) -> list:
         """Listen on the broker, in a thread: it may be dead for hours.
@@ -410,10 +445,22 @@ class Agent(service.Service):
         self.link.suspect(host, key)
 
     def _map_learned(self) -> None:
-        self.local.forget_withdrawn()
+        self._drop_withdrawn()
         self.filler.wake()
         if self.repository is not None:
             self.repository.look()
+
+    def _filled(self) -> None:
+        # The image may have been withdrawn while it was on its way.
+        self._drop_withdrawn()
+        self.link.something_changed()
+
+    def _drop_withdrawn(self) -> None:
+        """Obey the site map; a repository knows by itself."""
+        self.local.forget_withdrawn()
+        if self.repository is None \
+                and self.withdrawal.enforce(self.keeper.current()):
+            self.link.something_changed()
 
     def _announce(self) -> None:
         # Not in the link's own thread: it talks to the conductor too.

@@ -49,6 +49,12 @@ class NativeTools:
         with native.translated():
             _native.patch_apply(str(base), str(patch), str(output))
 
+    def patch_ends(self, patch: pathlib.Path) -> tuple[str, str]:
+        """The ids of a patch's base and target, without reading either."""
+        with native.translated():
+            info = _native.patch_info(str(patch))
+        return info['base_hash'], info['target_hash']
+
     def make_form(self, content: pathlib.Path, image: pathlib.Path,
                   form: pathlib.Path) -> None:
         """Write what makes an image's file of its raw content."""

@@ -31,6 +31,8 @@ UNPLANNED = (MANIFESTS, FORMS)
 _SINGULAR = {TEMPLATES: 'template', PATCHES: 'patch', MANIFESTS: 'manifest',
              FORMS: 'form', 'files': 'file'}
 ACTIVE = 'active'
+DEACTIVATED = 'deactivated'
+DELETED = 'deleted'
 
 REPOSITORY_ROLE = 'repository'
 

@@ -23,6 +23,14 @@ GROUP = cfg.OptGroup(
     help='How the agent with the role "repository" prepares images.')
 
 OPTS = [
+    cfg.StrOpt(
+        'image_source',
+        default='',
+        help='''
+Image service whose images are taken in: ``glance``, which the group
+``[glance]`` tells how to reach. Empty takes in only what is registered with
+"diffcache-manage image register".
+'''),
     cfg.IntOpt(
         'patch_level',
         default=3,

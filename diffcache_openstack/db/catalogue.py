@@ -201,7 +201,8 @@ def _need_template(session, template_id):
 
 def _need_content(session, content_id, patch_id):
     found = session.scalar(sa.select(sa.func.count()).where(
-        models.Template.content_id == content_id))
+        models.Template.content_id == content_id,
+        models.Template.status != objects.DELETED))
     if not found:
         raise exceptions.NotFound(
             f'Patch {patch_id} names the content {content_id}, which no'

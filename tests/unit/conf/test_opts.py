@@ -60,8 +60,12 @@ class TestListOpts(base.TestCase):
         for group, options in opts.list_opts():
             for option in options:
                 with self.subTest(group=group.name, option=option.name):
+                    # Defaults may refer to other options.
+                    expected = conf._substitute(option.default,
+                                                group=conf._get_group(
+                                                    group.name))
                     self.assertEqual(
-                        option.default, conf[group.name][option.dest])
+                        expected, conf[group.name][option.dest])
 
     def test_every_option_is_explained(self):
         for group, options in opts.list_opts():

@@ -1,0 +1,61 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""How the repository's agent reaches Glance."""
+
+import copy
+
+from keystoneauth1 import loading
+from oslo_config import cfg
+
+from diffcache_openstack.common import units
+
+GROUP = cfg.OptGroup(
+    'glance',
+    title='The image service',
+    help='How the agent with the role "repository" reads images from Glance.'
+         ' Beside the options below, the group has the usual ones for'
+         ' authentication (auth_type, auth_url, username, password,'
+         ' project_name, ...), for the session (cafile, insecure, timeout,'
+         ' ...) and for the endpoint (region_name, valid_interfaces,'
+         ' endpoint_override). The user has to see the images of all'
+         ' projects.')
+
+OPTS = [
+    cfg.Opt(
+        'largest_image',
+        type=units.Size(),
+        default=10 ** 12,
+        sample_default='1TB',
+        help='''
+Largest image, as a file and unpacked, that is taken into the repository, in
+bytes or with a unit. Larger ones are left to Glance. Raise it if guests have
+larger disks; lower it to keep somebody's absurd upload from filling the
+repository's disk.
+'''),
+]
+
+
+def register_opts(conf: cfg.ConfigOpts) -> None:
+    """Add the group to a configuration."""
+    # A group remembers its options' values: each configuration its own.
+    conf.register_group(copy.deepcopy(GROUP))
+    conf.register_opts(OPTS, group=GROUP)
+    loading.register_auth_conf_options(conf, GROUP.name)
+    loading.register_session_conf_options(conf, GROUP.name)
+    loading.register_adapter_conf_options(conf, GROUP.name)
+    conf.set_default('service_type', 'image', GROUP.name)
+    conf.set_default('valid_interfaces', ['internal', 'public'], GROUP.name)
+
+
+def list_opts() -> dict[cfg.OptGroup, list[cfg.Opt]]:
+    """The group and its options, for the sample configuration."""
+    return {GROUP: OPTS}

@@ -1,0 +1,104 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""The agent of this host, as Glance's cache driver asks it.
+
+Without the agent Glance works as it does without a cache. That is logged,
+counted, and told to the agent when it is back.
+"""
+
+import collections
+import collections.abc
+import logging
+import threading
+import time
+import typing
+
+from diffcache_openstack.common import exceptions
+from diffcache_openstack.common import local_client
+
+LOG = logging.getLogger(__name__)
+
+SERVICE = 'glance-api'
+# An agent that is down is not logged with each request.
+_LOG_SECONDS = 30.0
+
+Result = typing.TypeVar('Result')
+
+
+class HostAgent:
+    """Answers, or what is done without one.
+
+    :param client: of the agent's socket
+    :param stall_timeout: seconds to wait for bytes of an image
+    """
+
+    def __init__(self, client: local_client.LocalClient,
+                 stall_timeout: float) -> None:
+        self.client = client
+        self._stall_timeout = stall_timeout
+        self._lock = threading.Lock()
+        self._unreported: collections.Counter = collections.Counter()
+        self._quiet_until = 0.0
+
+    def image(self, image_id: str) -> dict | None:
+        """What the agent knows of an image; None if nothing, or no agent."""
+        return self._ask(lambda: self.client.image(image_id), None, image_id)
+
+    def ask(self, question: collections.abc.Callable[
+            [local_client.LocalClient], Result], otherwise: Result) -> Result:
+        """An answer; ``otherwise`` if there is none."""
+        return self._ask(lambda: question(self.client), otherwise, None)
+
+    def open(self, image_id: str, first: int = 0, last: int | None = None,
+             site_only: bool = False
+             ) -> typing.ContextManager[local_client.File]:
+        """An image's file; see LocalClient.file."""
+        return self.client.file(image_id, first, last, site_only,
+                                self._stall_timeout)
+
+    def fell_back(self, image_id: str, reason: str, why: object) -> None:
+        """Glance reads from its store what the agent should have had."""
+        with self._lock:
+            self._unreported[reason] += 1
+            now = time.monotonic()
+            quiet, self._quiet_until = (now < self._quiet_until,
+                                        now + _LOG_SECONDS)
+        log = LOG.debug if quiet else LOG.warning
+        log('Image %s is read from the store of Glance (%s): %s', image_id,
+            reason, why)
+
+    def fallbacks(self) -> int:
+        """Of this process, those that the agent was not told of yet."""
+        with self._lock:
+            return sum(self._unreported.values())
+
+    def _ask(self, question, otherwise, image_id):
+        try:
+            answer = question()
+        except exceptions.NotFound:
+            return otherwise
+        except exceptions.DiffCacheError as error:
+            self.fell_back(image_id or '*', type(error).__name__, error)
+            return otherwise
+        self._report()
+        return answer
+
+    def _report(self):
+        with self._lock:
+            due, self._unreported = self._unreported, collections.Counter()
+        for reason, count in due.items():
+            try:
+                self.client.fallback(SERVICE, reason, count)
+            except exceptions.DiffCacheError as error:
+                LOG.info('The agent is told of fallbacks later: %s', error)
+                with self._lock:
+                    self._unreported[reason] += count

@@ -1,0 +1,24 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""What Glance loads for ``image_cache_driver = diffcache``."""
+
+# Glance takes another driver if it cannot import the one that was chosen. It
+# must rather not start.
+try:
+    from diffcache_openstack.glance import driver
+except ImportError as error:
+    raise RuntimeError(
+        f'image_cache_driver is diffcache, and the driver cannot be loaded:'
+        f' {error}. Install diffcache-openstack with all that it needs in'
+        f' the environment of Glance, or choose another driver.') from error
+
+Driver = driver.Driver

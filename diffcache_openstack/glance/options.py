@@ -1,0 +1,64 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Options of the group [diffcache] in glance-api.conf."""
+
+import copy
+
+from oslo_config import cfg
+
+GROUP = cfg.OptGroup(
+    'diffcache', title='The image cache of DiffCache',
+    help='''
+What glance-api, and the glance-cache tools, have to know of DiffCache if
+``[DEFAULT] image_cache_driver`` is diffcache.
+''')
+
+OPTS = [
+    cfg.StrOpt(
+        'socket',
+        sample_default='/var/lib/diffcache/agent.sock',
+        help='''
+Socket of the agent on this host: what its option ``[agent] socket`` says. The
+driver needs it; glance-api does not start without. Its user has to be in the
+group that owns the socket (``[agent] socket_group``).
+'''),
+    cfg.FloatOpt(
+        'connect_timeout',
+        default=1.5,
+        min=0.1,
+        help='''
+Seconds to wait for the agent to answer a question, such as whether it can make
+an image of what the site holds. After that, the image is read from Glance's
+store, as without a cache. Raise it if the agent's host is overloaded; each
+download waits so long if the agent hangs.
+'''),
+    cfg.FloatOpt(
+        'stall_timeout',
+        default=600.0,
+        min=5.0,
+        help='''
+Seconds to wait for the next bytes of an image from the agent. After that, the
+rest is read from Glance's store. It has to suffice for the agent to fetch over
+the WAN what the site lacks, and to make the file of it.
+'''),
+]
+
+
+def register_opts(conf: cfg.ConfigOpts) -> None:
+    """Add the group to a configuration."""
+    conf.register_group(copy.deepcopy(GROUP))
+    conf.register_opts(OPTS, group=GROUP)
+
+
+def list_opts() -> dict[cfg.OptGroup, list[cfg.Opt]]:
+    """The group and its options, for the sample configuration."""
+    return {GROUP: OPTS}
