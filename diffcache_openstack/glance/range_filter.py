@@ -26,6 +26,7 @@ import webob
 
 from diffcache_openstack.glance import driver
 from glance.api.middleware import cache
+from glance.common import wsgi
 
 LOG = logging.getLogger(__name__)
 
@@ -52,9 +53,9 @@ class RangeFilter(cache.CacheFilter):
         if image.status != 'active':
             return None
         self._enforce(request, image)
-        bounds = _bounds(request.get_range_from_request(image.size),
-                         image.size)
-        return self._answer(request, image, bounds)
+        wanted = wsgi.Request(request.environ).get_range_from_request(
+            image.size)
+        return self._answer(request, image, _bounds(wanted, image.size))
 
     def process_response(self, resp: typing.Any) -> typing.Any:
         """Nothing is cached here."""
