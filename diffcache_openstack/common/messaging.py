@@ -76,8 +76,11 @@ class ContextSerializer(oslo_messaging.Serializer):
         return self._entities.deserialize_entity(ctxt, entity)
 
     def serialize_context(self, ctxt: contexts.RequestContext) -> dict:
-        """The context as a dict of plain values."""
-        return ctxt.to_dict()
+        """The context as a dict of plain values, without the token.
+
+        Nobody behind the API acts with the rights of its callers.
+        """
+        return {**ctxt.to_dict(), 'auth_token': None}
 
     def deserialize_context(self, ctxt: dict) -> contexts.RequestContext:
         """The caller's context."""

@@ -22,6 +22,7 @@ import math
 
 import numpy as np
 from oslo_config import cfg
+from oslo_log import log
 
 from diffcache_openstack.common import units
 from diffcache_openstack.db import history
@@ -30,6 +31,8 @@ from diffcache_openstack.placement import demand
 from diffcache_openstack.placement import instance as instances
 from diffcache_openstack.placement import placement as placements
 from diffcache_openstack.placement.solvers import auto
+
+LOG = log.getLogger(__name__)
 
 MBIT = 1e6
 SECONDS_PER_DAY = 86400.0
@@ -49,6 +52,7 @@ class SiteState:
     :param patches: the whole catalogue
     :param demand: past requests at the site
     :param now: the instant from which their age counts
+    :param jobs: what precache jobs want
     """
 
     site: str
@@ -57,6 +61,8 @@ class SiteState:
     patches: list[objects.Patch]
     demand: list[history.Demand]
     now: datetime.datetime
+    jobs: list[objects.PrecacheDemand] = dataclasses.field(
+        default_factory=list)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -131,6 +137,9 @@ def build(state: SiteState, options: cfg.ConfigOpts.GroupAttr) -> Model:
     Images with the same content are one template. Of a large catalogue only
     the templates in highest demand are taken.
 
+    What a precache job has pinned is held whatever it costs, as long as it
+    fits; a job that is not is demand like any other.
+
     :param options: the group [planner]
     """
     hosts = sorted(host.name for host in state.hosts)
@@ -152,6 +161,7 @@ def build(state: SiteState, options: cfg.ConfigOpts.GroupAttr) -> Model:
         rates=_daily_rates(state, hosts, contents, options),
         bandwidths=instances.Bandwidths.uniform(
             len(hosts), links.local, links.peer, links.repo),
+        pinned=_pinned(state, contents, sizes),
         name=state.site)
     return Model(instance, hosts, contents, [sizes[c] for c in contents],
                  patches)
@@ -188,7 +198,31 @@ def _wanted_contents(state, options):
     contents = sorted(sizes)
     rates = _daily_rates(state, hosts, contents, options).sum(axis=1)
     highest = np.argsort(-rates, kind='stable')[:options.max_templates]
-    return {contents[n]: sizes[contents[n]] for n in highest}
+    wanted = {contents[n] for n in highest}
+    # Whatever else is asked for, jobs are to be met.
+    wanted |= {job.content_id for job in state.jobs} & set(sizes)
+    return {content: sizes[content] for content in wanted}
+
+
+def _pinned(state, contents, sizes):
+    """What has to be held: jobs' pins, the heaviest first, while they fit."""
+    number = {content: n for n, content in enumerate(contents)}
+    left = {host.name: host.capacity for host in state.hosts}
+    host_number = {name: n for n, name in enumerate(sorted(left), 1)}
+    found = []
+    for job in sorted(state.jobs, key=lambda job: -job.requests):
+        if not job.pinned or job.host not in left \
+                or job.content_id not in number:
+            continue
+        size = sizes[job.content_id]
+        if size > left[job.host]:
+            LOG.warning('Host %s has no room to pin %s (%d bytes) beside what'
+                        ' is pinned there; lift a precache job', job.host,
+                        job.content_id, size)
+            continue
+        left[job.host] -= size
+        found.append((number[job.content_id], host_number[job.host]))
+    return instances.Held(templates=tuple(found))
 
 
 def _daily_rates(state, hosts, contents, options):
@@ -204,6 +238,10 @@ def _daily_rates(state, hosts, contents, options):
         if past.content_id in number and past.host in host_number]
     counts = options.prior + demand.decayed(
         requests, now, (len(contents), len(hosts)), options.half_life)
+    for job in state.jobs:
+        if job.content_id in number and job.host in host_number:
+            counts[number[job.content_id],
+                   host_number[job.host] - 1] += job.requests
     # Requests at a steady rate leave rate * half-life / ln 2 behind.
     return counts * SECONDS_PER_DAY * math.log(2) / options.half_life
 

@@ -14,6 +14,7 @@
 import threading
 
 from oslo_config import cfg
+from oslo_context import context as oslo_context
 from oslo_log import log
 
 from diffcache_openstack.agent import rpcapi as agent_rpcapi
@@ -74,11 +75,18 @@ class Notifier:
         items = [(item.kind, item.id, item.priority) for item in plan.items
                  if item.host == host]
         try:
-            self._agents.hold(self._context, host, plan.generation, items)
+            self._agents.hold(self._current(), host, plan.generation, items)
         except exceptions.ServiceUnavailable as error:
             LOG.warning('Plan %s not sent to host %s, which will get it after'
                         ' its next heartbeat: %s', plan.generation, host,
                         error)
+
+    def _current(self):
+        """The context of whoever made this be sent, for the agents' logs."""
+        current = oslo_context.get_current()
+        if isinstance(current, contexts.RequestContext):
+            return current
+        return self._context
 
     def _run(self):
         while not self._stopped.is_set():

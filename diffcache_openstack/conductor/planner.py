@@ -17,6 +17,7 @@ import time
 
 from oslo_config import cfg
 from oslo_log import log
+from sqlalchemy import orm
 
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.conductor import model
@@ -24,6 +25,7 @@ from diffcache_openstack.db import catalogue
 from diffcache_openstack.db import engine
 from diffcache_openstack.db import history
 from diffcache_openstack.db import plans
+from diffcache_openstack.db import precache
 from diffcache_openstack.db import sites
 from diffcache_openstack import objects
 from diffcache_openstack.objects import base
@@ -93,7 +95,8 @@ class Planner:
 
     def _plan(self, site):
         options = self._conf.planner
-        generation, current, state = self._database.read(self._read, site)
+        generation, current, state = self._database.read(
+            self.read_state, site)
         site_model = model.build(state, options)
         solution = solvers.load(options.solver).solve(
             site_model.instance, time_limit=options.time_limit,
@@ -106,7 +109,13 @@ class Planner:
             return current
         return self._store(site, site_model, solution, generation)
 
-    def _read(self, session, site):
+    def read_state(self, session: orm.Session, site: str
+                   ) -> tuple[int, objects.Plan | None, model.SiteState]:
+        """What a plan of a site depends on.
+
+        :returns: the generation of the plan in force, that plan, the state
+        :raises NotFound: no living compute host, or nothing in the catalogue
+        """
         now = base.now()
         generation = plans.generation(session, site)
         hosts = [host for host in sites.list_hosts(session, site)
@@ -124,7 +133,7 @@ class Planner:
                                 model.horizon(now, self._conf.planner))
         state = model.SiteState(
             site, hosts, templates, catalogue.list_patches(session), demand,
-            now)
+            now, precache.demand(session, site))
         return generation, plans.current_plan(session, site), state
 
     def _is_worth_it(self, site_model, current, solution):

@@ -24,12 +24,15 @@ from diffcache_openstack.agent import rpcapi as agent_rpcapi
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import messaging
 from diffcache_openstack.common import service
+from diffcache_openstack.conductor import control
 from diffcache_openstack.conductor import costs
 from diffcache_openstack.conductor import manager
 from diffcache_openstack.conductor import maps
 from diffcache_openstack.conductor import model
 from diffcache_openstack.conductor import notify
 from diffcache_openstack.conductor import planner
+from diffcache_openstack.conductor import precache
+from diffcache_openstack.conductor import proposals
 from diffcache_openstack.conductor import rpcapi
 from diffcache_openstack.db import catalogue
 from diffcache_openstack.db import engine
@@ -60,16 +63,23 @@ class ConductorService(service.Service):
             self.conf, self._database,
             agent_rpcapi.AgentAPI(self._bus, self.conf))
         self._planner = planner.Planner(self.conf, self._database, name)
+        self._proposals = proposals.Proposals(
+            self.conf, self._database, self._planner, self._notifier)
+        self._precacher = precache.Precacher(
+            self.conf, self._database, self._planner, self._notifier, name)
         site_maps = maps.Maps(self.conf, self._database)
         self._server = self._bus.server(
             oslo_messaging.Target(topic=rpcapi.TOPIC, server=name),
             [manager.ConductorManager(
                 self._database, site_maps, self._planner, self._notifier),
-             costs.CostsManager(self.conf, self._database, site_maps)])
+             costs.CostsManager(self.conf, self._database, site_maps),
+             control.ControlManager(self._database, self._proposals,
+                                    self._precacher)])
         self._notifier.start()
         self._server.start()
         interval = self.conf.conductor.check_interval
-        for task in (self._check_hosts, self._plan_due_sites):
+        for task in (self._check_hosts, self._plan_due_sites,
+                     self._precache):
             self.tg.add_timer(interval, task, initial_delay=interval)
         self.tg.add_timer(_PRUNE_INTERVAL, self._prune)
         LOG.info('Conductor %s is ready', name)
@@ -79,6 +89,7 @@ class ConductorService(service.Service):
         self._server.stop()
         self._server.wait()
         super().stop(graceful)
+        self._proposals.stop()
         self._notifier.stop()
         self._bus.close()
         self._database.close()
@@ -107,6 +118,13 @@ class ConductorService(service.Service):
         except Exception:
             LOG.exception('Sites were not planned; the next round will')
 
+    def _precache(self):
+        try:
+            self._precacher.round()
+        except Exception:
+            LOG.exception('Precache jobs were not looked after; the next'
+                          ' round will')
+
     def _plan(self, site):
         try:
             plan = self._planner.plan(site)
@@ -121,7 +139,15 @@ class ConductorService(service.Service):
             return
         self._notifier.send_plan(plan)
 
+    def _tidy(self):
+        for part in (self._proposals, self._precacher):
+            try:
+                part.tidy()
+            except Exception:
+                LOG.exception('Old plans or precache jobs were not removed')
+
     def _prune(self):
+        self._tidy()
         before = model.horizon(base.now(), self.conf.planner)
         for function, what in (
                 (history.prune, 'old requests'),

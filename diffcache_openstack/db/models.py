@@ -253,7 +253,8 @@ class PlanItem(Base):
 class PrecacheJob(Base):
     """What shall be cached before it is asked for, and where.
 
-    Lists are JSON texts. ``dirty`` tells that a plan has to be made.
+    Lists are JSON texts. ``is_open`` tells whether its time window is,
+    ``dirty`` that plans have to be made.
     """
 
     __tablename__ = 'precache_jobs'
@@ -278,6 +279,7 @@ class PrecacheJob(Base):
     rate: orm.Mapped[int | None] = orm.mapped_column(sa.BigInteger)
     window: orm.Mapped[str | None] = orm.mapped_column(sa.String(255))
     pinned: orm.Mapped[bool]
+    is_open: orm.Mapped[bool]
     dirty: orm.Mapped[bool]
     message: orm.Mapped[str | None] = orm.mapped_column(sa.Text)
     created_at: orm.Mapped[datetime.datetime] = orm.mapped_column(UTCDateTime)

@@ -37,7 +37,7 @@ def put_plan(session: orm.Session, plan: objects.Plan, expected: int
     # The clock is a floor: a database that is made anew does not fall behind
     # the generations that agents remember.
     plan.generation = max(expected + 1, int(plan.created_at.timestamp()))
-    _advance(session, plan, expected)
+    advance(session, plan.site, expected, plan.generation, plan.created_at)
     row = models.Plan(**{name: getattr(plan, name) for name in _COPIED})
     session.add(row)
     session.flush()
@@ -52,17 +52,21 @@ def put_plan(session: orm.Session, plan: objects.Plan, expected: int
     return plan
 
 
-def _advance(session, plan, expected):
-    """Move a site to a plan's generation if it still has the expected one."""
+def advance(session: orm.Session, site: str, expected: int, generation: int,
+            when: datetime.datetime) -> None:
+    """Move a site to a plan's generation if it still has the expected one.
+
+    :raises Busy: it has another one
+    """
     updated = session.execute(
         sa.update(models.Site).where(
-            models.Site.name == plan.site,
+            models.Site.name == site,
             models.Site.plan_generation == expected)
-        .values(plan_generation=plan.generation, planned_at=plan.created_at)
+        .values(plan_generation=generation, planned_at=when)
         .execution_options(synchronize_session=False)).rowcount
     if not updated:
         raise exceptions.Busy(
-            f'Another plan was made for site {plan.site} in the meantime; ask'
+            f'Another plan was made for site {site} in the meantime; ask'
             f' again to have one made from the present state.')
 
 
@@ -95,21 +99,31 @@ def current_plan(session: orm.Session, site: str) -> objects.Plan | None:
     row = session.scalar(sa.select(models.Plan).where(
         models.Plan.site == site,
         models.Plan.generation == generation(session, site)))
-    if row is None:
-        return None
+    return None if row is None else load(session, row)
+
+
+def load(session: orm.Session, row: models.Plan) -> objects.Plan:
+    """The plan of a row, with its hosts and items.
+
+    The generation of one that was never put into force is the one of the
+    plan it was computed against.
+    """
     items = session.scalars(
         sa.select(models.PlanItem).where(models.PlanItem.plan_id == row.id)
         .order_by(models.PlanItem.host, models.PlanItem.priority))
     hosts = session.scalars(
         sa.select(models.PlanHost.host).where(
             models.PlanHost.plan_id == row.id).order_by(models.PlanHost.host))
+    values = {name: getattr(row, name) for name in _COPIED}
+    if row.generation is None:
+        values['generation'] = row.base_generation
     return objects.Plan(
         hosts=list(hosts),
         items=[objects.PlanItem(id=item.object_id,
                                 **{name: getattr(item, name)
                                    for name in _ITEM_COPIED})
                for item in items],
-        **{name: getattr(row, name) for name in _COPIED})
+        **values)
 
 
 def due_sites(session: orm.Session, before: datetime.datetime) -> list[str]:
@@ -129,9 +143,14 @@ def prune(session: orm.Session, site: str, keep: int) -> None:
     old = list(session.scalars(sa.select(models.Plan.id).where(
         models.Plan.site == site, models.Plan.id.not_in(kept),
         models.Plan.generation.is_not(None))))
+    remove(session, old)
+
+
+def remove(session: orm.Session, plan_ids: list[int]) -> None:
+    """Forget plans by the numbers of their rows."""
     for column in (models.PlanItem.plan_id, models.PlanHost.plan_id,
                    models.Plan.id):
-        session.execute(sa.delete(column.class_).where(column.in_(old))
+        session.execute(sa.delete(column.class_).where(column.in_(plan_ids))
                         .execution_options(synchronize_session=False))
 
 

@@ -22,6 +22,8 @@ from diffcache_openstack.objects.catalogue import TEMPLATES  # noqa: F401
 from diffcache_openstack.objects.catalogue import Template  # noqa: F401
 from diffcache_openstack.objects.plan import Plan  # noqa: F401
 from diffcache_openstack.objects.plan import PlanItem  # noqa: F401
+from diffcache_openstack.objects.precache import PrecacheDemand  # noqa: F401
+from diffcache_openstack.objects.precache import PrecacheJob  # noqa: F401
 from diffcache_openstack.objects.request import Request  # noqa: F401
 from diffcache_openstack.objects.site import COMPUTE  # noqa: F401
 from diffcache_openstack.objects.site import Holding  # noqa: F401

@@ -61,9 +61,9 @@ class ConductorTest(database.DatabaseTest):
         self.addCleanup(self.bus.close)
         self.api = rpcapi.ConductorAPI(self.bus, self.conf)
         self.ctxt = context.RequestContext.for_service('test')
-        conductor = service.ConductorService(self.conf)
-        conductor.start()
-        self.addCleanup(conductor.stop)
+        self.conductor = service.ConductorService(self.conf)
+        self.conductor.start()
+        self.addCleanup(self.conductor.stop)
 
     def listen(self, host):
         agent = RecordingAgent()

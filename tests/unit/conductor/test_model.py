@@ -192,3 +192,35 @@ class TestItems(ModelTest):
         later = self.build(hosts=[host('h2')], patches=[])
         self.assertEqual(placement.Placement.of([(0, 1)]),
                          later.placement(items))
+
+
+class TestPrecacheJobs(ModelTest):
+
+    def wanted(self, content, **values):
+        return objects.PrecacheDemand(**{
+            'host': 'h1', 'content_id': content, 'requests': 10.0, **values})
+
+    def build_with(self, *jobs):
+        return model.build(model.SiteState(
+            'edge', [host('h1'), host('h2')],
+            [template(A), template(B), template(C)], [], [], NOW,
+            list(jobs)), self.options.planner)
+
+    def test_are_demand(self):
+        rates = self.build_with(self.wanted(B)).instance.rates
+        self.assertEqual((1, 0), divmod(int(rates.argmax()), 2))
+        self.assertGreater(rates[1, 0], 100 * rates[0, 0])
+
+    def test_pins_are_held_while_they_fit(self):
+        self.set(max_templates=1)
+        found = self.build_with(
+            self.wanted(A, pinned=True), self.wanted(B, pinned=True),
+            self.wanted(C, pinned=True, host='h9'))
+        self.assertEqual(((0, 1), (1, 1)), found.instance.pinned.templates)
+
+    def test_pins_without_room_are_left_out_lightest_first(self):
+        found = model.build(model.SiteState(
+            'edge', [host('h1', 1500 * MB)], [template(A), template(B)], [],
+            [], NOW, [self.wanted(A, pinned=True, requests=1.0),
+                      self.wanted(B, pinned=True)]), self.options.planner)
+        self.assertEqual(((1, 1),), found.instance.pinned.templates)

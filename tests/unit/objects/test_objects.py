@@ -28,6 +28,8 @@ FINGERPRINTS = {
     'Patch': '1.0-2c6523e0895d357914f9aa7ac8fa3f4a',
     'Plan': '1.0-0630fa98bbc5c1089ceb63d30c2cc8ca',
     'PlanItem': '1.1-b39aef1ddb77a5494675b108e623a22e',
+    'PrecacheDemand': '1.0-6c32a7080143cda2381aa6ea016b3ec3',
+    'PrecacheJob': '1.0-8e7002c53143b6d8981dac4363a1e51d',
     'Request': '1.0-f9103feb3e34cdea0ae99bc8191df299',
     'SiteMap': '1.0-01bd1bc0a092b14330b6a2ab8c38113e',
     'Template': '1.1-b0faad24718638d2bd4b24018031798e',

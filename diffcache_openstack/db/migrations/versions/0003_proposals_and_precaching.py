@@ -84,6 +84,7 @@ def _create_jobs():
         sa.Column('rate', sa.BigInteger),
         sa.Column('window', sa.String(255)),
         sa.Column('pinned', sa.Boolean, nullable=False),
+        sa.Column('is_open', sa.Boolean, nullable=False),
         sa.Column('dirty', sa.Boolean, nullable=False),
         sa.Column('message', sa.Text),
         sa.Column('created_at', _datetime(), nullable=False),

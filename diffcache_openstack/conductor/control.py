@@ -1,0 +1,93 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""What the conductor answers to the REST API."""
+
+import typing
+
+import oslo_messaging
+
+from diffcache_openstack.common import context as contexts
+from diffcache_openstack.common import messaging
+from diffcache_openstack.conductor import controlapi
+from diffcache_openstack.conductor import precache
+from diffcache_openstack.conductor import proposals
+from diffcache_openstack.db import engine
+from diffcache_openstack.db import proposals as db_proposals
+from diffcache_openstack import objects
+
+
+class ControlManager:
+    """The RPC endpoint; :class:`.controlapi.ControlAPI` is the contract."""
+
+    target = oslo_messaging.Target(namespace=controlapi.NAMESPACE,
+                                   version=controlapi.VERSION)
+
+    def __init__(self, database: engine.Database,
+                 proposer: proposals.Proposals,
+                 precacher: precache.Precacher):
+        self._database = database
+        self._proposals = proposer
+        self._precacher = precacher
+
+    @messaging.exposed
+    def propose_plan(self, ctxt: contexts.RequestContext, site: str,
+                     solver: str | None, time_limit: float | None) -> str:
+        """Begin to compute a plan."""
+        return self._proposals.propose(site, solver, time_limit)
+
+    @messaging.exposed
+    def apply_plan(self, ctxt: contexts.RequestContext, plan_id: str,
+                   generation: int | None) -> None:
+        """Put a proposed plan into force."""
+        self._proposals.apply(plan_id, generation)
+
+    @messaging.exposed
+    def cancel_plan(self, ctxt: contexts.RequestContext, plan_id: str
+                    ) -> None:
+        """Drop a proposed plan."""
+        self._database.write(db_proposals.cancel, plan_id)
+
+    @messaging.exposed
+    def explain_plan(self, ctxt: contexts.RequestContext, plan_id: str
+                     ) -> list[dict[str, typing.Any]]:
+        """Why a plan wants what it wants."""
+        return self._proposals.explain(plan_id)
+
+    @messaging.exposed
+    def what_if(self, ctxt: contexts.RequestContext, site: str,
+                changes: dict) -> dict[str, typing.Any]:
+        """What a change of a site would be worth."""
+        return self._proposals.what_if(site, changes)
+
+    @messaging.exposed
+    def create_precache_job(self, ctxt: contexts.RequestContext,
+                            job: objects.PrecacheJob) -> None:
+        """Keep a job."""
+        self._precacher.create(job)
+
+    @messaging.exposed
+    def update_precache_job(self, ctxt: contexts.RequestContext, job_id: str,
+                            generation: int, values: dict) -> None:
+        """Change some of a job's fields."""
+        self._precacher.update(job_id, generation, values)
+
+    @messaging.exposed
+    def cancel_precache_job(self, ctxt: contexts.RequestContext, job_id: str,
+                            generation: int | None) -> None:
+        """End a job before its time."""
+        self._precacher.cancel(job_id, generation)
+
+    @messaging.exposed
+    def retry_precache_job(self, ctxt: contexts.RequestContext, job_id: str
+                           ) -> None:
+        """Have hosts try again."""
+        self._precacher.retry(job_id)

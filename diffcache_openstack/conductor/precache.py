@@ -1,0 +1,279 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Working on precache jobs.
+
+A job has no machinery of its own to move bytes. It is demand: what it wants
+is given to the planner, whose plan the agents follow, so that a job may be
+met by a base and a patch where those are at hand. What is done here is to
+keep each job's list of targets right, to have plans made when jobs change,
+and to tell how far each target is.
+
+Everything is in the database. Conductors take turns by a lease, and a
+conductor that starts anew goes on where the last one was.
+"""
+
+import collections
+import collections.abc
+import datetime
+import typing
+
+from oslo_config import cfg
+from oslo_log import log
+from oslo_utils import timeutils
+
+from diffcache_openstack.agent import windows
+from diffcache_openstack.common import context as contexts
+from diffcache_openstack.common import exceptions
+from diffcache_openstack.conductor import compute
+from diffcache_openstack.conductor import notify
+from diffcache_openstack.conductor import planner as planners
+from diffcache_openstack.db import catalogue
+from diffcache_openstack.db import engine
+from diffcache_openstack.db import plans
+from diffcache_openstack.db import precache as db
+from diffcache_openstack.db import sites
+from diffcache_openstack import objects
+from diffcache_openstack.objects import base
+from diffcache_openstack.objects import precache
+
+LOG = log.getLogger(__name__)
+
+LEASE = 'precache'
+_LEASE_TIME = datetime.timedelta(seconds=120)
+# How long a job that ended is kept.
+KEPT = datetime.timedelta(days=30)
+
+LOCAL = 'local'
+PEER = 'peer'
+BUILD = 'build'
+
+
+class Precacher:
+    """Looks after all jobs, round by round."""
+
+    def __init__(self, conf: cfg.ConfigOpts, database: engine.Database,
+                 planner: planners.Planner, notifier: notify.Notifier,
+                 owner: str):
+        """:param owner: this conductor, under a name no other has"""
+        self._conf = conf
+        self._database = database
+        self._planner = planner
+        self._notifier = notifier
+        self._owner = owner
+        self._compute = compute.Compute(conf)
+
+    def create(self, job: objects.PrecacheJob) -> None:
+        """Keep a job, to be worked on from the next round on."""
+        check_window(job.window)
+        self._database.write(db.create, job, base.now())
+        LOG.info('Precache job %s: %d images and %d families', job.id,
+                 len(job.images), len(job.families))
+
+    def update(self, job_id: str, generation: int,
+               values: dict[str, typing.Any]) -> None:
+        """Change some of a job's fields."""
+        check_window(values.get('window'))
+        expires = values.get('expires_at')
+        if expires:
+            # Times cross the wire as texts.
+            values = {**values, 'expires_at': timeutils.parse_isotime(
+                expires)}
+        self._database.write(db.update, job_id, generation, values,
+                             base.now())
+
+    def cancel(self, job_id: str, generation: int | None) -> None:
+        """End a job."""
+        self._database.write(db.cancel, job_id, generation, base.now())
+        LOG.info('Precache job %s cancelled', job_id)
+
+    def retry(self, job_id: str) -> None:
+        """Have plans made and sent again, which has agents try at once."""
+        self._database.write(db.mark, job_id)
+        for site in self._database.read(db.sites_of, job_id):
+            plan = self._database.read(plans.current_plan, site)
+            if plan is not None:
+                self._notifier.send_plan(plan)
+
+    def round(self) -> None:
+        """Look after every job once, unless another conductor does."""
+        now = base.now()
+        holder = self._database.write(plans.take_lease, LEASE, self._owner,
+                                      now, now + _LEASE_TIME)
+        if holder is not None:
+            return
+        for job_id in self._database.write(db.expire, now):
+            LOG.info('Precache job %s: its time is over', job_id)
+        jobs = self._database.read(db.living)
+        for job in jobs:
+            self._aim(job, now)
+        self._plan()
+        self._follow(jobs, now)
+
+    def tidy(self) -> None:
+        """Forget jobs that ended long ago."""
+        self._database.write(db.prune, base.now() - KEPT)
+
+    # -- what a job is about
+
+    def _aim(self, job, now):
+        """Make a job's targets what it names by now."""
+        self._database.write(db.set_open, job.id,
+                             is_open(job, datetime.datetime.now()))
+        try:
+            hosts = sorted({*job.hosts, *self._compute.hosts(
+                job.aggregates, job.availability_zones)})
+        except exceptions.DiffCacheError as error:
+            # Targets stay those that it had.
+            LOG.warning('Precache job %s: %s', job.id, error)
+            self._database.write(db.set_message, job.id, str(error))
+            return
+        images = self._database.read(db.wanted_images, job)
+        message = None if images else 'None of its families has an image.'
+        self._database.write(db.set_message, job.id, message)
+        self._database.write(db.sync_targets, job.id, hosts, images, now)
+
+    # -- having plans made
+
+    def _plan(self):
+        """Plan the sites of jobs that changed."""
+        jobs_of = collections.defaultdict(list)
+        pending = {job.id: job for job in self._database.read(db.dirty)}
+        for job in pending.values():
+            for site in self._database.read(db.sites_of, job.id):
+                jobs_of[site].append(job)
+        unplanned = set()
+        for site, jobs in sorted(jobs_of.items()):
+            if not self._plan_site(site, jobs):
+                unplanned.update(job.id for job in jobs)
+        for job in pending.values():
+            if job.id not in unplanned:
+                self._database.write(db.clean, job.id, job.generation)
+
+    def _plan_site(self, site, jobs):
+        """Whether a site has a plan that knows of the jobs."""
+        ctxt = contexts.RequestContext.for_service('precache')
+        # The first job's request shows in the logs down to the agents.
+        ctxt.global_request_id = jobs[0].request_id
+        ctxt.update_store()
+        try:
+            plan = self._planner.plan(site)
+        except exceptions.DiffCacheError as error:
+            LOG.warning('Site %s was not planned for %d precache jobs and'
+                        ' will be in the next round: %s', site, len(jobs),
+                        error)
+            return False
+        self._notifier.send_plan(plan)
+        return True
+
+    # -- telling how far a job is
+
+    def _follow(self, jobs, now):
+        if not jobs:
+            return
+        view = self._database.read(_read_view)
+        for job in jobs:
+            rows = self._database.read(db.targets, job.id)
+            self._database.write(
+                db.set_progress, job.id,
+                [view.progress(job, row) for row in rows], now)
+
+
+def check_window(text: str | None) -> None:
+    """Refuse a time window that cannot be read.
+
+    :raises InvalidInput: it cannot
+    """
+    if text:
+        windows.parse(text)
+
+
+def is_open(job: objects.PrecacheJob, local: datetime.datetime) -> bool:
+    """Whether hosts may fetch for a job at a local time."""
+    return not job.window or windows.parse(job.window).contains(local)
+
+
+class View:
+    """What there is and where, to tell how far targets are."""
+
+    def __init__(self, hosts: collections.abc.Sequence[objects.Host],
+                 patches: collections.abc.Sequence[objects.Patch],
+                 wanted: set[tuple[str, str]]):
+        """:param wanted: (host, object id) of the plans in force"""
+        self._hosts = {host.name: host for host in hosts}
+        self._wanted = wanted
+        self._into: dict[str, list[objects.Patch]] = {}
+        for patch in patches:
+            self._into.setdefault(patch.target, []).append(patch)
+        self._held = {host.name: {held.id for held in host.holdings}
+                      for host in hosts}
+        self._at_site: dict[str, set[str]] = {}
+        for host in hosts:
+            if host.alive and host.role == objects.COMPUTE:
+                self._at_site.setdefault(host.site, set()).update(
+                    self._held[host.name])
+
+    def progress(self, job: objects.PrecacheJob, target: typing.Any
+                 ) -> db.Progress:
+        """How far a target of a job is."""
+        state, way, message = self._state(job, target)
+        done = target.bytes_total if state == precache.READY else 0
+        return db.Progress(target.host, target.template_id, state, way, done,
+                           message)
+
+    def _state(self, job, target):
+        trouble = self._trouble(target)
+        if trouble:
+            return precache.FAILED, None, trouble
+        way = self._way(job, target)
+        if way is not None:
+            return precache.READY, way, None
+        host = self._hosts[target.host]
+        if not host.alive:
+            return (precache.WAITING, None,
+                    f'Host {host.name} gives no sign of life.')
+        names = {target.content_id, *(
+            patch.id for patch in self._into.get(target.content_id, ()))}
+        if any((host.name, name) in self._wanted for name in names):
+            return precache.FETCHING, None, None
+        return precache.WAITING, None, None
+
+    def _trouble(self, target):
+        if target.content_id is None:
+            return (f'Image {target.template_id} is not in the catalogue, or'
+                    f' was withdrawn.')
+        host = self._hosts.get(target.host)
+        if host is None:
+            return (f'Host {target.host} is not registered; start its'
+                    f' agent.')
+        if target.bytes_total > host.capacity:
+            return (f'Image {target.template_id} has {target.bytes_total}'
+                    f' bytes, the cache of host {host.name} only'
+                    f' {host.capacity}.')
+        return None
+
+    def _way(self, job, target):
+        """How the host has the image without the WAN; None if it has not."""
+        host = self._hosts[target.host]
+        if target.content_id in self._held[host.name]:
+            return LOCAL
+        if job.pinned or not host.alive:
+            return None
+        around = self._at_site.get(host.site, set())
+        if any(patch.id in around and patch.base in around
+               for patch in self._into.get(target.content_id, ())):
+            return BUILD
+        return PEER if target.content_id in around else None
+
+
+def _read_view(session):
+    return View(sites.map_hosts(session), catalogue.list_patches(session),
+                db.planned_objects(session))

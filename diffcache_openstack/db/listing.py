@@ -1,0 +1,131 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Reading tables in parts, for listings.
+
+A part is cut by key, not by number: a marker names the last entry of the part
+before, so that entries which come or go meanwhile shift nothing, and the
+hundredth part costs what the first one does.
+
+Entries are plain dicts that JSON can carry. Each function makes a number of
+queries that does not depend on how many entries there are.
+"""
+
+import collections.abc
+import datetime
+import typing
+
+import sqlalchemy as sa
+from sqlalchemy import orm
+
+from diffcache_openstack.common import exceptions
+
+Entry = dict[str, typing.Any]
+
+
+class Page(typing.NamedTuple):
+    """Which part of a listing is wanted.
+
+    :ivar limit: entries at most
+    :ivar marker: key of the last entry of the part before, None to begin
+    """
+
+    limit: int
+    marker: str | None = None
+
+
+class Part(typing.NamedTuple):
+    """A part of a listing; ``next_marker`` is None at its end."""
+
+    entries: list[Entry]
+    next_marker: str | None
+
+
+class Viewer(typing.NamedTuple):
+    """Whose eyes a listing is for."""
+
+    project_id: str | None
+    sees_all: bool
+
+
+def part_by_key(session: orm.Session, query: sa.Select,
+                key: orm.InstrumentedAttribute, page: Page) -> Part:
+    """A part of a query's rows, in the order of a unique column.
+
+    :param query: of columns; the key is among them
+    """
+    if page.marker is not None:
+        query = query.where(key > page.marker)
+    rows = session.execute(
+        query.order_by(key).limit(page.limit + 1)).mappings().all()
+    return cut(rows, page, key.key)
+
+
+def part_by_time(session: orm.Session, query: sa.Select,
+                 table: typing.Any, page: Page,
+                 when: orm.InstrumentedAttribute) -> Part:
+    """A part of a query's rows, the latest first.
+
+    :param table: the model, whose column ``id`` makes the order total
+    :param when: its column of time
+    :raises InvalidInput: no row has the marker's id
+    """
+    if page.marker is not None:
+        since = session.scalar(sa.select(when).where(table.id == page.marker))
+        if since is None:
+            raise exceptions.InvalidInput(
+                f'The marker {page.marker} names no entry; begin again'
+                f' without one.')
+        query = query.where(sa.or_(
+            when < since, sa.and_(when == since, table.id > page.marker)))
+    rows = session.execute(query.order_by(when.desc(), table.id).limit(
+        page.limit + 1)).mappings().all()
+    return cut(rows, page, 'id')
+
+
+def cut(rows: collections.abc.Sequence[typing.Mapping], page: Page, key: str
+        ) -> Part:
+    """Rows as a part; one more than the limit tells that there are more."""
+    entries = [plain(row) for row in rows[:page.limit]]
+    more = len(rows) > page.limit
+    return Part(entries, entries[-1][key] if more else None)
+
+
+def plain(row: typing.Mapping) -> Entry:
+    """A row as a dict that JSON can carry; times are ISO 8601 in UTC."""
+    return {name: instant(value) if isinstance(value, datetime.datetime)
+            else value for name, value in row.items()}
+
+
+def instant(value: datetime.datetime | None) -> str | None:
+    """A time as ISO 8601 in UTC."""
+    if value is None:
+        return None
+    return value.astimezone(datetime.UTC).isoformat().replace('+00:00', 'Z')
+
+
+def narrowed(query: sa.Select, model: typing.Any,
+             filters: collections.abc.Mapping[str, typing.Any],
+             names: collections.abc.Iterable[str]) -> sa.Select:
+    """A query for rows whose columns have the values asked for.
+
+    :param names: of the filters that are columns
+    """
+    for name in names:
+        if name in filters:
+            query = query.where(getattr(model, name) == filters[name])
+    return query
+
+
+def columns(model: typing.Any, names: collections.abc.Iterable[str]
+            ) -> list[orm.InstrumentedAttribute]:
+    """Columns of a model by name."""
+    return [getattr(model, name) for name in names]

@@ -1,0 +1,166 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Templates and patches as listings show them."""
+
+import collections.abc
+import typing
+
+import sqlalchemy as sa
+from sqlalchemy import orm
+
+from diffcache_openstack.common import exceptions
+from diffcache_openstack.db import listing
+from diffcache_openstack.db import models
+from diffcache_openstack import objects
+
+_SHOWN = ('id', 'name', 'content_id', 'size', 'data_size', 'disk_format',
+          'file_size', 'owner', 'visibility', 'status', 'family',
+          'created_at')
+_COLUMNS = ('name', 'content_id', 'owner', 'visibility', 'status', 'family',
+            'disk_format')
+_PATCH_SHOWN = ('id', 'base', 'target', 'size', 'create_seconds',
+                'apply_seconds', 'created_at')
+# Every project may know of these.
+_OPEN = ('public', 'community')
+
+
+def list_templates(session: orm.Session, viewer: listing.Viewer,
+                   filters: collections.abc.Mapping[str, typing.Any],
+                   page: listing.Page) -> listing.Part:
+    """The images that a viewer may see, by id, with where they are.
+
+    :param filters: columns, and host: the name of one that holds it
+    """
+    table = models.Template
+    query = listing.narrowed(_visible(viewer), table, filters, _COLUMNS)
+    if 'host' in filters:
+        query = query.where(table.content_id.in_(
+            sa.select(models.Holding.object_id).join(
+                models.Host, models.Host.id == models.Holding.host_id).where(
+                models.Host.name == filters['host'],
+                models.Holding.kind == objects.TEMPLATES)))
+    part = listing.part_by_key(session, query, table.id, page)
+    _add_counts(session, part.entries)
+    return part
+
+
+def get_template(session: orm.Session, viewer: listing.Viewer,
+                 template_id: str) -> listing.Entry:
+    """One image, as :func:`list_templates` shows it.
+
+    :raises NotFound: there is none that the viewer may see
+    """
+    row = session.execute(_visible(viewer).where(
+        models.Template.id == template_id)).mappings().one_or_none()
+    if row is None:
+        raise unknown_template(template_id)
+    entry = listing.plain(row)
+    _add_counts(session, [entry])
+    return entry
+
+
+def locations(session: orm.Session, content_id: str) -> list[listing.Entry]:
+    """Living hosts that hold a content whole, by name."""
+    host, held = models.Host, models.Holding
+    rows = session.execute(
+        sa.select(host.name.label('host'), host.site, held.bytes)
+        .join(held, held.host_id == host.id)
+        .where(host.alive, held.kind == objects.TEMPLATES,
+               held.object_id == content_id).order_by(host.name))
+    return [listing.plain(row) for row in rows.mappings()]
+
+
+def unknown_template(template_id: str) -> exceptions.NotFound:
+    """The error for an image that is not there, or not for the caller."""
+    return exceptions.NotFound(
+        f'Template {template_id} is not in the catalogue; see "openstack'
+        f' image cache object list" for those that are.')
+
+
+def list_patches(session: orm.Session,
+                 filters: collections.abc.Mapping[str, typing.Any],
+                 page: listing.Page) -> listing.Part:
+    """Patches by id, with on how many hosts they are.
+
+    :param filters: base and target, each an image's id or a content's
+    """
+    table = models.Patch
+    query = sa.select(*listing.columns(table, _PATCH_SHOWN))
+    for name in ('base', 'target'):
+        if name in filters:
+            query = query.where(getattr(table, name).in_(
+                _contents_named(filters[name])))
+    part = listing.part_by_key(session, query, table.id, page)
+    _add_holders(session, part.entries, objects.PATCHES, 'id')
+    return part
+
+
+def get_patch(session: orm.Session, patch_id: str) -> listing.Entry:
+    """One patch, as :func:`list_patches` shows it.
+
+    :raises NotFound: there is none with that id
+    """
+    table = models.Patch
+    row = session.execute(
+        sa.select(*listing.columns(table, _PATCH_SHOWN)).where(
+            table.id == patch_id)).mappings().one_or_none()
+    if row is None:
+        raise exceptions.NotFound(
+            f'Patch {patch_id} is not in the catalogue; see GET /v1/patches'
+            f' for those that are.')
+    entry = listing.plain(row)
+    _add_holders(session, [entry], objects.PATCHES, 'id')
+    return entry
+
+
+def _contents_named(text):
+    by_template = sa.select(models.Template.content_id).where(
+        models.Template.id == text)
+    return sa.union(by_template, sa.select(sa.literal(text)))
+
+
+def _visible(viewer):
+    table = models.Template
+    query = sa.select(*listing.columns(table, _SHOWN))
+    if viewer.sees_all:
+        return query
+    # An image that was deleted is nobody's business but the operator's.
+    return query.where(table.status != objects.DELETED, sa.or_(
+        table.visibility.in_(_OPEN), sa.and_(
+            table.owner.is_not(None), table.owner == viewer.project_id)))
+
+
+def _add_counts(session, entries):
+    _add_holders(session, entries, objects.TEMPLATES, 'content_id')
+    table = models.Template
+    rows = session.execute(
+        sa.select(table.family, sa.func.count()).where(
+            table.family.in_([entry['id'] for entry in entries]),
+            table.status != objects.DELETED)
+        .group_by(table.family))
+    members = {family: count for family, count in rows}
+    for entry in entries:
+        entry['members'] = members.get(entry['id'], 0)
+
+
+def _add_holders(session, entries, kind, key):
+    """Add how many living hosts hold each entry's object."""
+    host, held = models.Host, models.Holding
+    rows = session.execute(
+        sa.select(held.object_id, sa.func.count())
+        .join(host, host.id == held.host_id)
+        .where(host.alive, held.kind == kind,
+               held.object_id.in_({entry[key] for entry in entries}))
+        .group_by(held.object_id))
+    counts = {object_id: count for object_id, count in rows}
+    for entry in entries:
+        entry['host_count'] = counts.get(entry[key], 0)
