@@ -1,0 +1,178 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""The WSGI application.
+
+Built from one configuration and nothing global, as everything else here, so
+that it runs under any server and in tests.
+"""
+
+import collections.abc
+import json
+import typing
+
+from keystonemiddleware import auth_token
+from oslo_config import cfg
+from oslo_log import log
+from oslo_middleware import cors
+from oslo_middleware import healthcheck
+from oslo_middleware import http_proxy_to_wsgi
+from oslo_middleware import request_id
+from werkzeug import exceptions as http
+from werkzeug import wrappers
+
+from diffcache_openstack.api import handlers
+from diffcache_openstack.api import policy
+from diffcache_openstack.api import problems
+from diffcache_openstack.api import requests
+from diffcache_openstack.api import routing
+from diffcache_openstack.api import site_views
+from diffcache_openstack.api import validation
+from diffcache_openstack.api import versions
+from diffcache_openstack.common import context as contexts
+from diffcache_openstack.common import messaging
+from diffcache_openstack.conductor import controlapi
+from diffcache_openstack.conductor import planner
+from diffcache_openstack.conductor import rpcapi
+from diffcache_openstack.conductor import service
+from diffcache_openstack.db import engine
+from diffcache_openstack.objects import base
+
+LOG = log.getLogger(__name__)
+
+_JSON = 'application/json'
+
+WSGI = collections.abc.Callable[..., collections.abc.Iterable[bytes]]
+
+
+class Core:
+    """Routes a request to its handler, past policy and schemas."""
+
+    def __init__(self, services: requests.Services):
+        self._services = services
+        self._map = routing.build_map(handlers.routes())
+
+    def __call__(self, environ: dict, start_response: typing.Any
+                 ) -> collections.abc.Iterable[bytes]:
+        """Answer one request."""
+        request = requests.Request(environ)
+        request.services = self._services
+        request.context = contexts.RequestContext.from_environ(environ)
+        request.version = versions.MINIMUM
+        try:
+            response = self._answer(request)
+        except Exception as error:
+            # The edge: whatever it is, it is told in one format.
+            response = self._refusal(request, error)
+        response.headers[versions.HEADER] = \
+            f'{versions.SERVICE_TYPE} {request.version}'
+        response.headers['Vary'] = versions.HEADER
+        LOG.info('%s %s: %s', request.method, request.full_path.rstrip('?'),
+                 response.status_code)
+        return response(environ, start_response)
+
+    def _answer(self, request):
+        request.version = versions.of_request(request.headers)
+        route, arguments = self._map.bind_to_environ(request.environ).match()
+        if request.version < route.since:
+            raise http.NotFound(
+                f'This is there from version {route.since} on; send'
+                f' "{versions.HEADER}: {versions.SERVICE_TYPE}'
+                f' {route.since}".')
+        self._services.enforcer.require(request.context, route.policy)
+        request.parameters = validation.parse_query(route.query, request.args)
+        request.document = None
+        if route.body is not None:
+            request.document = request.content()
+            validation.check_body(route.body, request.document)
+        result = route.handler(request, **arguments)
+        return self._response(request, route, result)
+
+    def _response(self, request, route, result):
+        document, headers = result if isinstance(result, tuple) \
+            else (result, {})
+        validation.check_response(self._services.conf, route.response,
+                                  document)
+        text = b'' if document is None else json.dumps(document).encode()
+        return wrappers.Response(
+            text, route.status, headers,
+            mimetype=None if document is None else _JSON)
+
+    def _refusal(self, request, error):
+        problem = problems.of(error)
+        headers = {}
+        if isinstance(error, http.MethodNotAllowed):
+            headers['Allow'] = ', '.join(sorted(error.valid_methods or ()))
+        if problem.status == 503:
+            headers['Retry-After'] = '5'
+        document = problems.body(problem, request.context.request_id)
+        return wrappers.Response(json.dumps(document), problem.status,
+                                 headers, mimetype=_JSON)
+
+
+class OpenDoor:
+    """Lets what is public past the check of tokens."""
+
+    def __init__(self, doors: dict[str, WSGI], guarded: WSGI):
+        """:param doors: what answers public paths"""
+        self._doors = doors
+        self._guarded = guarded
+
+    def __call__(self, environ: dict, start_response: typing.Any
+                 ) -> collections.abc.Iterable[bytes]:
+        """Answer one request."""
+        path = environ.get('PATH_INFO', '/').rstrip('/') or '/'
+        inner = self._doors.get(path, self._guarded)
+        return inner(environ, start_response)
+
+
+def build(conf: cfg.ConfigOpts, services: requests.Services) -> WSGI:
+    """The application behind the middleware that every request passes.
+
+    :raises oslo_config.cfg.Error: the configuration cannot be used
+    """
+    core = Core(services)
+    # What clients discover the API with, and what balancers ask.
+    doors: dict[str, WSGI] = {
+        '/': core, '/v1': core,
+        '/healthcheck': healthcheck.Healthcheck(None, conf)}
+    guarded = auth_token.AuthProtocol(core, {'oslo_config_config': conf})
+    application: WSGI = OpenDoor(doors, guarded)
+    for layer in (request_id.RequestId, cors.CORS,
+                  http_proxy_to_wsgi.HTTPProxyToWSGI):
+        application = typing.cast(WSGI, layer(application, conf))
+    return application
+
+
+def set_defaults() -> None:
+    """Let browsers send and read the headers that this API has."""
+    cors.set_defaults(
+        allow_headers=['X-Auth-Token', 'X-OpenStack-Request-ID',
+                       versions.HEADER],
+        expose_headers=['X-OpenStack-Request-ID', versions.HEADER,
+                        'Location', 'Retry-After'],
+        allow_methods=['GET', 'POST', 'PATCH', 'DELETE'])
+
+
+def load(conf: cfg.ConfigOpts) -> WSGI:
+    """The application of a configuration, with what it talks to.
+
+    :raises PermanentError: the database's schema is not the code's
+    """
+    set_defaults()
+    service.check_schema(conf)
+    bus = messaging.Bus(conf, base.Serializer())
+    database = engine.Database(conf)
+    return build(conf, requests.Services(
+        conf, database, rpcapi.ConductorAPI(bus, conf),
+        controlapi.ControlAPI(bus, conf), policy.Enforcer(conf),
+        planner.Planner(conf, database, 'api'),
+        site_views.SiteViews(conf, database)))

@@ -1,0 +1,62 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Hosts: how they are, and what they hold."""
+
+import typing
+
+from diffcache_openstack.api import paging
+from diffcache_openstack.api.policies import hosts as policies
+from diffcache_openstack.api import requests
+from diffcache_openstack.api import routing
+from diffcache_openstack.api.schemas import common
+from diffcache_openstack.api.schemas import hosts as schemas
+from diffcache_openstack.conductor import model
+from diffcache_openstack.db import host_views
+
+TABLE = routing.Table()
+
+
+@TABLE.route('GET', '/v1/hosts', policy=policies.LIST,
+             query=schemas.LIST_QUERY, response=schemas.LIST)
+def list_hosts(request: requests.Request) -> dict[str, typing.Any]:
+    """List hosts by name, with how full they are."""
+    part = request.read(host_views.list_hosts, request.filters(),
+                        request.page)
+    return paging.document(request, 'hosts', part)
+
+
+@TABLE.route('GET', '/v1/hosts/<name>', policy=policies.SHOW,
+             query=common.query({}), response=schemas.SHOW)
+def show_host(request: requests.Request, name: str
+              ) -> dict[str, typing.Any]:
+    """Show a host, and the Mbit/s that it is taken to receive at."""
+    host = request.read(host_views.get_host, name)
+    links = model.links_of(host['site'], request.services.conf.planner)
+    return {'host': {**host, 'links': {
+        'local': links.local, 'peer': links.peer, 'repo': links.repo}}}
+
+
+@TABLE.route('GET', '/v1/hosts/<name>/objects', policy=policies.SHOW,
+             query=schemas.OBJECTS_QUERY, response=schemas.OBJECTS)
+def list_objects(request: requests.Request, name: str
+                 ) -> dict[str, typing.Any]:
+    """List what a host holds."""
+    part = request.read(host_views.list_objects, name, request.filters(),
+                        request.page)
+    return paging.document(request, 'objects', part)
+
+
+@TABLE.route('DELETE', '/v1/hosts/<name>', policy=policies.DELETE,
+             response=routing.NOTHING, status=204)
+def delete_host(request: requests.Request, name: str) -> None:
+    """Forget a host that will not come back."""
+    request.services.conductor.remove_host(request.context, name)

@@ -1,0 +1,77 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Lookups: how a host would get an image, and at what cost."""
+
+import typing
+
+from diffcache_openstack.agent import routes
+from diffcache_openstack.api.policies import lookups as policies
+from diffcache_openstack.api import requests
+from diffcache_openstack.api import routing
+from diffcache_openstack.api.schemas import lookups as schemas
+from diffcache_openstack.db import sites
+
+TABLE = routing.Table()
+_WAYS = 10
+
+
+@TABLE.route('GET', '/v1/lookups', policy=policies.SHOW,
+             query=schemas.QUERY, response=schemas.SHOW)
+def show_lookup(request: requests.Request) -> dict[str, typing.Any]:
+    """Show the ways of an image to a host, cheapest first.
+
+    They are those that the host's agent would try, in that order, by what is
+    known to be held where.
+    """
+    name = request.parameters['host']
+    template_id = request.parameters['template_id']
+    site = request.read(_site_of, name)
+    view = request.services.views.get(site)
+    content_id = view.template(template_id).content_id
+    held = view.host(name).holdings
+    found = routes.Routes(
+        view, name, held, hops=request.services.conf.planner.hops,
+    ).to_template(content_id)
+    limit = request.parameters.get('limit', _WAYS)
+    return {'lookup': {
+        'host': name, 'site': site, 'template_id': template_id,
+        'content_id': content_id, 'map_generation': view.generation,
+        'ways': [_way(view, name, route) for route in found[:limit]]}}
+
+
+def _site_of(session, name):
+    host = next((host for host in sites.list_hosts(session)
+                 if host.name == name), None)
+    if host is None:
+        raise sites.unknown_host(name)
+    return host.site
+
+
+def _way(view, name, route):
+    repository = view.repository()
+    hub = repository.name if repository else None
+    parts = [{'kind': part.key.kind, 'id': part.key.id, 'host': part.host,
+              'bytes': view.size_of(part.key) or 0} for part in route.parts]
+    wan = sum(part['bytes'] for part in parts if part['host'] == hub)
+    lan = sum(part['bytes'] for part in parts
+              if part['host'] not in (hub, name))
+    return {'way': _kind(route, name, hub), 'seconds': float(route.seconds),
+            'wan_bytes': wan, 'lan_bytes': lan, 'detail': route.describe(),
+            'parts': parts}
+
+
+def _kind(route, name, hub):
+    if route.base is not None:
+        return 'build'
+    if route.template.host == name:
+        return 'local'
+    return 'repository' if route.template.host == hub else 'peer'

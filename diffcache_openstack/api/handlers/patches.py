@@ -1,0 +1,40 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Patches: what makes one template of another."""
+
+import typing
+
+from diffcache_openstack.api import paging
+from diffcache_openstack.api.policies import patches as policies
+from diffcache_openstack.api import requests
+from diffcache_openstack.api import routing
+from diffcache_openstack.api.schemas import patches as schemas
+from diffcache_openstack.db import template_views
+
+TABLE = routing.Table()
+
+
+@TABLE.route('GET', '/v1/patches', policy=policies.LIST,
+             query=schemas.LIST_QUERY, response=schemas.LIST)
+def list_patches(request: requests.Request) -> dict[str, typing.Any]:
+    """List patches by id."""
+    part = request.read(template_views.list_patches, request.filters(),
+                        request.page)
+    return paging.document(request, 'patches', part)
+
+
+@TABLE.route('GET', '/v1/patches/<patch_id>', policy=policies.SHOW,
+             response=schemas.SHOW)
+def show_patch(request: requests.Request, patch_id: str
+               ) -> dict[str, typing.Any]:
+    """Show a patch."""
+    return {'patch': request.read(template_views.get_patch, patch_id)}

@@ -1,0 +1,108 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Plans: what hosts shall hold, now or if somebody says so."""
+
+import typing
+
+from werkzeug import exceptions as http
+
+from diffcache_openstack.api import paging
+from diffcache_openstack.api.policies import plans as policies
+from diffcache_openstack.api import requests
+from diffcache_openstack.api import routing
+from diffcache_openstack.api.schemas import plans as schemas
+from diffcache_openstack.db import plan_views
+
+TABLE = routing.Table()
+_COMPUTING = ('computing', 'failed')
+
+
+@TABLE.route('GET', '/v1/plans', policy=policies.LIST,
+             query=schemas.LIST_QUERY, response=schemas.LIST)
+def list_plans(request: requests.Request) -> dict[str, typing.Any]:
+    """List plans, the latest first."""
+    part = request.read(plan_views.list_plans, request.filters(),
+                        request.page)
+    return paging.document(request, 'plans', part)
+
+
+@TABLE.route('GET', '/v1/plans/<plan_id>', policy=policies.SHOW,
+             response=schemas.SHOW)
+def show_plan(request: requests.Request, plan_id: str
+              ) -> dict[str, typing.Any]:
+    """Show a plan, with all that it wants on hosts."""
+    return {'plan': request.read(plan_views.get_plan, plan_id)}
+
+
+@TABLE.route('POST', '/v1/plans', policy=policies.CREATE,
+             body=schemas.CREATE, response=schemas.CREATED, status=202)
+def create_plan(request: requests.Request
+                ) -> tuple[dict[str, typing.Any], dict[str, str]]:
+    """Begin to compute a plan, which is only proposed when it is done."""
+    wish = request.document['plan']
+    plan_id = request.services.control.propose_plan(
+        request.context, wish['site'], wish.get('solver'),
+        wish.get('time_limit'))
+    plan = _summary(request, plan_id)
+    return {'plan': plan}, {
+        'Location': f'{request.url_root}v1/plans/{plan_id}'}
+
+
+@TABLE.route('GET', '/v1/plans/<plan_id>/explanation', policy=policies.SHOW,
+             query=schemas.EXPLANATION_QUERY, response=schemas.EXPLANATION)
+def explain_plan(request: requests.Request, plan_id: str
+                 ) -> dict[str, typing.Any]:
+    """Show why a plan wants each object where it does."""
+    plan = _summary(request, plan_id)
+    if plan['state'] in _COMPUTING:
+        raise http.Conflict(
+            f'Plan {plan_id} is {plan["state"]} and wants nothing that could'
+            f' be explained.')
+    reasons = request.services.control.explain_plan(request.context, plan_id)
+    host = request.parameters.get('host')
+    return {'explanation': [reason for reason in reasons
+                            if host in (None, reason['host'])]}
+
+
+@TABLE.route('POST', '/v1/plans/<plan_id>/apply', policy=policies.APPLY,
+             body=schemas.APPLY, response=schemas.CREATED)
+def apply_plan(request: requests.Request, plan_id: str
+               ) -> dict[str, typing.Any]:
+    """Put a proposed plan into force."""
+    request.services.control.apply_plan(
+        request.context, plan_id, request.document.get('generation'))
+    return {'plan': _summary(request, plan_id)}
+
+
+@TABLE.route('POST', '/v1/plans/<plan_id>/cancel', policy=policies.CANCEL,
+             body=schemas.CANCEL, response=schemas.CREATED)
+def cancel_plan(request: requests.Request, plan_id: str
+                ) -> dict[str, typing.Any]:
+    """Drop a proposed plan, or stop waiting for it."""
+    request.services.control.cancel_plan(request.context, plan_id)
+    return {'plan': _summary(request, plan_id)}
+
+
+@TABLE.route('POST', '/v1/what-if', policy=policies.WHAT_IF,
+             body=schemas.WHAT_IF, response=schemas.WHAT_IF_ANSWER)
+def what_if(request: requests.Request) -> dict[str, typing.Any]:
+    """Compare the best plans of a site before and after a change of it."""
+    wish = request.document['what_if']
+    answer = request.services.control.what_if(
+        request.context, wish['site'], wish['changes'])
+    return {'what_if': {**wish, **answer}}
+
+
+def _summary(request, plan_id):
+    plan = request.read(plan_views.get_plan, plan_id)
+    del plan['hosts'], plan['items']
+    return plan

@@ -1,0 +1,117 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Precache jobs: what shall be cached before it is asked for."""
+
+import typing
+import uuid
+
+from oslo_utils import timeutils
+
+from diffcache_openstack.api import paging
+from diffcache_openstack.api.policies import precache as policies
+from diffcache_openstack.api import requests
+from diffcache_openstack.api import routing
+from diffcache_openstack.api.schemas import precache as schemas
+from diffcache_openstack.db import precache as db
+from diffcache_openstack import objects
+
+TABLE = routing.Table()
+
+
+@TABLE.route('GET', '/v1/precache-jobs', policy=policies.LIST,
+             query=schemas.LIST_QUERY, response=schemas.LIST)
+def list_jobs(request: requests.Request) -> dict[str, typing.Any]:
+    """List the precache jobs of the caller's project, by id."""
+    part = request.read(db.list_jobs, request.viewer, request.filters(),
+                        request.page)
+    return paging.document(request, 'precache_jobs', part)
+
+
+@TABLE.route('GET', '/v1/precache-jobs/<job_id>', policy=policies.SHOW,
+             response=schemas.SHOW)
+def show_job(request: requests.Request, job_id: str
+             ) -> dict[str, typing.Any]:
+    """Show a precache job of the caller's project."""
+    return _shown(request, job_id)
+
+
+@TABLE.route('GET', '/v1/precache-jobs/<job_id>/targets',
+             policy=policies.SHOW, query=schemas.TARGETS_QUERY,
+             response=schemas.TARGETS)
+def list_targets(request: requests.Request, job_id: str
+                 ) -> dict[str, typing.Any]:
+    """List how far a precache job is, by host and image."""
+    _shown(request, job_id)
+    part = request.read(db.list_targets, job_id, request.filters(),
+                        request.page)
+    return paging.document(request, 'targets', part)
+
+
+@TABLE.route('POST', '/v1/precache-jobs', policy=policies.CREATE,
+             body=schemas.CREATE, response=schemas.SHOW, status=202)
+def create_job(request: requests.Request
+               ) -> tuple[dict[str, typing.Any], dict[str, str]]:
+    """Create a precache job."""
+    job_id = str(uuid.uuid4())
+    values = dict(request.document['precache_job'])
+    if values.get('expires_at'):
+        values['expires_at'] = timeutils.parse_isotime(values['expires_at'])
+    context = request.context
+    request.services.control.create_precache_job(
+        context, objects.PrecacheJob(
+            id=job_id, project_id=context.project_id,
+            user_id=context.user_id,
+            request_id=context.global_request_id or context.request_id,
+            **values))
+    return _shown(request, job_id), {
+        'Location': f'{request.url_root}v1/precache-jobs/{job_id}'}
+
+
+@TABLE.route('PATCH', '/v1/precache-jobs/<job_id>', policy=policies.UPDATE,
+             body=schemas.UPDATE, response=schemas.SHOW)
+def update_job(request: requests.Request, job_id: str
+               ) -> dict[str, typing.Any]:
+    """Change a precache job."""
+    _shown(request, job_id)
+    values = dict(request.document['precache_job'])
+    generation = values.pop('generation')
+    request.services.control.update_precache_job(
+        request.context, job_id, generation, values)
+    return _shown(request, job_id)
+
+
+@TABLE.route('POST', '/v1/precache-jobs/<job_id>/cancel',
+             policy=policies.CANCEL, body=schemas.CANCEL,
+             response=schemas.SHOW)
+def cancel_job(request: requests.Request, job_id: str
+               ) -> dict[str, typing.Any]:
+    """Cancel a precache job; what it had cached may then go."""
+    _shown(request, job_id)
+    request.services.control.cancel_precache_job(
+        request.context, job_id, request.document.get('generation'))
+    return _shown(request, job_id)
+
+
+@TABLE.route('POST', '/v1/precache-jobs/<job_id>/retry',
+             policy=policies.RETRY, body=schemas.RETRY,
+             response=schemas.SHOW, status=202)
+def retry_job(request: requests.Request, job_id: str
+              ) -> dict[str, typing.Any]:
+    """Have hosts try again at once what they are missing."""
+    _shown(request, job_id)
+    request.services.control.retry_precache_job(request.context, job_id)
+    return _shown(request, job_id)
+
+
+def _shown(request, job_id):
+    """The job, if the caller may see it: what is not seen is not there."""
+    return {'precache_job': request.read(db.get_job, request.viewer, job_id)}

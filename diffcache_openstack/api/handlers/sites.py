@@ -1,0 +1,59 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Sites, and reports of how they are doing."""
+
+import datetime
+import typing
+
+from diffcache_openstack.api import paging
+from diffcache_openstack.api.policies import sites as policies
+from diffcache_openstack.api import requests
+from diffcache_openstack.api import routing
+from diffcache_openstack.api.schemas import sites as schemas
+from diffcache_openstack.db import listing
+from diffcache_openstack.db import plan_views
+from diffcache_openstack.db import request_views
+from diffcache_openstack.db import site_views
+from diffcache_openstack.objects import base
+
+TABLE = routing.Table()
+_DAYS = 7
+
+
+@TABLE.route('GET', '/v1/sites', policy=policies.LIST,
+             query=schemas.LIST_QUERY, response=schemas.LIST)
+def list_sites(request: requests.Request) -> dict[str, typing.Any]:
+    """List sites by name, with how many hosts they have."""
+    part = request.read(site_views.list_sites, request.page)
+    return paging.document(request, 'sites', part)
+
+
+@TABLE.route('GET', '/v1/sites/<name>/report', policy=policies.REPORT,
+             query=schemas.REPORT_QUERY, response=schemas.REPORT)
+def show_report(request: requests.Request, name: str
+                ) -> dict[str, typing.Any]:
+    """Show what a site holds, how requests were served, what that saved."""
+    days = request.parameters.get('days', _DAYS)
+    since = base.now() - datetime.timedelta(days=days)
+    return {'report': request.read(_report, name, since)}
+
+
+def _report(session, name, since):
+    ways = request_views.summary(session, name, since)
+    return {
+        'site': site_views.get_site(session, name),
+        'since': listing.instant(since),
+        'plan': plan_views.current_fill(session, name),
+        'held': site_views.held_bytes(session, name),
+        'requests': ways,
+        'whole_bytes': request_views.whole_bytes(session, name, since),
+        'wan_bytes': sum(way['wan_bytes'] for way in ways)}

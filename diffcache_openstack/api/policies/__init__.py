@@ -1,0 +1,35 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""The default policies, one file per resource."""
+
+import itertools
+
+from oslo_policy import policy
+
+from diffcache_openstack.api.policies import base
+from diffcache_openstack.api.policies import hosts
+from diffcache_openstack.api.policies import lookups
+from diffcache_openstack.api.policies import patches
+from diffcache_openstack.api.policies import plans
+from diffcache_openstack.api.policies import precache
+from diffcache_openstack.api.policies import requests
+from diffcache_openstack.api.policies import root
+from diffcache_openstack.api.policies import sites
+from diffcache_openstack.api.policies import templates
+
+
+def list_rules() -> list[policy.RuleDefault]:
+    """Every rule, for the enforcer and for the sample."""
+    return list(itertools.chain.from_iterable(
+        module.RULES for module in (
+            base, root, hosts, lookups, patches, plans, precache, requests,
+            sites, templates)))

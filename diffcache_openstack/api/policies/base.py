@@ -1,0 +1,68 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Rules that the resources' own are made of.
+
+``reader`` and ``member`` are roles in a project. ``admin`` runs the cloud,
+``service`` is another OpenStack service; both see every project's things, and
+so does a reader with the scope of the system.
+"""
+
+import typing
+
+from oslo_policy import policy
+
+ADMIN = 'rule:admin_api'
+ADMIN_OR_SERVICE = 'rule:admin_or_service'
+OPERATOR_READER = 'rule:operator_reader'
+READER = 'rule:project_reader'
+MEMBER = 'rule:project_member'
+
+ALL_SCOPES = ['system', 'project']
+
+# What one rule allows: pairs of a method and a path.
+Operations = list[tuple[str, str]]
+
+
+def documented(name: str, check: str, description: str,
+               *operations: tuple[str, str]) -> policy.DocumentedRuleDefault:
+    """A rule of a resource, for the operations it is about."""
+    listed: typing.Any = [{'method': method, 'path': path}
+                          for method, path in operations]
+    return policy.DocumentedRuleDefault(
+        name, check, description, listed, scope_types=ALL_SCOPES)
+
+
+RULES = [
+    policy.RuleDefault(
+        'admin_api', 'role:admin', 'Those who run the cloud.'),
+    policy.RuleDefault(
+        'service_api', 'role:service', 'Other services of OpenStack.'),
+    policy.RuleDefault(
+        'admin_or_service', 'rule:admin_api or rule:service_api',
+        'Those who run the cloud, and its services.'),
+    policy.RuleDefault(
+        'operator_reader',
+        'rule:admin_or_service or (role:reader and system_scope:all)',
+        'Those who may look at hosts, plans and every project.'),
+    policy.RuleDefault(
+        'project_reader', 'role:reader or rule:operator_reader',
+        'Those who may look at what their project may see.'),
+    policy.RuleDefault(
+        'project_member',
+        '(role:member and project_id:%(project_id)s) or rule:admin_api',
+        'Those who may change what is their project\'s.'),
+    documented(
+        'diffcache:all_projects', OPERATOR_READER,
+        'See templates and precache jobs of all projects.',
+        ('GET', '/v1/templates'), ('GET', '/v1/templates/{template_id}'),
+        ('GET', '/v1/precache-jobs'), ('GET', '/v1/precache-jobs/{job_id}')),
+]

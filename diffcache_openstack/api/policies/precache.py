@@ -1,0 +1,39 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Policies of precache jobs."""
+
+from diffcache_openstack.api.policies import base
+
+LIST = 'diffcache:precache_jobs:list'
+SHOW = 'diffcache:precache_jobs:show'
+CREATE = 'diffcache:precache_jobs:create'
+UPDATE = 'diffcache:precache_jobs:update'
+CANCEL = 'diffcache:precache_jobs:cancel'
+RETRY = 'diffcache:precache_jobs:retry'
+
+RULES = [
+    base.documented(LIST, base.READER, 'List the project\'s precache jobs.',
+                    ('GET', '/v1/precache-jobs')),
+    base.documented(SHOW, base.READER, 'Show a precache job of the project.',
+                    ('GET', '/v1/precache-jobs/{job_id}'),
+                    ('GET', '/v1/precache-jobs/{job_id}/targets')),
+    # Space on hosts is the operator's to give.
+    base.documented(CREATE, base.ADMIN_OR_SERVICE, 'Create a precache job.',
+                    ('POST', '/v1/precache-jobs')),
+    base.documented(UPDATE, base.MEMBER, 'Change a precache job.',
+                    ('PATCH', '/v1/precache-jobs/{job_id}')),
+    base.documented(CANCEL, base.MEMBER, 'Cancel a precache job.',
+                    ('POST', '/v1/precache-jobs/{job_id}/cancel')),
+    base.documented(RETRY, base.MEMBER,
+                    'Have hosts try again what they are missing.',
+                    ('POST', '/v1/precache-jobs/{job_id}/retry')),
+]

@@ -1,0 +1,67 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Who may do what, by oslo.policy."""
+
+import typing
+
+from oslo_config import cfg
+from oslo_policy import opts as policy_opts
+from oslo_policy import policy
+from werkzeug import exceptions as http
+
+from diffcache_openstack.api import policies
+from diffcache_openstack.common import context as contexts
+from diffcache_openstack.conf import opts
+
+POLICY_FILE = 'policy.yaml'
+
+
+class Enforcer:
+    """The rules in force: the defaults, and what the policy file changes."""
+
+    def __init__(self, conf: cfg.ConfigOpts):
+        """Read the policy file, if there is one.
+
+        :raises oslo_policy.policy.InvalidDefinitionError: it has a rule that
+            cannot be used
+        """
+        policy_opts.set_defaults(conf, POLICY_FILE)
+        self.rules = policy.Enforcer(conf, use_conf=True)
+        self.rules.register_defaults(policies.list_rules())
+        self.rules.load_rules()
+
+    def require(self, ctxt: contexts.RequestContext, rule: str) -> None:
+        """Refuse what a rule does not allow.
+
+        :raises Forbidden: naming the rule
+        """
+        if not self.may(ctxt, rule):
+            raise http.Forbidden(f'The policy {rule} does not allow this.')
+
+    def may(self, ctxt: contexts.RequestContext, rule: str) -> bool:
+        """Whether a rule allows the caller something of its own project."""
+        target = {'project_id': ctxt.project_id}
+        return self.allows(ctxt, rule, target)
+
+    def allows(self, ctxt: contexts.RequestContext, rule: str,
+               target: dict[str, typing.Any]) -> bool:
+        """Whether a rule allows the caller something with a target."""
+        try:
+            return bool(self.rules.authorize(rule, target, ctxt))
+        except policy.InvalidScope:
+            # The token is of a scope that the rule is not for.
+            return False
+
+
+def get_enforcer() -> policy.Enforcer:
+    """The rules of this host's configuration, for oslo.policy's tools."""
+    return Enforcer(opts.new_config(argv=[])).rules

@@ -1,0 +1,111 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""A request as handlers see it."""
+
+import dataclasses
+import functools
+import typing
+
+from oslo_config import cfg
+from werkzeug import exceptions as http
+from werkzeug import wrappers
+
+from diffcache_openstack.api import policy as policies
+from diffcache_openstack.api import site_views
+from diffcache_openstack.api import versions
+from diffcache_openstack.common import context as contexts
+from diffcache_openstack.conductor import controlapi
+from diffcache_openstack.conductor import planner as planners
+from diffcache_openstack.conductor import rpcapi
+from diffcache_openstack.db import engine
+from diffcache_openstack.db import listing
+
+# The rule that lets a caller see what belongs to any project.
+ALL_PROJECTS = 'diffcache:all_projects'
+
+
+@dataclasses.dataclass(frozen=True)
+class Services:
+    """What answering takes.
+
+    :param database: only ever read from
+    :param conductor: the first of the conductor's interfaces
+    :param control: the one through which the API has things changed
+    :param planner: asked what plans depend on, never to plan
+    """
+
+    conf: cfg.ConfigOpts
+    database: engine.Database
+    conductor: rpcapi.ConductorAPI
+    control: controlapi.ControlAPI
+    enforcer: policies.Enforcer
+    planner: planners.Planner
+    views: site_views.SiteViews
+
+
+class Request(wrappers.Request):
+    """A request, who sent it, and what answering it takes.
+
+    :ivar parameters: the query, checked and typed
+    :ivar document: the body, checked; None if the route has none
+    """
+
+    max_content_length = 2 ** 20
+
+    services: Services
+    context: contexts.RequestContext
+    version: versions.Version
+    parameters: dict[str, typing.Any]
+    document: typing.Any
+
+    def read(self, function: typing.Callable, *args: typing.Any
+             ) -> typing.Any:
+        """What a function of ``db`` finds."""
+        return self.services.database.read(function, *args)
+
+    def may(self, rule: str) -> bool:
+        """Whether a policy allows the caller something."""
+        return self.services.enforcer.may(self.context, rule)
+
+    def filters(self) -> dict[str, typing.Any]:
+        """The parameters but those of paging."""
+        return {name: value for name, value in self.parameters.items()
+                if name not in ('limit', 'marker')}
+
+    @property
+    def page(self) -> listing.Page:
+        """Which part of a listing is wanted."""
+        options = self.services.conf.api
+        limit = self.parameters.get('limit', options.default_limit)
+        return listing.Page(min(limit, options.max_limit),
+                            self.parameters.get('marker'))
+
+    @functools.cached_property
+    def viewer(self) -> listing.Viewer:
+        """Whose eyes a listing is for."""
+        return listing.Viewer(self.context.project_id,
+                              self.may(ALL_PROJECTS))
+
+    def content(self) -> typing.Any:
+        """The body, parsed.
+
+        :raises BadRequest: it is no JSON
+        :raises UnsupportedMediaType: it does not say it were
+        """
+        if not self.is_json:
+            raise http.UnsupportedMediaType(
+                'Send the body as application/json.')
+        return self.get_json()
+
+    def on_json_loading_failed(self, e: ValueError | None) -> typing.Any:
+        """Say what is wrong with a body that is no JSON."""
+        raise http.BadRequest(f'The body is no JSON: {e}')

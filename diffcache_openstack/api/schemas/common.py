@@ -1,0 +1,70 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Parts that the resources' schemas share."""
+
+import typing
+
+Schema = dict[str, typing.Any]
+
+STRING: Schema = {'type': 'string'}
+TEXT_OR_NULL: Schema = {'type': ['string', 'null']}
+COUNT: Schema = {'type': 'integer', 'minimum': 0}
+NUMBER: Schema = {'type': 'number'}
+NUMBER_OR_NULL: Schema = {'type': ['number', 'null']}
+BOOLEAN: Schema = {'type': 'boolean'}
+INSTANT: Schema = {'type': 'string', 'format': 'date-time'}
+INSTANT_OR_NULL: Schema = {'type': ['string', 'null'], 'format': 'date-time'}
+HASH: Schema = {'type': 'string', 'pattern': '^[0-9a-f]{64}$'}
+UUID: Schema = {'type': 'string', 'format': 'uuid'}
+# Names are compared, never interpreted; the columns' lengths bound them.
+NAME: Schema = {'type': 'string', 'minLength': 1, 'maxLength': 255}
+SITE: Schema = {'type': 'string', 'minLength': 1, 'maxLength': 64}
+TEMPLATE: Schema = {'type': 'string', 'minLength': 1, 'maxLength': 128}
+
+_LINKS: Schema = {
+    'type': 'array',
+    'items': {
+        'type': 'object',
+        'properties': {'rel': STRING, 'href': {'type': 'string',
+                                               'format': 'uri'}},
+        'required': ['rel', 'href'], 'additionalProperties': False}}
+_PAGING: Schema = {
+    'limit': {'type': 'integer', 'minimum': 1,
+              'description': 'Entries of one answer at most.'},
+    'marker': {'type': 'string', 'minLength': 1, 'maxLength': 255,
+               'description': 'The last entry of the part before.'},
+}
+
+
+def closed(properties: Schema, optional: typing.Iterable[str] = ()
+           ) -> Schema:
+    """An object with these properties and no other."""
+    return {'type': 'object', 'properties': properties,
+            'required': sorted(set(properties) - set(optional)),
+            'additionalProperties': False}
+
+
+def listing(name: str, entry: Schema) -> Schema:
+    """A part of a listing."""
+    links = f'{name}_links'
+    return closed({name: {'type': 'array', 'items': entry}, links: _LINKS},
+                  [links])
+
+
+def query(properties: Schema) -> Schema:
+    """Parameters of a request; none has to be given."""
+    return closed(properties, properties)
+
+
+def paged_query(properties: Schema) -> Schema:
+    """Filters of a listing, and those that say which part of it."""
+    return query({**properties, **_PAGING})

@@ -1,0 +1,47 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Schemas of hosts."""
+
+from diffcache_openstack.api.schemas import common
+
+_KIND = {'type': 'string', 'enum': ['templates', 'patches', 'manifests',
+                                    'forms']}
+_FILL = common.closed({'objects': common.COUNT, 'bytes': common.COUNT})
+_PLAN_FILL = common.closed({
+    'objects': common.COUNT, 'bytes': common.COUNT,
+    'held_objects': common.COUNT, 'held_bytes': common.COUNT})
+_HOST = {
+    'name': common.NAME, 'site': common.SITE,
+    'role': {'type': 'string', 'enum': ['compute', 'repository']},
+    'alive': common.BOOLEAN, 'capacity': common.COUNT,
+    'plan_generation': common.COUNT, 'seen_at': common.INSTANT,
+    'held': _FILL, 'plan': _PLAN_FILL}
+
+LIST_QUERY = common.paged_query({
+    'site': {**common.SITE, 'description': 'Hosts of this site only.'},
+    'role': {**_HOST['role'], 'description': 'Hosts of this role only.'},
+    'alive': {**common.BOOLEAN, 'description':
+              'Hosts only that are alive, or only that are not.'},
+    'holds': {**common.HASH, 'description':
+              'Hosts only that hold the object with this hash.'}})
+LIST = common.listing('hosts', common.closed(_HOST))
+
+SHOW = common.closed({'host': common.closed({
+    **_HOST, 'links': common.closed({
+        'local': common.NUMBER, 'peer': common.NUMBER,
+        'repo': common.NUMBER})})})
+
+OBJECTS_QUERY = common.paged_query({
+    'kind': {**_KIND, 'description': 'Objects of this kind only.'}})
+OBJECTS = common.listing('objects', common.closed({
+    'id': common.HASH, 'kind': _KIND, 'bytes': common.COUNT,
+    'templates': {'type': 'array', 'items': common.TEMPLATE}}))

@@ -1,0 +1,36 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Schemas of lookups."""
+
+from diffcache_openstack.api.schemas import common
+
+_PART = common.closed({
+    'kind': common.STRING, 'id': common.HASH, 'host': common.NAME,
+    'bytes': common.COUNT})
+_WAY = common.closed({
+    'way': {'type': 'string',
+            'enum': ['local', 'peer', 'build', 'repository']},
+    'seconds': common.NUMBER, 'wan_bytes': common.COUNT,
+    'lan_bytes': common.COUNT, 'detail': common.STRING,
+    'parts': {'type': 'array', 'items': _PART}})
+
+QUERY = {
+    **common.closed({
+        'host': {**common.NAME, 'description': 'The host that asks.'},
+        'template_id': {**common.TEMPLATE, 'description':
+                        'The template it asks for.'},
+        'limit': {'type': 'integer', 'minimum': 1, 'description':
+                  'Ways at most. Default: 10.'}}, ['limit'])}
+SHOW = common.closed({'lookup': common.closed({
+    'host': common.NAME, 'site': common.SITE, 'template_id': common.TEMPLATE,
+    'content_id': common.HASH, 'map_generation': common.COUNT,
+    'ways': {'type': 'array', 'items': _WAY}})})

@@ -1,0 +1,87 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Schemas of plans."""
+
+from diffcache_openstack.api.schemas import common
+
+_STATE = {'type': 'string', 'enum': [
+    'computing', 'proposed', 'failed', 'cancelled', 'current', 'superseded']}
+_KIND = {'type': 'string', 'enum': ['templates', 'patches', 'manifests',
+                                    'forms']}
+_PLAN = {
+    'id': common.UUID, 'site': common.SITE, 'state': _STATE,
+    'generation': {'type': ['integer', 'null'], 'minimum': 0},
+    'base_generation': common.COUNT, 'solver': common.STRING,
+    'cost_s': common.NUMBER_OR_NULL, 'lower_bound_s': common.NUMBER_OR_NULL,
+    'gap': common.NUMBER_OR_NULL, 'proved_optimal': common.BOOLEAN,
+    'solver_seconds': common.NUMBER, 'created_at': common.INSTANT,
+    'changes': {'type': 'object'}, 'error': common.TEXT_OR_NULL}
+_ITEM = common.closed({
+    'host': common.NAME, 'kind': _KIND, 'id': common.HASH,
+    'bytes': common.COUNT, 'priority': common.COUNT,
+    'saved_seconds': common.NUMBER, 'held': common.BOOLEAN,
+    'base': common.TEXT_OR_NULL, 'target': common.TEXT_OR_NULL,
+    'templates': {'type': 'array', 'items': common.TEMPLATE}})
+# What a site might be like; what is not given stays as it is.
+CHANGES = common.query({
+    'add_hosts': {'type': 'integer', 'minimum': 0, 'maximum': 1000,
+                  'description': 'Hosts more; they share the requests.'},
+    'capacity_bytes': {'type': 'integer', 'description':
+                       'Bytes more, or less, on every host.'},
+    'repository_mbps': {'type': 'number', 'exclusiveMinimum': 0,
+                        'description': 'Bandwidth of the WAN.'},
+    'peer_mbps': {'type': 'number', 'exclusiveMinimum': 0, 'description':
+                  'Bandwidth of the LAN.'},
+    'demand_factor': {'type': 'number', 'minimum': 0, 'description':
+                      'Factor on all requests.'}})
+
+LIST_QUERY = common.paged_query({
+    'site': {**common.SITE, 'description': 'Plans of this site.'},
+    'state': {**_STATE, 'description': 'Plans in this state.'}})
+LIST = common.listing('plans', common.closed(_PLAN))
+SHOW = common.closed({'plan': common.closed({
+    **_PLAN, 'hosts': {'type': 'array', 'items': common.NAME},
+    'items': {'type': 'array', 'items': _ITEM}})})
+CREATED = common.closed({'plan': common.closed(_PLAN)})
+
+CREATE = common.closed({'plan': common.closed({
+    'site': common.SITE,
+    'solver': {'type': 'string', 'pattern': '^[a-z0-9_-]{1,64}$',
+               'description': 'Algorithm; the configuration\'s if it is not'
+               ' given.'},
+    'time_limit': {'type': 'number', 'exclusiveMinimum': 0, 'maximum': 600,
+                   'description': 'Seconds the solver may take.'}},
+    ['solver', 'time_limit'])})
+APPLY = common.query({
+    'generation': {**common.COUNT, 'description':
+                   'Generation of the plan in force that the caller has'
+                   ' seen; another one makes this fail with 409.'}})
+CANCEL = common.query({})
+
+EXPLANATION_QUERY = common.query({
+    'host': {**common.NAME, 'description': 'Objects of this host only.'}})
+_REASON = common.closed({
+    'host': common.NAME, 'kind': _KIND, 'id': common.HASH,
+    'bytes': common.COUNT, 'saves_s': common.NUMBER,
+    'requests': common.NUMBER, 'eviction': common.COUNT,
+    'pinned': common.BOOLEAN, 'why': common.STRING})
+EXPLANATION = common.closed({
+    'explanation': {'type': 'array', 'items': _REASON}})
+
+WHAT_IF = common.closed({'what_if': common.closed({
+    'site': common.SITE, 'changes': CHANGES})})
+_OUTCOME = common.closed({
+    'cost_s': common.NUMBER, 'lower_bound_s': common.NUMBER,
+    'mean_s': common.NUMBER})
+WHAT_IF_ANSWER = common.closed({'what_if': common.closed({
+    'site': common.SITE, 'changes': CHANGES, 'before': _OUTCOME,
+    'after': _OUTCOME, 'saving': common.NUMBER})})

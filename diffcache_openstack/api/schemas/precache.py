@@ -1,0 +1,93 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Schemas of precache jobs."""
+
+from diffcache_openstack.api.schemas import common
+
+_STATE = {'type': 'string', 'enum': ['running', 'ready', 'cancelled',
+                                     'expired']}
+_TARGET_STATE = {'type': 'string', 'enum': [
+    'waiting', 'fetching', 'ready', 'failed', 'cancelled']}
+
+
+def _names(description):
+    return {'type': 'array', 'items': common.NAME, 'uniqueItems': True,
+            'maxItems': 500, 'description': description}
+
+
+_CHANGEABLE = {
+    'name': {'type': 'string', 'maxLength': 255, 'description':
+             'For people; need not be unique.'},
+    'priority': {'type': 'integer', 'minimum': 0, 'maximum': 100,
+                 'description': 'Weight against other demand; 50 is an'
+                 ' ordinary job.'},
+    'rate': {'type': ['integer', 'null'], 'minimum': 1, 'maximum': 2 ** 40,
+             'description': 'Most bytes per second that each host takes for'
+             ' it.'},
+    'window': {'type': ['string', 'null'], 'maxLength': 255, 'description':
+               'When hosts may fetch, such as "mon-fri 22:00-06:00", by the'
+               ' conductor\'s clock.'},
+    'pinned': {**common.BOOLEAN, 'description':
+               'The image itself has to be on each host; else a base and a'
+               ' patch will do.'},
+    'expires_at': {**common.INSTANT_OR_NULL, 'description':
+                   'When the job ends; what it had cached may then go.'}}
+_TARGETS = {
+    'images': _names('Ids of images.'),
+    'families': _names('Ids of images that others name as their family; all'
+                       ' of those, and new ones.'),
+    'hosts': _names('Names of hosts.'),
+    'aggregates': _names('Names or ids of Nova\'s host aggregates.'),
+    'availability_zones': _names('Names of Nova\'s availability zones.')}
+_PROGRESS = common.closed({
+    'targets': common.COUNT, 'ready': common.COUNT, 'failed': common.COUNT,
+    'bytes': common.COUNT, 'bytes_done': common.COUNT})
+_JOB = common.closed({
+    'id': common.UUID, 'project_id': common.TEXT_OR_NULL,
+    'user_id': common.TEXT_OR_NULL, 'state': _STATE,
+    'generation': common.COUNT, 'message': common.TEXT_OR_NULL,
+    'request_id': common.TEXT_OR_NULL, 'created_at': common.INSTANT,
+    'updated_at': common.INSTANT, 'progress': _PROGRESS,
+    **_CHANGEABLE, **_TARGETS})
+
+LIST_QUERY = common.paged_query({
+    'state': {**_STATE, 'description': 'Jobs in this state.'},
+    'project_id': {**common.NAME, 'description': 'Jobs of this project.'}})
+LIST = common.listing('precache_jobs', _JOB)
+SHOW = common.closed({'precache_job': _JOB})
+
+TARGETS_QUERY = common.paged_query({
+    'state': {**_TARGET_STATE, 'description': 'Targets in this state.'},
+    'host': {**common.NAME, 'description': 'Targets of this host.'}})
+TARGETS = common.listing('targets', common.closed({
+    'id': common.STRING, 'host': common.NAME, 'template_id': common.TEMPLATE,
+    'state': _TARGET_STATE,
+    'way': common.TEXT_OR_NULL, 'bytes_total': common.COUNT,
+    'bytes_done': common.COUNT, 'message': common.TEXT_OR_NULL,
+    'updated_at': common.INSTANT}))
+
+_OPTIONAL = [*_CHANGEABLE, *_TARGETS]
+CREATE = common.closed({'precache_job': {
+    **common.closed({**_CHANGEABLE, **_TARGETS}, _OPTIONAL),
+    'allOf': [
+        {'anyOf': [{'properties': {name: {'minItems': 1}},
+                    'required': [name]} for name in names]}
+        for names in (('images', 'families'),
+                      ('hosts', 'aggregates', 'availability_zones'))]}})
+UPDATE = common.closed({'precache_job': common.closed(
+    {**_CHANGEABLE, 'generation': {
+        **common.COUNT, 'description': 'That the caller has seen; another'
+        ' one makes this fail with 409.'}}, _CHANGEABLE)})
+CANCEL = common.query({
+    'generation': {**common.COUNT, 'description': 'That the caller has'
+                   ' seen; another one makes this fail with 409.'}})
+RETRY = common.query({})

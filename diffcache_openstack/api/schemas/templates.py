@@ -1,0 +1,49 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Schemas of templates."""
+
+from diffcache_openstack.api.schemas import common
+
+_VISIBILITY = {'type': 'string',
+               'enum': ['public', 'community', 'shared', 'private']}
+_STATUS = {'type': 'string', 'enum': ['active', 'deactivated', 'deleted']}
+_TEMPLATE = {
+    'id': common.TEMPLATE, 'name': common.STRING, 'content_id': common.HASH,
+    'size': common.COUNT, 'data_size': common.COUNT,
+    'disk_format': common.STRING, 'file_size': common.COUNT,
+    'owner': common.TEXT_OR_NULL, 'visibility': _VISIBILITY,
+    'status': _STATUS, 'family': common.TEXT_OR_NULL,
+    'created_at': common.INSTANT, 'host_count': common.COUNT,
+    # From version 1.1 on.
+    'members': common.COUNT}
+_ENTRY = common.closed(_TEMPLATE, ['members'])
+
+LIST_QUERY = common.paged_query({
+    'name': {**common.NAME, 'description': 'Templates of this name.'},
+    'family': {**common.TEMPLATE, 'description':
+               'Templates that name this one as their family.'},
+    'content_id': {**common.HASH, 'description':
+                   'Templates with this content.'},
+    'owner': {**common.NAME, 'description':
+              'Templates of this project.'},
+    'visibility': {**_VISIBILITY, 'description':
+                   'Templates of this visibility.'},
+    'status': {**_STATUS, 'description': 'Templates with this status.'},
+    'disk_format': {**common.NAME, 'description':
+                    'Templates whose file has this format.'}})
+LIST = common.listing('templates', _ENTRY)
+SHOW = common.closed({'template': _ENTRY})
+
+_LOCATION = common.closed({
+    'host': common.NAME, 'site': common.SITE, 'bytes': common.COUNT})
+LOCATIONS = common.closed({
+    'locations': {'type': 'array', 'items': _LOCATION}})

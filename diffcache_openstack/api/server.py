@@ -1,0 +1,64 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Serving the application with cheroot.
+
+Cheroot is CherryPy's HTTP server: threads, HTTP/1.1 with kept connections,
+and a maintained project of its own. Several workers share the port through
+SO_REUSEPORT.
+"""
+
+import threading
+
+from cheroot import wsgi
+from oslo_log import log
+
+from diffcache_openstack.api import app
+from diffcache_openstack.common import service
+
+LOG = log.getLogger(__name__)
+
+
+class ApiService(service.Service):
+    """Answers the API until it is stopped."""
+
+    def start(self) -> None:
+        """Listen, and answer in threads.
+
+        :raises PermanentError: the database cannot be used
+        :raises OSError: the address cannot be listened on
+        """
+        options = self.conf.api
+        self._server = _Server(
+            (options.bind_host, options.bind_port), app.load(self.conf),
+            numthreads=options.threads, request_queue_size=128,
+            reuse_port=options.workers > 1)
+        self._server.prepare()
+        self._thread = threading.Thread(
+            target=self._server.serve, name='api', daemon=True)
+        self._thread.start()
+        LOG.info('API is ready at http://%s:%s', options.bind_host,
+                 self._server.bind_addr[1])
+
+    def stop(self, graceful: bool = False) -> None:
+        """Finish what is being answered, then end."""
+        self._server.stop()
+        self._thread.join()
+        super().stop(graceful)
+
+
+class _Server(wsgi.Server):
+    """Writes its own messages to the service's log."""
+
+    def error_log(self, msg: str = '', level: int = 20,
+                  traceback: bool = False) -> None:
+        """One message."""
+        LOG.log(level, '%s', msg, exc_info=traceback)

@@ -1,0 +1,139 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Checking what comes in, and on demand what goes out, against schemas."""
+
+import collections.abc
+import functools
+import json
+import typing
+
+import jsonschema
+from oslo_config import cfg
+from oslo_log import log
+from oslo_utils import timeutils
+from oslo_utils import uuidutils
+from werkzeug import datastructures
+from werkzeug import exceptions as http
+
+LOG = log.getLogger(__name__)
+
+_MOST_SHOWN = 200
+_TRUE = ('true', '1', 'yes', 'on')
+_FALSE = ('false', '0', 'no', 'off')
+
+
+# Of those that jsonschema knows, some take packages that may be missing and
+# then pass anything.
+_FORMATS = jsonschema.FormatChecker(formats=())
+
+
+@_FORMATS.checks('date-time', raises=ValueError)
+def _is_instant(value: object) -> bool:
+    return (not isinstance(value, str)
+            or timeutils.parse_isotime(value.replace(' ', '+')) is not None)
+
+
+@_FORMATS.checks('uuid')
+def _is_uuid(value: object) -> bool:
+    return not isinstance(value, str) or uuidutils.is_uuid_like(value)
+
+
+class ResponseMismatch(Exception):
+    """An answer does not fit its own schema."""
+
+
+@functools.cache
+def _validator(text: str) -> jsonschema.protocols.Validator:
+    schema = json.loads(text)
+    return jsonschema.Draft202012Validator(schema, format_checker=_FORMATS)
+
+
+def _first_error(schema, document):
+    validator = _validator(json.dumps(schema, sort_keys=True))
+    return jsonschema.exceptions.best_match(validator.iter_errors(document))
+
+
+def check_body(schema: dict, document: typing.Any) -> None:
+    """Refuse a body that does not fit.
+
+    :raises BadRequest: naming the field, and what is wrong with it
+    """
+    error = _first_error(schema, document)
+    if error is not None:
+        where = '/'.join(str(part) for part in error.absolute_path)
+        raise http.BadRequest(
+            f'{where or "The body"}: {error.message[:_MOST_SHOWN]}')
+
+
+def parse_query(schema: dict, given: datastructures.MultiDict
+                ) -> dict[str, typing.Any]:
+    """The parameters of a query, typed as the schema says.
+
+    :raises BadRequest: one is unknown, is given twice, or does not fit
+    """
+    properties = schema['properties']
+    found = {}
+    for name, values in given.lists():
+        if name not in properties:
+            known = ', '.join(sorted(properties)) or 'none'
+            raise http.BadRequest(
+                f'Parameter "{name[:_MOST_SHOWN]}" is unknown here; known:'
+                f' {known}.')
+        if len(values) > 1:
+            raise http.BadRequest(f'Parameter "{name}" is given twice.')
+        found[name] = _typed(name, values[0], properties[name])
+    check_body(schema, found)
+    return found
+
+
+def _typed(name, text, schema):
+    kind = schema.get('type')
+    try:
+        if kind == 'integer':
+            return int(text)
+        if kind == 'number':
+            return float(text)
+    except ValueError:
+        raise http.BadRequest(
+            f'{name}: "{text[:_MOST_SHOWN]}" is no number.') from None
+    if kind == 'boolean':
+        return _boolean(name, text)
+    return text
+
+
+def _boolean(name, text):
+    if text.lower() in _TRUE:
+        return True
+    if text.lower() in _FALSE:
+        return False
+    raise http.BadRequest(
+        f'{name}: "{text[:_MOST_SHOWN]}" is neither true nor false.')
+
+
+def check_response(conf: cfg.ConfigOpts, schema: dict,
+                   document: collections.abc.Mapping) -> None:
+    """Look at an answer as the option response_validation says.
+
+    :raises ResponseMismatch: it does not fit, and that shall be an error
+    """
+    mode = conf.api.response_validation
+    if mode == 'ignore':
+        return
+    # Through JSON, so that what is checked is what is sent.
+    error = _first_error(schema, json.loads(json.dumps(document)))
+    if error is None:
+        return
+    where = '/'.join(str(part) for part in error.absolute_path)
+    text = f'The answer does not fit its schema at {where}: {error.message}'
+    if mode == 'error':
+        raise ResponseMismatch(text)
+    LOG.warning('%s', text)

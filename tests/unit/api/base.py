@@ -1,0 +1,153 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""The API over a database in a file and a conductor in this process."""
+
+import datetime
+import json
+import uuid
+
+from keystoneauth1 import fixture as token_fixtures
+from keystonemiddleware import fixture as middleware_fixtures
+from keystonemiddleware import opts as middleware_opts
+from werkzeug import test as werkzeug_test
+
+from diffcache_openstack.api import app
+from diffcache_openstack.api import policy
+from diffcache_openstack.api import requests
+from diffcache_openstack.api import site_views
+from diffcache_openstack.conductor import controlapi
+from diffcache_openstack.conductor import planner
+from diffcache_openstack.db import catalogue
+from diffcache_openstack.db import history
+from diffcache_openstack.db import sites
+from diffcache_openstack import objects
+from diffcache_openstack.objects import base as objects_base
+from tests.unit.conductor import test_manager
+from tests.unit.db import database
+
+PROJECT = 'p' * 32
+OTHER_PROJECT = 'q' * 32
+# Keystone gives whoever has a role the ones that it implies.
+ROLES = {
+    'admin': ['admin', 'member', 'reader'],
+    'member': ['member', 'reader'],
+    'reader': ['reader'],
+    'service': ['service'],
+    'nobody': ['dancer'],
+    'other': ['member', 'reader'],
+}
+
+
+def tokens() -> dict[str, token_fixtures.V3Token]:
+    """A token for each role, and one of another project's member."""
+    found = {}
+    for name, roles in ROLES.items():
+        project = OTHER_PROJECT if name == 'other' else PROJECT
+        token = token_fixtures.V3Token(user_id=f'user-{name}')
+        token.set_project_scope(id=project)
+        for role in roles:
+            token.add_role(name=role)
+        found[name] = token
+    token = token_fixtures.V3Token(user_id='user-auditor')
+    token.set_system_scope()
+    token.add_role(name='reader')
+    found['auditor'] = token
+    return found
+
+
+def asked(number):
+    """When a request was made: a while ago, at that second of a minute."""
+    hour_ago = objects_base.now() - datetime.timedelta(hours=1)
+    return hour_ago.replace(minute=0, second=number, microsecond=0)
+
+
+def fill(db):
+    """Two images with patches, one private, three hosts, some requests."""
+    when = objects_base.now()
+    for name, values in (('h1', {}), ('h2', {}),
+                         ('hub', {'role': objects.REPOSITORY,
+                                  'site': 'centre'})):
+        db.write(sites.put_host, database.host(
+            name, capacity=150 * test_manager.MB, **values), when)
+    for number, values in ((1, {'owner': PROJECT}), (2, {'family': 't1'}),
+                           (3, {'owner': OTHER_PROJECT,
+                                'visibility': 'private'})):
+        db.write(catalogue.put_template, database.template(
+            number, data_size=100 * test_manager.MB, **values), when)
+    db.write(catalogue.put_patch, database.patch(1, 2), when)
+    db.write(sites.put_holdings, 'h1',
+             [database.holding(1), objects.Holding(
+                 kind=objects.PATCHES, id=database.patch(1, 2).id, bytes=5)],
+             when)
+    db.write(history.put_requests, [
+        database.request(number, way='build', wan_bytes=5, seconds=1.5,
+                         template_id='t2', started_at=asked(number))
+        for number in range(3)])
+
+
+class ApiTest(test_manager.ConductorTest):
+    """Talks to the API as one of several users."""
+
+    def setUp(self):
+        super().setUp()
+        self.conf.set_override('response_validation', 'error', 'api')
+        fill(self.database)
+        tokens_fixture = self.useFixture(
+            middleware_fixtures.AuthTokenFixture())
+        for name, token in tokens().items():
+            tokens_fixture.add_token(token, token_id=name)
+        self.services = requests.Services(
+            self.conf, self.database, self.api,
+            controlapi.ControlAPI(self.bus, self.conf),
+            policy.Enforcer(self.conf),
+            planner.Planner(self.conf, self.database, 'test'),
+            site_views.SiteViews(self.conf, self.database))
+        app.set_defaults()
+        for group, options in middleware_opts.list_auth_token_opts():
+            self.conf.register_opts(options, group=group)
+        self.conf.set_override('www_authenticate_uri',
+                               'http://keystone.example',
+                               'keystone_authtoken')
+        self.client = werkzeug_test.Client(
+            app.build(self.conf, self.services))
+
+    def call(self, method, path, body=None, user='admin', version='latest',
+             **headers):
+        """The status, the parsed body and the headers of an answer."""
+        sent = {'OpenStack-API-Version': f'diffcache {version}', **headers}
+        if user is not None:
+            sent['X-Auth-Token'] = user
+        response = self.client.open(
+            path, method=method, headers=sent,
+            json=body if body is not None else None)
+        text = response.get_data()
+        return (response.status_code, json.loads(text) if text else None,
+                response.headers)
+
+    def get(self, path, **arguments):
+        """The body of a good answer."""
+        status, body, _headers = self.call('GET', path, **arguments)
+        self.assertEqual(200, status, body)
+        return body
+
+    def refused(self, status, method, path, body=None, **arguments):
+        """The error that an answer tells."""
+        found, answer, _headers = self.call(method, path, body, **arguments)
+        self.assertEqual(status, found, answer)
+        [error] = answer['errors']
+        self.assertEqual(status, error['status'])
+        return error
+
+
+def unknown_id():
+    """An id that nothing has."""
+    return str(uuid.uuid4())

@@ -1,0 +1,93 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Hosts over the API."""
+
+from diffcache_openstack import objects
+from tests.unit.api import base
+from tests.unit.db import database
+
+
+class TestList(base.ApiTest):
+
+    def names(self, query=''):
+        return [host['name']
+                for host in self.get(f'/v1/hosts{query}')['hosts']]
+
+    def test_by_name(self):
+        self.assertEqual(['h1', 'h2', 'hub'], self.names())
+
+    def test_filters(self):
+        self.assertEqual(['h1', 'h2'], self.names('?site=edge'))
+        self.assertEqual(['hub'], self.names('?role=repository'))
+        self.assertEqual([], self.names('?alive=false'))
+        self.assertEqual(['h1'],
+                         self.names(f'?holds={database.content(1)}'))
+
+    def test_in_parts(self):
+        path, found = '/v1/hosts?limit=2&alive=true', []
+        while path:
+            answer = self.get(path)
+            found.append([host['name'] for host in answer['hosts']])
+            links = answer.get('hosts_links')
+            path = links[0]['href'] if links else None
+        self.assertEqual([['h1', 'h2'], ['hub']], found)
+
+    def test_part_is_no_larger_than_allowed(self):
+        self.conf.set_override('max_limit', 1, 'api')
+        self.assertEqual(['h1'], self.names('?limit=1000'))
+
+    def test_fill(self):
+        host = self.get('/v1/hosts')['hosts'][0]
+        self.assertEqual({'objects': 2, 'bytes': 55}, host['held'])
+        self.assertEqual(0, host['plan']['objects'])
+
+    def test_fill_of_a_plan(self):
+        plan = self.api.plan_now(self.ctxt, database.SITE)
+        hosts = {host['name']: host['plan']
+                 for host in self.get('/v1/hosts')['hosts']}
+        for name in ('h1', 'h2'):
+            items = [item for item in plan.items if item.host == name]
+            held = [item for item in items if name == 'h1' and item.id in (
+                database.content(1), database.patch(1, 2).id)]
+            self.assertEqual(
+                {'objects': len(items), 'bytes': sum(i.bytes for i in items),
+                 'held_objects': len(held),
+                 'held_bytes': sum(i.bytes for i in held)}, hosts[name])
+
+
+class TestShow(base.ApiTest):
+
+    def test_links(self):
+        host = self.get('/v1/hosts/h1')['host']
+        self.assertEqual(self.conf.planner.repository_bandwidth,
+                         host['links']['repo'])
+
+    def test_objects(self):
+        found = self.get('/v1/hosts/h1/objects')['objects']
+        self.assertEqual(
+            [(database.content(1), 'templates', ['t1']),
+             (database.patch(1, 2).id, 'patches', [])],
+            [(entry['id'], entry['kind'], entry['templates'])
+             for entry in found])
+        found = self.get('/v1/hosts/h1/objects?kind=patches')['objects']
+        self.assertEqual(1, len(found))
+        [found] = self.get('/v1/hosts/h1/objects?limit=1&marker='
+                           + database.content(1))['objects']
+        self.assertEqual(objects.PATCHES, found['kind'])
+
+
+class TestDelete(base.ApiTest):
+
+    def test_is_forgotten(self):
+        status, body, _headers = self.call('DELETE', '/v1/hosts/h2')
+        self.assertEqual((204, None), (status, body))
+        self.refused(404, 'GET', '/v1/hosts/h2')

@@ -1,0 +1,88 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""The history of requests, forecasts and reports over the API."""
+
+from diffcache_openstack.db import history
+from diffcache_openstack.objects import base as objects_base
+from tests.unit.api import base
+from tests.unit.db import database
+
+
+class TestHistory(base.ApiTest):
+
+    def started(self, query=''):
+        found = self.get(f'/v1/requests{query}')['requests']
+        return [entry['started_at'][17:19] for entry in found]
+
+    def test_latest_first(self):
+        self.assertEqual(['02', '01', '00'], self.started())
+
+    def test_in_parts(self):
+        answer = self.get('/v1/requests?limit=2')
+        self.assertEqual(2, len(answer['requests']))
+        answer = self.get(answer['requests_links'][0]['href'])
+        self.assertEqual(1, len(answer['requests']))
+
+    def test_filters(self):
+        second = base.asked(1).strftime('%Y-%m-%dT%H:%M:%S')
+        for query, count in (
+                ('host=h1', 3), ('host=h2', 0), ('way=build', 3),
+                ('template_id=t1', 0), ('failed=true', 0),
+                ('failed=false', 3), ('site=edge', 3),
+                (f'since={second}Z', 2),
+                (f'until={second}%2B00:00', 1)):
+            self.assertEqual(count, len(self.started(f'?{query}')), query)
+
+    def test_unknown_marker(self):
+        self.refused(400, 'GET', '/v1/requests?marker=none')
+
+    def test_malformed_time(self):
+        self.refused(400, 'GET', '/v1/requests?since=yesterday')
+
+
+class TestForecast(base.ApiTest):
+
+    def test_what_was_asked_for_is_expected(self):
+        self.write(history.put_requests, [database.request(
+            7, template_id='t2', started_at=objects_base.now())])
+        answer = self.get('/v1/sites/edge/forecast?limit=1')
+        [entry] = answer['forecast']
+        self.assertEqual(('h1', ['t2']), (entry['host'],
+                                          entry['templates']))
+
+    def test_unknown_site(self):
+        self.refused(404, 'GET', '/v1/sites/none/forecast')
+
+
+class TestSites(base.ApiTest):
+
+    def test_list(self):
+        found = self.get('/v1/sites')['sites']
+        self.assertEqual([('centre', 1), ('edge', 2)], [
+            (site['name'], site['hosts']['alive']) for site in found])
+
+    def test_report_of_a_site_without_plan(self):
+        report = self.get('/v1/sites/edge/report?days=3650')['report']
+        self.assertIsNone(report['plan'])
+        self.assertEqual(
+            [('build', 3, 0, 1.5, 15)],
+            [(way['way'], way['requests'], way['failed'], way['mean_s'],
+              way['wan_bytes']) for way in report['requests']])
+        self.assertEqual(300 * base.test_manager.MB, report['whole_bytes'])
+        self.assertEqual({'objects': 1, 'bytes': 50},
+                         report['held']['templates'])
+
+    def test_report_of_a_plan(self):
+        plan = self.api.plan_now(self.ctxt, database.SITE)
+        report = self.get('/v1/sites/edge/report')['report']
+        self.assertEqual((plan.generation, len(plan.items)), (
+            report['plan']['generation'], report['plan']['objects']))

@@ -1,0 +1,95 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Templates over the API."""
+
+from diffcache_openstack.db import catalogue
+from diffcache_openstack import objects
+from tests.unit.api import base
+from tests.unit.db import database
+
+
+class TestVisibility(base.ApiTest):
+
+    def ids(self, query='', **arguments):
+        return [entry['id'] for entry in self.get(
+            f'/v1/templates{query}', **arguments)['templates']]
+
+    def test_operators_see_all(self):
+        for user in ('admin', 'service', 'auditor'):
+            self.assertEqual(['t1', 't2', 't3'], self.ids(user=user))
+
+    def test_projects_see_public_ones_and_their_own(self):
+        self.assertEqual(['t1', 't2'], self.ids(user='reader'))
+        self.assertEqual(['t1', 't2', 't3'], self.ids(user='other'))
+
+    def test_what_is_not_seen_is_not_there(self):
+        self.refused(404, 'GET', '/v1/templates/t3', user='member')
+        self.get('/v1/templates/t3', user='other')
+
+    def test_filters_show_no_more(self):
+        self.assertEqual(
+            [], self.ids(f'?owner={base.OTHER_PROJECT}', user='reader'))
+
+    def test_deleted_ones_are_the_operators(self):
+        self.write(catalogue.put_template, database.template(
+            2, data_size=100 * base.test_manager.MB, family='t1',
+            status=objects.DELETED), database.at(1))
+        self.assertEqual(['t1'], self.ids(user='reader'))
+        self.assertEqual(['t2'], self.ids('?status=deleted'))
+
+    def test_project_that_is_none_owns_nothing(self):
+        # An image without an owner is not that of a token without a project.
+        self.write(catalogue.put_template, database.template(
+            4, visibility='private'), database.at(1))
+        self.assertNotIn('t4', self.ids(user='reader'))
+
+
+class TestListing(base.ApiTest):
+
+    def test_filters(self):
+        for query, expected in (
+                ('family=t1', ['t2']), ('name=Image 3', ['t3']),
+                (f'content_id={database.content(2)}', ['t2']),
+                ('visibility=private', ['t3']), ('disk_format=vhd', [])):
+            found = self.get(f'/v1/templates?{query}')['templates']
+            self.assertEqual(expected, [entry['id'] for entry in found])
+
+    def test_in_parts(self):
+        answer = self.get('/v1/templates?limit=2')
+        self.assertIn('marker=t2', answer['templates_links'][0]['href'])
+        answer = self.get('/v1/templates?limit=2&marker=t2')
+        self.assertEqual(['t3'], [t['id'] for t in answer['templates']])
+        self.assertNotIn('templates_links', answer)
+
+    def test_where_it_is(self):
+        self.assertEqual(1, self.get('/v1/templates/t1')['template'][
+            'host_count'])
+        self.assertEqual(
+            [{'host': 'h1', 'site': 'edge', 'bytes': 50}],
+            self.get('/v1/templates/t1/locations')['locations'])
+
+
+class TestPatches(base.ApiTest):
+
+    def test_list_and_show(self):
+        [patch] = self.get('/v1/patches')['patches']
+        self.assertEqual(
+            (database.content(1), database.content(2), 1),
+            (patch['base'], patch['target'], patch['host_count']))
+        self.assertEqual(
+            patch, self.get(f'/v1/patches/{patch["id"]}')['patch'])
+
+    def test_ends_by_image_or_content(self):
+        for query, count in (('base=t1', 1), ('target=t1', 0),
+                             (f'target={database.content(2)}', 1)):
+            self.assertEqual(
+                count, len(self.get(f'/v1/patches?{query}')['patches']))
