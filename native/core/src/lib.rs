@@ -23,3 +23,5 @@ pub mod sink;
 pub mod sketch;
 pub mod source;
 pub mod task;
+pub mod tree;
+pub mod zeroes;

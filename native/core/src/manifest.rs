@@ -2,8 +2,7 @@
 //!
 //! BLAKE3 is a tree (BLAKE3 paper, section 2.1): the chaining values of aligned 64 KiB subtrees merge to the hash of the whole, so the list of them
 //! proves itself from the image's content id, which is what `b3sum` prints, and each leaf of an image proves itself from the list. A leaf that is all
-//! zeroes is kept as a mark and its chaining value is computed when needed: it depends on the leaf's place, so a mark costs a bit on disk and 64 KiB
-//! of hashing on reading.
+//! zeroes is kept as a mark and its chaining value, which depends on its place, comes from [`crate::zeroes`] when it is needed.
 //!
 //! File format, version 1, little-endian: `DCMANIF1`, u32 version, u32 reserved (0), u64 image size, content id (32 bytes), u64 leaves,
 //! u64 leaves that are not zero, one bit per leaf (least significant first; 1 = not zero) padded to whole bytes, 32 bytes per leaf that is not zero
@@ -13,10 +12,10 @@ use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Read, Write};
 use std::path::Path;
 
-use blake3::hazmat::{merge_subtrees_non_root, merge_subtrees_root, HasherExt, Mode};
-
-use crate::source::{ReadAt, SourceError};
+use crate::source::{data_pieces, ReadAt, SourceError};
 use crate::task::{for_each_piece, Cancelled, Task};
+pub use crate::tree::{leaf_hash, Hash};
+use crate::{tree, zeroes};
 
 /// Bytes per leaf; only an image's last leaf may be shorter.
 pub const LEAF_SIZE: u64 = 65536;
@@ -24,6 +23,10 @@ pub const LEAF_SIZE: u64 = 65536;
 pub const LEAF_LEN: usize = 65536;
 /// Leaves per piece of work: a power of two, so that pieces are subtrees.
 const PIECE_LEAVES: u64 = 16;
+/// Pieces whose leaves wait for being gathered.
+const ROUND: u64 = 1 << 14;
+/// Leaves merged by one piece of work: 256 MiB.
+const GROUP_LEAVES: u64 = 4096;
 const MAGIC: &[u8; 8] = b"DCMANIF1";
 const VERSION: u32 = 1;
 const HEADER_LEN: usize = 72;
@@ -31,9 +34,6 @@ const HEADER_LEN: usize = 72;
 pub const MAX_SIZE: u64 = 1 << 48;
 
 static ZEROES: [u8; LEAF_LEN] = [0; LEAF_LEN];
-
-/// A BLAKE3 hash, or the chaining value of a subtree.
-pub type Hash = [u8; 32];
 
 /// Why a manifest could not be made, read or written.
 #[derive(Debug, thiserror::Error)]
@@ -105,26 +105,21 @@ pub fn to_hex(hash: &Hash) -> String {
     blake3::Hash::from_bytes(*hash).to_hex().to_string()
 }
 
-/// The chaining value of leaf `index` with the bytes `data` (1 to `LEAF_SIZE` of them). The value depends on the place.
-pub fn leaf_hash(index: u64, data: &[u8]) -> Hash {
-    let mut hasher = blake3::Hasher::new();
-    hasher.set_input_offset(index * LEAF_SIZE);
-    hasher.update(data);
-    hasher.finalize_non_root()
-}
-
 /// Whether all bytes are zero. Runs at memory speed.
 pub fn is_zero(data: &[u8]) -> bool {
-    // An OR over a fixed width vectorises; stopping every 4 KiB keeps data that starts with zeroes cheap.
-    data.chunks(4096).all(|chunk| {
-        let mut words = chunk.chunks_exact(8);
-        let any = words.by_ref().fold(0u64, |any, word| {
-            any | u64::from_ne_bytes([
-                word[0], word[1], word[2], word[3], word[4], word[5], word[6], word[7],
-            ])
-        });
-        any == 0 && words.remainder().iter().all(|byte| *byte == 0)
-    })
+    // Most data show in their first bytes that they are not zero, and most of the others within 4 KiB; in between an OR over a fixed width vectorises.
+    let (head, rest) = data.split_at(data.len().min(64));
+    no_bit(head) && rest.chunks(4032).all(no_bit)
+}
+
+fn no_bit(data: &[u8]) -> bool {
+    let mut words = data.chunks_exact(8);
+    let any = words.by_ref().fold(0u64, |any, word| {
+        any | u64::from_ne_bytes([
+            word[0], word[1], word[2], word[3], word[4], word[5], word[6], word[7],
+        ])
+    });
+    any == 0 && words.remainder().iter().all(|byte| *byte == 0)
 }
 
 /// Number of leaves of an image of `size` bytes.
@@ -138,27 +133,54 @@ pub fn leaf_len(size: u64, index: u64) -> usize {
         .min(LEAF_SIZE) as usize
 }
 
-/// Merges chaining values of neighbouring subtrees of equal size (the last may be smaller) into one, as an inner node.
-fn merge_inner(cvs: &[Hash]) -> Hash {
-    match cvs {
-        [] => [0; 32],
-        [one] => *one,
-        _ => {
-            let (left, right) = cvs.split_at(left_count(cvs.len()));
-            merge_subtrees_non_root(&merge_inner(left), &merge_inner(right), Mode::Hash)
+/// A manifest in the making: starts as one of zeroes, and is told of leaves in order.
+pub struct Builder {
+    size: u64,
+    marks: Vec<u64>,
+    cvs: Vec<Hash>,
+}
+
+impl Builder {
+    /// For an image of `size` bytes, at most `MAX_SIZE`.
+    pub fn new(size: u64) -> Builder {
+        Builder {
+            size,
+            marks: vec![0; leaf_count(size.min(MAX_SIZE)).div_ceil(64) as usize],
+            cvs: Vec::new(),
         }
     }
-}
 
-/// Like `merge_inner` for two or more values, as the root.
-fn merge_root(cvs: &[Hash]) -> Hash {
-    let (left, right) = cvs.split_at(left_count(cvs.len()));
-    *merge_subtrees_root(&merge_inner(left), &merge_inner(right), Mode::Hash).as_bytes()
-}
+    /// Adds leaves from number `first` on, which comes after all those before. Leaves past the end of the image are ignored.
+    pub fn add(&mut self, first: u64, leaves: &[LeafHash]) {
+        for (leaf, hash) in (first..leaf_count(self.size)).zip(leaves) {
+            if let LeafHash::Data(cv) = hash {
+                self.marks[(leaf / 64) as usize] |= 1 << (leaf % 64);
+                self.cvs.push(*cv);
+            }
+        }
+    }
 
-/// The largest power of two that is less than `count` (for `count` of two or more).
-fn left_count(count: usize) -> usize {
-    1 << (usize::BITS - 1 - (count - 1).leading_zeros())
+    /// The manifest of these leaves.
+    ///
+    /// # Errors
+    /// `Format` if the image is a single leaf, whose content id is not told by its leaves, or too large; `Cancelled`.
+    pub fn finish(self, task: &Task<'_>) -> Result<Manifest, ManifestError> {
+        if leaf_count(self.size) == 1 || self.size > MAX_SIZE {
+            return Err(ManifestError::Format(format!(
+                "an image of {} bytes cannot be built from its leaves",
+                self.size
+            )));
+        }
+        let mut manifest = Manifest {
+            size: self.size,
+            root: [0; 32],
+            ranks: ranks(&self.marks),
+            marks: self.marks,
+            cvs: self.cvs,
+        };
+        manifest.root = manifest.merge(task)?;
+        Ok(manifest)
+    }
 }
 
 /// The leaves of one image: who is zero, and the chaining values of the others.
@@ -199,14 +221,21 @@ impl Manifest {
             meter.add(size);
             return Ok(Manifest::of_single_leaf(&data));
         }
-        let pieces = leaf_count(size).div_ceil(PIECE_LEAVES);
-        let parts = for_each_piece(task, pieces, |piece| {
-            let leaves = hash_piece(source, piece)?;
-            meter.add(piece_len(size, piece) as u64);
-            Ok::<_, ManifestError>(leaves)
-        })?;
-        let leaves = expand_pieces(size, PIECE_LEAVES, parts.into_iter());
-        Manifest::from_leaves(size, leaves, &task.silent())
+        let pieces = data_pieces(source, PIECE_LEAVES * LEAF_SIZE)?;
+        let mut builder = Builder::new(size);
+        for first in (0..pieces.count()).step_by(ROUND as usize) {
+            let round = ROUND.min(pieces.count() - first);
+            let parts = for_each_piece(task, round, |i| {
+                let piece = pieces.number(first + i);
+                let leaves = hash_piece(source, piece)?;
+                meter.add(piece_len(size, piece) as u64);
+                Ok::<_, ManifestError>((piece, leaves))
+            })?;
+            for (piece, leaves) in parts {
+                builder.add(piece * PIECE_LEAVES, &leaves);
+            }
+        }
+        builder.finish(&task.silent())
     }
 
     /// Builds a manifest from what is known of every leaf, in order.
@@ -226,16 +255,11 @@ impl Manifest {
                 "an image of {size} bytes cannot be built from its leaves"
             )));
         }
-        let mut marks = Vec::new();
-        let mut cvs = Vec::new();
+        let mut builder = Builder::new(size);
         let mut seen = 0u64;
         for leaf in leaves {
-            if seen % 64 == 0 {
-                marks.push(0u64);
-            }
-            if let (LeafHash::Data(cv), Some(word)) = (leaf, marks.last_mut()) {
-                *word |= 1 << (seen % 64);
-                cvs.push(cv);
+            if let (LeafHash::Data(_), true) = (leaf, seen < count) {
+                builder.add(seen, &[leaf]);
             }
             seen += 1;
         }
@@ -244,15 +268,7 @@ impl Manifest {
                 "{seen} leaves were given for an image of {count}"
             )));
         }
-        let mut manifest = Manifest {
-            size,
-            root: [0; 32],
-            ranks: ranks(&marks),
-            marks,
-            cvs,
-        };
-        manifest.root = manifest.merge(task)?;
-        Ok(manifest)
+        builder.finish(task)
     }
 
     /// The manifest of an image of at most `LEAF_SIZE` bytes.
@@ -428,30 +444,46 @@ impl Manifest {
         Ok(())
     }
 
-    /// Merges all leaves to the root; hashes the zero ones for their places.
+    /// Merges all leaves to the root.
     fn merge(&self, task: &Task<'_>) -> Result<Hash, ManifestError> {
         let count = self.leaf_count();
         if count == 0 {
             return Ok(*blake3::hash(&[]).as_bytes());
         }
-        let leaf_cvs = |piece: u64| -> Vec<Hash> {
-            let first = piece * PIECE_LEAVES;
-            let known = |leaf| match self.leaf(leaf) {
-                Some(LeafHash::Data(cv)) => cv,
-                _ => leaf_hash(leaf, &ZEROES[..leaf_len(self.size, leaf)]),
-            };
-            (first..(first + PIECE_LEAVES).min(count))
-                .map(known)
-                .collect()
-        };
-        let pieces = count.div_ceil(PIECE_LEAVES);
-        if pieces == 1 {
-            return Ok(merge_root(&leaf_cvs(0)));
+        if count <= GROUP_LEAVES {
+            let left = tree::left_count(count);
+            return Ok(tree::root(
+                &self.node(0, left),
+                &self.node(left, count - left),
+            ));
         }
-        let cvs = for_each_piece(task, pieces, |piece| {
-            Ok::<_, ManifestError>(merge_inner(&leaf_cvs(piece)))
+        let groups = for_each_piece(task, count.div_ceil(GROUP_LEAVES), |group| {
+            let first = group * GROUP_LEAVES;
+            Ok::<_, ManifestError>(self.node(first, GROUP_LEAVES.min(count - first)))
         })?;
-        Ok(merge_root(&cvs))
+        Ok(tree::merge_root(&groups))
+    }
+
+    /// The chaining value of the subtree of `count` leaves from `first` on. Subtrees of zeroes are not descended into.
+    fn node(&self, first: u64, count: u64) -> Hash {
+        let full = (first + count) * LEAF_SIZE <= self.size;
+        let any = self
+            .next_data_leaf(first)
+            .is_some_and(|leaf| leaf < first + count);
+        if !any && full && count.is_power_of_two() {
+            return zeroes::subtree(first, count);
+        }
+        if count == 1 {
+            return match self.leaf(first) {
+                Some(LeafHash::Data(cv)) => cv,
+                _ => leaf_hash(first, &ZEROES[..leaf_len(self.size, first)]),
+            };
+        }
+        let left = tree::left_count(count);
+        tree::inner(
+            &self.node(first, left),
+            &self.node(first + left, count - left),
+        )
     }
 
     /// Writes the file format of the module's documentation.
@@ -640,25 +672,6 @@ fn read_piece(source: &dyn ReadAt, piece: u64) -> Result<Option<Vec<u8>>, Source
         }
     }
     Ok((!data.is_empty()).then_some(data))
-}
-
-/// The leaves of an image from those of its pieces of `per_piece` leaves each, in order. A piece without leaves
-/// stands for zeroes, so that a sparse image takes next to no memory.
-pub fn expand_pieces(
-    size: u64,
-    per_piece: u64,
-    pieces: impl Iterator<Item = Vec<LeafHash>>,
-) -> impl Iterator<Item = LeafHash> {
-    let count = leaf_count(size);
-    pieces.zip(0u64..).flat_map(move |(leaves, piece)| {
-        let missing = match leaves.is_empty() {
-            true => count.saturating_sub(piece * per_piece).min(per_piece) as usize,
-            false => 0,
-        };
-        leaves
-            .into_iter()
-            .chain(std::iter::repeat_n(LeafHash::Zero, missing))
-    })
 }
 
 /// The leaves of a piece; none at all for a hole.

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
@@ -93,6 +94,78 @@ pub trait ReadAt: Send + Sync {
         let len = self.len();
         Ok((offset < len).then_some((offset, len)))
     }
+}
+
+/// The pieces of a source that may hold data: those of `len` bytes each, by number, in order.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Pieces {
+    /// Ranges of piece numbers, and how many pieces come before.
+    ranges: Vec<(Range<u64>, u64)>,
+    data_len: u64,
+}
+
+impl Pieces {
+    /// How many there are.
+    pub fn count(&self) -> u64 {
+        self.ranges
+            .last()
+            .map_or(0, |(range, before)| before + (range.end - range.start))
+    }
+
+    /// The number of the `index`-th piece; past the last ones, the number after the last.
+    pub fn number(&self, index: u64) -> u64 {
+        let at = self.ranges.partition_point(|(_, before)| *before <= index);
+        match self.ranges[..at].last() {
+            Some((range, before)) => (range.start + (index - before)).min(range.end),
+            None => 0,
+        }
+    }
+
+    /// Bytes of data, as far as the source knows of holes.
+    pub fn data_len(&self) -> u64 {
+        self.data_len
+    }
+
+    /// The pieces that are in either.
+    pub fn union(self, other: Pieces) -> Pieces {
+        let data_len = self.data_len.saturating_add(other.data_len);
+        let mut ranges: Vec<Range<u64>> = [self.ranges, other.ranges]
+            .into_iter()
+            .flatten()
+            .map(|(range, _)| range)
+            .collect();
+        ranges.sort_unstable_by_key(|range| range.start);
+        let mut union = Pieces {
+            data_len,
+            ..Pieces::default()
+        };
+        ranges.into_iter().for_each(|range| union.push(range));
+        union
+    }
+
+    /// Adds a range that starts at or after the start of the last one.
+    fn push(&mut self, range: Range<u64>) {
+        let before = self.count();
+        match self.ranges.last_mut() {
+            Some((last, _)) if range.start <= last.end => last.end = last.end.max(range.end),
+            _ => self.ranges.push((range, before)),
+        }
+    }
+}
+
+/// Which pieces of `piece` bytes of a source may hold data. Asks the source for its holes and reads nothing.
+///
+/// # Errors
+/// Whatever kept an answer from arriving.
+pub fn data_pieces(source: &dyn ReadAt, piece: u64) -> Result<Pieces, SourceError> {
+    let mut pieces = Pieces::default();
+    let mut at = 0;
+    while let Some((from, to)) = source.next_data(at)? {
+        pieces.push(from / piece..to.div_ceil(piece));
+        pieces.data_len += to - from;
+        at = to;
+    }
+    Ok(pieces)
 }
 
 impl<T: ReadAt + ?Sized> ReadAt for &T {
@@ -311,6 +384,25 @@ mod tests {
         );
         assert_eq!(source.next_data((2 << 20) + 4096).unwrap(), None);
         assert_eq!(source.next_data(u64::MAX).unwrap(), None);
+    }
+
+    #[test]
+    fn pieces_with_data_are_counted_through() {
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(64 << 20).unwrap();
+        for at in [0, 1, 5, 6, 40] {
+            file.write_all_at(&[1; 100], (at << 20) + 5000).unwrap();
+        }
+        let source = FileSource::from_file(file, "sparse".to_owned()).unwrap();
+        let pieces = data_pieces(&source, 1 << 20).unwrap();
+        let numbers: Vec<u64> = (0..pieces.count()).map(|i| pieces.number(i)).collect();
+        assert_eq!(numbers, [0, 1, 5, 6, 40]);
+        assert_eq!(pieces.data_len(), 5 * 4096);
+        let whole = data_pieces(&vec![0u8; (7 << 20) + 1], 1 << 20).unwrap();
+        let both = whole.clone().union(pieces);
+        let numbers: Vec<u64> = (0..both.count()).map(|i| both.number(i)).collect();
+        assert_eq!(numbers, [0, 1, 2, 3, 4, 5, 6, 7, 40]);
+        assert_eq!(data_pieces(&Vec::new(), 1 << 20).unwrap().count(), 0);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 // Clippy's allowance for tests does not reach helper functions outside them.
 #![allow(clippy::unwrap_used)]
 
+use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::sync::Mutex;
 
@@ -12,7 +13,7 @@ use diffcache_core::patch::{
     PatchView,
 };
 use diffcache_core::sink::{LeafSink, SinkError};
-use diffcache_core::source::ReadAt;
+use diffcache_core::source::{FileSource, ReadAt};
 use diffcache_core::task::Task;
 use proptest::prelude::*;
 
@@ -323,6 +324,35 @@ fn holes_stay_holes() {
     apply(&base, &patch, &files.path("out"), &Task::default()).unwrap();
     let blocks = std::fs::metadata(files.path("out")).unwrap().blocks();
     assert!(blocks * 512 < 1 << 20, "{blocks} sectors");
+}
+
+/// Hashing terabytes of zeroes instead of looking them up would take the better part of an hour.
+#[test]
+fn sparse_images_of_terabytes_take_time_by_their_data() {
+    let files = Files::new();
+    let image = |name: &str, at: &[u64]| {
+        let file = std::fs::File::create(files.path(name)).unwrap();
+        file.set_len(3 << 40).unwrap();
+        for (seed, offset) in (1..).zip(at) {
+            file.write_all_at(&noise(seed, 3 * BLOCK), *offset).unwrap();
+        }
+        FileSource::open(&files.path(name)).unwrap()
+    };
+    let base = image("base", &[0, 1 << 40, (2 << 40) + 4096]);
+    let target = image("target", &[4096, 1 << 40, (3 << 40) - 3 * 4096]);
+    let made = create(
+        &base,
+        &target,
+        &files.path("patch"),
+        &CreateOptions::default(),
+    )
+    .unwrap();
+    assert_eq!(made.header.blocks_inserted, 0);
+    let (patch, output) = (files.path("patch"), files.path("output"));
+    apply(&files.path("base"), &patch, &output, &Task::default()).unwrap();
+    let output = FileSource::open(&output).unwrap();
+    let rebuilt = Manifest::from_source(&output, &Task::default()).unwrap();
+    assert_eq!(rebuilt.content_id(), made.target.content_id());
 }
 
 #[test]

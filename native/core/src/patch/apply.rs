@@ -12,7 +12,7 @@ use super::reader::{FrameCache, PatchFile};
 use super::runs::{within, Run, Src, BLOCK, BLOCK_LEN};
 use super::PatchError;
 use crate::manifest::{
-    expand_pieces, is_zero, leaf_count, leaf_hash, leaf_len, to_hex, LeafHash, Manifest, LEAF_LEN,
+    is_zero, leaf_count, leaf_hash, leaf_len, to_hex, Builder, LeafHash, Manifest, LEAF_LEN,
     LEAF_SIZE,
 };
 use crate::output::Output;
@@ -265,9 +265,11 @@ impl<P: ReadAt> Build<'_, P> {
         let manifest = match single {
             Some(manifest) => *manifest,
             None => {
-                let pieces = parts.into_iter().map(|(leaves, _, _)| leaves);
-                let leaves = expand_pieces(size, PIECE_LEAVES, pieces);
-                Manifest::from_leaves(size, leaves, &task.silent())?
+                let mut builder = Builder::new(size);
+                for ((leaves, _, _), piece) in parts.iter().zip(0u64..) {
+                    builder.add(piece * PIECE_LEAVES, leaves);
+                }
+                builder.finish(&task.silent())?
             }
         };
         if manifest.content_id() != self.patch.header().target_hash {

@@ -29,6 +29,11 @@ impl Sampling {
         hash & self.mask == 0
     }
 
+    /// How many of so many blocks will take part, about.
+    pub fn expected(self, blocks: u64) -> usize {
+        (blocks / (self.mask + 1)) as usize
+    }
+
     /// Whether all blocks take part.
     pub fn is_complete(self) -> bool {
         self.mask == 0
@@ -39,19 +44,27 @@ impl Sampling {
 pub struct BlockIndex {
     slots: Vec<u64>,
     sampling: Sampling,
+    /// Slots in use.
+    taken: usize,
 }
 
 impl BlockIndex {
+    /// An empty index with room for `count` blocks.
+    pub fn with_room(sampling: Sampling, count: usize) -> BlockIndex {
+        BlockIndex {
+            slots: vec![EMPTY; (count * 2).next_power_of_two().max(16)],
+            sampling,
+            taken: 0,
+        }
+    }
+
     /// Builds the index from (hash, block) pairs, which should come in order of block: the first copies of a content are kept.
     pub fn new(
         sampling: Sampling,
         count: usize,
         entries: impl Iterator<Item = (u64, u32)>,
     ) -> BlockIndex {
-        let mut index = BlockIndex {
-            slots: vec![EMPTY; (count * 2).next_power_of_two().max(16)],
-            sampling,
-        };
+        let mut index = BlockIndex::with_room(sampling, count);
         for (hash, block) in entries {
             index.insert(hash, block);
         }
@@ -63,7 +76,11 @@ impl BlockIndex {
         (hash >> 12) as usize & (self.slots.len() - 1)
     }
 
-    fn insert(&mut self, hash: u64, block: u32) {
+    /// Adds a block; should the index be nearly full, it is left out.
+    pub fn insert(&mut self, hash: u64, block: u32) {
+        if self.taken >= self.slots.len() / 4 * 3 {
+            return;
+        }
         let tag = hash >> 32;
         let mask = self.slots.len() - 1;
         let mut at = self.home(hash);
@@ -78,6 +95,7 @@ impl BlockIndex {
             at = (at + 1) & mask;
         }
         self.slots[at] = tag << 32 | u64::from(block);
+        self.taken += 1;
     }
 
     /// Blocks that may have the content with this hash, in order of insertion.

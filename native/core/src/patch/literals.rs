@@ -3,8 +3,9 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::sync_channel;
 
+use super::compare::Images;
 use super::compress::{Compressor, Encoded, Surroundings, MIXED};
-use super::create::{CreateOptions, Images, PatchWriter};
+use super::create::{CreateOptions, PatchWriter};
 use super::format::{Coded, Frame};
 use super::index::{BlockIndex, Sampling};
 use super::reader::{read_cost, read_padded};

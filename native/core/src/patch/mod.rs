@@ -11,11 +11,13 @@
 //! [`format::MAX_FRAMES`] and [`create::CreateOptions`].
 
 pub mod apply;
+mod compare;
 mod compress;
 pub mod create;
 pub mod format;
 mod index;
 mod literals;
+mod matching;
 pub mod reader;
 mod runs;
 pub mod view;
