@@ -137,8 +137,9 @@ class SiteView:
             return template
         if template is not None:
             raise exceptions.NotFound(
-                f'Image {template_id} is {template.status} in Glance and is '
-                f'not served; reactivate it there, or use another image.')
+                f'Image {template_id} is {template.status} in Glance, so it '
+                f'is not served; use another image, or have it reactivated '
+                f'there if it still exists.')
         raise exceptions.NotFound(
             f'Template {template_id} is not in the catalogue (site map '
             f'generation {self.generation}); check the id, or register the '

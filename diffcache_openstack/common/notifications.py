@@ -13,6 +13,7 @@
 
 import collections.abc
 import threading
+import time
 
 from oslo_config import cfg
 from oslo_log import log
@@ -21,6 +22,8 @@ import oslo_messaging
 from diffcache_openstack.common import exceptions
 
 LOG = log.getLogger(__name__)
+
+RETRY_SECONDS = 1.0
 
 Handler = collections.abc.Callable[[dict], None]
 
@@ -42,11 +45,14 @@ class _Endpoint:
         """
         try:
             self._handler({'event_type': event_type, 'payload': payload,
+                           'publisher_id': publisher_id,
                            'message_id': metadata.get('message_id'),
                            'timestamp': metadata.get('timestamp')})
         except exceptions.RetryableError as error:
             LOG.warning('%s from %s is looked at again: %s', event_type,
                         publisher_id, error)
+            # It comes back at once.
+            time.sleep(RETRY_SECONDS)
             return oslo_messaging.NotificationResult.REQUEUE
         except Exception:
             LOG.exception('%s from %s', event_type, publisher_id)

@@ -23,12 +23,14 @@ import oslo_messaging
 from diffcache_openstack.agent import rpcapi as agent_rpcapi
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import messaging
+from diffcache_openstack.common import notifications as listening
 from diffcache_openstack.common import service
 from diffcache_openstack.conductor import control
 from diffcache_openstack.conductor import costs
 from diffcache_openstack.conductor import manager
 from diffcache_openstack.conductor import maps
 from diffcache_openstack.conductor import model
+from diffcache_openstack.conductor import notifications
 from diffcache_openstack.conductor import notify
 from diffcache_openstack.conductor import planner
 from diffcache_openstack.conductor import precache
@@ -49,6 +51,10 @@ _PRUNE_INTERVAL = 3600
 
 class ConductorService(service.Service):
     """Answers RPC, watches hosts and plans sites until it is stopped."""
+
+    def __init__(self, conf: cfg.ConfigOpts) -> None:
+        super().__init__(conf)
+        self._listener: listening.Listener | None = None
 
     def start(self) -> None:
         """Begin to work.
@@ -77,6 +83,10 @@ class ConductorService(service.Service):
                                     self._precacher)])
         self._notifier.start()
         self._server.start()
+        if self.conf.notifications.enabled:
+            self._listener = notifications.History(self._database).listener(
+                self.conf)
+            self._listener.start()
         interval = self.conf.conductor.check_interval
         for task in (self._check_hosts, self._plan_due_sites,
                      self._precache):
@@ -88,6 +98,8 @@ class ConductorService(service.Service):
         """Finish what is being answered, then end."""
         self._server.stop()
         self._server.wait()
+        if self._listener is not None:
+            self._listener.stop()
         super().stop(graceful)
         self._proposals.stop()
         self._notifier.stop()

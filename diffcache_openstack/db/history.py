@@ -14,6 +14,7 @@
 import collections.abc
 import datetime
 import typing
+import urllib.parse
 
 import sqlalchemy as sa
 from sqlalchemy import orm
@@ -26,6 +27,14 @@ from diffcache_openstack import objects
 _COPIED = ('id', 'template_id', 'host', 'mode', 'way', 'detail', 'seconds',
            'predicted_seconds', 'wan_bytes', 'lan_bytes', 'fallbacks',
            'patch_id', 'apply_seconds', 'started_at', 'error')
+
+
+# The way of what was not answered by an agent, but noticed: a server that
+# was started from an image, and an image that Glance sent.
+BOOT = 'nova'
+DOWNLOAD = 'glance'
+# Clocks of hosts differ by so much at most, if they are kept.
+_CLOCKS = datetime.timedelta(seconds=5)
 
 
 class Demand(typing.NamedTuple):
@@ -52,6 +61,7 @@ def put_request(session: orm.Session, request: objects.Request) -> bool:
         models.Host.name == request.host)) or ''
     session.add(row)
     session.flush()
+    _absorb_boot(session, row)
     if request.patch_id and request.apply_seconds:
         catalogue.time_patch(session, request.patch_id,
                              request.apply_seconds)
@@ -62,6 +72,95 @@ def put_requests(session: orm.Session,
                  requests: collections.abc.Sequence[objects.Request]) -> int:
     """Remember requests; returns how many were new."""
     return sum(put_request(session, request) for request in requests)
+
+
+def put_boot(session: orm.Session, boot: objects.Request) -> bool:
+    """Remember that a server was started from an image.
+
+    If the agent of the host was asked for the image meanwhile, that is known
+    as a request, and the boot is no demand beside it. If it was not, because
+    the host still had the image, nobody else knows of this demand.
+
+    :param boot: ``seconds`` from ``started_at`` on the server was being made
+    :returns: whether it was new
+    """
+    if session.get(models.Request, boot.id) is not None:
+        return False
+    row = models.Request(**{name: getattr(boot, name) for name in _COPIED})
+    row.way = BOOT
+    row.site = session.scalar(sa.select(models.Host.site).where(
+        models.Host.name == boot.host)) or ''
+    request = _request_during(session, row)
+    if request is None:
+        row.content_id = session.scalar(
+            sa.select(models.Template.content_id).where(
+                models.Template.id == boot.template_id))
+    else:
+        row.detail = _same_as(request)
+    session.add(row)
+    session.flush()
+    return True
+
+
+def put_download(session: orm.Session, download: objects.Request,
+                 address: str | None) -> bool:
+    """Remember that Glance sent an image.
+
+    :param download: its ``host`` is that of the Glance
+    :param address: to which it was sent
+    :returns: whether it counts: what a compute host downloads is counted
+        when its server starts
+    """
+    hosts = session.execute(sa.select(models.Host.name, models.Host.url))
+    names = {}
+    for name, url in hosts:
+        names[name] = urllib.parse.urlsplit(url or '').hostname
+    if download.host not in names:
+        return False
+    others = {found for name, found in names.items()
+              if name != download.host}
+    if address in others:
+        return False
+    return put_request(session, download)
+
+
+def _request_during(session, boot):
+    """A request that a boot made, and no other boot did."""
+    table = models.Request
+    taken = set(session.scalars(sa.select(table.detail).where(
+        table.way == BOOT, table.host == boot.host,
+        table.template_id == boot.template_id)))
+    begin = boot.started_at - _CLOCKS
+    end = (boot.started_at + datetime.timedelta(seconds=boot.seconds)
+           + _CLOCKS)
+    found = session.scalars(sa.select(table).where(
+        table.host == boot.host, table.template_id == boot.template_id,
+        table.way.not_in((BOOT, DOWNLOAD)),
+        table.started_at.between(begin, end)).order_by(table.started_at))
+    return next((row for row in found if _same_as(row) not in taken), None)
+
+
+def _absorb_boot(session, request):
+    """A request that is told after the boot that made it."""
+    if request.way in (BOOT, DOWNLOAD):
+        return
+    table = models.Request
+    boots = session.scalars(sa.select(table).where(
+        table.host == request.host, table.way == BOOT,
+        table.template_id == request.template_id,
+        table.content_id.is_not(None),
+        table.started_at <= request.started_at + _CLOCKS)
+        .order_by(table.started_at))
+    for boot in boots:
+        end = boot.started_at + datetime.timedelta(seconds=boot.seconds)
+        if request.started_at <= end + _CLOCKS:
+            boot.content_id, boot.detail = None, _same_as(request)
+            session.flush()
+            return
+
+
+def _same_as(request):
+    return f'request {request.id}'
 
 
 def demand(session: orm.Session, site: str, since: datetime.datetime

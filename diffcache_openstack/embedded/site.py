@@ -240,6 +240,7 @@ class Site:
             # Nobody asks there, and the directory's name may be too long.
             ('agent', 'socket'): '',
             ('data_plane', 'listen'): '127.0.0.1:0',
+            ('notifications', 'enabled'): False,
             ('planner', 'interval'): 0,
             ('planner', 'local_bandwidth'): self._links.local,
             ('planner', 'peer_bandwidth'): self._links.lan,

@@ -13,6 +13,7 @@
 
 import collections.abc
 
+import glance_store
 from oslo_log import log
 
 from glance import context
@@ -30,8 +31,24 @@ def read_from(image_id: str, offset: int) -> collections.abc.Iterator[bytes]:
 
     admin = context.RequestContext(is_admin=True, roles=['admin'])
     image = gateway.Gateway().get_repo(admin).get(image_id)
-    size = image.size - offset if image.size else None
-    yield from image.get_data(offset=offset, chunk_size=size)
+    if not offset:
+        yield from image.get_data()
+        return
+    try:
+        pieces = image.get_data(offset=offset,
+                                chunk_size=image.size - offset)
+    except glance_store.StoreRandomGetNotSupported:
+        pieces = _skipped(image.get_data(), offset)
+    yield from pieces
+
+
+def _skipped(pieces, count):
+    """All but the first bytes of what a store can only read whole."""
+    for piece in pieces:
+        rest = piece[count:]
+        count -= len(piece) - len(rest)
+        if rest:
+            yield rest
 
 
 def prefetch_with(agent: collections.abc.Callable[[str], bool]) -> None:
