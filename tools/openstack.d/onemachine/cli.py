@@ -26,6 +26,8 @@ from onemachine import place
 from onemachine import processes
 from onemachine import steps
 from onemachine import suite
+from onemachine import tempest
+from onemachine import trial
 
 
 WAN = 100.0
@@ -57,6 +59,12 @@ def parser() -> argparse.ArgumentParser:
     restart = commands.add_parser('restart', help='restart processes')
     restart.add_argument('names', nargs='+', metavar='NAME',
                          help='as shown by status')
+    stop = commands.add_parser('stop', help='stop processes')
+    stop.add_argument('names', nargs='+', metavar='NAME')
+    commands.add_parser(
+        'wan', help='bytes that crossed the link to the site so far')
+    commands.add_parser(
+        'tempest', help="write Tempest's configuration; prints its folder")
     inside = commands.add_parser(
         'shell', help='run a command at the centre, the site or on a host')
     inside.add_argument('place')
@@ -132,6 +140,20 @@ class Commands:
             for name in self._options.names:
                 self._given.processes.stop(name)
             self._cloud.up()
+        return 0
+
+    def stop(self) -> int:
+        with self._locked():
+            for name in self._options.names:
+                self._given.processes.stop(name)
+        return 0
+
+    def wan(self) -> int:
+        print(self._cloud.network.wan_bytes()['to_site'])
+        return 0
+
+    def tempest(self) -> int:
+        print(tempest.Tempest(trial.Trial(self._options.state)).configure())
         return 0
 
     def shell(self) -> int:

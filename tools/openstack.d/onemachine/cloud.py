@@ -11,6 +11,7 @@
 #    under the License.
 """The whole: which steps bring it up, in which order, and the way down."""
 
+import datetime
 import hashlib
 import json
 import pathlib
@@ -284,9 +285,18 @@ class Cloud:
             self.nova.discover_hosts()
 
     def _hosts_up(self) -> set[str]:
-        compute = catalogue.connect(self._where).compute
-        return {service.host for service in compute.services(
-            binary='nova-compute') if service.state == 'up'}
+        """Hosts whose nova-compute has reported since it was started.
+
+        While it starts it gives up servers that it finds being built, so
+        that none may be asked for by then.
+        """
+        rows = self.database.execute(
+            'SELECT host, updated_at FROM nova.services'
+            " WHERE `binary` = 'nova-compute' AND updated_at IS NOT NULL")
+        return {
+            host for host, reported in rows if host in self._where.hosts
+            and reported.replace(tzinfo=datetime.UTC).timestamp()
+            > self._given.processes.started(f'{host}-nova')}
 
     def down(self) -> None:
         """End what was started, hosts first, and remove the networks."""

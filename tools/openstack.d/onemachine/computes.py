@@ -97,6 +97,8 @@ class Computes:
                     # Guests that know no ACPI are not waited for.
                     'shutdown_timeout': 3,
                 },
+                # Tests wait for what it removes.
+                'image_cache': {'manager_interval': 20},
                 'libvirt': {
                     'virt_type': 'qemu',
                     'cpu_mode': 'none',

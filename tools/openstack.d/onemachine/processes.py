@@ -103,6 +103,10 @@ class Processes:
             key=lambda path: path.stat().st_mtime_ns, reverse=True)
         return [path.stem for path in records]
 
+    def started(self, name: str) -> float:
+        """When a process was started, as time.time() counts."""
+        return self._record(name).stat().st_mtime
+
     def log(self, name: str) -> pathlib.Path:
         """The file with what a process prints."""
         return self._layout.folder('log') / f'{name}.log'

@@ -29,6 +29,8 @@ from onemachine import shell
 SITE = 'site'
 REPOSITORY = 'repository'
 EDGE = 'edge'
+# Less than the images of the tests need together.
+CAPACITY = '300MB'
 
 # Has oslo.config load what the suite adds to Glance and Nova.
 _HOOK = {
@@ -104,7 +106,7 @@ class Suite:
             'agent': {
                 'host': name, 'site': site, 'state_dir': state,
                 'socket': socket(self._where, name),
-                'cache_capacity': '4GB', 'heartbeat_interval': 10,
+                'cache_capacity': CAPACITY, 'heartbeat_interval': 10,
             },
             'data_plane': {
                 'listen': f'{address}:{port}',

@@ -1,0 +1,174 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""What the scenarios share: images, guests, agents and the link's bytes."""
+
+import contextlib
+import shlex
+import subprocess
+import time
+import typing
+
+from tempest.common import waiters
+from tempest import config
+from tempest.lib.common import api_microversion_fixture
+from tempest.lib.common.utils import data_utils
+from tempest.lib.common.utils import test_utils
+from tempest.lib import exceptions
+from tempest import test
+
+from diffcache_openstack.common import exceptions as ours
+from diffcache_openstack.common import local_client
+
+CONF = config.CONF
+
+# Servers without a network need 2.37, image pre-caching 2.81.
+MICROVERSION = '2.93'
+_POLL = 0.5
+
+
+class ScenarioTest(test.BaseTestCase):
+    """A scenario, with an administrator and two tenants."""
+
+    credentials = ['admin', 'primary', 'alt']
+
+    @classmethod
+    def skip_checks(cls) -> None:
+        """Skip where the suite is not, or is not described."""
+        super().skip_checks()
+        if not CONF.service_available.diffcache:
+            raise cls.skipException('the cloud has no DiffCache')
+        for name in ('agent_sockets', 'image_files'):
+            if not CONF.diffcache[name]:
+                raise cls.skipException(f'[diffcache] {name} is not set')
+
+    def setUp(self) -> None:
+        """Speak a version of Nova's API that knows servers like ours."""
+        super().setUp()
+        self.useFixture(api_microversion_fixture.APIMicroversionFixture(
+            compute_microversion=MICROVERSION))
+        self.hosts = sorted(CONF.diffcache.agent_sockets)
+
+    # -- images
+
+    def upload(self, which: str, manager: typing.Any = None,
+               visibility: str = 'public') -> str:
+        """Upload one of the image files; returns the image's id.
+
+        :param which: a key of ``[diffcache] image_files``
+        :param manager: who uploads; the administrator if none
+        """
+        client = (manager or self.os_admin).image_client_v2
+        image = client.create_image(
+            name=data_utils.rand_name(f'diffcache-{which}'),
+            disk_format='raw', container_format='bare',
+            visibility=visibility)
+        self.addCleanup(test_utils.call_and_ignore_notfound_exc,
+                        self.os_admin.image_client_v2.delete_image,
+                        image['id'])
+        with open(CONF.diffcache.image_files[which], 'rb') as file:
+            client.store_image_file(image['id'], file)
+        return image['id']
+
+    # -- agents
+
+    def agent(self, host: str) -> local_client.LocalClient:
+        """The agent of a host."""
+        return local_client.LocalClient(CONF.diffcache.agent_sockets[host],
+                                        timeout=30)
+
+    def described(self, host: str, image: str) -> dict[str, typing.Any]:
+        """How an image would come to a host, once its agent knows it."""
+        found: dict[str, typing.Any] = {}
+
+        def is_known() -> bool:
+            with contextlib.suppress(ours.NotFound):
+                found.update(self.agent(host).image(image))
+            return bool(found)
+
+        self.wait_until(is_known, f'the agent of {host} knows image {image}')
+        return found
+
+    def wait_until(self, condition: typing.Callable[[], bool],
+                   what: str) -> None:
+        """Wait until something is so.
+
+        :param what: named when it does not become so
+        :raises TimeoutException: it took longer than ``[diffcache] timeout``
+        """
+        deadline = time.monotonic() + CONF.diffcache.timeout
+        while not condition():
+            if time.monotonic() > deadline:
+                raise exceptions.TimeoutException(
+                    f'not within {CONF.diffcache.timeout} s: {what}')
+            time.sleep(_POLL)
+
+    # -- servers
+
+    def boot(self, image: str, host: str | None = None,
+             manager: typing.Any = None) -> str:
+        """Boot a guest until it has spoken; returns the server's id.
+
+        :param host: where; only the administrator may choose
+        :param manager: whose server it is; the administrator's if none
+        """
+        server = self.create(image, host, manager)
+        client = (manager or self.os_admin).servers_client
+        waiters.wait_for_server_status(client, server, 'ACTIVE')
+        self.wait_until(
+            lambda: CONF.diffcache.marker in client.get_console_output(
+                server)['output'],
+            f'the guest of server {server} speaks')
+        return server
+
+    def create(self, image: str, host: str | None = None,
+               manager: typing.Any = None) -> str:
+        """Ask for a server; returns its id."""
+        client = (manager or self.os_admin).servers_client
+        more = {'host': host} if host else {}
+        server = client.create_server(
+            name=data_utils.rand_name('diffcache'), imageRef=image,
+            flavorRef=CONF.compute.flavor_ref, networks='none',
+            **more)['server']['id']
+        self.addCleanup(self.delete, server)
+        return server
+
+    def delete(self, server: str) -> None:
+        """Delete a server, and wait until it is gone."""
+        client = self.os_admin.servers_client
+        test_utils.call_and_ignore_notfound_exc(client.delete_server, server)
+        waiters.wait_for_server_termination(client, server)
+
+    def host_of(self, server: str) -> str:
+        """The host that a server runs on."""
+        found = self.os_admin.servers_client.show_server(server)['server']
+        return found['OS-EXT-SRV-ATTR:host']
+
+    # -- the cloud
+
+    def wan_bytes(self) -> int:
+        """Bytes that crossed the link so far.
+
+        :raises SkipTest: the cloud's description has no command for it
+        """
+        return int(self.command('wan_bytes_command'))
+
+    def command(self, name: str) -> str:
+        """Run a command of the cloud's description; returns its output.
+
+        :param name: of the option that has it
+        :raises SkipTest: it is not set
+        """
+        words = shlex.split(CONF.diffcache[name])
+        if not words:
+            raise self.skipException(f'[diffcache] {name} is not set')
+        return subprocess.run(words, check=True, capture_output=True,
+                              text=True).stdout

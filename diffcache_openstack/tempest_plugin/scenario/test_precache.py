@@ -1,0 +1,66 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Operators bring an image to hosts before anybody asks for it."""
+
+import functools
+
+from tempest.lib.common.utils import data_utils
+from tempest.lib.common.utils import test_utils
+from tempest.lib import decorators
+
+from diffcache_openstack.tempest_plugin.scenario import base
+
+
+class TestPrecache(base.ScenarioTest):
+    """Nova's pre-caching goes through the suite."""
+
+    @decorators.idempotent_id('4f6a2d1c-0f0e-4f5d-9d0b-1f1f4c3d7a03')
+    def test_aggregate_is_precached(self):
+        """An aggregate's hosts boot a pre-cached image without the link."""
+        image = self.upload('derived')
+        size = self.described(self.hosts[0], image)['data_size']
+        aggregate = self._aggregate()
+        before = self.wan_bytes()
+        self._precache(aggregate, image)
+        for host in self.hosts:
+            self.wait_until(functools.partial(self._was_served, host, image),
+                            f'{host} has pre-cached image {image}')
+        # Once for the site, however many hosts it has.
+        self.assertLess(self.wan_bytes() - before, size * 1.5)
+        before = self.wan_bytes()
+        for host in self.hosts:
+            server = self.boot(image, host)
+            self.assertEqual(host, self.host_of(server))
+        self.assertLess(self.wan_bytes() - before, size / 4)
+
+    def _was_served(self, host: str, image: str) -> bool:
+        return self.described(host, image)['hits'] > 0
+
+    def _aggregate(self) -> int:
+        """An aggregate of all hosts; returns its id."""
+        client = self.os_admin.aggregates_client
+        made = client.create_aggregate(
+            name=data_utils.rand_name('diffcache'))['aggregate']['id']
+        self.addCleanup(test_utils.call_and_ignore_notfound_exc,
+                        client.delete_aggregate, made)
+        for host in self.hosts:
+            client.add_host(made, host=host)
+            self.addCleanup(client.remove_host, made, host=host)
+        return made
+
+    def _precache(self, aggregate: int, image: str) -> None:
+        """Tempest has no method for this part of Nova's API."""
+        client = self.os_admin.aggregates_client
+        response, _ = client.post(
+            f'os-aggregates/{aggregate}/images',
+            f'{{"cache": [{{"id": "{image}"}}]}}')
+        client.expected_success(202, response.status)
