@@ -23,11 +23,12 @@ import tempfile
 from typing import Any
 from typing import Iterator
 
-import glance_store
 from glance_store import backend
+from glance_store import capabilities
 from glance_store import exceptions as store_exceptions
 from glance_store import location as store_location
 from oslo_config import cfg
+from stevedore import driver as stevedore_driver
 
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.store import base
@@ -62,16 +63,18 @@ def load_driver(conf: cfg.ConfigOpts, driver: str) -> Any:
     :raises InvalidInput: there is no such driver, or its options do not do
     """
     backend.register_opts(conf)
-    conf.set_override('stores', [driver], group='glance_store')
-    conf.set_override('default_store', driver, group='glance_store')
     try:
-        glance_store.create_stores(conf)
-        store = backend.get_store_from_scheme(driver)
-    except store_exceptions.GlanceStoreException as exc:
+        # Not through glance_store's own list of stores: it is the process's,
+        # and one process may use several with different options.
+        store = stevedore_driver.DriverManager(
+            'glance_store.drivers', driver, invoke_on_load=True,
+            invoke_args=[conf]).driver
+        store.configure(re_raise_bsc=True)
+    except (store_exceptions.GlanceStoreException, RuntimeError) as exc:
         raise exceptions.InvalidInput(
             f'The store {driver} cannot be used: {exc}; check the options of '
             f'[glance_store].') from exc
-    if not store.is_capable(glance_store.capabilities.BitMasks.RW_ACCESS):
+    if not store.is_capable(capabilities.BitMasks.RW_ACCESS):
         raise exceptions.InvalidInput(
             f'The store {driver} cannot be written: check the options of '
             f'[glance_store].')
@@ -98,8 +101,9 @@ class GlanceStore(base.BlobStore):
 
     def _location(self, name: str) -> store_location.Location:
         uri = f'{self._prefix}/{base.check_name(name)}'
-        return store_location.get_location_from_uri(
-            uri, conf=self._driver.conf)
+        return store_location.Location(
+            self._scheme, self._driver.get_store_location_class(),
+            self._driver.conf, uri=uri)
 
     def _add(self, name: str, stream: Any, size: int) -> None:
         with _translated(name):

@@ -59,14 +59,15 @@ class Delta:
                            if total else cuts)
 
     def _ranges(self, chosen: Sequence[int]) -> list[tuple[int, int]]:
-        """The blocks (first, count) from each group's first to its last."""
-        found = []
-        for group in chosen:
-            positions = self._positions[group * self._size:
-                                        (group + 1) * self._size]
-            first, last = int(positions[0]), int(positions[-1])
-            found.append((first, last - first + 1))
-        return found
+        """The blocks of some groups, as ranges (first, count)."""
+        if not chosen:
+            return []
+        positions = np.concatenate([
+            self._positions[group * self._size:(group + 1) * self._size]
+            for group in chosen])
+        starts = np.flatnonzero(np.diff(positions, prepend=-2) != 1)
+        counts = np.diff(np.append(starts, len(positions)))
+        return list(zip(positions[starts].tolist(), counts.tolist()))
 
     def exact(self, proportion: float) -> list[tuple[int, int]]:
         """Ranges of the groups that the paper's rule stores again."""

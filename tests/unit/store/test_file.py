@@ -1,0 +1,42 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Blobs as files."""
+
+from diffcache_openstack.common import exceptions
+from diffcache_openstack.store import file
+from tests import base
+from tests.unit.store import conformance
+
+
+class TestFileStore(conformance.Conformance, base.TestCase):
+
+    def make_store(self):
+        return file.FileStore(self.directory / 'store')
+
+    def test_the_lock_excludes_others(self):
+        other = file.FileStore(self.directory / 'store', patience_s=0)
+        with self.store.lock():
+            with self.assertRaises(exceptions.Busy), other.lock():
+                self.fail('two writers at a time')
+        with other.lock():
+            pass
+
+    def test_taking_the_lock_removes_what_the_killed_left(self):
+        part = self.write_file('store/.part-x', b'half')
+        staged = self.write_file('store/.staging-x/pack', b'half')
+        with self.store.lock():
+            self.assertFalse(part.exists())
+            self.assertFalse(staged.exists())
+
+    def test_files_of_the_store_itself_are_no_blobs(self):
+        with self.store.lock(), self.store.staging():
+            self.assertEqual([], self.store.names())

@@ -1,0 +1,95 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""What tests of versions share: disks that change, and their contents."""
+
+import pathlib
+import random
+import shutil
+import subprocess
+
+from diffcache_openstack.store import file
+from diffcache_openstack.versions import repository
+from diffcache_openstack.versions import restoring
+from diffcache_openstack.versions import saving
+from diffcache_openstack.versions import snapshots
+from tests import base
+
+BLOCK = 4096
+NEEDS_QEMU = 'needs the programs of the package qemu-utils'
+
+
+def has_qemu() -> bool:
+    """Whether qcow2 disks can be made here."""
+    return all(map(shutil.which, ('qemu-img', 'qemu-io', 'qemu-nbd')))
+
+
+def make_qcow2(path: pathlib.Path, size: int,
+               backing: pathlib.Path | None = None) -> None:
+    """An empty disk, or one that lies on a raw base."""
+    options = ['-b', str(backing), '-F', 'raw'] if backing else []
+    subprocess.run(['qemu-img', 'create', '-q', '-f', 'qcow2', *options,
+                    str(path), str(size)], check=True)
+
+
+def qemu_io(path: pathlib.Path, *commands: str) -> None:
+    """Let QEMU write to a qcow2 disk."""
+    arguments = [each for command in commands for each in ('-c', command)]
+    subprocess.run(['qemu-io', '-f', 'qcow2', *arguments, str(path)],
+                   check=True, stdout=subprocess.DEVNULL)
+
+
+class VersionsTestCase(base.TestCase):
+    """A store in the test's directory, and a raw disk of some blocks."""
+
+    blocks = 700
+
+    def setUp(self):
+        super().setUp()
+        self.noise = random.Random(1)
+        self.store = file.FileStore(self.directory / 'store')
+        self.repo = repository.Repository(self.store)
+        self.disk = self.write_file('disk', self.blocks_of(self.blocks))
+
+    def blocks_of(self, count: int) -> bytes:
+        """Blocks that are like no others."""
+        return self.noise.randbytes(count * BLOCK)
+
+    def write_blocks(self, disk: pathlib.Path, *places: int) -> None:
+        """Write new content to some blocks of a raw disk."""
+        with open(disk, 'r+b') as stream:
+            for place in places:
+                stream.seek(place * BLOCK)
+                stream.write(self.blocks_of(1))
+
+    def save(self, disk: pathlib.Path | None = None, series: str = 'a',
+             **options):
+        """Save a disk."""
+        return saving.save(self.repo, saving.Request(
+            disk or self.disk, series, **options))
+
+    def save_qcow2(self, disk: pathlib.Path, series: str = 'q', **options):
+        """Save a stopped guest's disk."""
+        return self.save(disk, series,
+                         snapshotter=snapshots.Offline(disk), **options)
+
+    def content(self, version, base_image: pathlib.Path | None = None
+                ) -> bytes:
+        """What a version is, restored as a raw disk."""
+        output = self.directory / 'restored'
+        restoring.restore(self.repo, version.id, output, 'raw', base_image)
+        return output.read_bytes()
+
+    def assert_same_disk(self, one: pathlib.Path, other: pathlib.Path):
+        """Let QEMU compare two disks of any format."""
+        done = subprocess.run(['qemu-img', 'compare', str(one), str(other)],
+                              capture_output=True, text=True)
+        self.assertEqual(0, done.returncode, done.stdout + done.stderr)

@@ -1,0 +1,206 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Deleting, pruning and scrubbing."""
+
+from diffcache_openstack.common import exceptions
+from diffcache_openstack.versions import heads
+from diffcache_openstack.versions import repository
+from diffcache_openstack.versions import retention
+from diffcache_openstack.versions import upkeep
+from tests.unit.versions import fixture
+
+BLOCK = fixture.BLOCK
+
+
+class TestPrune(fixture.VersionsTestCase):
+
+    def chain(self):
+        versions, contents = [], []
+        for step in range(4):
+            self.write_blocks(self.disk, *range(step * 100, step * 100 + 60))
+            versions.append(self.save())
+            contents.append(self.disk.read_bytes())
+        return versions, contents
+
+    def test_the_first_version_goes_without_a_new_full(self):
+        versions, contents = self.chain()
+        upkeep.delete(self.repo, [versions[0].id])
+        before = self.repo.head().bytes_stored()
+        done = upkeep.prune(self.repo, dead_share=0.05)
+        self.assertEqual((before, 1), (done.bytes_before,
+                                       done.packs_rewritten))
+        # Of the first pack, what the second version overwrote.
+        self.assertLess(done.bytes_after, before - 59 * BLOCK)
+        for version, content in zip(versions[1:], contents[1:]):
+            self.assertEqual(content, self.content(version))
+        self.assertTrue(upkeep.verify(self.repo).intact)
+
+    def test_what_is_deleted_is_not_found(self):
+        versions, _ = self.chain()
+        upkeep.delete(self.repo, [versions[1].id])
+        self.assertRaises(exceptions.NotFound, self.repo.head().find,
+                          versions[1].id)
+
+    def test_nothing_is_deleted_if_one_is_unknown(self):
+        versions, _ = self.chain()
+        self.assertRaises(exceptions.NotFound, upkeep.delete, self.repo,
+                          [versions[0].id, 'none'])
+        self.assertEqual(4, len(self.repo.head().versions))
+
+    def test_all_gone_leaves_an_empty_store(self):
+        versions, _ = self.chain()
+        upkeep.delete(self.repo, [version.id for version in versions])
+        done = upkeep.prune(self.repo)
+        self.assertEqual(0, done.bytes_after)
+        self.assertEqual([], [name for name in self.store.names()
+                              if not heads.is_bookkeeping(name)])
+        self.assertEqual(self.disk.read_bytes(), self.content(self.save()))
+
+    def test_policies_are_by_series(self):
+        versions, _ = self.chain()
+        other = self.save(series='b')
+        done = upkeep.prune(self.repo, {'a': retention.Policy(last=1)})
+        self.assertEqual([each.id for each in versions[:3]],
+                         done.versions_deleted)
+        self.assertEqual({versions[3].id, other.id},
+                         set(self.repo.head().versions))
+
+    def test_a_dry_run_changes_nothing(self):
+        self.chain()
+        names = sorted(self.store.names())
+        done = upkeep.prune(self.repo, {None: retention.Policy(last=1)},
+                            dry_run=True)
+        self.assertEqual(3, len(done.versions_deleted))
+        self.assertLess(done.bytes_after, done.bytes_before)
+        self.assertEqual(names, sorted(self.store.names()))
+
+    def test_deleted_blocks_are_stored_again_when_they_come_back(self):
+        versions, contents = self.chain()
+        upkeep.delete(self.repo, [versions[0].id])
+        upkeep.prune(self.repo, dead_share=0.0)
+        self.disk.write_bytes(contents[0])
+        again = self.save()
+        self.assertEqual(contents[0], self.content(again))
+        self.assertGreater(again.blocks_stored, 0)
+
+
+class TestVerify(fixture.VersionsTestCase):
+
+    blocks = 12
+
+    def setUp(self):
+        super().setUp()
+        self.first = self.save()
+        self.write_blocks(self.disk, 3)
+        self.second = self.save()
+
+    def flip(self, name: str, byte: int) -> None:
+        path = self.store.local_path(name)
+        data = bytearray(path.read_bytes())
+        data[byte] ^= 1 << (byte % 8)
+        path.write_bytes(data)
+
+    def test_an_intact_store_is_intact(self):
+        result = upkeep.verify(self.repo)
+        self.assertEqual(([], [], 2), (result.damage,
+                                       result.versions_damaged,
+                                       result.packs_checked))
+        self.assertGreater(result.bytes_checked, 13 * BLOCK)
+
+    def test_a_flipped_bit_anywhere_is_found(self):
+        for name in self.store.names():
+            size = self.store.size(name)
+            for byte in {0, 9, 20, size // 2, size - 33, size - 1}:
+                if not 0 <= byte < size:
+                    continue
+                self.flip(name, byte)
+                with self.subTest(blob=name, byte=byte):
+                    self.assert_found(name)
+                self.flip(name, byte)
+        self.assertTrue(upkeep.verify(self.repo).intact)
+
+    def assert_found(self, name: str) -> None:
+        try:
+            result = upkeep.verify(self.repo)
+        except exceptions.IntegrityError as exc:
+            self.assertIn(name, str(exc))
+            return
+        self.assertIn(name, [damage.object for damage in result.damage])
+
+    def hit_by(self, prefix: str, number: int) -> list[str]:
+        name = sorted(each for each in self.store.names()
+                      if each.startswith(prefix))[number]
+        self.flip(name, self.store.size(name) // 2)
+        return upkeep.verify(self.repo).versions_damaged
+
+    def test_damage_of_the_first_pack_hits_both(self):
+        self.assertEqual([self.first.id, self.second.id],
+                         self.hit_by('pack-', 0))
+
+    def test_damage_of_the_second_pack_hits_the_second(self):
+        self.assertEqual([self.second.id], self.hit_by('pack-', 1))
+
+    def test_a_damaged_map_hits_its_versions(self):
+        self.assertEqual([self.second.id], self.hit_by('map-', 1))
+
+    def test_a_damaged_index_hits_its_versions(self):
+        self.assertEqual([self.second.id], self.hit_by('index-', 1))
+
+    def test_a_missing_pack_is_named(self):
+        name = self.repo.head().packs[2].blob
+        self.store.delete(name)
+        result = upkeep.verify(self.repo)
+        self.assertEqual([name], [each.object for each in result.damage])
+        self.assertEqual([self.second.id], result.versions_damaged)
+
+    def test_restoring_from_a_damaged_pack_fails_and_leaves_no_output(self):
+        self.hit_by('pack-', 1)
+        self.assertRaises(exceptions.IntegrityError, self.content,
+                          self.second)
+        self.assertFalse((self.directory / 'restored').exists())
+        self.assertEqual(12 * BLOCK, len(self.content(self.first)))
+
+
+class TestHeads(fixture.VersionsTestCase):
+
+    blocks = 3
+
+    def test_the_last_head_counts_though_pointers_lag(self):
+        first = self.save()
+        for name in ('latest-0', 'latest-1'):
+            self.store.delete(name)
+        self.write_blocks(self.disk, 1)
+        second = self.save()
+        self.assertEqual([first.id, second.id],
+                         list(self.repo.head().versions))
+
+    def test_a_torn_head_that_no_pointer_names_does_not_count(self):
+        first = self.save()
+        self.store.create(heads.head_name(2), b'half a head')
+        self.assertEqual([first.id], list(self.repo.head().versions))
+
+    def test_two_writers_do_not_both_win(self):
+        self.save()
+        one, other = self.repo.head(), self.repo.head()
+        self.repo.commit(one)
+        self.assertRaises(exceptions.Busy, self.repo.commit, other)
+
+    def test_what_killed_writers_left_goes_with_the_next(self):
+        self.save()
+        self.store.create('pack-00000009-dead', b'orphan')
+        self.assertEqual(1, upkeep.verify(self.repo).orphans)
+        self.save()
+        self.assertFalse(self.store.exists('pack-00000009-dead'))
+
+    def test_an_empty_store_says_so(self):
+        empty = repository.Repository(self.store)
+        self.assertRaises(exceptions.NotFound, empty.head)
