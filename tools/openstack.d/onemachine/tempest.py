@@ -11,6 +11,7 @@
 #    under the License.
 """Tempest's configuration for the OpenStack that is up."""
 
+import importlib.resources
 import pathlib
 import shlex
 import sys
@@ -64,9 +65,10 @@ class Tempest:
         self.folder.joinpath('etc').mkdir(exist_ok=True)
         shell.write(self.folder / 'etc/tempest.conf', shell.ini(groups),
                     0o600)
-        shell.write(self.folder / '.stestr.conf', shell.ini({
-            'DEFAULT': {'test_path': './tests', 'group_regex': r'([^\.]*\.)*'}
-        }))
+        tests = importlib.resources.files('tempest').joinpath(
+            'test_discover')
+        shell.write(self.folder / '.stestr.conf', shell.ini({'DEFAULT': {
+            'test_path': tests, 'top_dir': tests.parent.parent, 'group_regex': r'([^\.]*\.)*'}}))
         return self.folder
 
     def _ours(self) -> dict[str, object]:
