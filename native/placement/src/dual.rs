@@ -144,6 +144,24 @@ impl<'a> Dual<'a> {
         }
     }
 
+    /// The ways it prices, and which of them may be worth it from far.
+    #[must_use]
+    pub fn ways(&self) -> (&Rows<Way>, &Rows<u32>) {
+        (&self.ways, &self.far_ways)
+    }
+
+    /// The last offer of each request, cuts taken off.
+    #[must_use]
+    pub fn offers(&self) -> Vec<f64> {
+        let mut offers = vec![0.0; self.cut.len()];
+        for t in 0..self.problem.templates {
+            for cell in self.problem.cells.range(t) {
+                offers[cell] = self.offer_at(t, cell) - self.cut[cell];
+            }
+        }
+        offers
+    }
+
     /// The instance.
     #[must_use]
     pub fn problem(&self) -> &'a Problem {
@@ -543,13 +561,13 @@ fn far_ways(problem: &Problem, ways: &Rows<Way>) -> Rows<u32> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::problem::tests::chain;
     use crate::state::{Fixed, State};
 
     /// The least cost of all placements that fit, by trying them.
-    fn optimum(problem: &Problem) -> f64 {
+    pub(crate) fn optimum(problem: &Problem) -> f64 {
         let slots = problem.objects() * problem.hosts();
         let mut best = f64::INFINITY;
         for choice in 0u32..1 << slots {

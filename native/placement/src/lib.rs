@@ -3,6 +3,8 @@
 //! * [`problem`]: the instance in the shape that the loops want;
 //! * [`ways`]: for each template, the bases it can be built from;
 //! * [`dual`]: lower bounds by prices for space and for being served;
+//! * [`offers`]: lower bounds with whole templates on each host;
+//! * [`knapsack`]: exact packing of one host, on a grid;
 //! * [`state`]: a placement with its cost, changed object by object;
 //! * [`recreate`]: density-ordered lazy insertion;
 //! * [`pack`](mod@pack): exact packing of a few hosts;
@@ -10,7 +12,9 @@
 //! * [`solve`](mod@solve): how these are put together.
 
 pub mod dual;
+pub mod knapsack;
 pub mod location;
+pub mod offers;
 pub mod pack;
 pub mod problem;
 pub mod random;

@@ -1,11 +1,21 @@
 //! Bound, construct, improve; stop when asked, when done or when time is up.
 
 use crate::dual::Dual;
+use crate::offers::{Ascent, Offers};
 use crate::problem::Problem;
 use crate::random::Random;
 use crate::recreate::{fill, Choice, Taste};
 use crate::search::Search;
 use crate::state::{Fixed, State};
+
+/// Most evaluations that set the prices of hosts apart.
+const REFINEMENTS: usize = 20;
+
+/// Most steps of the ascent.
+const STEPS: usize = 4000;
+
+/// Templates kept per host of those that it packed for the bound.
+const HINTS: usize = 600;
 
 /// When to stop.
 #[derive(Debug, Clone, Copy)]
@@ -16,6 +26,8 @@ pub struct Limits {
     pub patience: usize,
     /// Share of the time for bounds.
     pub bound_share: f64,
+    /// Share of the time at which the search ends.
+    pub until: f64,
 }
 
 /// How far a solve is.
@@ -59,7 +71,7 @@ pub fn solve(
     let mut state = State::new(problem, fixed);
     let mut bounds = Bounds::new(problem);
     if watch.elapsed() < 1.0 {
-        bounds.scale(watch, limits.bound_share / 3.0);
+        bounds.scale(watch, limits.bound_share / 4.0);
     }
     for &(object, host) in start {
         let (object, host) = (object as usize, host as usize);
@@ -73,10 +85,18 @@ pub fn solve(
         cost: state.cost,
         bound: bounds.best,
     });
+    // A better cost to aim at makes for better steps of the bound.
+    let first = Limits {
+        patience: limits.patience / 4,
+        until: limits.bound_share / 2.0,
+        ..limits
+    };
+    let mut steps = improve(problem, &mut state, &bounds, first, watch);
     if watch.elapsed() < 1.0 {
-        bounds.refine(watch, limits.bound_share, state.cost);
+        bounds.refine(watch, limits.bound_share * 0.7, state.cost);
+        bounds.ascend(watch, limits.bound_share * 1.5, state.cost, limits.gap);
     }
-    let steps = improve(problem, &mut state, &bounds, limits, watch);
+    steps += improve(problem, &mut state, &bounds, limits, watch);
     Outcome {
         pairs: state.pairs(),
         bound: bounds.best,
@@ -90,6 +110,8 @@ struct Bounds<'a> {
     lambda: Vec<f64>,
     best: f64,
     open: Vec<bool>,
+    /// What each host packed at good prices, the more often the better.
+    hints: Vec<Vec<u32>>,
     capacity: f64,
 }
 
@@ -100,6 +122,7 @@ impl<'a> Bounds<'a> {
             lambda: vec![0.0; problem.hosts()],
             best: 0.0,
             open: vec![false; problem.templates],
+            hints: vec![Vec::new(); problem.hosts()],
             capacity: problem.capacity.iter().sum(),
         }
     }
@@ -164,7 +187,7 @@ impl<'a> Bounds<'a> {
         let mut lambda = self.lambda.clone();
         let mut rate = 0.2;
         let mut idle = 0;
-        for _ in 0..60 {
+        for _ in 0..REFINEMENTS {
             if watch.elapsed() > share || idle > 12 || self.best >= cost * (1.0 - 1e-4) {
                 break;
             }
@@ -182,6 +205,35 @@ impl<'a> Bounds<'a> {
                 if room > 0.0 {
                     let step = ((used[host] - room) / room).clamp(-1.0, 1.0);
                     *price *= (rate * step).exp();
+                }
+            }
+            watch.report(Report {
+                stage: "bounding",
+                cost,
+                bound: self.best,
+            });
+        }
+    }
+
+    /// Climbs with an offer of each request, from the best prices there are.
+    fn ascend(&mut self, watch: &mut dyn Watch, share: f64, cost: f64, gap: f64) {
+        let lambda = self.lambda.clone();
+        self.evaluate(&lambda, 30, 3);
+        let (ways, far) = self.dual.ways();
+        let mut offers = Offers::new(self.dual.problem(), ways, far);
+        let start = offers.start(self.dual.offers(), self.dual.price.clone(), lambda);
+        let mut ascent = Ascent::new(&mut offers, start);
+        for _ in 0..STEPS {
+            if ascent.is_done() || watch.elapsed() > share || cost - self.best <= gap * cost {
+                break;
+            }
+            ascent.step(cost);
+            self.best = self.best.max(ascent.value);
+            if ascent.is_near() {
+                for (hints, packed) in self.hints.iter_mut().zip(ascent.packed()) {
+                    if hints.len() < HINTS {
+                        hints.extend(packed);
+                    }
                 }
             }
             watch.report(Report {
@@ -240,7 +292,7 @@ fn improve<'a>(
     let (mut steps, mut idle) = (0, 0);
     while idle < limits.patience {
         let cost = search.cost();
-        if cost - bounds.best <= limits.gap * cost || watch.elapsed() >= 1.0 {
+        if cost - bounds.best <= limits.gap * cost || watch.elapsed() >= limits.until {
             break;
         }
         idle = if search.step(&mut || false) {

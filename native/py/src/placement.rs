@@ -159,6 +159,7 @@ fn placement_solve(
         gap,
         patience,
         bound_share,
+        until: 1.0,
     };
     let outcome = py.detach(|| solve(&problem, &fixed, &arrays.start, limits, &mut caller));
     match caller.error {

@@ -1,0 +1,649 @@
+//! Lower bounds in which each host packs whole templates.
+//!
+//! [`crate::dual`] lets a host be filled with parts of templates. Where a host
+//! holds two or three, what cannot be used of it matters. Here every request
+//! (a cell) makes an offer, every template has a price of being near, and space
+//! has a price that patches alone pay. Given these,
+//!
+//! * a template is near if its near requests pay its price and more,
+//! * a host takes the templates that are worth most to it, a knapsack: for each
+//!   its price of being near and what local requests would pay.
+//!
+//! What near templates and hosts gain is taken off the sum of all offers, which
+//! leaves a bound whatever the numbers are (weak duality). Good numbers are
+//! found by subgradient steps along a running average of directions, as in the
+//! volume method of Barahona and Anbil (2000).
+
+use crate::knapsack::{Item, Knapsack};
+use crate::problem::{Problem, Rows};
+use crate::ways::Way;
+
+/// Steps of the grid on which hosts are packed.
+const GRID: f64 = 500.0;
+
+/// One number per cell, template and host.
+#[derive(Debug, Clone, Default)]
+pub struct Prices {
+    /// What each request offers for being served.
+    pub offer: Vec<f64>,
+    /// Price of each template being near.
+    pub near: Vec<f64>,
+    /// Price per MB of each host's space, for patches.
+    pub space: Vec<f64>,
+    /// Part of a near patch's price that each cell pays, by entry.
+    pub share: Vec<f64>,
+}
+
+impl Prices {
+    fn zero(problem: &Problem) -> Self {
+        Self {
+            offer: vec![0.0; problem.cells.items().len()],
+            near: vec![0.0; problem.templates],
+            space: vec![0.0; problem.hosts()],
+            share: Vec::new(),
+        }
+    }
+
+    fn lists(&self) -> [&[f64]; 3] {
+        [&self.offer, &self.near, &self.space]
+    }
+
+    fn lists_mut(&mut self) -> [&mut [f64]; 3] {
+        [&mut self.offer, &mut self.near, &mut self.space]
+    }
+}
+
+/// A request that would pay something for a base.
+#[derive(Debug, Clone, Copy)]
+struct Payer {
+    base: u32,
+    target: u32,
+    cell: u32,
+    /// MB of the patch.
+    patch: f64,
+    /// Whose space the patch pays for.
+    space: Space,
+    /// The entry of the cell and the way.
+    entry: u32,
+}
+
+/// Whose space a cell's patches pay for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Space {
+    /// A part of one copy's in the site.
+    Near,
+    /// That of a copy on its own host.
+    Local,
+    /// Nobody's.
+    Far,
+}
+
+/// Evaluates prices.
+pub struct Offers<'a> {
+    problem: &'a Problem,
+    ways: &'a Rows<Way>,
+    /// Positions of the ways that may be worth it with a base from far.
+    far_ways: &'a Rows<u32>,
+    /// (template, position) of the cells of each host.
+    at: Rows<(u32, u32)>,
+    /// Requests for each template.
+    rate: Vec<f64>,
+    room: f64,
+    knapsack: Knapsack,
+    items: Vec<Item>,
+    near_payers: Vec<Payer>,
+    local_payers: Vec<Payer>,
+    /// What near requests pay for each template.
+    paid: Vec<f64>,
+    /// What local requests of the host at hand pay for each template.
+    worth: Vec<f64>,
+    touched: Vec<u32>,
+    /// Direction in which the value rises.
+    slope: Prices,
+    /// Templates that each host took.
+    packed: Vec<Vec<u32>>,
+    /// Price per MB of patches to each template being near.
+    patch_rate: Vec<f64>,
+    /// The host whose price of space that is.
+    patch_host: Vec<u32>,
+    /// First entry of each template.
+    first: Vec<usize>,
+    /// (template, entry) of each patch near or local that a request used.
+    used: Vec<(u32, u32)>,
+}
+
+impl<'a> Offers<'a> {
+    /// Scratch for an instance and its ways.
+    #[must_use]
+    pub fn new(problem: &'a Problem, ways: &'a Rows<Way>, far_ways: &'a Rows<u32>) -> Self {
+        let cells = (0..problem.templates).flat_map(|t| {
+            problem
+                .cells
+                .range(t)
+                .map(move |position| (t as u32, position as u32))
+        });
+        let by_host = cells.map(|(t, c)| (problem.cells.items()[c as usize].host as usize, (t, c)));
+        let n = problem.templates;
+        Self {
+            problem,
+            ways,
+            far_ways,
+            at: Rows::collect(problem.hosts(), by_host),
+            rate: (0..n)
+                .map(|t| problem.cells.row(t).iter().map(|cell| cell.rate).sum())
+                .collect(),
+            room: problem.capacity.iter().copied().fold(0.0, f64::max),
+            knapsack: Knapsack::default(),
+            items: Vec::new(),
+            near_payers: Vec::new(),
+            local_payers: Vec::new(),
+            paid: vec![0.0; n],
+            worth: vec![0.0; n],
+            touched: Vec::new(),
+            slope: Prices::zero(problem),
+            packed: vec![Vec::new(); problem.hosts()],
+            patch_rate: vec![0.0; n],
+            patch_host: vec![0; n],
+            first: (0..n)
+                .scan(0, |next, t| {
+                    let at = *next;
+                    *next += problem.cells.row(t).len() * ways.row(t).len();
+                    Some(at)
+                })
+                .collect(),
+            used: Vec::new(),
+        }
+    }
+
+    /// Prices to start from; what patches cost is shared out by rate.
+    #[must_use]
+    pub fn start(&self, offer: Vec<f64>, near: Vec<f64>, space: Vec<f64>) -> Prices {
+        let mut share = Vec::new();
+        for t in 0..self.problem.templates {
+            for cell in self.problem.cells.row(t) {
+                let part = cell.rate / self.rate[t];
+                share.extend(std::iter::repeat_n(part, self.ways.row(t).len()));
+            }
+        }
+        Prices {
+            offer,
+            near,
+            space,
+            share,
+        }
+    }
+
+    /// Multiplies the shares of requests that used a patch, and has the shares
+    /// in each patch add up to one again.
+    fn reshare(&self, share: &mut [f64], factor: f64) {
+        let mut touched: Vec<(u32, u32)> = Vec::new();
+        for &(template, entry) in &self.used {
+            share[entry as usize] *= factor;
+            let t = template as usize;
+            let way = (entry as usize - self.first[t]) % self.ways.row(t).len();
+            touched.push((template, way as u32));
+        }
+        touched.sort_unstable();
+        touched.dedup();
+        for (t, way) in touched {
+            let width = self.ways.row(t as usize).len();
+            let from = self.first[t as usize] + way as usize;
+            let count = self.problem.cells.row(t as usize).len();
+            let entries = (0..count).map(|n| from + n * width);
+            let sum: f64 = (entries.clone()).map(|n| share[n].max(LEAST_SHARE)).sum();
+            for n in entries {
+                share[n] = share[n].max(LEAST_SHARE) / sum;
+            }
+        }
+    }
+
+    /// The bound at some prices; offers beyond the repository's cost are
+    /// lowered to it. Leaves the direction of ascent in `slope`.
+    pub fn evaluate(&mut self, prices: &mut Prices) -> f64 {
+        self.price_patches(&prices.space);
+        self.slope.offer.fill(1.0);
+        self.slope.near.fill(0.0);
+        self.slope.space.fill(0.0);
+        self.paid.fill(0.0);
+        self.near_payers.clear();
+        self.used.clear();
+        let mut total = 0.0;
+        for host in 0..self.problem.hosts() {
+            self.list_payers(host, prices);
+            total -= self.pack(host, prices);
+            for &(_, cell) in self.at.row(host) {
+                total += prices.offer[cell as usize];
+            }
+        }
+        for t in 0..self.problem.templates {
+            let excess = self.paid[t] - prices.near[t];
+            if excess > 0.0 {
+                total -= excess;
+                self.slope.near[t] += 1.0;
+            }
+        }
+        let payers = std::mem::take(&mut self.near_payers);
+        for payer in &payers {
+            let base = payer.base as usize;
+            if self.paid[base] > prices.near[base] {
+                self.serve(*payer, prices);
+            }
+        }
+        self.near_payers = payers;
+        total
+    }
+
+    /// Notes that the prices have a request be served.
+    fn serve(&mut self, payer: Payer, prices: &Prices) {
+        let cell = payer.cell as usize;
+        self.slope.offer[cell] -= 1.0;
+        if payer.patch <= 0.0 {
+            return;
+        }
+        let t = payer.target as usize;
+        let cell = self.problem.cells.items()[cell];
+        if payer.space == Space::Far {
+            return;
+        }
+        self.used.push((payer.target, payer.entry));
+        let mut near = prices.share[payer.entry as usize];
+        if payer.space == Space::Local {
+            self.slope.space[cell.host as usize] += payer.patch;
+            near -= 1.0;
+        }
+        if self.patch_rate[t] > 0.0 {
+            self.slope.space[self.patch_host[t] as usize] += near * payer.patch;
+        }
+    }
+
+    /// What an MB of patches to each template pays for being near.
+    fn price_patches(&mut self, space: &[f64]) {
+        let problem = self.problem;
+        let mut least = (f64::MAX, 0);
+        for (host, &price) in space.iter().enumerate() {
+            if problem.capacity[host] > 0.0 && price < least.0 {
+                least = (price, host as u32);
+            }
+        }
+        for t in 0..problem.templates {
+            let (mut rate, mut at) = least;
+            for cell in problem.cells.row(t) {
+                let links = problem.links[cell.host as usize];
+                let left = space[cell.host as usize] - cell.rate * (links.near - links.local);
+                if problem.capacity[cell.host as usize] > 0.0 && left < rate {
+                    (rate, at) = (left.max(0.0), cell.host);
+                }
+            }
+            self.patch_rate[t] = rate;
+            self.patch_host[t] = at;
+        }
+    }
+
+    /// Seconds per MB of a patch to `t` that a cell with some share in its
+    /// price pays at least, space included, and whose space that is.
+    fn patch_seconds(&self, t: usize, cell: usize, own: f64, share: f64) -> (f64, Space) {
+        let problem = self.problem;
+        let cell = problem.cells.items()[cell];
+        let links = problem.links[cell.host as usize];
+        let part = self.patch_rate[t] * share;
+        let near = cell.rate * links.near + part;
+        let mut least = (cell.rate * links.repo, Space::Far);
+        if near < least.0 {
+            least = (near, Space::Near);
+        }
+        let local = cell.rate * links.local + part + own;
+        if local < least.0 {
+            least = (local, Space::Local);
+        }
+        least
+    }
+
+    /// Finds what the requests of a host would pay for each base.
+    fn list_payers(&mut self, host: usize, prices: &mut Prices) {
+        let problem = self.problem;
+        let links = problem.links[host];
+        self.local_payers.clear();
+        self.touched.clear();
+        for n in 0..self.at.row(host).len() {
+            let (template, cell) = self.at.row(host)[n];
+            let (t, c) = (template as usize, cell as usize);
+            let rate = problem.cells.items()[c].rate;
+            let width = self.ways.row(t).len();
+            let first = self.first[t] + (c - problem.cells.range(t).start) * width;
+            let own = if problem.capacity[host] > 0.0 {
+                (prices.space[host] - self.patch_rate[t]).max(0.0)
+            } else {
+                f64::INFINITY
+            };
+            let mut far = rate * links.repo * problem.size[t];
+            for &n in self.far_ways.row(t) {
+                let way = self.ways.items()[n as usize];
+                let patch = problem.size[problem.patch(way.patch)];
+                let base = rate * (links.repo * problem.size[way.base as usize] + way.seconds);
+                let entry = first + n as usize - self.ways.range(t).start;
+                let (seconds, _) = self.patch_seconds(t, c, own, prices.share[entry]);
+                let seconds = if patch <= self.room {
+                    seconds
+                } else {
+                    rate * links.repo
+                };
+                far = far.min(base + patch * seconds);
+            }
+            let offer = prices.offer[c].min(far);
+            prices.offer[c] = offer;
+            if far <= offer {
+                self.slope.offer[c] = 0.0;
+            }
+            let direct = Payer {
+                base: template,
+                target: template,
+                cell,
+                patch: 0.0,
+                space: Space::Far,
+                entry: 0,
+            };
+            self.pay(direct, offer, rate * problem.size[t], host);
+            for (n, way) in self.ways.row(t).iter().enumerate() {
+                let patch = problem.size[problem.patch(way.patch)];
+                let bytes = rate * problem.size[way.base as usize];
+                let left = offer - rate * way.seconds - links.local * (bytes + rate * patch);
+                if left <= 0.0 {
+                    continue;
+                }
+                let (mut seconds, mut space) =
+                    self.patch_seconds(t, c, own, prices.share[first + n]);
+                if patch > self.room {
+                    (seconds, space) = (rate * links.repo, Space::Far);
+                }
+                let payer = Payer {
+                    base: way.base,
+                    patch,
+                    space,
+                    entry: (first + n) as u32,
+                    ..direct
+                };
+                self.pay(
+                    payer,
+                    offer - rate * way.seconds - patch * seconds,
+                    bytes,
+                    host,
+                );
+            }
+        }
+    }
+
+    /// Notes what a request pays for a base, near and local, of the part of
+    /// its offer that is left for fetching the base.
+    fn pay(&mut self, payer: Payer, left: f64, bytes: f64, host: usize) {
+        let links = self.problem.links[host];
+        let b = payer.base as usize;
+        let local = left - links.local * bytes;
+        if local <= 0.0 || self.problem.size[b] > self.room {
+            return;
+        }
+        let near = left - links.near * bytes;
+        if self.worth[b] == 0.0 {
+            self.touched.push(payer.base);
+        }
+        // What a local base is worth comes on top of its being near.
+        if near > 0.0 {
+            self.paid[b] += near;
+            self.near_payers.push(payer);
+            self.worth[b] += local - near;
+        } else {
+            self.local_payers.push(payer);
+            self.worth[b] += local;
+        }
+    }
+
+    /// Packs a host; what it gains, patches included.
+    fn pack(&mut self, host: usize, prices: &Prices) -> f64 {
+        let problem = self.problem;
+        let capacity = problem.capacity[host];
+        let step = self.room / GRID;
+        let space = prices.space[host];
+        self.items.clear();
+        for t in 0..problem.templates {
+            let size = problem.size[t];
+            let profit = prices.near[t] + self.worth[t] - space * size;
+            if profit > 0.0 && size <= capacity {
+                self.items.push(Item {
+                    weight: (size / step) as usize,
+                    profit,
+                    id: t as u32,
+                });
+            }
+        }
+        let gain = if self.items.is_empty() {
+            self.knapsack.chosen.clear();
+            0.0
+        } else {
+            let room = (capacity / step) as usize;
+            self.knapsack.solve(&mut self.items, room)
+        };
+        self.packed[host].clone_from(&self.knapsack.chosen);
+        self.slope.space[host] -= capacity;
+        for &chosen in &self.knapsack.chosen {
+            let t = chosen as usize;
+            self.slope.near[t] -= 1.0;
+            self.slope.space[host] += problem.size[t];
+        }
+        for n in 0..self.local_payers.len() {
+            let payer = self.local_payers[n];
+            if self.knapsack.chosen.contains(&payer.base) {
+                self.serve(payer, prices);
+            }
+        }
+        for &base in &self.touched {
+            self.worth[base as usize] = 0.0;
+        }
+        gain + space * capacity
+    }
+}
+
+/// Share of the last direction that the next one keeps.
+const KEEP: f64 = 0.9;
+
+/// Part of the distance to the known cost that the first step may go.
+const FIRST: f64 = 0.1;
+
+/// Steps without a better bound after which steps get shorter, and how much.
+const PATIENCE: usize = 30;
+const SHORTER: f64 = 0.7;
+
+/// Steps this short change nothing any more.
+const LAST: f64 = 2e-4;
+
+/// How fast shares in patches move, by the length of steps.
+const SHARING: f64 = 20.0;
+
+/// Least share that a request keeps in a patch, so that it can come back.
+const LEAST_SHARE: f64 = 1e-4;
+
+/// Rise of the bound that counts as one.
+const RISE: f64 = 1e-5;
+
+/// A climb to good prices.
+pub struct Ascent<'o, 'a> {
+    offers: &'o mut Offers<'a>,
+    /// The bound at the best prices so far.
+    pub value: f64,
+    best: Prices,
+    now: Prices,
+    way: Prices,
+    /// Change of each number per unit of direction.
+    scale: Prices,
+    length: f64,
+    idle: usize,
+}
+
+impl<'o, 'a> Ascent<'o, 'a> {
+    /// Starts at some prices.
+    pub fn new(offers: &'o mut Offers<'a>, start: Prices) -> Self {
+        let problem = offers.problem;
+        Self {
+            scale: scale(problem, &start),
+            way: Prices::zero(problem),
+            now: start.clone(),
+            best: start,
+            value: f64::NEG_INFINITY,
+            length: FIRST,
+            idle: 0,
+            offers,
+        }
+    }
+
+    /// Further steps would be too short to matter.
+    #[must_use]
+    pub fn is_done(&self) -> bool {
+        self.length < LAST
+    }
+
+    /// Steps have become short enough for what hosts pack to be telling.
+    #[must_use]
+    pub fn is_near(&self) -> bool {
+        self.length < 0.3 * FIRST
+    }
+
+    /// Templates that each host packed at the last prices.
+    #[must_use]
+    pub fn packed(&self) -> &[Vec<u32>] {
+        &self.offers.packed
+    }
+
+    /// One step; `above` is a cost that some placement reaches.
+    pub fn step(&mut self, above: f64) {
+        let value = self.offers.evaluate(&mut self.now);
+        self.idle += 1;
+        if value > self.value {
+            if value > self.value + RISE * value.abs() {
+                self.idle = 0;
+            }
+            self.value = value;
+            self.best.clone_from(&self.now);
+        }
+        if self.idle >= PATIENCE {
+            self.idle = 0;
+            self.length *= SHORTER;
+            self.now.clone_from(&self.best);
+            self.way = Prices::zero(self.offers.problem);
+            return;
+        }
+        let sharing = (SHARING * self.length).exp();
+        self.offers.reshare(&mut self.now.share, sharing);
+        self.go((above - value).max(0.0));
+    }
+
+    fn go(&mut self, distance: f64) {
+        let slope = &self.offers.slope;
+        let mut norm = 0.0;
+        for ((way, now), (slope, scale)) in (self.way.lists_mut().into_iter().zip(self.now.lists()))
+            .zip(slope.lists().into_iter().zip(self.scale.lists()))
+        {
+            for (((way, now), slope), scale) in way.iter_mut().zip(now).zip(slope).zip(scale) {
+                *way = KEEP * *way + (1.0 - KEEP) * slope;
+                if *way > 0.0 || *now > 0.0 {
+                    norm += scale * *way * *way;
+                }
+            }
+        }
+        if norm <= 0.0 {
+            self.length = 0.0;
+            return;
+        }
+        let step = self.length * distance / norm;
+        for ((now, way), scale) in (self.now.lists_mut().into_iter())
+            .zip(self.way.lists())
+            .zip(self.scale.lists())
+        {
+            for ((now, way), scale) in now.iter_mut().zip(way).zip(scale) {
+                *now = (*now + step * scale * way).max(0.0);
+            }
+        }
+    }
+}
+
+/// What numbers are commonly like: offers as what a template costs from near,
+/// prices as what space costs at the start.
+fn scale(problem: &Problem, start: &Prices) -> Prices {
+    let mut scale = Prices::zero(problem);
+    let hosts = start.space.len().max(1) as f64;
+    let price = (start.space.iter().sum::<f64>() / hosts).max(1e-9);
+    for t in 0..problem.templates {
+        scale.near[t] = price * problem.size[t];
+        for c in problem.cells.range(t) {
+            let cell = problem.cells.items()[c];
+            let links = problem.links[cell.host as usize];
+            scale.offer[c] = cell.rate * links.near * problem.size[t];
+        }
+    }
+    for (slot, capacity) in scale.space.iter_mut().zip(&problem.capacity) {
+        *slot = if *capacity > 0.0 {
+            price / capacity
+        } else {
+            0.0
+        };
+    }
+    scale
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dual::tests::optimum;
+    use crate::dual::Dual;
+    use crate::problem::tests::chain;
+    use crate::random::Random;
+
+    #[test]
+    fn any_prices_bound_the_optimum() {
+        let mut random = Random::new(11);
+        for hops in [1, 2] {
+            let problem = chain(hops);
+            let least = optimum(&problem);
+            let dual = Dual::new(&problem);
+            let (ways, far) = dual.ways();
+            let mut offers = Offers::new(&problem, ways, far);
+            let mut best = f64::NEG_INFINITY;
+            for _ in 0..2000 {
+                let mut prices = offers.start(Vec::new(), Vec::new(), Vec::new());
+                let part = random.unit();
+                let mut draw = |count: usize, most: f64| -> Vec<f64> {
+                    let most = most * part;
+                    (0..count).map(|_| most * random.unit()).collect()
+                };
+                prices.offer = draw(problem.cells.items().len(), 4000.0);
+                prices.near = draw(problem.templates, 3000.0);
+                prices.space = draw(problem.hosts(), 4.0);
+                let value = offers.evaluate(&mut prices);
+                assert!(value <= least * (1.0 + 1e-9), "{value} {least}");
+                best = best.max(value);
+            }
+            assert!(best > 0.0, "{best}");
+        }
+    }
+
+    #[test]
+    fn climbs_from_where_the_simpler_dual_ends() {
+        let problem = chain(1);
+        let least = optimum(&problem);
+        let mut dual = Dual::new(&problem);
+        let space = [1.0, 1.0];
+        let value = dual.evaluate(&space, 20, 2).value;
+        let (ways, far) = dual.ways();
+        let mut offers = Offers::new(&problem, ways, far);
+        let start = offers.start(dual.offers(), dual.price.clone(), space.to_vec());
+        let mut ascent = Ascent::new(&mut offers, start);
+        ascent.step(least);
+        assert!(
+            ascent.value >= value * (1.0 - 1e-6),
+            "{} {value}",
+            ascent.value
+        );
+        for _ in 0..2000 {
+            ascent.step(least);
+        }
+        assert!(ascent.value > value && ascent.value <= least * (1.0 + 1e-9));
+        assert!(ascent.value > 0.6 * least, "{} {least}", ascent.value);
+    }
+}
