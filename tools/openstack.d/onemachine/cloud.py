@@ -33,6 +33,7 @@ from onemachine import nova
 from onemachine import place
 from onemachine import placement
 from onemachine import shell
+from onemachine import ssh
 from onemachine import steps
 from onemachine import suite
 from onemachine import swift
@@ -66,6 +67,7 @@ class Cloud:
         self.placement = placement.Placement(given)
         self.neutron = neutron.Neutron(given)
         self.nova = nova.Nova(given)
+        self.ssh = ssh.Ssh(given)
         self.computes = computes.Computes(given)
 
     def configure(self) -> None:
@@ -78,6 +80,7 @@ class Cloud:
         self.placement.configure()
         self.neutron.configure()
         self.nova.configure(self.suite.scheduler_groups())
+        self.ssh.configure()
         for host in self._where.hosts:
             self.computes.configure(host, self.glance.url('site'),
                                     self.suite.nova_groups(host))
@@ -251,6 +254,9 @@ class Cloud:
                     f'{host}: network and disk',
                     lambda host=host: self._ensure_host(host), ('network',)),
                 steps.Step(
+                    f'{host}: SSH', lambda host=host: self.ssh.ensure(host),
+                    (f'{host}: network and disk',)),
+                steps.Step(
                     f'{host}: libvirt',
                     lambda host=host: self.computes.ensure_libvirt(host),
                     (f'{host}: network and disk',)),
@@ -307,6 +313,17 @@ class Cloud:
         for name in processed.names():
             processed.stop(name)
         self.network.remove()
+
+    def forget_suite(self) -> None:
+        """Remove what the suite's services keep, while they are stopped."""
+        self.database.execute('DROP DATABASE diffcache',
+                              'CREATE DATABASE diffcache')
+        (self._marks() / 'diffcache').unlink(missing_ok=True)
+        for name in (suite.REPOSITORY, suite.EDGE):
+            shutil.rmtree(self._where.data / name, ignore_errors=True)
+        for host in self._where.hosts:
+            shell.run(*self._given.processes.enter(host), 'sh', '-c',
+                      'rm -rf "$0"/*', self._where.host / 'diffcache')
 
     def purge(self) -> None:
         """Remove what services keep; what was installed stays."""

@@ -55,6 +55,9 @@ if [ -e /dev/kvm ]; then
     chmod 000 "$CONF/kvm"
     mount --bind "$CONF/kvm" /dev/kvm
 fi
+mkdir -p "$SSH_MOUNT"
+mount --bind "$SSH" "$SSH_MOUNT"
+mount --bind "$CONF/hosts" /etc/hosts
 hostname "$NAME"
 exec sleep infinity
 '''
@@ -115,6 +118,10 @@ class Computes:
                                 'fixed_key': '0' * 64},
             }, more)
         self._configure_libvirt(host)
+        shell.write(where.etc / host / 'libvirt/hosts', ''.join((
+            '127.0.0.1 localhost\n', *(
+                f'{where.management(name)} {name}\n'
+                for name in where.hosts))), 0o644)
 
     def _configure_libvirt(self, host: str) -> None:
         folder = self._where.folder('etc', host, 'libvirt')
@@ -150,6 +157,8 @@ class Computes:
                      'bash', '-c', _HOLDER, f'{where.prefix}-{host}'),
             environment={'DISK': str(disk), 'HOST': str(where.host),
                          'CONF': str(where.etc / host / 'libvirt'),
+                         'SSH': str(where.etc / 'ssh'),
+                         'SSH_MOUNT': str(pathlib.Path.home() / '.ssh'),
                          'NAME': host},
             ready=lambda: self._is_held(host)))
 
@@ -188,7 +197,7 @@ class Computes:
     def stop(self, host: str) -> None:
         """End everything that lives on a host, guests included."""
         processed = self._given.processes
-        for name in ('nova', 'agent', 'libvirtd'):
+        for name in ('nova', 'agent', 'libvirtd', 'sshd'):
             processed.stop(f'{host}-{name}')
         holder = processed.pid(f'{host}-host')
         if holder is not None and self._is_held(host):

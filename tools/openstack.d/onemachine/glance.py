@@ -24,6 +24,10 @@ from onemachine import place
 from onemachine import shell
 
 
+# The agent of the host that each runs on.
+_PUBLISHERS = {'centre': 'repository', 'site': 'edge'}
+
+
 class Glance:
     """The image services of the centre and of the site."""
 
@@ -78,6 +82,8 @@ class Glance:
                     'worker_self_reference_url': self.url(which),
                     'image_cache_dir': data / 'cache',
                     'workers': 0,
+                    # Whoever reads notifications sees which site's it was.
+                    'default_publisher_id': f'image.{_PUBLISHERS[which]}',
                 },
                 'paste_deploy': {
                     'flavor': flavor,

@@ -206,7 +206,7 @@ class Processes:
             f' /proc/{pid}/stack')
 
     def _reap(self) -> None:
-        for child in self._children.values():
+        for child in list(self._children.values()):
             child.poll()
 
     def end_members(self, holder: int) -> None:

@@ -154,7 +154,9 @@ class Suite:
             return {}
         return {'filter_scheduler': {'weight_classes': (
             'nova.scheduler.weights.all_weighers,'
-            'diffcache_openstack.nova.weights.BuildCostWeigher')}}
+            'diffcache_openstack.nova.weights.BuildCostWeigher')},
+            # Under TCG everything takes its time.
+            'diffcache': {'cost_timeout': 2}}
 
     def sync(self) -> None:
         """Bring the schema up to date."""

@@ -68,7 +68,8 @@ class Tempest:
         tests = importlib.resources.files('tempest').joinpath(
             'test_discover')
         shell.write(self.folder / '.stestr.conf', shell.ini({'DEFAULT': {
-            'test_path': tests, 'top_dir': tests.parent.parent, 'group_regex': r'([^\.]*\.)*'}}))
+            'test_path': tests, 'top_dir': tests.parent.parent,
+            'group_regex': r'([^\.]*\.)*'}}))
         return self.folder
 
     def _ours(self) -> dict[str, object]:

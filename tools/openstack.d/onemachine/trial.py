@@ -31,6 +31,7 @@ from onemachine import layout
 from onemachine import network
 from onemachine import place
 from onemachine import processes
+from onemachine import shell
 from onemachine import steps
 from onemachine import suite
 
@@ -76,9 +77,9 @@ class Trial:
         self.where = layout.Layout(state, document['computes'])
         self.hosts = self.where.hosts
         self.processes = processes.Processes(self.where)
-        self._given = place.Place(self.where, self.processes,
-                                  steps.Progress())
-        self.network = network.Network(self._given)
+        self.given = place.Place(self.where, self.processes,
+                                 steps.Progress())
+        self.network = network.Network(self.given)
         self.admin = catalogue.connect(self.where)
         self.admin.compute.default_microversion = _COMPUTE
 
@@ -110,7 +111,7 @@ class Trial:
     def guests(self) -> dict[str, pathlib.Path]:
         """The family of bootable images, raw, built if need be."""
         return guests.Guests(self.where.folder('cache', 'guests'),
-                             self._given.progress.say).ensure()
+                             self.given.progress.say).ensure()
 
     def upload(self, name: str, path: pathlib.Path, form: str = 'raw',
                who: connection.Connection | None = None,
@@ -263,9 +264,14 @@ class Trial:
         """Start what does not run."""
         document = json.loads(
             (self.where.state / 'layout.json').read_text())
-        cloud.Cloud(self._given, suite.Caching(
+        cloud.Cloud(self.given, suite.Caching(
             document['caching'] == 'diffcache', document.get('options', {})),
             document['wan']).up()
+
+    @staticmethod
+    def run(*words: object) -> str:
+        """Run a command; returns its output."""
+        return shell.run(*words)
 
     def wan_bytes(self) -> int:
         """Bytes that crossed the link towards the site so far."""
