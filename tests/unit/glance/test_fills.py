@@ -1,0 +1,157 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+import fcntl
+import os
+import subprocess
+import sys
+import threading
+import time
+
+from diffcache_openstack.glance import fills
+from tests import base
+
+IMAGE = 'c1b1a3f2-0000-4000-8000-000000000001'
+DATA = bytes(range(256)) * 5000
+
+
+class FillsTest(base.TestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.fills = fills.Fills(self.directory)
+
+    def follow(self, offset=0):
+        return b''.join(self.fills.follow(IMAGE, len(DATA), offset))
+
+    def test_one_writes_and_it_is_gone_afterwards(self):
+        self.assertFalse(self.fills.running(IMAGE))
+        with self.fills.begin(IMAGE) as file:
+            file.write(b'x')
+            self.assertTrue(self.fills.running(IMAGE))
+            with self.fills.begin(IMAGE) as second:
+                self.assertIsNone(second)
+            self.assertTrue(self.fills.running(IMAGE))
+        self.assertFalse(self.fills.running(IMAGE))
+        self.assertEqual([], list(self.directory.iterdir()))
+
+    def test_followers_read_along(self):
+        found, begun = [], threading.Event()
+
+        def follow():
+            begun.set()
+            found.append(self.follow())
+
+        threads = [threading.Thread(target=follow) for _ in range(4)]
+        with self.fills.begin(IMAGE) as file:
+            for thread in threads:
+                thread.start()
+            self.assertTrue(begun.wait(60))
+            for start in range(0, len(DATA), 100_000):
+                file.write(DATA[start:start + 100_000])
+                file.flush()
+        for thread in threads:
+            thread.join()
+        # Whoever had opened it reads it to its end, though its name is gone.
+        self.assertEqual([DATA] * 4, found)
+
+    def test_from_an_offset(self):
+        with self.fills.begin(IMAGE) as file:
+            file.write(DATA)
+            file.flush()
+            self.assertEqual(DATA[777:], self.follow(777))
+
+    def test_a_leader_that_stops(self):
+        found = []
+        with self.fills.begin(IMAGE) as file:
+            file.write(DATA[:1000])
+            file.flush()
+            pieces = self.fills.follow(IMAGE, len(DATA))
+            found.append(next(pieces))
+        error = self.assertRaises(fills.BrokenOff, next, pieces)
+        self.assertEqual((1000, DATA[:1000]), (error.offset, found[0]))
+
+    def test_a_leader_that_was_killed(self):
+        path = str(self.fills.path(IMAGE))
+        program = ('import fcntl, sys, time\n'
+                   'file = open(sys.argv[1], "wb")\n'
+                   'fcntl.flock(file, fcntl.LOCK_EX)\n'
+                   'file.write(b"x" * 10)\n'
+                   'file.flush()\n'
+                   'print("go", flush=True)\n'
+                   'time.sleep(600)\n')
+        with subprocess.Popen([sys.executable, '-c', program, path],
+                              stdout=subprocess.PIPE) as leader:
+            leader.stdout.readline()
+            self.assertTrue(self.fills.running(IMAGE))
+            leader.kill()
+        self.assertFalse(self.fills.running(IMAGE))
+        self.assertRaises(fills.BrokenOff, self.follow)
+        # The next one begins anew.
+        with self.fills.begin(IMAGE) as file:
+            file.write(DATA)
+            file.flush()
+            self.assertEqual(DATA, self.follow())
+
+    def test_nothing_to_follow(self):
+        self.assertRaises(fills.BrokenOff, self.follow)
+
+    def test_of_many_at_once_one_leads(self):
+        gate, leaders = threading.Barrier(8), []
+
+        def ask():
+            gate.wait()
+            if self.fills.lead_or_follow(IMAGE):
+                leaders.append(None)
+                return
+            with self.fills.begin(IMAGE) as file:
+                leaders.append(file)
+                done.wait(60)
+
+        done = threading.Event()
+        threads = [threading.Thread(target=ask) for _ in range(8)]
+        for thread in threads:
+            thread.start()
+        deadline = time.monotonic() + 60
+        while len(leaders) < 8 and time.monotonic() < deadline:
+            done.wait(0.01)
+        done.set()
+        for thread in threads:
+            thread.join()
+        self.assertEqual(7, leaders.count(None))
+
+    def test_one_who_does_not_begin_is_replaced(self):
+        self.patch(fills, 'INTENT_SECONDS', 0.2)
+        self.assertFalse(self.fills.lead_or_follow(IMAGE))
+        self.assertFalse(self.fills.lead_or_follow(IMAGE))
+
+    def test_a_damaged_intent_is_no_obstacle(self):
+        self.patch(fills, 'INTENT_SECONDS', 0.2)
+        self.write_file(f'{IMAGE}.intent', b'nonsense')
+        self.assertFalse(self.fills.lead_or_follow(IMAGE))
+
+    def test_clean_spares_what_is_written(self):
+        old = self.write_file('old', b'left behind')
+        with self.fills.begin(IMAGE) as file:
+            file.write(b'x')
+            file.flush()
+            self.assertEqual(1, self.fills.clean(time.time() + 60))
+            self.assertTrue(self.fills.path(IMAGE).exists())
+        self.assertFalse(old.exists())
+
+    def test_a_moments_look_does_not_keep_the_leader_out(self):
+        path = self.fills.path(IMAGE)
+        path.write_bytes(b'')
+        fd = os.open(path, os.O_RDONLY)
+        fcntl.flock(fd, fcntl.LOCK_SH)
+        threading.Timer(0.02, os.close, (fd,)).start()
+        with self.fills.begin(IMAGE) as file:
+            self.assertIsNotNone(file)
