@@ -38,10 +38,14 @@ def list_templates(session: orm.Session, viewer: listing.Viewer,
                    page: listing.Page) -> listing.Part:
     """The images that a viewer may see, by id, with where they are.
 
+    Those that were deleted are there only if the filter asks for them.
+
     :param filters: columns, and host: the name of one that holds it
     """
     table = models.Template
     query = listing.narrowed(_visible(viewer), table, filters, _COLUMNS)
+    if 'status' not in filters:
+        query = query.where(table.status != objects.DELETED)
     if 'host' in filters:
         query = query.where(table.content_id.in_(
             sa.select(models.Holding.object_id).join(

@@ -37,7 +37,11 @@ LIST_QUERY = common.paged_query({
               'Templates of this project.'},
     'visibility': {**_VISIBILITY, 'description':
                    'Templates of this visibility.'},
-    'status': {**_STATUS, 'description': 'Templates with this status.'},
+    'status': {**_STATUS, 'description':
+               'Templates with this status; without it all but deleted'
+               ' ones.'},
+    'host': {**common.NAME, 'description':
+             'Templates that this host holds whole; for operators.'},
     'disk_format': {**common.NAME, 'description':
                     'Templates whose file has this format.'}})
 LIST = common.listing('templates', _ENTRY)

@@ -1,0 +1,105 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""What the commands have in common."""
+
+import argparse
+import contextlib
+import typing
+
+from openstack import exceptions
+from osc_lib.command import command
+from osc_lib import exceptions as osc_exceptions
+
+from diffcache_openstack.client import proxy
+
+
+@contextlib.contextmanager
+def errors_in_words() -> typing.Iterator[None]:
+    """Say what the service said, without what the library adds.
+
+    :raises CommandError: instead of the library's errors
+    """
+    try:
+        yield
+    except exceptions.HttpException as error:
+        raise osc_exceptions.CommandError(
+            error.message if error.details is None or error.message
+            else error.details) from error
+    except exceptions.SDKException as error:
+        raise osc_exceptions.CommandError(str(error)) from error
+
+
+class Command(command.Command):
+    """A command that calls the service."""
+
+    app: typing.Any
+
+    @property
+    def client(self) -> proxy.Proxy:
+        """The service."""
+        return self.app.client_manager.diffcache
+
+    @property
+    def connection(self) -> typing.Any:
+        """The cloud."""
+        return self.app.client_manager.sdk_connection
+
+    def run(self, parsed_args: argparse.Namespace) -> int:
+        """Run, telling errors in words."""
+        with errors_in_words():
+            return super().run(parsed_args)
+
+    def image_id(self, name: str) -> str:
+        """The id of an image by its name or id.
+
+        :raises NotFoundException: there is none
+        """
+        return self.connection.image.find_image(
+            name, ignore_missing=False).id
+
+    def project_id(self, name: str) -> str:
+        """The id of a project by its name or id.
+
+        :raises NotFoundException: there is none
+        """
+        return self.connection.identity.find_project(
+            name, ignore_missing=False).id
+
+
+class Lister(Command, command.Lister):
+    """A command that prints a table."""
+
+
+class ShowOne(Command, command.ShowOne):
+    """A command that prints the fields of one thing."""
+
+
+def add_paging(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say which part of a listing is wanted."""
+    parser.add_argument(
+        '--limit', type=int, metavar='<n>',
+        help='Show so many entries at most (default: all)')
+    parser.add_argument(
+        '--marker', metavar='<id>',
+        help='Begin behind the entry with this id')
+
+
+def query(parsed_args: argparse.Namespace, *names: str
+          ) -> dict[str, typing.Any]:
+    """The filters that were given, and those of paging."""
+    found = {name: getattr(parsed_args, name) for name in names}
+    if parsed_args.limit is not None:
+        found.update(limit=parsed_args.limit, paginated=False)
+    if parsed_args.marker is not None:
+        found['marker'] = parsed_args.marker
+    return {name: value for name, value in found.items()
+            if value is not None}

@@ -1,0 +1,123 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""How values are shown: to people in words, to programs as they are."""
+
+import collections.abc
+import typing
+
+from cliff import columns
+
+from diffcache_openstack.common import units
+
+
+class Size(columns.FormattableColumn):
+    """Bytes, with a unit for people."""
+
+    def human_readable(self) -> str:
+        """Three digits and a unit."""
+        return '' if self._value is None else units.format_size(self._value)
+
+
+class Rounded(columns.FormattableColumn):
+    """A number, with three digits behind the point for people."""
+
+    def human_readable(self) -> str:
+        """The number, rounded."""
+        return '' if self._value is None else f'{self._value:.3f}'
+
+
+class Share(columns.FormattableColumn):
+    """A share of one, in per cent for people."""
+
+    def human_readable(self) -> str:
+        """Per cent."""
+        return '' if self._value is None else f'{self._value:.1%}'
+
+
+class Hash(columns.FormattableColumn):
+    """A hash, of which the beginning does for people."""
+
+    def human_readable(self) -> str:
+        """The first twelve digits."""
+        return (self._value or '')[:12]
+
+
+class Names(columns.FormattableColumn):
+    """Names, separated by commas for people."""
+
+    def human_readable(self) -> str:
+        """Them all."""
+        return ', '.join(self._value or ())
+
+
+class Fill(columns.FormattableColumn):
+    """Held bytes of a plan's, in words for people."""
+
+    def human_readable(self) -> str:
+        """How much of how much."""
+        plan = self._value or {}
+        if not plan.get('objects'):
+            return 'no plan'
+        return (f'{plan["held_objects"]} of {plan["objects"]} objects,'
+                f' {units.format_size(plan["held_bytes"])} of'
+                f' {units.format_size(plan["bytes"])}')
+
+
+class Progress(columns.FormattableColumn):
+    """Targets of a job that are ready, in words for people."""
+
+    def human_readable(self) -> str:
+        """How many of how many."""
+        counts = self._value or {}
+        text = f'{counts.get("ready", 0)} of {counts.get("targets", 0)}'
+        if counts.get('failed'):
+            text += f', {counts["failed"]} failed'
+        return text
+
+
+# A column: its heading, the attribute or key, and how it is shown.
+Column = tuple[str, str, type[columns.FormattableColumn] | None]
+
+
+def table(shown: collections.abc.Sequence[Column],
+          entries: collections.abc.Iterable[typing.Any]
+          ) -> tuple[tuple[str, ...], list[tuple]]:
+    """What a lister prints of resources or dicts."""
+    return (tuple(heading for heading, _, _ in shown),
+            [_row(shown, entry) for entry in entries])
+
+
+def fields(shown: collections.abc.Sequence[Column], entry: typing.Any
+           ) -> tuple[tuple[str, ...], tuple]:
+    """What showing one thing prints; headings as programs like them."""
+    return (tuple(heading.lower().replace(' ', '_')
+                  for heading, _, _ in shown), _row(shown, entry))
+
+
+def _row(shown, entry):
+    return tuple(_shown(_value(entry, name), kind)
+                 for _, name, kind in shown)
+
+
+def _value(entry, name):
+    for part in name.split('.'):
+        if entry is None:
+            return None
+        entry = entry.get(part) if isinstance(entry, dict) \
+            else getattr(entry, part)
+    return entry
+
+
+def _shown(value, kind):
+    if kind is None:
+        return '' if value is None else value
+    return kind(value)

@@ -1,0 +1,112 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Options that existing commands have more, once this is installed."""
+
+import argparse
+import typing
+
+from cliff import hooks
+
+from diffcache_openstack.client.osc import commands
+from diffcache_openstack.client.osc import precache
+
+# Read when an image is taken into the catalogue.
+BASE_PROPERTY = 'diffcache_base_template'
+# Read by the weigher of Nova's scheduler.
+PREFER_HINT = 'diffcache:prefer_cached'
+
+
+class Hook(hooks.CommandHook):
+    """A hook that does nothing yet."""
+
+    cmd: typing.Any
+
+    def get_epilog(self) -> str:
+        """Nothing to add to the help."""
+        return ''
+
+    def before(self, parsed_args: argparse.Namespace) -> argparse.Namespace:
+        """Leave the arguments as they are."""
+        return parsed_args
+
+    def after(self, parsed_args: argparse.Namespace, return_code: int
+              ) -> int:
+        """Leave the result as it is."""
+        return return_code
+
+
+class ImageCreate(Hook):
+    """``openstack image create --base-template IMAGE``."""
+
+    def get_parser(self, parser: argparse.ArgumentParser
+                   ) -> argparse.ArgumentParser:
+        """Add the option."""
+        parser.add_argument(
+            '--base-template', metavar='<image>',
+            help='The image that this one was made from (name or ID): patches'
+                 ' between the two are made first')
+        return parser
+
+    def before(self, parsed_args: argparse.Namespace) -> argparse.Namespace:
+        """Name the family by a property."""
+        if parsed_args.base_template:
+            image = self.cmd.app.client_manager.image.find_image(
+                parsed_args.base_template, ignore_missing=False)
+            parsed_args.properties = {**(parsed_args.properties or {}),
+                                      BASE_PROPERTY: image.id}
+        return parsed_args
+
+
+class ServerCreate(Hook):
+    """``openstack server create --prefer-cached``."""
+
+    def get_parser(self, parser: argparse.ArgumentParser
+                   ) -> argparse.ArgumentParser:
+        """Add the option."""
+        parser.add_argument(
+            '--prefer-cached', action='store_true',
+            help='Prefer hosts that have the image, or can build it, soonest')
+        return parser
+
+    def before(self, parsed_args: argparse.Namespace) -> argparse.Namespace:
+        """Tell the scheduler by a hint."""
+        if parsed_args.prefer_cached:
+            parsed_args.hints = {**(parsed_args.hints or {}),
+                                 PREFER_HINT: ['true']}
+        return parsed_args
+
+
+class AggregateCacheImage(Hook):
+    """``openstack aggregate cache image --wait``."""
+
+    def get_parser(self, parser: argparse.ArgumentParser
+                   ) -> argparse.ArgumentParser:
+        """Add the options."""
+        precache.add_wait(parser)
+        return parser
+
+    def after(self, parsed_args: argparse.Namespace, return_code: int
+              ) -> int:
+        """Have the hosts' caches hold the images too, and wait for that."""
+        if return_code or not parsed_args.wait:
+            return return_code
+        manager = self.cmd.app.client_manager
+        with commands.errors_in_words():
+            aggregate = manager.compute.find_aggregate(
+                parsed_args.aggregate, ignore_missing=False)
+            images = [manager.image.find_image(name, ignore_missing=False).id
+                      for name in parsed_args.image]
+            job = manager.diffcache.create_precache_job(
+                name=f'aggregate cache image {aggregate.name}',
+                images=images, aggregates=[str(aggregate.id)])
+            precache.wait(manager.diffcache, job, parsed_args.timeout)
+        return return_code

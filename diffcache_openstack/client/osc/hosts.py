@@ -1,0 +1,105 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""``openstack image cache host``."""
+
+import argparse
+
+from diffcache_openstack.client.osc import commands
+from diffcache_openstack.client.osc import formats
+
+_LISTED: list[formats.Column] = [
+    ('Name', 'name', None), ('Site', 'site', None), ('Role', 'role', None),
+    ('Alive', 'is_alive', None), ('Objects', 'held.objects', None),
+    ('Held', 'held.bytes', formats.Size),
+    ('Capacity', 'capacity', formats.Size), ('Plan', 'plan', formats.Fill)]
+_SHOWN: list[formats.Column] = [
+    *_LISTED, ('Plan Generation', 'plan_generation', None),
+    ('Seen At', 'seen_at', None), ('Links', 'link_speeds', None)]
+_OBJECTS: list[formats.Column] = [
+    ('ID', 'id', None), ('Kind', 'kind', None),
+    ('Size', 'bytes', formats.Size), ('Images', 'templates', formats.Names)]
+
+
+class ListHosts(commands.Lister):
+    """List hosts with a cache, and how full they are"""
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        """Arguments of the command."""
+        parser = super().get_parser(prog_name)
+        parser.add_argument('--site', metavar='<site>',
+                            help='Hosts of this site only')
+        parser.add_argument('--role', choices=('compute', 'repository'),
+                            help='Hosts of this role only')
+        state = parser.add_mutually_exclusive_group()
+        state.add_argument('--alive', action='store_true', default=None,
+                           help='Hosts only that are alive')
+        state.add_argument('--dead', dest='alive', action='store_false',
+                           help='Hosts only that are not alive')
+        parser.add_argument('--holds', metavar='<hash>',
+                            help='Hosts only that hold this object')
+        commands.add_paging(parser)
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace) -> tuple:
+        """Ask the service."""
+        return formats.table(_LISTED, self.client.hosts(**commands.query(
+            parsed_args, 'site', 'role', 'alive', 'holds')))
+
+
+class ShowHost(commands.ShowOne):
+    """Show a host with a cache"""
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        """Arguments of the command."""
+        parser = super().get_parser(prog_name)
+        parser.add_argument('host', metavar='<host>', help='Name of the host')
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace) -> tuple:
+        """Ask the service."""
+        return formats.fields(_SHOWN,
+                              self.client.get_host(parsed_args.host))
+
+
+class ListHostObjects(commands.Lister):
+    """List what a host holds"""
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        """Arguments of the command."""
+        parser = super().get_parser(prog_name)
+        parser.add_argument('host', metavar='<host>', help='Name of the host')
+        parser.add_argument(
+            '--kind', choices=('templates', 'patches', 'manifests', 'forms'),
+            help='Objects of this kind only')
+        commands.add_paging(parser)
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace) -> tuple:
+        """Ask the service."""
+        return formats.table(_OBJECTS, self.client.host_objects(
+            parsed_args.host, **commands.query(parsed_args, 'kind')))
+
+
+class DeleteHost(commands.Command):
+    """Forget hosts that will not come back"""
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        """Arguments of the command."""
+        parser = super().get_parser(prog_name)
+        parser.add_argument('hosts', metavar='<host>', nargs='+',
+                            help='Name of the host')
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace) -> None:
+        """Tell the service."""
+        for name in parsed_args.hosts:
+            self.client.delete_host(name)

@@ -1,0 +1,119 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""``openstack image cache object`` and ``image cache patch``."""
+
+import argparse
+
+from diffcache_openstack.client.osc import commands
+from diffcache_openstack.client.osc import formats
+
+_LISTED: list[formats.Column] = [
+    ('ID', 'id', None), ('Name', 'name', None), ('Family', 'family', None),
+    ('Size', 'size', formats.Size), ('Data', 'data_size', formats.Size),
+    ('Format', 'disk_format', None), ('Hosts', 'host_count', None),
+    ('Status', 'status', None)]
+_SHOWN: list[formats.Column] = [
+    *_LISTED, ('Members', 'members', None),
+    ('Content', 'content_id', None), ('File', 'file_size', formats.Size),
+    ('Owner', 'owner', None), ('Visibility', 'visibility', None),
+    ('Created At', 'created_at', None)]
+_PATCHES: list[formats.Column] = [
+    ('ID', 'id', formats.Hash), ('Base', 'base', formats.Hash),
+    ('Target', 'target', formats.Hash), ('Size', 'size', formats.Size),
+    ('Made In (s)', 'create_seconds', formats.Rounded),
+    ('Applied In (s)', 'apply_seconds', formats.Rounded),
+    ('Hosts', 'host_count', None)]
+_LOCATIONS: list[formats.Column] = [
+    ('Host', 'host', None), ('Site', 'site', None),
+    ('Size', 'bytes', formats.Size)]
+
+
+class ListObjects(commands.Lister):
+    """List the images that the cache knows"""
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        """Arguments of the command."""
+        parser = super().get_parser(prog_name)
+        parser.add_argument('--name', metavar='<name>',
+                            help='Images of this name only')
+        parser.add_argument('--family', metavar='<image>',
+                            help='Images made from this one only (name or'
+                                 ' ID)')
+        parser.add_argument('--host', metavar='<host>',
+                            help='Images only that this host holds')
+        parser.add_argument('--status',
+                            choices=('active', 'deactivated', 'deleted'),
+                            help='Images with this status only')
+        commands.add_paging(parser)
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace) -> tuple:
+        """Ask the service."""
+        if parsed_args.family:
+            parsed_args.family = self.image_id(parsed_args.family)
+        return formats.table(_LISTED, self.client.templates(**commands.query(
+            parsed_args, 'name', 'family', 'host', 'status')))
+
+
+class ShowObject(commands.ShowOne):
+    """Show an image that the cache knows"""
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        """Arguments of the command."""
+        parser = super().get_parser(prog_name)
+        parser.add_argument('image', metavar='<image>',
+                            help='Image (name or ID)')
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace) -> tuple:
+        """Ask the service."""
+        return formats.fields(_SHOWN, self.client.get_template(
+            self.image_id(parsed_args.image)))
+
+
+class ListLocations(commands.Lister):
+    """List the hosts that hold an image whole"""
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        """Arguments of the command."""
+        parser = super().get_parser(prog_name)
+        parser.add_argument('image', metavar='<image>',
+                            help='Image (name or ID)')
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace) -> tuple:
+        """Ask the service."""
+        return formats.table(_LOCATIONS, self.client.template_locations(
+            self.image_id(parsed_args.image)))
+
+
+class ListPatches(commands.Lister):
+    """List patches between images"""
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        """Arguments of the command."""
+        parser = super().get_parser(prog_name)
+        parser.add_argument('--base', metavar='<image>',
+                            help='Patches from this image only (name or ID)')
+        parser.add_argument('--target', metavar='<image>',
+                            help='Patches to this image only (name or ID)')
+        commands.add_paging(parser)
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace) -> tuple:
+        """Ask the service."""
+        for name in ('base', 'target'):
+            value = getattr(parsed_args, name)
+            if value:
+                setattr(parsed_args, name, self.image_id(value))
+        return formats.table(_PATCHES, self.client.patches(
+            **commands.query(parsed_args, 'base', 'target')))

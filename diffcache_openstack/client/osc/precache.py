@@ -1,0 +1,271 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""``openstack image precache``."""
+
+import argparse
+import datetime
+import sys
+import typing
+
+from osc_lib import exceptions
+
+from diffcache_openstack.client.osc import commands
+from diffcache_openstack.client.osc import formats
+from diffcache_openstack.client.osc import waiting
+from diffcache_openstack.common import units
+
+_LISTED: list[formats.Column] = [
+    ('ID', 'id', None), ('Name', 'name', None), ('State', 'state', None),
+    ('Ready', 'progress', formats.Progress), ('Priority', 'priority', None),
+    ('Pinned', 'is_pinned', None), ('Expires At', 'expires_at', None)]
+_SHOWN: list[formats.Column] = [
+    *_LISTED, ('Images', 'images', formats.Names),
+    ('Families', 'families', formats.Names),
+    ('Hosts', 'hosts', formats.Names),
+    ('Aggregates', 'aggregates', formats.Names),
+    ('Availability Zones', 'availability_zones', formats.Names),
+    ('Rate', 'rate', formats.Size), ('Window', 'window', None),
+    ('Message', 'message', None), ('Generation', 'generation', None),
+    ('Created At', 'created_at', None)]
+_TARGETS: list[formats.Column] = [
+    ('Host', 'host', None), ('Image', 'template_id', None),
+    ('State', 'state', None), ('Way', 'way', None),
+    ('Size', 'bytes_total', formats.Size),
+    ('Done', 'bytes_done', formats.Size), ('Message', 'message', None)]
+_HOURS = 3600.0
+
+
+def add_wait(parser: argparse.ArgumentParser) -> None:
+    """Add the options of waiting for a job."""
+    parser.add_argument('--wait', action='store_true',
+                        help='Wait until every target is ready')
+    parser.add_argument('--timeout', type=float, default=_HOURS,
+                        metavar='<seconds>',
+                        help='Wait so long at most (default: 3600)')
+
+
+def wait(client: typing.Any, job: typing.Any, timeout: float) -> typing.Any:
+    """Wait for a job, with a progress bar on a terminal.
+
+    :raises CommandError: some of its targets failed
+    """
+    with waiting.Bar('Precaching', sys.stderr) as bar:
+        job = client.wait_for_precache_job(job.id, timeout, progress=bar.job)
+    if job.state == 'running':
+        raise exceptions.CommandError(
+            f'{job.progress["failed"]} of {job.progress["targets"]} targets'
+            f' of precache job {job.id} failed; see "openstack image'
+            f' precache target list {job.id}".')
+    return job
+
+
+class CreateJob(commands.ShowOne):
+    """Have images cached before they are asked for"""
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        """Arguments of the command."""
+        parser = super().get_parser(prog_name)
+        parser.add_argument('images', metavar='<image>', nargs='*',
+                            help='Image (name or ID)')
+        parser.add_argument('--family', dest='families', action='append',
+                            default=[], metavar='<image>',
+                            help='Also all images made from this one (name'
+                                 ' or ID)')
+        parser.add_argument('--host', dest='hosts', action='append',
+                            default=[], metavar='<host>',
+                            help='On this host (repeat for more)')
+        parser.add_argument('--aggregate', dest='aggregates',
+                            action='append', default=[],
+                            metavar='<aggregate>',
+                            help='On the hosts of this aggregate (repeat for'
+                                 ' more)')
+        parser.add_argument('--availability-zone', action='append',
+                            dest='availability_zones', default=[],
+                            metavar='<zone>',
+                            help='On the hosts of this zone (repeat for'
+                                 ' more)')
+        _add_changeable(parser)
+        add_wait(parser)
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace) -> tuple:
+        """Tell the service, and wait if that was asked for."""
+        values = _changeable(parsed_args)
+        values['images'] = [self.image_id(name)
+                            for name in parsed_args.images]
+        values['families'] = [self.image_id(name)
+                              for name in parsed_args.families]
+        for name in ('hosts', 'aggregates', 'availability_zones'):
+            values[name] = getattr(parsed_args, name)
+        job = self.client.create_precache_job(**_renamed(values))
+        if parsed_args.wait:
+            job = wait(self.client, job, parsed_args.timeout)
+        return formats.fields(_SHOWN, job)
+
+
+class ListJobs(commands.Lister):
+    """List precache jobs"""
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        """Arguments of the command."""
+        parser = super().get_parser(prog_name)
+        parser.add_argument(
+            '--state', choices=('running', 'ready', 'cancelled', 'expired'),
+            help='Jobs in this state only')
+        parser.add_argument('--project', dest='project_id',
+                            metavar='<project>',
+                            help='Jobs of this project only (name or ID)')
+        commands.add_paging(parser)
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace) -> tuple:
+        """Ask the service."""
+        if parsed_args.project_id:
+            parsed_args.project_id = self.project_id(parsed_args.project_id)
+        return formats.table(_LISTED, self.client.precache_jobs(
+            **commands.query(parsed_args, 'state', 'project_id')))
+
+
+class JobCommand(commands.Command):
+    """A command about one job."""
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        """Arguments of the command."""
+        parser = super().get_parser(prog_name)
+        parser.add_argument('job', metavar='<job>', help='ID of the job')
+        return parser
+
+
+class ShowJob(JobCommand, commands.ShowOne):
+    """Show a precache job"""
+
+    def take_action(self, parsed_args: argparse.Namespace) -> tuple:
+        """Ask the service."""
+        return formats.fields(
+            _SHOWN, self.client.get_precache_job(parsed_args.job))
+
+
+class SetJob(JobCommand):
+    """Change a precache job"""
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        """Arguments of the command."""
+        parser = super().get_parser(prog_name)
+        _add_changeable(parser)
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace) -> None:
+        """Tell the service."""
+        values = _changeable(parsed_args)
+        if not values:
+            raise exceptions.CommandError('Say what to change.')
+        self.client.update_precache_job(parsed_args.job, **values)
+
+
+class CancelJob(JobCommand):
+    """Cancel a precache job"""
+
+    def take_action(self, parsed_args: argparse.Namespace) -> None:
+        """Tell the service."""
+        self.client.cancel_precache_job(parsed_args.job)
+
+
+class RetryJob(JobCommand, commands.ShowOne):
+    """Have hosts try again what they are missing of a precache job"""
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        """Arguments of the command."""
+        parser = super().get_parser(prog_name)
+        add_wait(parser)
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace) -> tuple:
+        """Tell the service, and wait if that was asked for."""
+        self.client.retry_precache_job(parsed_args.job)
+        job = self.client.get_precache_job(parsed_args.job)
+        if parsed_args.wait:
+            job = wait(self.client, job, parsed_args.timeout)
+        return formats.fields(_SHOWN, job)
+
+
+class ListTargets(JobCommand, commands.Lister):
+    """List how far a precache job is, by host and image"""
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        """Arguments of the command."""
+        parser = super().get_parser(prog_name)
+        parser.add_argument(
+            '--state', choices=('waiting', 'fetching', 'ready', 'failed',
+                                'cancelled'),
+            help='Targets in this state only')
+        parser.add_argument('--host', metavar='<host>',
+                            help='Targets of this host only')
+        commands.add_paging(parser)
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace) -> tuple:
+        """Ask the service."""
+        return formats.table(_TARGETS, self.client.precache_targets(
+            parsed_args.job, **commands.query(parsed_args, 'state', 'host')))
+
+
+def _add_changeable(parser):
+    parser.add_argument('--name', metavar='<name>', help='Name, for people')
+    parser.add_argument('--priority', type=int, metavar='<0-100>',
+                        help='Weight against other demand (default: 50)')
+    parser.add_argument('--rate', type=_size, metavar='<size>',
+                        help='Most that each host takes per second, such as'
+                             ' 2MB')
+    parser.add_argument('--window', metavar='<window>',
+                        help='When hosts may fetch, such as "mon-fri'
+                             ' 22:00-06:00"')
+    parser.add_argument('--lifetime', type=_lifetime, metavar='<duration>',
+                        help='How long the job holds, such as 12h or 7d')
+    pinned = parser.add_mutually_exclusive_group()
+    pinned.add_argument('--pinned', action='store_true', default=None,
+                        help='The whole image has to be on each host')
+    pinned.add_argument('--not-pinned', dest='pinned', action='store_false',
+                        help='A base and a patch at the site will do')
+
+
+def _changeable(parsed_args):
+    values = {name: getattr(parsed_args, name) for name in
+              ('name', 'priority', 'rate', 'window', 'pinned')}
+    if parsed_args.lifetime is not None:
+        ends = datetime.datetime.now(datetime.UTC) + parsed_args.lifetime
+        values['expires_at'] = ends.strftime('%Y-%m-%dT%H:%M:%SZ')
+    return {name: value for name, value in values.items()
+            if value is not None}
+
+
+def _renamed(values):
+    """Values by the names that the SDK has for them."""
+    if 'pinned' in values:
+        values['is_pinned'] = values.pop('pinned')
+    return values
+
+
+def _size(text):
+    try:
+        return units.parse_size(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def _lifetime(text):
+    """A duration of a number and one of s, m, h, d, w."""
+    seconds = {'s': 1, 'm': 60, 'h': 3600, 'd': 86400, 'w': 604800}
+    number, unit = text[:-1], text[-1:]
+    if not number.isdecimal() or unit not in seconds:
+        raise argparse.ArgumentTypeError(
+            f'"{text}" is no duration; write 90m, 12h or 7d')
+    return datetime.timedelta(seconds=int(number) * seconds[unit])

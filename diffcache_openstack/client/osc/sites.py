@@ -1,0 +1,122 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""``openstack image cache site``, ``report``, ``forecast``, ``request``."""
+
+import argparse
+
+from diffcache_openstack.client.osc import commands
+from diffcache_openstack.client.osc import formats
+
+_SITES: list[formats.Column] = [
+    ('Name', 'name', None), ('Hosts', 'hosts.count', None),
+    ('Alive', 'hosts.alive', None),
+    ('Capacity', 'hosts.capacity', formats.Size),
+    ('Plan Generation', 'plan_generation', None),
+    ('Planned At', 'planned_at', None)]
+_REPORT: list[formats.Column] = [
+    ('Site', 'site.name', None), ('Since', 'since', None),
+    ('Hosts', 'site.hosts', None), ('Plan', 'plan', formats.Fill),
+    ('Cost S Per Day', 'plan.cost_s', formats.Rounded),
+    ('Held', 'held', None), ('Requests', 'requests', None),
+    ('WAN Bytes', 'wan_bytes', formats.Size),
+    ('Whole Bytes', 'whole_bytes', formats.Size)]
+_FORECAST: list[formats.Column] = [
+    ('Host', 'host', None), ('Images', 'templates', formats.Names),
+    ('Requests Per Day', 'requests_per_day', formats.Rounded)]
+_REQUESTS: list[formats.Column] = [
+    ('Started At', 'started_at', None), ('Host', 'host', None),
+    ('Image', 'template_id', None), ('Way', 'way', None),
+    ('Seconds', 'seconds', formats.Rounded),
+    ('WAN', 'wan_bytes', formats.Size), ('LAN', 'lan_bytes', formats.Size),
+    ('Error', 'error', None)]
+
+
+class ListSites(commands.Lister):
+    """List sites with caches"""
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        """Arguments of the command."""
+        parser = super().get_parser(prog_name)
+        commands.add_paging(parser)
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace) -> tuple:
+        """Ask the service."""
+        return formats.table(
+            _SITES, self.client.sites(**commands.query(parsed_args)))
+
+
+class ShowReport(commands.ShowOne):
+    """Show how the caches of a site are doing"""
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        """Arguments of the command."""
+        parser = super().get_parser(prog_name)
+        parser.add_argument('site', metavar='<site>', help='Name of the site')
+        parser.add_argument('--days', type=int, metavar='<n>',
+                            help='How far back requests count (default: 7)')
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace) -> tuple:
+        """Ask the service."""
+        return formats.fields(_REPORT, self.client.site_report(
+            parsed_args.site, days=parsed_args.days))
+
+
+class ShowForecast(commands.Lister):
+    """List the requests that a site is expected to have"""
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        """Arguments of the command."""
+        parser = super().get_parser(prog_name)
+        parser.add_argument('site', metavar='<site>', help='Name of the site')
+        parser.add_argument('--limit', type=int, metavar='<n>',
+                            help='Show so many entries at most')
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace) -> tuple:
+        """Ask the service."""
+        return formats.table(_FORECAST, self.client.site_forecast(
+            parsed_args.site, limit=parsed_args.limit))
+
+
+class ListRequests(commands.Lister):
+    """List past requests for images, the latest first"""
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        """Arguments of the command."""
+        parser = super().get_parser(prog_name)
+        parser.add_argument('--host', metavar='<host>',
+                            help='Requests of this host only')
+        parser.add_argument('--site', metavar='<site>',
+                            help='Requests of this site only')
+        parser.add_argument('--image', dest='template_id', metavar='<image>',
+                            help='Requests for this image only (name or ID)')
+        parser.add_argument(
+            '--way', choices=('local', 'peer', 'build', 'repository'),
+            help='Requests only that were served this way')
+        parser.add_argument('--failed', action='store_true', default=None,
+                            help='Requests only that failed')
+        parser.add_argument('--since', metavar='<time>',
+                            help='Requests since this time (ISO 8601)')
+        parser.add_argument('--until', metavar='<time>',
+                            help='Requests before this time (ISO 8601)')
+        commands.add_paging(parser)
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace) -> tuple:
+        """Ask the service."""
+        if parsed_args.template_id:
+            parsed_args.template_id = self.image_id(parsed_args.template_id)
+        return formats.table(_REQUESTS, self.client.requests(
+            **commands.query(parsed_args, 'host', 'site', 'template_id',
+                             'way', 'failed', 'since', 'until')))

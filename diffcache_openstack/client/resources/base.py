@@ -1,0 +1,44 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""What all resources have in common."""
+
+import typing
+
+from openstack import resource
+
+MAX_MICROVERSION = '1.1'
+
+_FILTERS_OF_PAGES = ('limit', 'marker')
+
+
+def query(*names: str) -> resource.QueryParameters:
+    """The filters of a listing; those of paging are always there."""
+    return resource.QueryParameters(
+        *(name for name in names if name not in _FILTERS_OF_PAGES))
+
+
+class Resource(resource.Resource):
+    """A resource of the service."""
+
+    _max_microversion = MAX_MICROVERSION
+    allow_list = True
+    allow_fetch = True
+    commit_method = 'PATCH'
+
+    def act(self, session: typing.Any, action: str,
+            body: dict[str, typing.Any] | None = None) -> typing.Any:
+        """Do something to it, and take over what it is like afterwards."""
+        response = session.post(
+            f'{self.base_path}/{self.id}/{action}', json=body or {},
+            microversion=self._get_microversion(session))
+        self._translate_response(response)
+        return self

@@ -1,0 +1,56 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Hosts, and what they hold."""
+
+from openstack import resource
+
+from diffcache_openstack.client.resources import base
+
+
+class Host(base.Resource):
+    """A host that runs an agent; its id is its name."""
+
+    resource_key = 'host'
+    resources_key = 'hosts'
+    base_path = '/hosts'
+    allow_delete = True
+    _query_mapping = base.query('site', 'role', 'alive', 'holds')
+
+    name = resource.Body('name', alternate_id=True)
+    site = resource.Body('site')
+    role = resource.Body('role')
+    is_alive = resource.Body('alive', type=bool)
+    #: Bytes that its cache may take.
+    capacity = resource.Body('capacity', type=int)
+    plan_generation = resource.Body('plan_generation', type=int)
+    seen_at = resource.Body('seen_at')
+    #: Objects and bytes that it holds.
+    held = resource.Body('held', type=dict)
+    #: Objects and bytes that the plan wants there, and those it holds.
+    plan = resource.Body('plan', type=dict)
+    #: Mbit/s that it is taken to receive at.
+    link_speeds = resource.Body('links', type=dict)
+
+
+class HeldObject(base.Resource):
+    """An object on a host."""
+
+    resources_key = 'objects'
+    base_path = '/hosts/%(host)s/objects'
+    allow_fetch = False
+    _query_mapping = base.query('kind')
+
+    host = resource.URI('host')
+    kind = resource.Body('kind')
+    bytes = resource.Body('bytes', type=int)
+    #: Ids of the images that have this content.
+    templates = resource.Body('templates', type=list)

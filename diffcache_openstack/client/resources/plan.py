@@ -1,0 +1,62 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Plans: what hosts shall hold."""
+
+import typing
+
+from openstack import resource
+
+from diffcache_openstack.client.resources import base
+
+
+class Plan(base.Resource):
+    """A plan, in force or proposed."""
+
+    resource_key = 'plan'
+    resources_key = 'plans'
+    base_path = '/plans'
+    allow_create = True
+    _query_mapping = base.query('site', 'state')
+
+    site = resource.Body('site')
+    #: computing, proposed, failed, cancelled, current or superseded.
+    state = resource.Body('state')
+    generation = resource.Body('generation', type=int)
+    #: Generation of the plan in force when this one was computed.
+    base_generation = resource.Body('base_generation', type=int)
+    solver = resource.Body('solver')
+    #: Seconds that the solver may take.
+    time_limit = resource.Body('time_limit', type=float)
+    #: Expected seconds of service per day.
+    cost_s = resource.Body('cost_s', type=float)
+    lower_bound_s = resource.Body('lower_bound_s', type=float)
+    #: Share of the cost that the best plan might save.
+    gap = resource.Body('gap', type=float)
+    is_proved_optimal = resource.Body('proved_optimal', type=bool)
+    solver_seconds = resource.Body('solver_seconds', type=float)
+    error = resource.Body('error')
+    created_at = resource.Body('created_at')
+    hosts = resource.Body('hosts', type=list)
+    items = resource.Body('items', type=list)
+
+    def apply(self, session: typing.Any, generation: int | None = None
+              ) -> 'Plan':
+        """Put it into force.
+
+        :param generation: of the plan in force that the caller has seen
+        """
+        body = {} if generation is None else {'generation': generation}
+        return self.act(session, 'apply', body)
+
+    def cancel(self, session: typing.Any) -> 'Plan':
+        """Drop it."""
+        return self.act(session, 'cancel')

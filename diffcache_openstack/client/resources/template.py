@@ -1,0 +1,76 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Templates, and patches between them."""
+
+from openstack import resource
+
+from diffcache_openstack.client.resources import base
+
+
+class Template(base.Resource):
+    """An image of the catalogue."""
+
+    resource_key = 'template'
+    resources_key = 'templates'
+    base_path = '/templates'
+    _query_mapping = base.query('name', 'family', 'content_id', 'owner',
+                                'visibility', 'status', 'disk_format',
+                                'host')
+
+    content_id = resource.Body('content_id')
+    #: Bytes that a guest sees.
+    size = resource.Body('size', type=int)
+    #: Bytes of it that are not zero.
+    data_size = resource.Body('data_size', type=int)
+    disk_format = resource.Body('disk_format')
+    #: Bytes of the file that Glance has.
+    file_size = resource.Body('file_size', type=int)
+    owner = resource.Body('owner')
+    visibility = resource.Body('visibility')
+    status = resource.Body('status')
+    #: Id of the image that this one was made from.
+    family = resource.Body('family')
+    #: How many images name this one as their family.
+    members = resource.Body('members', type=int)
+    #: How many hosts hold it whole.
+    host_count = resource.Body('host_count', type=int)
+    created_at = resource.Body('created_at')
+
+
+class Location(base.Resource):
+    """A host that holds a template."""
+
+    resources_key = 'locations'
+    base_path = '/templates/%(template_id)s/locations'
+    allow_fetch = False
+
+    template_id = resource.URI('template_id')
+    host = resource.Body('host', alternate_id=True)
+    site = resource.Body('site')
+    bytes = resource.Body('bytes', type=int)
+
+
+class Patch(base.Resource):
+    """A patch that makes one content of another."""
+
+    resource_key = 'patch'
+    resources_key = 'patches'
+    base_path = '/patches'
+    _query_mapping = base.query('base', 'target')
+
+    base = resource.Body('base')
+    target = resource.Body('target')
+    size = resource.Body('size', type=int)
+    create_seconds = resource.Body('create_seconds', type=float)
+    apply_seconds = resource.Body('apply_seconds', type=float)
+    host_count = resource.Body('host_count', type=int)
+    created_at = resource.Body('created_at')

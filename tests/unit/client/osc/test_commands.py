@@ -1,0 +1,197 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""The commands, over the API itself."""
+
+import json
+import pathlib
+
+from osc_lib import exceptions
+
+from diffcache_openstack.client.osc import hosts
+from diffcache_openstack.client.osc import lookups
+from diffcache_openstack.client.osc import objects
+from diffcache_openstack.client.osc import plans
+from diffcache_openstack.client.osc import precache
+from diffcache_openstack.client.osc import sites
+from tests.unit.client import cloud
+from tests.unit.db import database
+
+PNG = b'\x89PNG\r\n\x1a\n'
+
+
+class TestHosts(cloud.CommandTest):
+
+    def test_list(self):
+        rows = self.listed(hosts.ListHosts, '--site', 'edge', '--alive')
+        self.assertEqual([('h1', 55), ('h2', 0)],
+                         [(row['Name'], row['Held']) for row in rows])
+        self.assertEqual([], self.listed(hosts.ListHosts, '--dead'))
+
+    def test_part_of_a_list(self):
+        rows = self.listed(hosts.ListHosts, '--limit', '1', '--marker', 'h1')
+        self.assertEqual(['h2'], [row['Name'] for row in rows])
+
+    def test_values_are_such_as_json_has(self):
+        json.dumps(self.listed(hosts.ListHosts))
+        json.dumps(self.shown(hosts.ShowHost, 'h1'))
+
+    def test_objects(self):
+        rows = self.listed(hosts.ListHostObjects, 'h1', '--kind',
+                           'templates')
+        self.assertEqual([['t1']], [row['Images'] for row in rows])
+
+    def test_delete(self):
+        self.take(hosts.DeleteHost, 'h2')
+        self.assertEqual(2, len(self.listed(hosts.ListHosts)))
+
+    def test_errors_are_in_words(self):
+        command = self.command(hosts.ShowHost)
+        arguments = command.get_parser('test').parse_args(['h9'])
+        error = self.assertRaises(exceptions.CommandError, command.run,
+                                  arguments)
+        self.assertIn('Host h9 is not registered', str(error))
+        self.assertNotIn('http://', str(error))
+
+
+class TestObjects(cloud.CommandTest):
+
+    def test_list_and_show(self):
+        rows = self.listed(objects.ListObjects, '--family', 't1')
+        self.assertEqual(['t2'], [row['ID'] for row in rows])
+        shown = self.shown(objects.ShowObject, 't1')
+        self.assertEqual((1, database.content(1)),
+                         (shown['members'], shown['content']))
+        [row] = self.listed(objects.ListLocations, 't1')
+        self.assertEqual('h1', row['Host'])
+
+    def test_patches(self):
+        [row] = self.listed(objects.ListPatches, '--base', 't1')
+        self.assertEqual(database.patch(1, 2).id, row['ID'])
+
+
+class TestPlans(cloud.CommandTest):
+
+    def create(self):
+        return self.shown(plans.CreatePlan, 'edge', '--wait')
+
+    def test_create_apply_explain(self):
+        plan = self.create()
+        self.assertEqual('proposed', plan['state'])
+        self.assertEqual('current',
+                         self.shown(plans.ApplyPlan, plan['id'])['state'])
+        # By the name of its site from now on.
+        reasons = self.listed(plans.ExplainPlan, 'edge', '--host', 'h1')
+        self.assertEqual({'h1'}, {row['Host'] for row in reasons})
+        items = self.listed(plans.ListItems, 'edge')
+        self.assertLessEqual({row['Host'] for row in items}, {'h1', 'h2'})
+        [row] = self.listed(plans.ListPlans, '--state', 'current')
+        self.assertEqual(plan['id'], row['ID'])
+
+    def test_cancel(self):
+        plan = self.create()
+        self.take(plans.CancelPlan, plan['id'])
+        self.assertEqual('cancelled',
+                         self.shown(plans.ShowPlan, plan['id'])['state'])
+
+    def test_failure_is_an_error(self):
+        for name in ('h1', 'h2'):
+            self.cloud.delete_host(name)
+        error = self.assertRaises(exceptions.CommandError, self.create)
+        self.assertIn('no living compute host', str(error))
+
+    def test_graph(self):
+        plan, path = self.create(), self.directory / 'plan.png'
+        self.take(plans.ShowPlan, plan['id'], '--graph', str(path))
+        self.assertEqual(PNG, path.read_bytes()[:len(PNG)])
+        self.assertEqual([path], list(self.directory.glob('plan*')))
+
+    def test_graph_that_cannot_be_written(self):
+        plan = self.create()
+        for name in ('none/plan.png', 'plan.cow'):
+            self.assertRaises(
+                exceptions.CommandError, self.take, plans.ShowPlan,
+                plan['id'], '--graph', str(self.directory / name))
+        self.assertFalse(list(pathlib.Path(self.directory).glob('plan*')))
+
+    def test_what_if(self):
+        shown = self.shown(plans.WhatIf, 'edge', '--repository-mbps', '1000')
+        self.assertGreater(shown['saving'], 0)
+
+
+class TestPrecache(cloud.CommandTest):
+
+    def create(self, *words):
+        return self.shown(precache.CreateJob, 't1', '--host', 'h1', *words)
+
+    def test_create_list_show(self):
+        job = self.create('--pinned', '--rate', '2MB', '--lifetime', '7d',
+                          '--priority', '80', '--name', 'Monday')
+        self.assertEqual((True, 2_000_000, 80, 'Monday'), (
+            job['pinned'], job['rate'], job['priority'], job['name']))
+        self.assertTrue(job['expires_at'].endswith('Z'))
+        [row] = self.listed(precache.ListJobs, '--state', 'running')
+        self.assertEqual(job['id'], row['ID'])
+        self.assertEqual(job['images'],
+                         self.shown(precache.ShowJob, job['id'])['images'])
+
+    def test_change_and_cancel(self):
+        job = self.create()
+        self.take(precache.SetJob, job['id'], '--priority', '5',
+                  '--not-pinned')
+        self.assertEqual(
+            5, self.shown(precache.ShowJob, job['id'])['priority'])
+        self.take(precache.CancelJob, job['id'])
+        self.assertEqual(
+            'cancelled', self.shown(precache.ShowJob, job['id'])['state'])
+        self.assertRaises(exceptions.CommandError, self.take,
+                          precache.SetJob, job['id'])
+
+    def test_retry_and_wait(self):
+        job = self.create()
+        self.conductor._precacher.round()
+        shown = self.shown(precache.RetryJob, job['id'], '--wait')
+        self.assertEqual('ready', shown['state'])
+        [row] = self.listed(precache.ListTargets, job['id'], '--host', 'h1')
+        self.assertEqual('local', row['Way'])
+
+    def test_wait_for_what_cannot_be(self):
+        job = self.shown(precache.CreateJob, 't1', '--host', 'h9')
+        self.conductor._precacher.round()
+        error = self.assertRaises(
+            exceptions.CommandError, self.take, precache.RetryJob, job['id'],
+            '--wait')
+        self.assertIn('1 of 1 targets', str(error))
+
+    def test_words_that_are_no_durations(self):
+        for word in ('7', 'd', '1y', '-1d', '1.5h'):
+            self.assertRaises(SystemExit, self.create, '--lifetime', word)
+        self.assertRaises(SystemExit, self.create, '--rate', 'fast')
+
+
+class TestSites(cloud.CommandTest):
+
+    def test_list_report_forecast(self):
+        rows = self.listed(sites.ListSites)
+        self.assertEqual(['centre', 'edge'], [row['Name'] for row in rows])
+        report = self.shown(sites.ShowReport, 'edge', '--days', '1')
+        self.assertEqual(15, report['wan_bytes'])
+        rows = self.listed(sites.ShowForecast, 'edge', '--limit', '1')
+        self.assertEqual([['t2']], [row['Images'] for row in rows])
+
+    def test_requests(self):
+        self.assertEqual(3, len(self.listed(
+            sites.ListRequests, '--image', 't2', '--way', 'build')))
+        self.assertEqual([], self.listed(sites.ListRequests, '--failed'))
+
+    def test_lookup(self):
+        ways = self.listed(lookups.Lookup, 'h1', 't2', '--limit', '2')
+        self.assertEqual((2, 'build'), (len(ways), ways[0]['Way']))

@@ -1,0 +1,96 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""The options that existing commands have more."""
+
+import argparse
+import types
+
+from openstack import exceptions
+from osc_lib import exceptions as osc_exceptions
+
+from diffcache_openstack.client.osc import hooks
+from tests.unit.client import cloud
+
+
+class HookTest(cloud.CommandTest):
+
+    def hook(self, kind, *words, **defaults):
+        """A hook, and the arguments that it made of some words."""
+        hook = kind(types.SimpleNamespace(app=self.app))
+        parser = argparse.ArgumentParser()
+        hook.get_parser(parser)
+        parser.set_defaults(**defaults)
+        return hook, hook.before(parser.parse_args(list(words)))
+
+
+class TestImageCreate(HookTest):
+
+    def test_base_template(self):
+        _hook, arguments = self.hook(
+            hooks.ImageCreate, '--base-template', 't1',
+            properties={'colour': 'red'})
+        self.assertEqual(
+            {'colour': 'red', 'diffcache_base_template': 't1'},
+            arguments.properties)
+
+    def test_without(self):
+        _hook, arguments = self.hook(hooks.ImageCreate, properties=None)
+        self.assertIsNone(arguments.properties)
+
+    def test_base_that_is_none(self):
+        self.assertRaises(exceptions.NotFoundException, self.hook,
+                          hooks.ImageCreate, '--base-template', 'none',
+                          properties=None)
+
+
+class TestServerCreate(HookTest):
+
+    def test_prefer_cached(self):
+        _hook, arguments = self.hook(
+            hooks.ServerCreate, '--prefer-cached', hints={'group': ['g']})
+        self.assertEqual(
+            {'group': ['g'], 'diffcache:prefer_cached': ['true']},
+            arguments.hints)
+
+    def test_without(self):
+        _hook, arguments = self.hook(hooks.ServerCreate, hints={})
+        self.assertEqual({}, arguments.hints)
+
+
+class TestAggregateCacheImage(HookTest):
+
+    def setUp(self):
+        super().setUp()
+        self.app.client_manager.compute = types.SimpleNamespace(
+            find_aggregate=lambda name, ignore_missing: (
+                types.SimpleNamespace(id=7, name=name)))
+
+    def run_after(self, *words):
+        hook, arguments = self.hook(
+            hooks.AggregateCacheImage, *words, aggregate='racks',
+            image=['t1'])
+        return hook.after(arguments, 0)
+
+    def test_without_wait_nothing_is_done(self):
+        self.assertEqual(0, self.run_after())
+        self.assertEqual([], list(self.cloud.precache_jobs()))
+
+    def test_wait_is_for_a_job(self):
+        error = self.assertRaises(osc_exceptions.CommandError,
+                                  self.run_after, '--wait', '--timeout', '0')
+        self.assertIn('still running', str(error))
+        [job] = self.cloud.precache_jobs()
+        self.assertEqual((['7'], ['t1']), (job.aggregates, job.images))
+
+    def test_command_that_failed(self):
+        hook, arguments = self.hook(hooks.AggregateCacheImage, '--wait')
+        self.assertEqual(1, hook.after(arguments, 1))
