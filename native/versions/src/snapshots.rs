@@ -380,3 +380,115 @@ fn compression(raw: &[u8; HEADER_READ], version: u32) -> Result<Compression> {
         _ => Err(refused("its compression is unknown")),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn put32(bytes: &mut [u8], at: usize, value: u32) {
+        bytes[at..at + 4].copy_from_slice(&value.to_be_bytes());
+    }
+
+    fn put64(bytes: &mut [u8], at: usize, value: u64) {
+        bytes[at..at + 8].copy_from_slice(&value.to_be_bytes());
+    }
+
+    /// Clusters of 512 bytes: header, L1, L2, snapshot table, the snapshot's L1 and L2, data.
+    fn image() -> Vec<u8> {
+        let mut file = vec![0; 512 * 10];
+        file[..4].copy_from_slice(&MAGIC);
+        put32(&mut file, 4, 3);
+        put32(&mut file, 20, 9);
+        put64(&mut file, 24, 512 * 64);
+        put32(&mut file, 36, 1);
+        put64(&mut file, 40, 512);
+        put32(&mut file, 60, 1);
+        put64(&mut file, 64, 512 * 3);
+        put32(&mut file, 100, 104);
+        put64(&mut file, 512, COPIED | (512 * 2));
+        put64(&mut file, 1024, COPIED | (512 * 6));
+        put64(&mut file, 1024 + 8, 512 * 7);
+        put64(&mut file, 1024 + 16, ZERO);
+        let table = 512 * 3;
+        put64(&mut file, table, 512 * 4);
+        put32(&mut file, table + 8, 1);
+        file[table + 13] = 1;
+        file[table + 15] = 4;
+        put32(&mut file, table + 36, 16);
+        put64(&mut file, table + 48, 512 * 64);
+        file[table + 56..table + 61].copy_from_slice(b"1mine");
+        put64(&mut file, 512 * 4, 512 * 5);
+        put64(&mut file, 512 * 5, 512 * 6);
+        put64(&mut file, 512 * 5 + 8, 512 * 8);
+        put64(&mut file, 512 * 5 + 24, 512 * 9);
+        file
+    }
+
+    fn changes(file: &[u8]) -> Result<Vec<(u64, Cluster)>> {
+        let source = file.to_vec();
+        let disk = Disk::open(&source)?;
+        let old = disk
+            .snapshot("mine")
+            .map(|snapshot| disk.state(Some(snapshot)))
+            .transpose()?;
+        let mut out = Vec::new();
+        disk.changed(&disk.state(None)?, old.as_ref(), &mut |index, cluster| {
+            out.push((index, cluster));
+            Ok(())
+        })?;
+        Ok(out)
+    }
+
+    #[test]
+    fn only_clusters_that_moved_are_told() {
+        assert_eq!(
+            changes(&image()).unwrap(),
+            [
+                (1, Cluster::Plain(512 * 7)),
+                (2, Cluster::Zero),
+                (3, Cluster::Absent)
+            ]
+        );
+    }
+
+    #[test]
+    fn a_snapshot_taken_again_has_another_fingerprint() {
+        let (one, mut other) = (image(), image());
+        put32(&mut other, 512 * 3 + 16, 77);
+        let print = |file: &Vec<u8>| Disk::open(file).unwrap().snapshots[0].fingerprint.clone();
+        assert_ne!(print(&one), print(&other));
+        assert_eq!(print(&one), print(&image()));
+    }
+
+    #[test]
+    fn hostile_headers_are_refused() {
+        for (at, value) in [(4, 4), (20, 40), (20, 3), (32, 1), (76, 4), (60, 1 << 20)] {
+            let mut file = image();
+            put32(&mut file, at, value);
+            assert!(Disk::open(&file).is_err(), "field {at}");
+        }
+        for at in [40, 64] {
+            let mut file = image();
+            put64(&mut file, at, 1 << 50);
+            assert!(changes(&file).is_err(), "offset {at}");
+        }
+        let mut file = image();
+        put64(&mut file, 1024 + 8, 512 * 4000);
+        assert!(changes(&file).is_err());
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(2000))]
+        #[test]
+        fn any_damage_is_answered(places in proptest::collection::vec((0usize..512 * 6, any::<u8>()), 1..8), cut in 0usize..512 * 10) {
+            let mut file = image();
+            for (place, value) in places {
+                file[place] = value;
+            }
+            let _ = changes(&file);
+            file.truncate(cut);
+            let _ = changes(&file);
+        }
+    }
+}

@@ -111,6 +111,9 @@ class Round:
         _, status = os.waitpid(child, 0)
         if os.WIFSIGNALED(status):
             self.counts[f'{kind} killed'] += 1
+            # Only those that finish tell how long it takes: do not let the
+            # guess become so short that nothing gets far.
+            self.usual[kind] *= 1.05
             return True
         return self._finished(kind, status, started)
 
@@ -118,7 +121,7 @@ class Round:
         if status != 0:
             raise Wrong(f'{kind} failed by itself: status {status}')
         took = time.monotonic() - started
-        self.usual[kind] += 0.2 * (took - self.usual[kind])
+        self.usual[kind] = took
         self.counts[f'{kind} finished'] += 1
         return False
 
