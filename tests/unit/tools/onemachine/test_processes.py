@@ -1,0 +1,99 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Daemons are started once, found again, restarted and ended by pid."""
+
+import json
+import os
+import pathlib
+import sys
+
+from onemachine import errors
+from onemachine import layout
+from onemachine import processes
+
+from tests import base
+
+
+class TestProcesses(base.TestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.layout = layout.Layout(self.directory)
+        self.processes = processes.Processes(self.layout)
+
+    def daemon(self, code='import time\nprint("up", flush=True)\n'
+                          'time.sleep(600)', **more):
+        """A daemon at no special place, ready when it has printed."""
+        log = self.processes.log('one')
+        more.setdefault('ready', lambda: 'up' in log.read_text())
+        return processes.Daemon(
+            name='one', place='machine',
+            command=(sys.executable, '-c', code), **more)
+
+    def ensure(self, daemon):
+        """Start it; it ends with the test."""
+        self.addCleanup(self.processes.stop, daemon.name)
+        return self.processes.ensure(daemon, seconds=30)
+
+    def test_started_once(self):
+        self.assertTrue(self.ensure(self.daemon()))
+        pid = self.processes.pid('one')
+        self.assertFalse(self.ensure(self.daemon()))
+        self.assertEqual(pid, self.processes.pid('one'))
+
+    def test_found_by_the_next_command(self):
+        self.ensure(self.daemon())
+        other = processes.Processes(self.layout)
+        self.assertEqual(self.processes.pid('one'), other.pid('one'))
+        self.assertEqual(['one'], other.names())
+
+    def test_restarted_when_an_input_changes(self):
+        config = self.write_file('one.conf', b'old')
+        daemon = self.daemon(inputs=(config,))
+        self.ensure(daemon)
+        pid = self.processes.pid('one')
+        config.write_bytes(b'new')
+        self.assertTrue(self.ensure(daemon))
+        self.assertNotEqual(pid, self.processes.pid('one'))
+
+    def test_stopped(self):
+        self.ensure(self.daemon())
+        pid = self.processes.pid('one')
+        self.processes.stop('one')
+        self.assertIsNone(self.processes.pid('one'))
+        self.assertIsNone(processes.start_time(pid))
+        self.processes.stop('one')
+
+    def test_end_shows_the_log(self):
+        error = self.assertRaises(
+            errors.OpenStackError, self.ensure,
+            self.daemon('raise SystemExit("no such thing")',
+                        ready=lambda: False))
+        self.assertIn('one has ended', str(error))
+        self.assertIn('no such thing', str(error))
+
+    def test_another_process_with_that_pid_is_not_ours(self):
+        record = self.layout.folder('run') / 'one.json'
+        record.write_text(json.dumps(
+            {'pid': os.getpid(), 'start_time': 1, 'digest': ''}))
+        self.assertIsNone(self.processes.pid('one'))
+        self.processes.stop('one')
+        self.assertFalse(record.exists())
+
+    def test_members_of_this_namespace_are_spared(self):
+        error = self.assertRaises(errors.OpenStackError,
+                                  self.processes.end_members, os.getpid())
+        self.assertIn('no mount namespace of its own', str(error))
+
+    def test_start_time_of_nobody(self):
+        last = int(pathlib.Path('/proc/sys/kernel/pid_max').read_text())
+        self.assertIsNone(processes.start_time(last + 1))
