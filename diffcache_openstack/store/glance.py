@@ -66,9 +66,9 @@ def load_driver(conf: cfg.ConfigOpts, driver: str) -> Any:
     try:
         # Not through glance_store's own list of stores: it is the process's,
         # and one process may use several with different options.
-        store = stevedore_driver.DriverManager(
+        store: Any = stevedore_driver.DriverManager(
             'glance_store.drivers', driver, invoke_on_load=True,
-            invoke_args=[conf]).driver
+            invoke_args=(conf,)).driver
         store.configure(re_raise_bsc=True)
     except (store_exceptions.GlanceStoreException, RuntimeError) as exc:
         raise exceptions.InvalidInput(

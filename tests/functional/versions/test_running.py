@@ -45,7 +45,7 @@ class TestRunning(fixture.VersionsTestCase):
                 f'driver=qcow2,node-name=libvirt-{i}-format,file.driver=file,'
                 f'file.filename={disk},discard=unmap'),
                 '-device',
-                       f'virtio-blk-pci,id=disk{i},drive=libvirt-{i}-format']
+                f'virtio-blk-pci,id=disk{i},drive=libvirt-{i}-format']
         self.process = subprocess.Popen(
             [_QEMU, '-accel', 'tcg', '-m', '64', '-display', 'none',
              '-nodefaults', '-qmp', f'unix:{self.socket},server=on,wait=off',
