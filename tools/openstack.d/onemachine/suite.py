@@ -75,6 +75,7 @@ class Suite:
         where = self._where
         self._write('conductor', common.database(where, 'diffcache'), {
             'conductor': {'check_interval': 2, 'host_timeout': 45},
+            'nova': common.service_user(where, 'nova'),
         })
         self._write('api', common.database(where, 'diffcache'),
                     common.authtoken(where, 'diffcache'))
