@@ -32,7 +32,8 @@ from diffcache_openstack.objects import base
 
 LOG = log.getLogger(__name__)
 
-BOOTED = r'^instance\.create\.end$'
+# Nova's two formats have their own names for it.
+BOOTED = r'^(compute\.)?instance\.create\.end$'
 SENT = r'^image\.send$'
 # The ids of what is noticed twice are the same twice.
 _NAMESPACE = uuid.UUID('5d3a2f64-6b38-4c53-9d2b-6d4f1f0d3a11')

@@ -21,6 +21,7 @@ from sqlalchemy import orm
 
 from diffcache_openstack.db import catalogue
 from diffcache_openstack.db import models
+from diffcache_openstack.db import sites
 from diffcache_openstack import objects
 
 # Fields that a row takes from the object as they are.
@@ -109,17 +110,15 @@ def put_download(session: orm.Session, download: objects.Request,
     :param download: its ``host`` is that of the Glance
     :param address: to which it was sent
     :returns: whether it counts: what a compute host downloads is counted
-        when its server starts
+        when its server starts, and a repository takes images in
     """
-    hosts = session.execute(sa.select(models.Host.name, models.Host.url))
-    names = {}
-    for name, url in hosts:
-        names[name] = urllib.parse.urlsplit(url or '').hostname
-    if download.host not in names:
-        return False
-    others = {found for name, found in names.items()
-              if name != download.host}
-    if address in others:
+    others, known = set(), False
+    for host in sites.list_hosts(session):
+        if host.name == download.host and host.role == objects.COMPUTE:
+            known = True
+        elif host.url:
+            others.add(urllib.parse.urlsplit(host.url).hostname)
+    if not known or address in others:
         return False
     return put_request(session, download)
 

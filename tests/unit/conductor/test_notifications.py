@@ -78,6 +78,17 @@ class HistoryTest(database.DatabaseTest):
         self.assertEqual(('t1', history.BOOT, 30.0), (
             known.template_id, known.way, known.seconds))
 
+    def test_names_of_events(self):
+        for name, pattern in (
+                ('compute.instance.create.end', notifications.BOOTED),
+                ('instance.create.end', notifications.BOOTED),
+                ('image.send', notifications.SENT)):
+            self.assertRegex(name, pattern)
+        for name in ('compute.instance.create.start', 'image.sending',
+                     'compute.instance.create.end.x'):
+            self.assertNotRegex(name, notifications.BOOTED)
+            self.assertNotRegex(name, notifications.SENT)
+
     def test_told_twice_and_in_both_formats_it_is_one(self):
         for told in (boot(), boot(), versioned()):
             self.history.booted(told)
@@ -141,6 +152,12 @@ class HistoryTest(database.DatabaseTest):
     def test_downloads_from_nowhere_and_elsewhere(self):
         self.history.sent(sent(1, publisher='image.localhost'))
         self.history.sent(sent(2, publisher='image.unknown'))
+        self.assertEqual([], self.read(history.list_requests, 10))
+
+    def test_what_the_repository_takes_in_is_no_demand(self):
+        self.write(sites.put_host, database.host(
+            'centre', role=objects.REPOSITORY), database.at(0))
+        self.history.sent(sent(1, publisher='image.centre'))
         self.assertEqual([], self.read(history.list_requests, 10))
 
     def test_a_boot_on_an_unknown_host_is_nobodys_demand(self):
