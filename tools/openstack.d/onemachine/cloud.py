@@ -40,6 +40,10 @@ from onemachine import swift
 
 _READY_SECONDS = 120
 _POLL = 1.0
+# Schemas that need more than the database: cell0's is made where the mapping
+# says, and Keystone's administrator gets credentials.
+_AFTER = {'nova': ('schema of nova_api',),
+          'keystone': ('database dump', 'keys of Keystone')}
 
 
 class Cloud:
@@ -100,6 +104,7 @@ class Cloud:
     def _base_steps(self) -> list[steps.Step]:
         return [
             steps.Step('network', self._ensure_network),
+            steps.Step('keys of Keystone', self.keystone.ensure_keys),
             steps.Step('MariaDB', self.database.ensure, ('network',)),
             steps.Step('RabbitMQ', self.broker.ensure, ('network',)),
             steps.Step('memcached', lambda: memcache.ensure(self._given),
@@ -127,9 +132,7 @@ class Cloud:
             *(steps.Step(
                 f'schema of {name}',
                 lambda name=name, sync=sync: self._sync(name, sync),
-                # cell0's schema is made where the mapping says.
-                ('schema of nova_api',) if name == 'nova'
-                else ('database dump',))
+                _AFTER.get(name, ('database dump',)))
               for name, sync in syncs.items()),
         ]
         return [*made, steps.Step(

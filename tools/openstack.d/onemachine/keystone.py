@@ -11,8 +11,6 @@
 #    under the License.
 """Keystone, and the catalogue and users of everybody else."""
 
-import shutil
-
 from onemachine import common
 from onemachine import layout
 from onemachine import place
@@ -27,7 +25,7 @@ class Keystone:
         self._where = given.where
 
     def configure(self) -> None:
-        """Write the configuration, and the keys it points to."""
+        """Write the configuration."""
         where = self._where
         memcached = f'{where.centre}:{layout.PORTS["memcached"]}'
         common.write(
@@ -46,12 +44,18 @@ class Keystone:
                 'credential': {
                     'key_repository': where.folder('etc/keystone/creds')},
             })
+
+    def ensure_keys(self) -> bool:
+        """Make the keys with which tokens are made."""
+        made = False
         for name, command in (('fernet', 'fernet_setup'),
                               ('creds', 'credential_setup')):
-            if not (where.etc / 'keystone' / name / '0').exists():
+            if not (self._where.etc / 'keystone' / name / '0').exists():
+                made = True
                 # Needs no database, and comes before there are networks.
                 self._manage('machine', command, '--keystone-user', 'root',
                              '--keystone-group', 'root')
+        return made
 
     def sync(self) -> None:
         """Bring the schema up to date, and add the administrator."""
@@ -77,8 +81,3 @@ class Keystone:
             self._where.program('keystone-manage'), '--config-file',
             self._where.etc / 'keystone/keystone.conf', *words,
             log=self._where.folder('log') / 'keystone-manage.log')
-
-
-def forget_keys(where: layout.Layout) -> None:
-    """Remove the keys with which tokens are made."""
-    shutil.rmtree(where.etc / 'keystone', ignore_errors=True)

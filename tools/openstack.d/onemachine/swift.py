@@ -36,7 +36,7 @@ class Swift:
         self._etc = given.where.etc / 'swift'
 
     def configure(self) -> None:
-        """Write configurations and rings."""
+        """Write the configurations."""
         shell.write(self._etc / 'swift.conf', shell.ini({
             'swift-hash': {'swift_hash_path_suffix': 'onemachine',
                            'swift_hash_path_prefix': 'onemachine'},
@@ -45,7 +45,6 @@ class Swift:
         self._where.folder('data/swift/d1')
         for part in _PARTS:
             self._configure_part(part)
-            self._ensure_ring(part)
         self._configure_proxy()
 
     def _default(self, name: str, port: str) -> common.Groups:
@@ -122,7 +121,9 @@ class Swift:
             })
 
     def ensure(self) -> bool:
-        """Start the servers."""
+        """Start the servers, the first time with new rings."""
+        for part in _PARTS:
+            self._ensure_ring(part)
         started = False
         for part in (*_PARTS, 'proxy'):
             port = layout.PORTS[f'swift-{part}']
