@@ -124,6 +124,11 @@ class BlobStore(abc.ABC):
     def atomic(self) -> bool:
         """Blobs appear whole or not at all, even if the process is killed."""
 
+    @property
+    @abc.abstractmethod
+    def ranged(self) -> bool:
+        """A part of a blob costs what it is, not what comes before it."""
+
     def exists(self, name: str) -> bool:
         """Whether there is a blob of this name."""
         try:

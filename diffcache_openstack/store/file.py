@@ -181,3 +181,7 @@ class FileStore(base.BlobStore):
     @property
     def atomic(self) -> bool:
         return True
+
+    @property
+    def ranged(self) -> bool:
+        return True

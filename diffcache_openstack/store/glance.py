@@ -110,6 +110,9 @@ class GlanceStore(base.BlobStore):
             self._driver.add(base.check_name(name), stream, size, _HASH)
 
     def create(self, name: str, data: bytes) -> None:
+        # Not every driver minds that there is such an object.
+        if self.exists(name):
+            raise exceptions.Conflict(f'There is a blob {name} already.')
         self._add(name, io.BytesIO(data), len(data))
 
     def replace(self, name: str, data: bytes) -> None:
@@ -117,6 +120,8 @@ class GlanceStore(base.BlobStore):
         self.create(name, data)
 
     def put_file(self, name: str, path: pathlib.Path) -> None:
+        if self.exists(name):
+            raise exceptions.Conflict(f'There is a blob {name} already.')
         with open(path, 'rb') as stream:
             self._add(name, stream, path.stat().st_size)
 
@@ -130,19 +135,27 @@ class GlanceStore(base.BlobStore):
             wanted = min(wanted, length)
         if wanted <= 0:
             return b''
+        if self.ranged:
+            return self._read(name, wanted, offset=offset, chunk_size=wanted)
+        return self._read(name, offset + wanted)[offset:]
+
+    def _read(self, name: str, length: int, **where: int) -> bytes:
+        data = bytearray()
         with _translated(name):
-            chunks, _size = self._driver.get(
-                self._location(name), offset=offset, chunk_size=wanted)
-            data = bytearray()
+            chunks, _size = self._driver.get(self._location(name), **where)
             for chunk in chunks:
                 data += chunk
-                if len(data) >= wanted:
+                if len(data) >= length:
                     break
-        return bytes(data[:wanted])
+        return bytes(data[:length])
 
     def size(self, name: str) -> int:
         with _translated(name):
-            return int(self._driver.get_size(self._location(name)))
+            size = int(self._driver.get_size(self._location(name)))
+            if size == 0:
+                # Some drivers say so of what is not there.
+                self._driver.get(self._location(name))
+        return size
 
     def delete(self, name: str) -> None:
         with contextlib.suppress(exceptions.NotFound), _translated(name):
@@ -165,6 +178,12 @@ class GlanceStore(base.BlobStore):
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
         yield
+
+    @property
+    def ranged(self) -> bool:
+        return bool(self._driver.is_capable(
+            capabilities.BitMasks.READ_OFFSET,
+            capabilities.BitMasks.READ_CHUNK))
 
     @property
     def atomic(self) -> bool:

@@ -18,6 +18,7 @@ import pathlib
 import secrets
 import shutil
 import tempfile
+import threading
 from typing import Iterator
 
 from diffcache_openstack import _native
@@ -147,9 +148,10 @@ class Repository:
         """
         with native_errors.translated():
             opened = _native.VersionStore(head.block_size, self.key)
-        opened.set_reader(self.store.read)
         damage: dict[str, str] = {}
         with self._local() as path_of:
+            opened.set_reader(self.store.read if self.store.ranged
+                              else path_of.read)
             self._add_packs(head, opened, path_of, damage)
             for number, blob in head.maps.items():
                 with _noted(blob.blob, damage):
@@ -183,6 +185,8 @@ class _PathOf:
     def __init__(self, store: base.BlobStore) -> None:
         self._store = store
         self._directory: pathlib.Path | None = None
+        # Native code asks from several threads.
+        self._lock = threading.Lock()
 
     def __call__(self, name: str) -> pathlib.Path:
         path = self._store.local_path(name)
@@ -194,8 +198,17 @@ class _PathOf:
             self._directory = pathlib.Path(
                 tempfile.mkdtemp(prefix='diffcache-'))
         path = self._directory / name
-        path.write_bytes(self._store.read(name))
+        if not path.exists():
+            path.write_bytes(self._store.read(name))
         return path
+
+    def read(self, name: str, offset: int, length: int) -> bytes:
+        """A part of a blob, which is fetched whole the first time."""
+        with self._lock:
+            path = self(name)
+        with open(path, 'rb') as stream:
+            stream.seek(offset)
+            return stream.read(length)
 
     def close(self) -> None:
         """Remove what was fetched."""

@@ -13,11 +13,16 @@
 
 import functools
 
+from glance_store import exceptions as store_exceptions
 from oslo_config import cfg
 
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.store import glance
 from diffcache_openstack.store import registry
+from diffcache_openstack.versions import repository
+from diffcache_openstack.versions import restoring
+from diffcache_openstack.versions import saving
+from diffcache_openstack.versions import upkeep
 from tests import base
 from tests.unit.store import conformance
 
@@ -38,6 +43,61 @@ class TestGlanceStore(conformance.Conformance, base.TestCase):
 
     def test_a_killed_writer_may_leave_a_part(self):
         self.assertFalse(self.store.atomic)
+
+
+class Sequential:
+    """A driver without ranges, that says of nothing that it has 0 bytes."""
+
+    def __init__(self, driver):
+        self._driver = driver
+
+    def __getattr__(self, name):
+        return getattr(self._driver, name)
+
+    def is_capable(self, *_capabilities):
+        return False
+
+    def get(self, location, offset=0, chunk_size=None):
+        if offset or chunk_size:
+            raise AssertionError('this driver has no ranges')
+        return self._driver.get(location)
+
+    def get_size(self, location):
+        try:
+            return self._driver.get_size(location)
+        except store_exceptions.NotFound:
+            return 0
+
+    def add(self, name, stream, size, algorithm):
+        (self.directory / name).unlink(missing_ok=True)
+        return self._driver.add(name, stream, size, algorithm)
+
+
+class TestSequentialDriver(TestGlanceStore):
+    """As glance_store's drivers of S3 and Swift are."""
+
+    def make_store(self):
+        store = super().make_store()
+        driver = Sequential(store._driver)
+        driver.directory = self.directory / 'blobs'
+        return glance.GlanceStore(driver, 'file', store._prefix)
+
+    def test_versions_are_kept_there(self):
+        repo = repository.Repository(self.store)
+        disk = self.write_file('disk', bytes(range(256)) * 1600)
+        output = self.directory / 'out'
+        for change in range(3):
+            with open(disk, 'r+b') as stream:
+                stream.seek(change * 8192)
+                stream.write(b'change')
+            version = saving.save(repo, saving.Request(disk, 'a'))
+            restoring.restore(repo, version.id, output, 'raw')
+            self.assertEqual(disk.read_bytes(), output.read_bytes())
+        upkeep.delete(repo, list(repo.head().versions)[:2])
+        upkeep.prune(repo, dead_share=0.0)
+        self.assertTrue(upkeep.verify(repo).intact)
+        restoring.restore(repo, version.id, output, 'raw')
+        self.assertEqual(disk.read_bytes(), output.read_bytes())
 
 
 class TestLoadDriver(base.TestCase):
