@@ -47,7 +47,8 @@ _SMALLEST = 4096
 class SiteState:
     """What planning a site depends on.
 
-    :param hosts: the living compute hosts of the site
+    :param hosts: the living compute hosts of the site; their ``holdings``
+        are what needs no transfer
     :param templates: the whole catalogue
     :param patches: the whole catalogue
     :param demand: past requests at the site
@@ -97,6 +98,20 @@ class Model:
             elif item.kind == objects.PATCHES and item.id in pair_of:
                 patches.append((*pair_of[item.id], host))
         return placements.Placement.of(templates, patches)
+
+    def placed_too(self, items: list[objects.PlanItem]) -> 'Model':
+        """The model in which hosts hold what a plan has them hold, too.
+
+        A plan that is still being filled is not to be given up for the sake
+        of transfers that it has made already or is about to.
+        """
+        planned = self.placement(items)
+        placed = self.instance.placed
+        both = instances.Held(
+            tuple(sorted({*placed.templates, *planned.templates})),
+            tuple(sorted({*placed.patches, *planned.patches})))
+        return dataclasses.replace(self, instance=dataclasses.replace(
+            self.instance, placed=both))
 
     def items(self, placement: placements.Placement, hops: int
               ) -> list[objects.PlanItem]:
@@ -149,7 +164,6 @@ def build(state: SiteState, options: cfg.ConfigOpts.GroupAttr) -> Model:
     patches = _patches_between(contents, state.patches)
     seconds = [_apply_seconds(patch, sizes[patch.target], options)
                for patch in patches.values()]
-    links = links_of(state.site, options)
     instance = instances.Instance(
         sizes=np.array([sizes[c] / units.MB for c in contents]),
         patch_base=np.array([i for i, _ in patches], dtype=np.int64),
@@ -159,9 +173,11 @@ def build(state: SiteState, options: cfg.ConfigOpts.GroupAttr) -> Model:
         patch_seconds=np.array(seconds, dtype=float),
         capacities=np.array([capacity[name] / units.MB for name in hosts]),
         rates=_daily_rates(state, hosts, contents, options),
-        bandwidths=instances.Bandwidths.uniform(
-            len(hosts), links.local, links.peer, links.repo),
-        pinned=_pinned(state, contents, sizes),
+        bandwidths=_bandwidths(state.site, hosts, options),
+        placed=_placed(state, hosts, contents, patches),
+        pinned=_pinned(state, contents, sizes, options),
+        excluded=frozenset(n for n, name in enumerate(hosts, 1)
+                           if name in options.drained_hosts),
         name=state.site)
     return Model(instance, hosts, contents, [sizes[c] for c in contents],
                  patches)
@@ -188,6 +204,35 @@ def links_of(site: str, options: cfg.ConfigOpts.GroupAttr) -> objects.Links:
                          peer=options.peer_bandwidth, repo=float(repository))
 
 
+def _bandwidths(site, hosts, options):
+    """The links of each host: its own, where they are known."""
+    links = links_of(site, options)
+
+    def each(own, common):
+        return np.array([float(own.get(name, common)) for name in hosts])
+
+    return instances.Bandwidths(
+        local=each({}, links.local),
+        peer=each(options.host_peer_bandwidth, links.peer),
+        repo=each(options.host_repository_bandwidth, links.repo))
+
+
+def _placed(state, hosts, contents, patches):
+    """What hosts hold already, of what the model knows."""
+    host_number = {name: n for n, name in enumerate(hosts, 1)}
+    content_number = {content: n for n, content in enumerate(contents)}
+    pair_of = {patch.id: pair for pair, patch in patches.items()}
+    templates, pairs = [], []
+    for host in state.hosts:
+        number = host_number[host.name]
+        for held in host.holdings:
+            if held.kind == objects.TEMPLATES and held.id in content_number:
+                templates.append((content_number[held.id], number))
+            elif held.kind == objects.PATCHES and held.id in pair_of:
+                pairs.append((*pair_of[held.id], number))
+    return instances.Held(tuple(sorted(templates)), tuple(sorted(pairs)))
+
+
 def _wanted_contents(state, options):
     """Bytes by content id, for the contents in highest demand."""
     sizes = {template.content_id: max(_SMALLEST, template.data_size)
@@ -204,7 +249,7 @@ def _wanted_contents(state, options):
     return {content: sizes[content] for content in wanted}
 
 
-def _pinned(state, contents, sizes):
+def _pinned(state, contents, sizes, options):
     """What has to be held: jobs' pins, the heaviest first, while they fit."""
     number = {content: n for n, content in enumerate(contents)}
     left = {host.name: host.capacity for host in state.hosts}
@@ -212,6 +257,7 @@ def _pinned(state, contents, sizes):
     found = []
     for job in sorted(state.jobs, key=lambda job: -job.requests):
         if not job.pinned or job.host not in left \
+                or job.host in options.drained_hosts \
                 or job.content_id not in number:
             continue
         size = sizes[job.content_id]
@@ -236,14 +282,38 @@ def _daily_rates(state, hosts, contents, options):
                        number[past.content_id], host_number[past.host])
         for past in state.demand
         if past.content_id in number and past.host in host_number]
-    counts = options.prior + demand.decayed(
-        requests, now, (len(contents), len(hosts)), options.half_life)
+    shape = (len(contents), len(hosts))
+    expected = demand.rates(
+        requests, now, shape, _demand_model(options),
+        _families(state, number))
+    counts = np.full(shape, options.prior)
     for job in state.jobs:
         if job.content_id in number and job.host in host_number:
             counts[number[job.content_id],
                    host_number[job.host] - 1] += job.requests
     # Requests at a steady rate leave rate * half-life / ln 2 behind.
-    return counts * SECONDS_PER_DAY * math.log(2) / options.half_life
+    return expected + counts * SECONDS_PER_DAY * math.log(2) \
+        / options.half_life
+
+
+def _demand_model(options):
+    return demand.Model(
+        half_life_s=options.half_life, trend_limit=options.trend_limit,
+        family_weight=options.family_weight, host_weight=options.host_weight,
+        period_s=SECONDS_PER_DAY)
+
+
+def _families(state, number):
+    """The family of each content: what patches and origins connect."""
+    content_of = {template.id: template.content_id
+                  for template in state.templates}
+    kin = [(patch.base, patch.target) for patch in state.patches]
+    kin += [(content_of[template.family], template.content_id)
+            for template in state.templates if template.family in content_of]
+    pairs = [(number[a], number[b]) for a, b in kin
+             if a in number and b in number]
+    ends = np.array(pairs, dtype=np.int64).reshape(-1, 2)
+    return demand.families(len(number), ends[:, 0], ends[:, 1])
 
 
 def _patches_between(contents, patches):

@@ -29,8 +29,9 @@ from diffcache_openstack.db import precache
 from diffcache_openstack.db import sites
 from diffcache_openstack import objects
 from diffcache_openstack.objects import base
-from diffcache_openstack.placement import cost
 from diffcache_openstack.placement import placement as placements
+from diffcache_openstack.placement import replan
+from diffcache_openstack.placement.solvers import auto
 from diffcache_openstack.placement.solvers import base as solvers
 
 LOG = log.getLogger(__name__)
@@ -62,7 +63,7 @@ class Planner:
         """Plan a site; returns the plan that holds afterwards.
 
         That is the current one if a new one would not lower its cost by the
-        option min_gain.
+        option min_gain, what its transfers cost taken off.
 
         :param wait_seconds: how long to wait for another conductor's round
         :raises NotFound: no living compute host, or nothing in the catalogue
@@ -98,9 +99,9 @@ class Planner:
         generation, current, state = self._database.read(
             self.read_state, site)
         site_model = model.build(state, options)
-        solution = solvers.load(options.solver).solve(
-            site_model.instance, time_limit=options.time_limit,
-            hops=options.hops, threads=options.threads)
+        if current is not None:
+            site_model = site_model.placed_too(current.items)
+        solution = self._solve(site_model.instance)
         if current is not None and not self._is_worth_it(
                 site_model, current, solution):
             LOG.info('Site %s keeps plan %s: a new one would cost %.1f s/day',
@@ -108,6 +109,23 @@ class Planner:
             self._database.write(plans.set_planned, site, base.now())
             return current
         return self._store(site, site_model, solution, generation)
+
+    def _solve(self, instance):
+        options = self._conf.planner
+        solver = solvers.load(options.solver)
+        limits = {'time_limit': options.time_limit, 'hops': options.hops,
+                  'threads': options.threads}
+        if isinstance(solver, auto.AutoSolver):
+            return replan.solve(instance, self._terms(), **limits)
+        return solver.solve(instance, **limits)
+
+    def _terms(self):
+        options = self._conf.planner
+        rate = self._conf.fill.max_rate
+        return replan.Terms(
+            period_s=model.SECONDS_PER_DAY, horizon_s=options.horizon,
+            move_weight=options.move_weight, least_saving=options.min_gain,
+            max_rate_mbps=8 * rate / model.MBIT if rate else None)
 
     def read_state(self, session: orm.Session, site: str
                    ) -> tuple[int, objects.Plan | None, model.SiteState]:
@@ -118,7 +136,7 @@ class Planner:
         """
         now = base.now()
         generation = plans.generation(session, site)
-        hosts = [host for host in sites.list_hosts(session, site)
+        hosts = [host for host in sites.map_hosts(session, site)
                  if host.alive and host.role == objects.COMPUTE]
         if not hosts:
             raise exceptions.NotFound(
@@ -148,10 +166,8 @@ class Planner:
             return True
         if placements.errors(site_model.instance, placement):
             return True
-        present = cost.total_cost(site_model.instance, placement,
-                                  self._conf.planner.hops)
-        limit = present * (1 - self._conf.planner.min_gain)
-        return solution.cost_s < limit
+        return replan.worth(site_model.instance, placement, solution,
+                            self._terms(), self._conf.planner.hops)
 
     def _store(self, site, site_model, solution, expected):
         options = self._conf.planner
@@ -169,4 +185,12 @@ class Planner:
             ' expected, at least %.1f; solved by %s in %.2f s', site,
             plan.generation, len(plan.items), len(plan.hosts), plan.cost_s,
             plan.lower_bound_s, plan.solver, plan.solver_seconds)
+        change = replan.compare(site_model.instance, solution.placement,
+                                self._terms(), options.hops)
+        LOG.info(
+            'Plan %s of site %s moves %.0f MB from the repository and %.0f MB'
+            ' between hosts, %.0f s for the busiest host, to save %.1f s of'
+            ' waiting per hour', plan.generation, site, change.wan_mb,
+            change.peer_mb, max(change.fill_s.values(), default=0.0),
+            change.saving_per_hour_s)
         return plan

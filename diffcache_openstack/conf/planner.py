@@ -65,7 +65,8 @@ Seconds the solver may take for one site; it then returns the best plan found.
         help='''
 Patches that a plan may count on being applied one after another to rebuild an
 image. More than 1 pays off where images descend from each other in long
-lines. How many a host really applies is its ``[agent] max_patches``.
+lines. Hosts apply so many as well, or fewer if their ``[agent] max_patches``
+says so.
 '''),
     cfg.IntOpt(
         'half_life',
@@ -86,6 +87,35 @@ Requests that every image is taken to have had a moment ago at each host,
 beside what was really requested. Lets images that nobody asked for yet have
 room that is left over. 0 plans for images with a history only.
 '''),
+    cfg.FloatOpt(
+        'trend_limit',
+        default=2.0,
+        min=1.0,
+        mutable=True,
+        help='''
+Most by which the forecast of an image is multiplied or divided because its
+requests became more or fewer lately (within a quarter of ``half_life``). 1
+follows no trends.
+'''),
+    cfg.FloatOpt(
+        'family_weight',
+        default=1.0,
+        min=0.0,
+        mutable=True,
+        help='''
+Requests of an image that count as much as the mean of its family, the images
+it shares patches or its origin with. Lets new images start with what is
+asked of their relatives. 0 looks at each image's own requests only.
+'''),
+    cfg.FloatOpt(
+        'host_weight',
+        default=2.0,
+        min=0.0,
+        mutable=True,
+        help='''
+Requests of an image at a host that count as much as the assumption that all
+hosts ask for it alike.
+'''),
     cfg.IntOpt(
         'max_templates',
         default=1000,
@@ -102,9 +132,36 @@ the solver's time and memory in catalogues of many thousand images.
         max=1.0,
         mutable=True,
         help='''
-Fraction by which a new plan has to lower the expected cost before it replaces
-the current one. Keeps hosts from exchanging objects of equal worth at each
-round. 0 always takes the new plan.
+Fraction by which a new plan has to lower the expected cost, what moving its
+objects costs taken off, before it replaces the current one. Keeps hosts from
+exchanging objects of equal worth at each round. 0 takes any that is better.
+'''),
+    cfg.FloatOpt(
+        'move_weight',
+        default=0.01,
+        min=0.0,
+        mutable=True,
+        help='''
+Seconds of waiting for images that a second of transferring objects to their
+hosts is worth. What a new plan moves has to pay for itself within
+``horizon``. 0 moves objects for any saving.
+'''),
+    cfg.IntOpt(
+        'horizon',
+        default=7 * 24 * 3600,
+        min=60,
+        mutable=True,
+        help='''
+Seconds that a plan is expected to last, over which the cost of its transfers
+is spread.
+'''),
+    cfg.ListOpt(
+        'drained_hosts',
+        default=[],
+        mutable=True,
+        help='''
+Hosts that shall hold nothing, by name: the next plan empties them and moves
+what is worth it to the others.
 '''),
     cfg.FloatOpt(
         'local_bandwidth',
@@ -139,6 +196,22 @@ three bandwidths shapes the plan; their values shape predicted times.
         help='''
 Mbit/s from the repository for sites that differ from
 ``repository_bandwidth``, as ``SITE:MBITS`` pairs separated by commas.
+'''),
+    cfg.DictOpt(
+        'host_repository_bandwidth',
+        default={},
+        mutable=True,
+        help='''
+Mbit/s from the repository for hosts that differ from their site, as
+``HOST:MBITS`` pairs separated by commas. Plans take it into account.
+'''),
+    cfg.DictOpt(
+        'host_peer_bandwidth',
+        default={},
+        mutable=True,
+        help='''
+Mbit/s from other hosts of the site for hosts that differ from
+``peer_bandwidth``, as ``HOST:MBITS`` pairs separated by commas.
 '''),
     cfg.FloatOpt(
         'patch_seconds_base',

@@ -116,6 +116,42 @@ def current(instance: instances.Instance) -> placements.Placement:
     )
 
 
+def solve(
+    instance: instances.Instance, terms: Terms = Terms(), **options
+) -> base.Solution:
+    """The best placement when moving to it from ``placed`` has its cost.
+
+    :param options: those of :meth:`base.Solver.solve`
+    :returns: its costs and bound are of service alone, moves not counted
+    """
+
+    def solve_site(site, site_options):
+        start = auto.Start(current(site), terms.weight)
+        return auto.solve_site(site, site_options, start)
+
+    return sites.solve_each(instance, base.Options(**options), solve_site)
+
+
+def worth(
+    instance: instances.Instance,
+    present: placements.Placement,
+    solution: base.Solution,
+    terms: Terms,
+    hops: int = 1,
+) -> bool:
+    """Whether a solution saves enough, its moves paid, to replace a plan.
+
+    :param instance: its ``placed`` says what needs no transfer
+    :param present: a feasible placement, the plan that is in force
+    """
+    before = cost.total_cost(instance, present, hops)
+    moved = sum(
+        move.seconds for move in moves(instance, solution.placement)
+    )
+    saved = before - solution.cost_s - terms.weight * moved
+    return saved > 0 and saved >= terms.least_saving * before
+
+
 def replan(
     instance: instances.Instance, terms: Terms = Terms(), **options
 ) -> Plan:
@@ -127,30 +163,19 @@ def replan(
     :param options: those of :meth:`base.Solver.solve`
     """
     now = current(instance)
-
-    def solve_site(site, site_options):
-        # The bound is of the cost of service alone, moves not counted.
-        start = auto.Start(current(site), terms.weight)
-        return auto.solve_site(site, site_options, start)
-
-    solution = sites.solve_each(
-        instance, base.Options(**options), solve_site
-    )
+    solution = solve(instance, terms, **options)
     hops = options.get('hops', 1)
     before = cost.total_cost(instance, now, hops)
     chosen = solution.placement
-    if not placements.errors(instance, now):
-        saved = before - solution.cost_s - terms.weight * sum(
-            move.seconds for move in moves(instance, chosen)
+    feasible = not placements.errors(instance, now)
+    if feasible and not worth(instance, now, solution, terms, hops):
+        chosen = now
+        solution = dataclasses.replace(
+            solution,
+            placement=now,
+            cost_s=before,
+            proved_optimal=solution.lower_bound_s >= before * (1 - 1e-6),
         )
-        if saved < terms.least_saving * before:
-            chosen = now
-            solution = dataclasses.replace(
-                solution,
-                placement=now,
-                cost_s=before,
-                proved_optimal=solution.lower_bound_s >= before * (1 - 1e-6),
-            )
     return _plan(instance, chosen, solution, terms, before)
 
 

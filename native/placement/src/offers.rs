@@ -100,8 +100,6 @@ pub struct Offers<'a> {
     touched: Vec<u32>,
     /// Direction in which the value rises.
     slope: Prices,
-    /// Templates that each host took.
-    packed: Vec<Vec<u32>>,
     /// Price per MB of patches to each template being near.
     patch_rate: Vec<f64>,
     /// The host whose price of space that is.
@@ -141,7 +139,6 @@ impl<'a> Offers<'a> {
             worth: vec![0.0; n],
             touched: Vec::new(),
             slope: Prices::zero(problem),
-            packed: vec![Vec::new(); problem.hosts()],
             patch_rate: vec![0.0; n],
             patch_host: vec![0; n],
             first: (0..n)
@@ -421,7 +418,6 @@ impl<'a> Offers<'a> {
             let room = (capacity / step) as usize;
             self.knapsack.solve(&mut self.items, room)
         };
-        self.packed[host].clone_from(&self.knapsack.chosen);
         self.slope.space[host] -= capacity;
         for &chosen in &self.knapsack.chosen {
             let t = chosen as usize;
@@ -497,18 +493,6 @@ impl<'o, 'a> Ascent<'o, 'a> {
     #[must_use]
     pub fn is_done(&self) -> bool {
         self.length < LAST
-    }
-
-    /// Steps have become short enough for what hosts pack to be telling.
-    #[must_use]
-    pub fn is_near(&self) -> bool {
-        self.length < 0.3 * FIRST
-    }
-
-    /// Templates that each host packed at the last prices.
-    #[must_use]
-    pub fn packed(&self) -> &[Vec<u32>] {
-        &self.offers.packed
     }
 
     /// One step; `above` is a cost that some placement reaches.

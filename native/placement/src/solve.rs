@@ -14,9 +14,6 @@ const REFINEMENTS: usize = 20;
 /// Most steps of the ascent.
 const STEPS: usize = 4000;
 
-/// Templates kept per host of those that it packed for the bound.
-const HINTS: usize = 600;
-
 /// When to stop.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
@@ -110,8 +107,6 @@ struct Bounds<'a> {
     lambda: Vec<f64>,
     best: f64,
     open: Vec<bool>,
-    /// What each host packed at good prices, the more often the better.
-    hints: Vec<Vec<u32>>,
     capacity: f64,
 }
 
@@ -122,7 +117,6 @@ impl<'a> Bounds<'a> {
             lambda: vec![0.0; problem.hosts()],
             best: 0.0,
             open: vec![false; problem.templates],
-            hints: vec![Vec::new(); problem.hosts()],
             capacity: problem.capacity.iter().sum(),
         }
     }
@@ -229,13 +223,6 @@ impl<'a> Bounds<'a> {
             }
             ascent.step(cost);
             self.best = self.best.max(ascent.value);
-            if ascent.is_near() {
-                for (hints, packed) in self.hints.iter_mut().zip(ascent.packed()) {
-                    if hints.len() < HINTS {
-                        hints.extend(packed);
-                    }
-                }
-            }
             watch.report(Report {
                 stage: "bounding",
                 cost,

@@ -59,6 +59,10 @@ class ModelTest(base.TestCase):
         for name, value in values.items():
             self.options.set_override(name, value, 'planner')
 
+    def set_plain(self, **values):
+        """Neither trends, nor families, nor what other hosts ask for."""
+        self.set(trend_limit=1.0, family_weight=0.0, host_weight=0.0, **values)
+
     def build(self, **values):
         state = {'site': 'edge', 'hosts': [host('h2'), host('h1', 500 * MB)],
                  'templates': [template(B), template(A)],
@@ -82,16 +86,16 @@ class TestBuild(ModelTest):
                          built.instance.capacities.tolist())
 
     def test_rates_are_history_and_prior(self):
-        self.set(half_life=3600, prior=0.5)
+        self.set_plain(half_life=3600, prior=0.5)
         built = self.build(demand=[
             past('h1', B), past('h1', B, age=3600), past('gone', A),
             past('h2', C)])
         hourly = built.instance.rates / 24 / math.log(2)
         self.assertEqual([[0.5, 0.5], [2.0, 0.5]],
-                         hourly.round(9).tolist())
+                         hourly.round(6).tolist())
 
     def test_steady_demand_is_its_rate(self):
-        self.set(half_life=DAY, prior=0.0)
+        self.set_plain(half_life=DAY, prior=0.0)
         built = self.build(demand=[past('h1', A, age=n * DAY / 4)
                                    for n in range(40)])
         self.assertAlmostEqual(4.0, built.instance.rates[0, 0], delta=0.4)
@@ -155,10 +159,82 @@ class TestBuild(ModelTest):
         self.assertEqual(
             100.0, model.links_of('other', self.options.planner).repo)
 
+    def test_links_of_single_hosts(self):
+        self.set(host_repository_bandwidth={'h2': '3'},
+                 host_peer_bandwidth={'h1': '50'},
+                 repository_bandwidth=20.0, peer_bandwidth=1000.0)
+        links = self.build().instance.bandwidths
+        self.assertEqual([20.0, 3.0], links.repo.tolist())
+        self.assertEqual([50.0, 1000.0], links.peer.tolist())
+
+    def test_what_hosts_hold_is_placed(self):
+        held = [objects.Holding(kind=objects.TEMPLATES, id=A),
+                objects.Holding(kind=objects.TEMPLATES, id=C),
+                objects.Holding(kind=objects.PATCHES, id=PATCH_AB)]
+        built = self.build(hosts=[host('h1'), objects.Host(
+            name='h2', site='edge', role=objects.COMPUTE, capacity=0,
+            holdings=held)])
+        self.assertEqual(instance.Held(((0, 2),), ((0, 1, 2),)),
+                         built.instance.placed)
+
+    def test_plan_in_force_is_placed_too(self):
+        built = self.build()
+        items = built.items(placement.Placement.of([(1, 2)]), 1)
+        self.assertEqual(((1, 2),),
+                         built.placed_too(items).instance.placed.templates)
+
+    def test_drained_hosts_take_nothing(self):
+        self.set(drained_hosts=['h2', 'elsewhere'])
+        built = self.build(jobs=[objects.PrecacheDemand(
+            host='h2', content_id=A, requests=1.0, pinned=True)])
+        self.assertEqual({2}, built.instance.excluded)
+        self.assertEqual((), built.instance.pinned.templates)
+
+
+class TestForecast(ModelTest):
+
+    def rates(self, demand, **values):
+        self.set_plain(half_life=DAY, prior=0.0)
+        self.set(**values)
+        return self.build(demand=demand).instance.rates
+
+    def test_rising_demand_counts_more(self):
+        rising = [past('h1', A, age=n * 3600) for n in range(6)]
+        plain = self.rates(rising)[0, 0]
+        self.assertGreater(self.rates(rising, trend_limit=2.0)[0, 0],
+                           1.3 * plain)
+        falling = [past('h1', A, age=DAY + n * 3600) for n in range(6)]
+        plain = self.rates(falling)[0, 0]
+        self.assertLess(self.rates(falling, trend_limit=2.0)[0, 0],
+                        0.7 * plain)
+
+    def test_new_image_starts_with_its_family(self):
+        asked = [past('h1', A)] * 8
+        self.assertEqual(0.0, self.rates(asked)[1].sum())
+        rates = self.rates(asked, family_weight=1.0)
+        self.assertGreater(rates[1].sum(), 0.3 * rates[0].sum())
+
+    def test_origin_is_family_without_a_patch(self):
+        self.set_plain(prior=0.0)
+        self.set(family_weight=1.0)
+        built = self.build(
+            patches=[], demand=[past('h1', A)] * 8,
+            templates=[template(A), template(B, family=A[-1]), template(C)])
+        rates = built.instance.rates.sum(axis=1)
+        self.assertGreater(rates[1], 0.3 * rates[0])
+        self.assertEqual(0.0, rates[2])
+
+    def test_few_requests_at_one_host_are_expected_at_others(self):
+        asked = [past('h1', A)] * 2 + [past('h2', B)] * 2
+        self.assertAlmostEqual(0.0, self.rates(asked)[0, 1], places=3)
+        rates = self.rates(asked, host_weight=2.0)
+        self.assertGreater(rates[0, 1], 0.2 * rates[0, 0])
+
 
 class TestItems(ModelTest):
 
     def test_most_valuable_bytes_come_first(self):
+        self.set_plain()
         built = self.build(demand=[past('h2', A)] + [past('h2', B)] * 100)
         items = built.items(placement.Placement.of([(0, 2), (1, 2)]), 1)
         self.assertEqual([(B, 0), (A, 1)],

@@ -161,6 +161,66 @@ class TestPlan(PlannerTest):
         self.assertEqual([], self.held(self.plan()))
 
 
+class TestMoves(PlannerTest):
+    """What a plan has to bring to hosts has a cost."""
+
+    def setUp(self):
+        super().setUp()
+        self.add_images(1, 2)
+        self.conf.set_override('min_gain', 0.0, 'planner')
+        self.add_requests('t2', 1, 5)
+
+    def test_saving_below_the_transfers_moves_nothing(self):
+        first = self.plan()
+        self.add_requests('t1', 10, 6)
+        self.conf.set_override('move_weight', 100.0, 'planner')
+        self.assertEqual(first, self.plan())
+        self.conf.set_override('move_weight', 0.0, 'planner')
+        self.assertEqual([database.content(1)], self.held(self.plan()))
+
+    def test_transfers_weigh_less_the_longer_a_plan_lasts(self):
+        first = self.plan()
+        self.add_requests('t1', 10, 6)
+        self.conf.set_override('move_weight', 1.0, 'planner')
+        self.conf.set_override('horizon', 3600, 'planner')
+        self.assertEqual(first, self.plan())
+        self.conf.set_override('horizon', 10 ** 8, 'planner')
+        self.assertEqual([database.content(1)], self.held(self.plan()))
+
+    def test_noise_in_the_history_keeps_the_plan(self):
+        self.conf.set_override('min_gain', 0.02, 'planner')
+        self.add_requests('t1', 10, 5)
+        first = self.plan()
+        for n in range(6):
+            self.add_requests(f't{1 + n % 2}', 100 + n, 1)
+            self.assertEqual(first, self.plan())
+
+    def test_held_object_is_preferred(self):
+        self.conf.set_override('move_weight', 20.0, 'planner')
+        self.write(sites.put_holdings, 'h1', [objects.Holding(
+            kind=objects.TEMPLATES, id=database.content(1), bytes=SIZE)],
+            objects_base.now())
+        self.add_requests('t1', 10, 4)
+        self.assertEqual([database.content(1)], self.held(self.plan()))
+
+    def test_drained_host_is_emptied_whatever_it_costs(self):
+        self.add_host('h2')
+        self.conf.set_override('move_weight', 0.001, 'planner')
+        first = self.plan()
+        self.assertTrue(self.held(first, 'h1'))
+        self.conf.set_override('drained_hosts', ['h1'], 'planner')
+        second = self.plan()
+        self.assertEqual([], self.held(second, 'h1'))
+        self.assertTrue(self.held(second, 'h2'))
+
+    def test_other_solvers_are_held_to_it_too(self):
+        self.conf.set_override('solver', 'ilp', 'planner')
+        first = self.plan()
+        self.add_requests('t1', 10, 6)
+        self.conf.set_override('move_weight', 100.0, 'planner')
+        self.assertEqual(first, self.plan())
+
+
 class TestRefusals(PlannerTest):
 
     def test_empty_catalogue(self):
