@@ -28,6 +28,7 @@ _MEANING = {
     'Cancelled': exceptions.Cancelled,
     'FormatError': exceptions.FormatError,
     'IntegrityError': exceptions.IntegrityError,
+    'Interrupted': exceptions.RetryableError,
     'InvalidInput': exceptions.InvalidInput,
     'NoSpace': exceptions.NoSpace,
     'NotFound': exceptions.NotFound,

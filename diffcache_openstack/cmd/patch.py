@@ -85,9 +85,14 @@ class Apply(show.ShowOne):
         parser.add_argument('base', metavar='BASE',
                             help='Image the patch starts from.')
         parser.add_argument('patch', metavar='PATCH', help='Patch file.')
-        parser.add_argument('output', metavar='OUTPUT',
-                            help='Image to write; it appears when it is '
-                                 'complete and verified.')
+        where = parser.add_mutually_exclusive_group(required=True)
+        where.add_argument('output', metavar='OUTPUT', nargs='?',
+                           help='Image to write; it appears when it is '
+                                'complete and verified.')
+        where.add_argument('--in-place', action='store_true',
+                           help='Turn BASE itself into the target. A '
+                                'journal beside it takes what changes; '
+                                'after a crash, run the same command again.')
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace
@@ -95,14 +100,18 @@ class Apply(show.ShowOne):
         args = parsed_args
         started = time.monotonic()
         codec = registry.detect(args.patch)
+        output = args.base if args.in_place else args.output
         with _bar(self, 'apply') as bar:
-            info = codec.apply(args.base, args.patch, args.output, bar)
+            if args.in_place:
+                info = codec.apply_in_place(args.base, args.patch, bar)
+            else:
+                info = codec.apply(args.base, args.patch, output, bar)
         if info.target_hash is None:
             self.app.LOG.warning(
                 '%s carries no hash of its target: %s is not verified',
-                args.patch, args.output)
+                args.patch, output)
         return _columns({
-            'output': args.output,
+            'output': output,
             'codec': info.codec,
             'target_hash': info.target_hash,
             'target_size': info.target_size,

@@ -32,6 +32,8 @@ import dataclasses
 import time
 from typing import Any, Callable
 
+from diffcache_openstack.common import exceptions
+
 #: Called with (bytes done, bytes in all), at most about five times a
 #: second. May raise to cancel the operation.
 Progress = Callable[[int, int], None]
@@ -130,6 +132,23 @@ class PatchCodec(abc.ABC):
         :raises IntegrityError: base or patch are damaged
         :raises NoSpace: the output does not fit
         """
+
+    def apply_in_place(self, base: str, patch: str,
+                       progress: Progress | None = None) -> PatchInfo:
+        """Turn ``base`` itself into the target of ``patch``, verified.
+
+        Interrupted at any instant, the same call again makes the target of
+        what is there.
+
+        :raises InvalidInput: this codec cannot, or ``base`` is no regular
+            file
+        :raises RetryableError: another program changes ``base``, or the
+            change was interrupted: call again
+        :raises: what :meth:`apply` raises; ``base`` is as it was then
+        """
+        raise exceptions.InvalidInput(
+            f'Patches of the codec {self.name} cannot be applied in place; '
+            f'name an output instead.')
 
     @abc.abstractmethod
     def info(self, patch: str) -> PatchInfo:

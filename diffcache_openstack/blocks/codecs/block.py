@@ -17,6 +17,7 @@ and patch without being built: see :class:`diffcache_openstack._native
 .PatchView`.
 """
 
+import os
 from typing import Any
 
 from diffcache_openstack import _native
@@ -55,6 +56,12 @@ def to_info(described: dict[str, Any]) -> codec_base.PatchInfo:
     return codec_base.PatchInfo(**common, details=details)
 
 
+def journal_of(base: str) -> str:
+    """Return where the journal of a change of ``base`` in place lies."""
+    directory, name = os.path.split(os.path.realpath(base))
+    return os.path.join(directory, f'.{name}.diffcache-journal')
+
+
 class BlockCodec(codec_base.PatchCodec):
     """Patches of 4 KiB blocks with random access."""
 
@@ -82,6 +89,20 @@ class BlockCodec(codec_base.PatchCodec):
         info = self.info(patch)
         with files.translate_os_errors(output), native.translated():
             _native.patch_apply(base, patch, output, progress)
+        return info
+
+    def apply_in_place(self, base: str, patch: str,
+                       progress: codec_base.Progress | None = None
+                       ) -> codec_base.PatchInfo:
+        files.check_readable(base, 'base')
+        if not os.path.isfile(base):
+            raise exceptions.InvalidInput(
+                f'The base {base} is no regular file, and only those are '
+                f'changed in place; name an output instead.')
+        info = self.info(patch)
+        with files.translate_os_errors(base), native.translated():
+            _native.patch_apply_in_place(base, patch, journal_of(base),
+                                         progress)
         return info
 
     def info(self, patch: str) -> codec_base.PatchInfo:

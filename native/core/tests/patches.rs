@@ -9,8 +9,8 @@ use std::sync::Mutex;
 
 use diffcache_core::manifest::{leaf_len, Manifest, LEAF_SIZE};
 use diffcache_core::patch::{
-    apply, apply_to_sink, create, info, target_manifest, verify, CreateOptions, PatchError,
-    PatchView,
+    apply, apply_in_place, apply_to_sink, create, info, target_manifest, verify, CreateOptions,
+    PatchError, PatchView,
 };
 use diffcache_core::sink::{LeafSink, SinkError};
 use diffcache_core::source::{FileSource, ReadAt};
@@ -192,6 +192,33 @@ proptest! {
         prop_assert_eq!(std::fs::read(files.path("out")).unwrap(), target.clone());
         prop_assert_eq!(stats.manifest, manifest(&target));
         prop_assert_eq!(files.names(), ["base", "out", "patch"]);
+    }
+
+    #[test]
+    fn applying_in_place_gives_the_target((base, target) in pair(), level in prop_oneof![Just(1), Just(3)]) {
+        let files = Files::new();
+        let image = files.write("image", &base);
+        let patch = files.write("patch", &make(&base, &target, level));
+        apply_in_place(&image, &patch, &files.path("journal"), &Task::default()).unwrap();
+        prop_assert!(std::fs::read(&image).unwrap() == target);
+        prop_assert_eq!(files.names(), ["image", "patch"]);
+    }
+
+    #[test]
+    fn a_wrong_base_is_left_alone((base, target) in pair(), at in any::<prop::sample::Index>()) {
+        prop_assume!(!base.is_empty() && base != target);
+        let mut wrong = base.clone();
+        let at = at.index(wrong.len());
+        wrong[at] ^= 1;
+        let files = Files::new();
+        let image = files.write("image", &wrong);
+        let patch = files.write("patch", &make(&base, &target, 1));
+        // A byte that the target does not need may differ.
+        let applied = apply_in_place(&image, &patch, &files.path("journal"), &Task::default());
+        let left = std::fs::read(&image).unwrap();
+        let expected = if applied.is_ok() { &target } else { &wrong };
+        prop_assert!(left == *expected);
+        prop_assert_eq!(files.names(), ["image", "patch"]);
     }
 
     #[test]

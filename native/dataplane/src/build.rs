@@ -266,6 +266,8 @@ fn translate(key: ObjectKey, error: PatchError) -> TransferError {
         | PatchError::Sink(_)
         | PatchError::Io { .. }
         | PatchError::NoSpace { .. }
+        | PatchError::Busy { .. }
+        | PatchError::Interrupted { .. }
         | PatchError::Corrupt(_)
         | PatchError::Leaf { .. }
         | PatchError::Zstd(_) => TransferError::Integrity { object, reason },

@@ -57,6 +57,12 @@ create_exception!(
 );
 create_exception!(
     _native,
+    Interrupted,
+    NativeError,
+    "Something outside stopped the operation; the same call again goes on with it."
+);
+create_exception!(
+    _native,
     Cancelled,
     NativeError,
     "The caller cancelled the operation."
@@ -79,6 +85,7 @@ pub fn patch_error(error: PatchError) -> PyErr {
         }
         PatchError::Format(_) | PatchError::TooLarge { .. } => FormatError::new_err(message),
         PatchError::Corrupt(_) | PatchError::Leaf { .. } => IntegrityError::new_err(message),
+        PatchError::Busy { .. } | PatchError::Interrupted { .. } => Interrupted::new_err(message),
         PatchError::BaseMismatch { .. } | PatchError::TargetMismatch { .. } => {
             BaseMismatch::new_err(message)
         }
@@ -214,12 +221,29 @@ fn header_dict<'py>(py: Python<'py>, header: &Header) -> PyResult<Bound<'py, PyD
     dict.set_item("blocks_copied", header.blocks_copied)?;
     dict.set_item("blocks_inserted", header.blocks_inserted)?;
     dict.set_item("blocks_zero", header.blocks_zero)?;
-    let stale = (header.stale_blocks != STALE_UNKNOWN).then_some(header.stale_blocks);
-    dict.set_item("blocks_stale", stale)?;
+    set_stale(&dict, header)?;
     dict.set_item("level", header.level as i64)?;
     dict.set_item("create_cpu_seconds", header.create_cpu_us as f64 / 1e6)?;
     dict.set_item("create_seconds", header.create_wall_us as f64 / 1e6)?;
     Ok(dict)
+}
+
+/// Sets how many of the inserted blocks are stale, and their share of them: None where no filesystem told.
+pub fn set_stale(dict: &Bound<'_, PyDict>, header: &Header) -> PyResult<()> {
+    let stale = (header.stale_blocks != STALE_UNKNOWN).then_some(header.stale_blocks);
+    dict.set_item("blocks_stale", stale)?;
+    let share = stale.map(|stale| stale as f64 / header.blocks_inserted.max(1) as f64);
+    dict.set_item("stale_share", share)
+}
+
+/// Raises ValueError unless a level of compression is one.
+pub fn check_level(level: i32) -> PyResult<()> {
+    match (1..=19).contains(&level) {
+        true => Ok(()),
+        false => Err(PyValueError::new_err(format!(
+            "level must be 1 to 19, not {level}"
+        ))),
+    }
 }
 
 fn apply_dict<'py>(py: Python<'py>, stats: &ApplyStats) -> PyResult<Bound<'py, PyDict>> {
@@ -295,11 +319,7 @@ fn patch_create(
     level: i32,
     progress: Option<Py<PyAny>>,
 ) -> PyResult<Bound<'_, PyDict>> {
-    if !(1..=19).contains(&level) {
-        return Err(PyValueError::new_err(format!(
-            "level must be 1 to 19, not {level}"
-        )));
-    }
+    check_level(level)?;
     let stats = run(py, progress, |task| {
         let base = FileSource::open(&base).map_err(source_error)?;
         let target = FileSource::open(&target).map_err(source_error)?;
@@ -337,6 +357,22 @@ fn patch_apply(
 ) -> PyResult<Bound<'_, PyDict>> {
     let stats = run(py, progress, |task| {
         patch::apply(&base, &patch, &output, task).map_err(patch_error)
+    })?;
+    apply_dict(py, &stats)
+}
+
+/// Turns base into the target of a block patch where it lies, by way of a journal; the same call again goes on after an interruption.
+#[pyfunction]
+#[pyo3(signature = (base, patch, journal, progress=None))]
+fn patch_apply_in_place(
+    py: Python<'_>,
+    base: PathBuf,
+    patch: PathBuf,
+    journal: PathBuf,
+    progress: Option<Py<PyAny>>,
+) -> PyResult<Bound<'_, PyDict>> {
+    let stats = run(py, progress, |task| {
+        patch::apply_in_place(&base, &patch, &journal, task).map_err(patch_error)
     })?;
     apply_dict(py, &stats)
 }
@@ -449,6 +485,7 @@ pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add("FormatError", py.get_type::<FormatError>())?;
     m.add("BaseMismatch", py.get_type::<BaseMismatch>())?;
     m.add("NoSpace", py.get_type::<NoSpace>())?;
+    m.add("Interrupted", py.get_type::<Interrupted>())?;
     m.add("Cancelled", py.get_type::<Cancelled>())?;
     m.add_function(wrap_pyfunction!(hash_file, m)?)?;
     m.add_function(wrap_pyfunction!(manifest_create, m)?)?;
@@ -457,6 +494,7 @@ pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(patch_create, m)?)?;
     m.add_function(wrap_pyfunction!(patch_info, m)?)?;
     m.add_function(wrap_pyfunction!(patch_apply, m)?)?;
+    m.add_function(wrap_pyfunction!(patch_apply_in_place, m)?)?;
     m.add_function(wrap_pyfunction!(patch_verify, m)?)?;
     m.add_function(wrap_pyfunction!(patch_manifest, m)?)?;
     m.add_class::<View>()?;

@@ -6,6 +6,7 @@ use pyo3::prelude::*;
 
 mod blocks;
 mod dataplane;
+mod filesystems;
 mod placement;
 mod qcow2;
 mod sketch;
@@ -15,6 +16,7 @@ mod versions;
 fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     blocks::register(m)?;
     dataplane::register(m)?;
+    filesystems::register(m)?;
     placement::register(m)?;
     qcow2::register(m)?;
     sketch::register(m)?;

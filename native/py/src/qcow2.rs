@@ -14,8 +14,8 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::blocks::{
-    manifest_dict, manifest_error, os_error, patch_error, run, source_error, BaseMismatch,
-    Cancelled, FormatError, IntegrityError, NativeError,
+    check_level, manifest_dict, manifest_error, os_error, patch_error, run, set_stale,
+    source_error, BaseMismatch, Cancelled, FormatError, IntegrityError, NativeError,
 };
 
 create_exception!(
@@ -56,6 +56,7 @@ fn info_dict<'py>(py: Python<'py>, info: &PatchInfo) -> PyResult<Bound<'py, PyDi
     dict.set_item("blocks_copied", content.blocks_copied)?;
     dict.set_item("blocks_inserted", content.blocks_inserted)?;
     dict.set_item("blocks_zero", content.blocks_zero)?;
+    set_stale(&dict, content)?;
     dict.set_item("base_form", form(header.base_is_qcow2))?;
     dict.set_item("target_form", form(header.target_is_qcow2))?;
     dict.set_item("base_content_id", to_hex(&content.base_hash))?;
@@ -80,11 +81,7 @@ fn qcow2_patch_create(
     level: i32,
     progress: Option<Py<PyAny>>,
 ) -> PyResult<Bound<'_, PyDict>> {
-    if !(1..=19).contains(&level) {
-        return Err(InvalidInput::new_err(format!(
-            "level must be 1 to 19, not {level}"
-        )));
-    }
+    check_level(level)?;
     let info = run(py, progress, |task| {
         let options = CreateOptions { level, task: *task };
         patch::create(&base, &target, &patch, &options).map_err(qcow2_error)

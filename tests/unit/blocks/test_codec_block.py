@@ -11,6 +11,9 @@
 #    under the License.
 """The codec ``block``."""
 
+import os
+
+from diffcache_openstack.blocks.codecs import block
 from diffcache_openstack.common import exceptions
 from tests import base
 from tests.unit.blocks import codec_conformance
@@ -26,3 +29,33 @@ class BlockCodecTest(codec_conformance.CodecConformance, base.TestCase):
                 exceptions.InvalidInput, self.codec.create,
                 self.path('base'), self.path('target'), self.path('patch'),
                 level)
+
+    def test_a_base_becomes_the_target_in_place(self):
+        self.make_pair()
+        target = (self.directory / 'target').read_bytes()
+        made = self.codec.create(self.path('base'), self.path('target'),
+                                 self.path('patch'))
+        before = os.stat(self.path('base')).st_ino
+        info = self.codec.apply_in_place(self.path('base'),
+                                         self.path('patch'))
+        self.assertEqual(made.target_hash, info.target_hash)
+        self.assertEqual(target, (self.directory / 'base').read_bytes())
+        self.assertEqual(before, os.stat(self.path('base')).st_ino)
+        self.assertFalse(os.path.exists(block.journal_of(self.path('base'))))
+
+    def test_another_base_is_left_alone_in_place(self):
+        self.make_pair()
+        self.codec.create(self.path('base'), self.path('target'),
+                          self.path('patch'))
+        other = bytes(len((self.directory / 'base').read_bytes()))
+        self.write_file('base', other)
+        self.assertRaises(exceptions.BaseMismatch, self.codec.apply_in_place,
+                          self.path('base'), self.path('patch'))
+        self.assertEqual(other, (self.directory / 'base').read_bytes())
+
+    def test_only_files_are_changed_in_place(self):
+        self.make_pair()
+        self.codec.create(self.path('base'), self.path('target'),
+                          self.path('patch'))
+        self.assertRaises(exceptions.InvalidInput, self.codec.apply_in_place,
+                          '/dev/null', self.path('patch'))

@@ -153,3 +153,26 @@ class PatchCommandTest(base.TestCase):
             delta=0.15 * made['patch_size'])
         self.assertLess(pairs[names[1], names[0]]['estimated_size'],
                         pairs[names[0], names[2]]['estimated_size'])
+
+    def test_a_base_is_changed_in_place(self):
+        self.create('--codec', 'block')
+        applied = self.call_json('apply', '--in-place', self.path('base'),
+                                 self.path('patch'))
+        self.assertEqual(self.path('base'), applied['output'])
+        self.assertEqual(
+            self.target, (self.directory / 'base').read_bytes())
+
+    def test_only_the_block_codec_works_in_place(self):
+        self.create('--codec', 'rdiff')
+        code, _, err = self.call('apply', '--in-place', self.path('base'),
+                                 self.path('patch'))
+        self.assertEqual(1, code)
+        self.assertIn('cannot be applied in place', err)
+        self.assertEqual(self.base, (self.directory / 'base').read_bytes())
+
+    def test_an_output_and_in_place_exclude_each_other(self):
+        self.create('--codec', 'block')
+        for argv in ([self.path('base'), self.path('patch')],
+                     ['--in-place', self.path('base'), self.path('patch'),
+                      self.path('output')]):
+            self.assertEqual(2, self.call('apply', *argv)[0])

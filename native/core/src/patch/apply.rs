@@ -22,6 +22,8 @@ use crate::task::{for_each_piece_with, Meter, Task};
 
 /// Leaves per piece of work: 4 MiB, so that remote reads are large.
 const PIECE_LEAVES: u64 = 64;
+/// The same in blocks.
+pub(super) const PIECE_BLOCKS: u32 = PIECE_LEAVES as u32 * LEAF_BLOCKS;
 
 /// Shorter runs of moved blocks are written rather than shared: an extent costs the filesystem more.
 const MIN_SHARED: u32 = 16;
@@ -196,10 +198,10 @@ fn leaves_of(piece: u64, buf: &[u8]) -> impl Iterator<Item = (u64, &[u8])> {
 }
 
 /// One run through a target.
-struct Build<'a, P> {
-    patch: &'a PatchFile<P>,
-    base: &'a dyn ReadAt,
-    meter: Meter<'a>,
+pub(super) struct Build<'a, P> {
+    pub patch: &'a PatchFile<P>,
+    pub base: &'a dyn ReadAt,
+    pub meter: Meter<'a>,
 }
 
 impl<P: ReadAt> Build<'_, P> {
@@ -215,12 +217,8 @@ impl<P: ReadAt> Build<'_, P> {
         buf: &mut Vec<u8>,
         cache: &FrameCache,
     ) -> Result<bool, PatchError> {
-        let first = piece as u32 * PIECE_LEAVES as u32 * LEAF_BLOCKS;
-        let mut runs = within(
-            self.patch.runs(),
-            first,
-            first + PIECE_LEAVES as u32 * LEAF_BLOCKS,
-        );
+        let first = piece as u32 * PIECE_BLOCKS;
+        let mut runs = within(self.patch.runs(), first, first + PIECE_BLOCKS);
         if runs.all(|run| run.src == Src::Zero) {
             return Ok(false);
         }
@@ -230,7 +228,7 @@ impl<P: ReadAt> Build<'_, P> {
     }
 
     /// Rebuilds everything, passing each piece that is not all zero to `consume` (first block, bytes), which returns the bytes that it wrote.
-    fn run<F>(&self, task: &Task<'_>, consume: F) -> Result<(Manifest, u64), PatchError>
+    pub fn run<F>(&self, task: &Task<'_>, consume: F) -> Result<(Manifest, u64), PatchError>
     where
         F: Fn(u32, &[u8]) -> Result<u64, PatchError> + Sync,
     {
@@ -243,7 +241,7 @@ impl<P: ReadAt> Build<'_, P> {
             if !filled {
                 buf.clear();
             }
-            let first = piece as u32 * PIECE_LEAVES as u32 * LEAF_BLOCKS;
+            let first = piece as u32 * PIECE_BLOCKS;
             let leaves = match filled {
                 true => self.hash_leaves(piece, buf)?,
                 false => Vec::new(),
@@ -347,11 +345,7 @@ impl Writer<'_> {
     fn write_changes(&self, first: u32, data: &[u8]) -> Result<u64, PatchError> {
         let size = self.patch.header().target_size;
         let mut written = 0;
-        for run in within(
-            self.patch.runs(),
-            first,
-            first + PIECE_LEAVES as u32 * LEAF_BLOCKS,
-        ) {
+        for run in within(self.patch.runs(), first, first + PIECE_BLOCKS) {
             let start = (run.start - first) as usize * BLOCK_LEN;
             let end = ((run.end() - first) as usize * BLOCK_LEN)
                 .min((size - u64::from(first) * BLOCK) as usize);

@@ -21,8 +21,9 @@ use super::format::{
 use super::literals::{compress_all, compress_copies, find_repeats, Literals};
 use super::matching::match_moved;
 use super::reader::changed_leaves;
-use super::runs::{Run, Src};
+use super::runs::{Run, Src, BLOCK};
 use super::PatchError;
+use crate::fs::{survey, Survey};
 use crate::manifest::{LeafHash, Manifest};
 use crate::output::Output;
 use crate::source::ReadAt;
@@ -97,6 +98,7 @@ pub fn create(
     compress_copies(&images, &copies, options, &mut file, &mut coded)?;
     let mut header = empty_header(&compared, options.level);
     count_blocks(&mut header, &literals.runs);
+    header.stale_blocks = stale_blocks(&survey(target)?, &literals.runs);
     file.write_meta(&mut header, &literals, &coded, &compared.target)?;
     header.create_wall_us = started.elapsed().as_micros() as u64;
     header.create_cpu_us = cpu_time().saturating_sub(cpu_before).as_micros() as u64;
@@ -152,6 +154,21 @@ fn count_blocks(header: &mut Header, runs: &[Run]) {
         };
         *count += u64::from(run.len);
     }
+}
+
+/// How many inserted blocks lie wholly in what the target's filesystems mark free.
+fn stale_blocks(survey: &Survey, runs: &[Run]) -> u64 {
+    if !survey.is_known() {
+        return STALE_UNKNOWN;
+    }
+    let inserted = runs.iter().filter(|run| matches!(run.src, Src::Literal(_)));
+    let stale = inserted.flat_map(|run| {
+        let (start, end) = (u64::from(run.start) * BLOCK, u64::from(run.end()) * BLOCK);
+        survey.free_within(start, end)
+    });
+    stale
+        .map(|(from, to)| (to / BLOCK).saturating_sub(from.div_ceil(BLOCK)))
+        .sum()
 }
 
 /// A patch file that is being written.

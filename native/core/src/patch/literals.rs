@@ -348,14 +348,17 @@ pub(super) fn compress_copies(
     let mut worker = Worker {
         images,
         parts,
-        level: options.level,
+        compressor: Compressor::new(options.level)?,
         raw: Vec::new(),
     };
     for group in parts.chunks(64) {
         options.task.check()?;
         let mut frames = Vec::new();
         worker.read(group)?;
-        Compressor::new(options.level)?.frames(&worker.raw, Surroundings::Mixed, &mut frames)?;
+        let raw = &worker.raw;
+        worker
+            .compressor
+            .frames(raw, Surroundings::Mixed, &mut frames)?;
         append(frames, file, coded)?;
     }
     Ok(())
@@ -380,11 +383,12 @@ pub(super) fn compress_all(
         for _ in 0..threads {
             let sender = sender.clone();
             let (next, parts) = (&next, parts.as_slice());
+            let compressor = Compressor::new(options.level)?;
             scope.spawn(move || {
                 let mut worker = Worker {
                     images,
                     parts,
-                    level: options.level,
+                    compressor,
                     raw: Vec::new(),
                 };
                 loop {
@@ -451,14 +455,13 @@ fn append(
 struct Worker<'a> {
     images: &'a Images<'a>,
     parts: &'a [Part],
-    level: i32,
+    compressor: Compressor,
     raw: Vec<u8>,
 }
 
 impl Worker<'_> {
     fn unit(&mut self, unit: u32) -> Result<Vec<Encoded>, PatchError> {
         let parts: Vec<Part> = unit_parts(self.parts, unit).collect();
-        let mut compressor = Compressor::new(self.level)?;
         let mut frames = Vec::new();
         // Long stretches and shared ones have frames of their own; what lies between has some in common.
         for group in parts.chunk_by(Part::goes_with) {
@@ -469,7 +472,8 @@ impl Worker<'_> {
             } else {
                 Surroundings::Mixed
             };
-            compressor.frames(&self.raw, surroundings, &mut frames)?;
+            self.compressor
+                .frames(&self.raw, surroundings, &mut frames)?;
         }
         Ok(frames)
     }

@@ -15,6 +15,7 @@ mod compare;
 mod compress;
 pub mod create;
 pub mod format;
+pub mod in_place;
 mod index;
 mod literals;
 mod matching;
@@ -27,6 +28,7 @@ use std::io;
 pub use apply::{apply, apply_to_sink, target_manifest, verify, ApplyStats};
 pub use create::{create, CreateOptions, CreateStats};
 pub use format::{info, PatchInfo};
+pub use in_place::apply_in_place;
 pub use view::PatchView;
 
 use crate::manifest::ManifestError;
@@ -100,6 +102,22 @@ pub enum PatchError {
         /// Its size in bytes.
         size: u64,
     },
+    /// Somebody else is changing the base.
+    #[error("{name}: another program has locked it; try again when that is done")]
+    Busy {
+        /// The base.
+        name: String,
+    },
+    /// Changing the base in place stopped half-way.
+    #[error("{name}: neither base nor target now: {source}; remove the cause and run the same command again: {journal} has what is missing")]
+    Interrupted {
+        /// The base.
+        name: String,
+        /// The journal.
+        journal: String,
+        /// What happened.
+        source: io::Error,
+    },
     /// The compression library failed.
     #[error("zstd: {0}")]
     Zstd(&'static str),
@@ -117,6 +135,8 @@ impl PatchError {
             PatchError::NoSpace { .. }
             | PatchError::Corrupt(_)
             | PatchError::Leaf { .. }
+            | PatchError::Busy { .. }
+            | PatchError::Interrupted { .. }
             | PatchError::Cancelled(_)
             | PatchError::Sink(_) => true,
             PatchError::Io { .. }

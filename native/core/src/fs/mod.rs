@@ -1,0 +1,305 @@
+//! What the guest's filesystems mark free.
+//!
+//! A guest that deletes a file leaves its blocks behind. They are *stale*: nobody reads them, and yet a patch that makes the image again byte for byte has
+//! to carry them. [`survey`] finds the filesystems of an image, through its partition table, and asks each which of its blocks are free; [`trim`] makes
+//! an image of the same guest in which they are zero.
+//!
+//! The image is its author's input. Everything is checked before it is used: what contradicts itself, is not clean, or has a feature that is not known here
+//! counts as used wholly. Reading never leaves the image, takes memory by the limits below, and ends.
+
+mod ext4;
+mod partitions;
+mod trim;
+mod xfs;
+
+use crate::source::{ReadAt, SourceError};
+
+pub use trim::{trim, TrimError, TrimStats};
+
+/// Most ranges of free space of an image: 64 MiB. A filesystem that has more counts as used.
+const MAX_RANGES: usize = 1 << 22;
+
+/// Start and end in bytes.
+pub type Range = (u64, u64);
+
+/// A filesystem that was found.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Filesystem {
+    /// `ext4` (also for ext2 and ext3), `xfs`.
+    pub kind: &'static str,
+    /// Where its partition starts, in bytes.
+    pub offset: u64,
+    /// Bytes of its partition.
+    pub size: u64,
+    /// Bytes that it marks free, or why it could not be asked.
+    pub free: Result<u64, String>,
+}
+
+/// What was found in an image.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Survey {
+    /// The filesystems, in order.
+    pub filesystems: Vec<Filesystem>,
+    /// What they mark free, in order, without overlaps.
+    pub free: Vec<Range>,
+}
+
+impl Survey {
+    /// Whether any filesystem told what is free.
+    pub fn is_known(&self) -> bool {
+        self.filesystems.iter().any(|found| found.free.is_ok())
+    }
+
+    /// The part of the free space that lies in `start..end`, clipped to it.
+    pub fn free_within(&self, start: u64, end: u64) -> impl Iterator<Item = Range> + '_ {
+        let first = self.free.partition_point(|(_, to)| *to <= start);
+        self.free[first..]
+            .iter()
+            .take_while(move |(from, _)| *from < end)
+            .map(move |(from, to)| ((*from).max(start), (*to).min(end)))
+    }
+}
+
+/// Why a filesystem is left alone, or that the image could not be read.
+enum Refusal {
+    /// The image could not be read.
+    Source(SourceError),
+    /// What it contradicts or lacks.
+    Reason(String),
+}
+
+impl From<SourceError> for Refusal {
+    fn from(error: SourceError) -> Refusal {
+        Refusal::Source(error)
+    }
+}
+
+fn refuse<T>(reason: &str) -> Result<T, Refusal> {
+    Err(Refusal::Reason(reason.to_owned()))
+}
+
+/// A partition, or an image without partitions.
+#[derive(Clone, Copy)]
+struct Volume<'a> {
+    image: &'a dyn ReadAt,
+    start: u64,
+    size: u64,
+}
+
+impl Volume<'_> {
+    /// Bytes from `offset` on; refuses what is not inside.
+    fn read(&self, offset: u64, len: usize) -> Result<Vec<u8>, Refusal> {
+        let mut bytes = vec![0; len];
+        self.read_into(offset, &mut bytes)?;
+        Ok(bytes)
+    }
+
+    fn read_into(&self, offset: u64, bytes: &mut [u8]) -> Result<(), Refusal> {
+        let end = offset.checked_add(bytes.len() as u64);
+        if end.is_none_or(|end| end > self.size) {
+            return refuse("a structure lies outside of the partition");
+        }
+        Ok(self.image.read_exact_at(bytes, self.start + offset)?)
+    }
+}
+
+/// Collects ranges of a volume in order.
+struct Collector {
+    start: u64,
+    size: u64,
+    ranges: Vec<Range>,
+}
+
+impl Collector {
+    fn new(volume: &Volume<'_>) -> Collector {
+        Collector {
+            start: volume.start,
+            size: volume.size,
+            ranges: Vec::new(),
+        }
+    }
+
+    /// Adds bytes of the volume; they follow those before.
+    fn add(&mut self, from: u64, to: u64) -> Result<(), Refusal> {
+        if from >= to {
+            return Ok(());
+        }
+        if to > self.size {
+            return refuse("free space lies outside of the partition");
+        }
+        let (from, to) = (self.start + from, self.start + to);
+        match self.ranges.last_mut() {
+            Some(last) if last.1 > from => return refuse("free space is out of order"),
+            Some(last) if last.1 == from => last.1 = to,
+            _ => self.ranges.push((from, to)),
+        }
+        match self.ranges.len() > MAX_RANGES {
+            true => refuse("the free space is in too many pieces"),
+            false => Ok(()),
+        }
+    }
+}
+
+/// CRC-32C (RFC 3720, appendix B.4) from a register, without inversion before or after.
+fn crc32c(mut register: u32, bytes: &[u8]) -> u32 {
+    const TABLE: [u32; 256] = {
+        let mut table = [0; 256];
+        let mut i = 0;
+        while i < 256 {
+            let mut value = i as u32;
+            let mut bit = 0;
+            while bit < 8 {
+                let low = value & 1;
+                value >>= 1;
+                if low == 1 {
+                    value ^= 0x82f6_3b78;
+                }
+                bit += 1;
+            }
+            table[i] = value;
+            i += 1;
+        }
+        table
+    };
+    for byte in bytes {
+        register = TABLE[usize::from(register as u8 ^ byte)] ^ (register >> 8);
+    }
+    register
+}
+
+/// Reads the words of a structure; past its end, zeroes.
+struct Words<'a>(&'a [u8]);
+
+impl Words<'_> {
+    fn array<const N: usize>(&self, at: usize) -> [u8; N] {
+        let bytes = self.0.get(at..at + N).and_then(|part| part.try_into().ok());
+        bytes.unwrap_or([0; N])
+    }
+
+    fn le16(&self, at: usize) -> u16 {
+        u16::from_le_bytes(self.array(at))
+    }
+
+    fn le32(&self, at: usize) -> u32 {
+        u32::from_le_bytes(self.array(at))
+    }
+
+    fn le64(&self, at: usize) -> u64 {
+        u64::from_le_bytes(self.array(at))
+    }
+
+    fn be16(&self, at: usize) -> u16 {
+        u16::from_be_bytes(self.array(at))
+    }
+
+    fn be32(&self, at: usize) -> u32 {
+        u32::from_be_bytes(self.array(at))
+    }
+
+    fn be64(&self, at: usize) -> u64 {
+        u64::from_be_bytes(self.array(at))
+    }
+}
+
+/// Finds the filesystems of an image and what they mark free.
+///
+/// # Errors
+/// Only those of reading the image. What cannot be understood is no error: it counts as used.
+pub fn survey(image: &dyn ReadAt) -> Result<Survey, SourceError> {
+    let mut survey = Survey::default();
+    for (start, end) in partitions::find(image)? {
+        let volume = Volume {
+            image,
+            start,
+            size: end - start,
+        };
+        let Some((kind, ranges)) = ask(&volume)? else {
+            continue;
+        };
+        let free = ranges.map(|ranges| {
+            let free = ranges.iter().map(|(from, to)| to - from).sum();
+            survey.free.extend(ranges);
+            free
+        });
+        survey.filesystems.push(Filesystem {
+            kind,
+            offset: start,
+            size: end - start,
+            free,
+        });
+    }
+    survey.free.sort_unstable();
+    Ok(survey)
+}
+
+/// A filesystem's kind, and what is free in it or why nobody can tell.
+type Answer = (&'static str, Result<Vec<Range>, String>);
+
+/// Asks the filesystem of a volume, if there is one that is known here.
+fn ask(volume: &Volume<'_>) -> Result<Option<Answer>, SourceError> {
+    let ext4 = ext4::recognises(volume)?;
+    let xfs = xfs::recognises(volume)?;
+    let (kind, ranges) = match (ext4, xfs) {
+        (false, false) => return Ok(None),
+        (true, _) if is_something_else(volume)? || xfs => {
+            return Ok(Some((
+                "ext4",
+                Err("other things have left their marks in its place".to_owned()),
+            )))
+        }
+        (true, _) => ("ext4", ext4::free(volume)),
+        (_, true) => ("xfs", xfs::free(volume)),
+    };
+    match ranges {
+        Ok(ranges) => Ok(Some((kind, Ok(ranges)))),
+        Err(Refusal::Reason(reason)) => Ok(Some((kind, Err(reason)))),
+        Err(Refusal::Source(error)) => Err(error),
+    }
+}
+
+/// Marks of what may lie where an old ext4 superblock was never wiped: (offset, bytes).
+const MARKS: [(u64, &[u8]); 8] = [
+    (0, b"LUKS\xba\xbe"),
+    (512, b"LABELONE"),
+    (0, b"LABELONE"),
+    (4086, b"SWAPSPACE2"),
+    (65_600, b"_BHRfS_M"),
+    (0, b"\xfc\x4e\x2b\xa9"),
+    (4096, b"\xfc\x4e\x2b\xa9"),
+    (54, b"FAT"),
+];
+
+/// Whether a volume bears the mark of something that is not looked into here.
+fn is_something_else(volume: &Volume<'_>) -> Result<bool, SourceError> {
+    for (offset, mark) in MARKS {
+        let mut found = vec![0; mark.len()];
+        if offset + mark.len() as u64 > volume.size {
+            continue;
+        }
+        volume
+            .image
+            .read_exact_at(&mut found, volume.start + offset)?;
+        if found == mark {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_checksum_is_the_one_of_the_standard() {
+        assert_eq!(!crc32c(!0, b"123456789"), 0xe306_9283);
+        assert_eq!(!crc32c(!0, &[0; 32]), 0x8a91_36aa);
+    }
+
+    #[test]
+    fn an_image_of_nothing_has_nothing() {
+        for image in [vec![], vec![0; 511], vec![0; 5 << 20]] {
+            assert_eq!(survey(&image).unwrap(), Survey::default());
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! Python bindings of `diffcache_core::fs`: what guests' filesystems mark free.
+
+use std::path::PathBuf;
+
+use diffcache_core::fs::{self, TrimError};
+use diffcache_core::qcow2::patch::Image;
+use pyo3::prelude::*;
+use pyo3::types::{PyDict, PyList};
+
+use crate::blocks::{os_error, run, source_error, Cancelled, FormatError, NoSpace};
+use crate::qcow2::qcow2_error;
+
+fn trim_error(error: TrimError) -> PyErr {
+    let message = error.to_string();
+    match error {
+        TrimError::Source(error) => source_error(error),
+        TrimError::Io { source, .. } if is_full(&source) => NoSpace::new_err(message),
+        TrimError::Io { source, name } => os_error(source, &name),
+        TrimError::Unknown(_) => FormatError::new_err(message),
+        TrimError::Cancelled(_) => Cancelled::new_err(message),
+    }
+}
+
+fn is_full(error: &std::io::Error) -> bool {
+    use std::io::ErrorKind::{QuotaExceeded, StorageFull};
+    matches!(error.kind(), StorageFull | QuotaExceeded)
+}
+
+/// Writes what a guest reads from an image, raw or qcow2, to a new raw file, with the blocks zeroed that the guest's filesystems mark free. Returns
+/// size, data_before and data_after in bytes, and filesystems (kind, offset, size, and free in bytes or reason).
+#[pyfunction]
+#[pyo3(signature = (image, output, progress=None))]
+fn image_trim(
+    py: Python<'_>,
+    image: PathBuf,
+    output: PathBuf,
+    progress: Option<Py<PyAny>>,
+) -> PyResult<Bound<'_, PyDict>> {
+    let stats = run(py, progress, |task| {
+        let image = Image::open(&image).map_err(qcow2_error)?;
+        fs::trim(image.content(), &output, task).map_err(trim_error)
+    })?;
+    let dict = PyDict::new(py);
+    dict.set_item("size", stats.size)?;
+    dict.set_item("data_before", stats.data_before)?;
+    dict.set_item("data_after", stats.data_after)?;
+    let filesystems = PyList::empty(py);
+    for found in &stats.survey.filesystems {
+        let one = PyDict::new(py);
+        one.set_item("kind", found.kind)?;
+        one.set_item("offset", found.offset)?;
+        one.set_item("size", found.size)?;
+        one.set_item("free", found.free.as_ref().ok())?;
+        one.set_item("reason", found.free.as_ref().err())?;
+        filesystems.append(one)?;
+    }
+    dict.set_item("filesystems", filesystems)?;
+    Ok(dict)
+}
+
+/// Adds this module's names to the extension module.
+pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    m.add_function(wrap_pyfunction!(image_trim, m)?)
+}
