@@ -63,7 +63,8 @@ class Ssh:
             'PermitRootLogin prohibit-password',
             'PasswordAuthentication no', 'KbdInteractiveAuthentication no',
             'StrictModes no', 'UsePAM no', 'PidFile none', 'UseDNS no',
-            '')))
+            # What scp talks to.
+            'Subsystem sftp internal-sftp', '')))
 
     def _config(self, host: str) -> pathlib.Path:
         return self._where.etc / host / 'sshd_config'
