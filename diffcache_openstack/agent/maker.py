@@ -115,7 +115,8 @@ class Maker:
     :param current_view: gives the site map
     :param apply_patch: applies patches
     :param suspect: told of a host and an object that came damaged from it
-    :param hops: patches that may be applied one after another
+    :param hops: patches that may be applied one after another where the site
+        map allows more than one
     """
 
     def __init__(self, plane, held: holdings.Holdings,
@@ -318,9 +319,11 @@ class Maker:
     def lookup_table(self, excluded: set) -> routes.Routes:
         """The lookup table without what failed."""
         down = {(name, None) for name in self._transfers.unreachable.names()}
-        return routes.Routes(self._view(), self._plane.name,
-                             self._held.keys(), frozenset(excluded | down),
-                             self._hops)
+        view = self._view()
+        # A plan's chains can be longer than its rounds of look-up are many.
+        hops = 1 if view.hops == 1 else self._hops
+        return routes.Routes(view, self._plane.name, self._held.keys(),
+                             frozenset(excluded | down), hops)
 
     def _first_that_works(self, key, attempt):
         excluded: set = {(name, None) for name in attempt.pace.excluded}

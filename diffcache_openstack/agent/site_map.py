@@ -43,7 +43,8 @@ def to_view(site_map: objects.SiteMap) -> views.SiteView:
             frozenset(views.Key(held.kind, held.id) for held in h.holdings))
             for h in site_map.hosts),
         views.Links(site_map.links.local, site_map.links.peer,
-                    site_map.links.repo))
+                    site_map.links.repo),
+        site_map.hops)
 
 
 class SiteMapKeeper:

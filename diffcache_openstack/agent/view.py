@@ -119,13 +119,18 @@ class Links:
 
 @dataclasses.dataclass(frozen=True)
 class SiteView:
-    """One generation of the site map."""
+    """One generation of the site map.
+
+    :param hops: rounds of look-up that plans are made with: 1 allows one
+        patch, more allow chains; 0 if the map does not say
+    """
 
     generation: int = 0
     templates: tuple[TemplateRef, ...] = ()
     patches: tuple[PatchRef, ...] = ()
     hosts: tuple[HostRef, ...] = ()
     links: Links = Links()
+    hops: int = 0
 
     def template(self, template_id: str) -> TemplateRef:
         """The template a request names.

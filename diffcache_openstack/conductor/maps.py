@@ -57,4 +57,5 @@ class Maps:
             templates=catalogue.known_templates(session),
             patches=catalogue.list_patches(session),
             hosts=sites.map_hosts(session, site),
-            links=model.links_of(site, self._conf.planner))
+            links=model.links_of(site, self._conf.planner),
+            hops=self._conf.planner.hops)

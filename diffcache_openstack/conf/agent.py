@@ -94,9 +94,9 @@ repository ignores the option: it holds everything.
         min=1,
         max=4,
         help='''
-Patches that may be applied one after another to rebuild an image, where that
-is cheaper than any other way. What is made on the way to the image takes
-space in the state directory for a moment.
+Most patches that this host applies one after another to rebuild an image. It
+applies one if the conductor plans with no more (its ``[planner] hops``). What
+is made on the way to an image takes space in the state directory for a moment.
 '''),
     cfg.IntOpt(
         'lend_seconds',

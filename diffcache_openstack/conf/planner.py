@@ -63,10 +63,10 @@ Seconds the solver may take for one site; it then returns the best plan found.
         max=4,
         mutable=True,
         help='''
-Patches that a plan may count on being applied one after another to rebuild an
-image. More than 1 pays off where images descend from each other in long
-lines. Hosts apply so many as well, or fewer if their ``[agent] max_patches``
-says so.
+Rounds in which the lookup table is filled. 1 allows one patch to rebuild an
+image, each more at least one patch more in a row. This pays off where images
+descend from each other in long lines. Hosts learn of it from the site map and
+apply one patch, or up to their ``[agent] max_patches``.
 '''),
     cfg.IntOpt(
         'half_life',

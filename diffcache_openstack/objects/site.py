@@ -81,9 +81,16 @@ class SiteMap(base.DiffCacheObject):
 
     ``templates`` and ``patches`` are the whole catalogue; ``hosts`` are those
     of the site and every repository. ``generation`` grows with each change.
+    ``hops`` are the rounds of look-up that plans are made with: 1 allows one
+    patch, more allow chains; 0 if the sender does not say.
+
+    Version history:
+
+    * 1.0: first version
+    * 1.1: ``hops``
     """
 
-    VERSION = '1.0'
+    VERSION = '1.1'
 
     fields = {
         'site': fields.StringField(),
@@ -92,4 +99,5 @@ class SiteMap(base.DiffCacheObject):
         'patches': fields.ListOfObjectsField('Patch', default=[]),
         'hosts': fields.ListOfObjectsField('Host', default=[]),
         'links': fields.ObjectField('Links'),
+        'hops': fields.NonNegativeIntegerField(default=0),
     }

@@ -13,6 +13,7 @@
 
 import concurrent.futures
 import os
+import random
 import subprocess
 import unittest
 
@@ -172,6 +173,9 @@ class ChainTest(EmbeddedTestCase):
     def image_contents(self):
         return family.generations()
 
+    def new_site(self, options=None):
+        return super().new_site({('planner', 'hops'): 2, **(options or {})})
+
     def test_built_through_what_nobody_has(self):
         self.assertNotIn((self.contents['first'], self.contents['third']),
                          self.patches)
@@ -184,6 +188,48 @@ class ChainTest(EmbeddedTestCase):
             self.assertEqual(('build', 0), (request.way, request.fallbacks))
             self.assertEqual(2, request.detail.count('patch '))
             self.assertIsNone(request.patch_id)
+        self.assertEqual(before, self.site.wan_bytes())
+
+
+class PlannedChainTest(EmbeddedTestCase):
+    """Five images in a line; the site has room for one and four patches."""
+
+    def image_contents(self):
+        stream = random.Random(5).randbytes(20 * MIB)
+        return {f'image-{n}': stream[3 * n * MIB:(3 * n + 8) * MIB]
+                for n in range(5)}
+
+    def new_site(self, options=None):
+        return sites.Site(
+            self.directory / 'site',
+            [sites.HostSpec('host-1', 21 * MIB),
+             sites.HostSpec('host-2', MIB), sites.HostSpec('host-3', MIB)],
+            self.links, self.directory / 'site' / 'repository',
+            {('agent', 'sync_outputs'): False,
+             ('agent', 'heartbeat_interval'): 2,
+             # What was just delivered would save patches.
+             ('agent', 'lend_seconds'): 0,
+             ('planner', 'repository_bandwidth'): 0.2,
+             ('planner', 'hops'): 2, **(options or {})})
+
+    def test_planned_filled_and_served(self):
+        self.site.report_history([(host, name) for host in HOSTS
+                                  for name in self.images] * 10)
+        plan = self.site.plan()
+        kinds = sorted(item.kind for item in plan.items)
+        self.assertEqual([view.PATCHES] * 4 + [view.TEMPLATES], kinds)
+        self.site.wait(self.site.filled, 60, 'the caches to fill')
+        before = self.site.wan_bytes()
+        applied = {}
+        for host in HOSTS:
+            for name in self.images:
+                request = self.get(host, name)
+                self.assertEqual(0, request.fallbacks, request.detail)
+                applied[name] = request.detail.count('patch ')
+        counts = [applied[name] for name in sorted(applied)]
+        held = counts.index(0)
+        self.assertEqual([abs(n - held) for n in range(5)], counts)
+        self.assertGreaterEqual(max(counts), 2)
         self.assertEqual(before, self.site.wan_bytes())
 
 

@@ -9,6 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
+import dataclasses
 import itertools
 import threading
 
@@ -326,6 +327,13 @@ class ChainTest(ServeTestCase):
                 self.assertIn(key.id[:12], served.detail)
             # Its time is that of no single patch.
             self.assertIsNone(served.patch_id)
+
+    def test_no_chain_where_plans_have_none(self):
+        self.spread()
+        for hops, way in ((1, 'repository'), (2, 'build')):
+            self.hosts['h1'].view = dataclasses.replace(
+                self.hosts['h1'].view, hops=hops)
+            self.assertEqual(way, self.serve().way)
 
     def test_over_the_wan_in_both_modes(self):
         for mode in maker.MODES:

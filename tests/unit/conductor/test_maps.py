@@ -37,6 +37,10 @@ class TestMaps(database.DatabaseTest):
         self.assertGreater(after.generation, before.generation)
         self.assertEqual([database.template(1)], after.templates)
 
+    def test_says_how_many_patches_plans_count_on(self):
+        self.conf.set_override('hops', 3, 'planner')
+        self.assertEqual(3, self.get().hops)
+
     def test_known_generation_is_not_sent(self):
         self.assertIsNone(self.get(self.get().generation))
 

@@ -31,7 +31,7 @@ FINGERPRINTS = {
     'PrecacheDemand': '1.0-6c32a7080143cda2381aa6ea016b3ec3',
     'PrecacheJob': '1.0-8e7002c53143b6d8981dac4363a1e51d',
     'Request': '1.0-f9103feb3e34cdea0ae99bc8191df299',
-    'SiteMap': '1.0-01bd1bc0a092b14330b6a2ab8c38113e',
+    'SiteMap': '1.1-05e34adb0af37cd3c08e243e2e591e2b',
     'Template': '1.1-b0faad24718638d2bd4b24018031798e',
 }
 
