@@ -94,7 +94,15 @@ def part_by_time(session: orm.Session, query: sa.Select,
 def cut(rows: collections.abc.Sequence[typing.Mapping], page: Page, key: str
         ) -> Part:
     """Rows as a part; one more than the limit tells that there are more."""
-    entries = [plain(row) for row in rows[:page.limit]]
+    kept = rows[:page.limit]
+    # By the names that times have, so that not each value is looked at.
+    times = [name for name in kept[0] if name.endswith('_at')] if kept else []
+    entries = []
+    for row in kept:
+        entry = dict(row)
+        for name in times:
+            entry[name] = instant(entry[name])
+        entries.append(entry)
     more = len(rows) > page.limit
     return Part(entries, entries[-1][key] if more else None)
 

@@ -104,6 +104,10 @@ class Holding(Base):
     """An object on a host."""
 
     __tablename__ = 'holdings'
+    __table_args__ = (
+        sa.Index('ix_holdings_object_id', 'object_id'),
+        TABLE_OPTIONS,
+    )
 
     host_id: orm.Mapped[int] = orm.mapped_column(
         sa.ForeignKey('hosts.id', ondelete='CASCADE'), primary_key=True)
@@ -118,6 +122,7 @@ class Template(Base):
     __tablename__ = 'templates'
     __table_args__ = (
         sa.Index('ix_templates_content_id', 'content_id'),
+        sa.Index('ix_templates_family', 'family'),
         TABLE_OPTIONS,
     )
 

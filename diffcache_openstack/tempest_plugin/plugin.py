@@ -26,7 +26,7 @@ class DiffCachePlugin(plugins.TempestPlugin):
     def load_tests(self) -> tuple[str, str]:
         """The folder of the tests and that which they are imported from."""
         folder = pathlib.Path(__file__).parent
-        return str(folder / 'scenario'), str(folder.parent.parent)
+        return str(folder), str(folder.parent.parent)
 
     def register_opts(self, conf: cfg.ConfigOpts) -> None:
         """Add the options."""

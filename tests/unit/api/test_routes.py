@@ -12,9 +12,11 @@
 """Every route has a policy and schemas, and keeps to its policy."""
 
 import dataclasses
+import pathlib
 import re
 
 import jsonschema
+import yaml
 
 from diffcache_openstack.api import app
 from diffcache_openstack.api import handlers
@@ -57,6 +59,10 @@ MAY = {
     'diffcache:templates:locations': OPERATORS,
 }
 PUBLIC = ('/', '/v1')
+ACCESS = (pathlib.Path(__file__).parents[2] / 'functional' / 'api'
+          / 'gabbits' / 'access.yaml')
+UNKNOWN = '11111111-1111-4111-8111-111111111111'
+METHODS = ('GET', 'POST', 'PATCH', 'DELETE')
 
 
 def example(route: routing.Route) -> str:
@@ -110,6 +116,20 @@ class TestDescriptions(tests_base.TestCase):
         self.assertRaises(TypeError, routing.Route, 'GET', '/x', len)
         self.assertRaises(TypeError, routing.Route, 'GET', '/x', len,
                           policy='p')
+
+
+class TestOverHttp(tests_base.TestCase):
+
+    def test_each_is_asked_without_token_and_without_rights(self):
+        requests = {(method, test[method].replace(UNKNOWN, '*'),
+                     test['status'])
+                    for test in yaml.safe_load(ACCESS.read_text())['tests']
+                    for method in METHODS if method in test}
+        for route in handlers.routes():
+            if route.path not in PUBLIC:
+                path = re.sub('<[^>]*>', '*', route.path)
+                for status in (401, 403):
+                    self.assertIn((route.method, path, status), requests)
 
 
 class TestAccess(base.ApiTest):

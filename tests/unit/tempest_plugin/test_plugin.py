@@ -55,7 +55,7 @@ class TestPlugin(base.TestCase):
     def test_folder_has_scenarios(self):
         tests, top = map(pathlib.Path, self.plugin.load_tests())
         self.assertIn(top, tests.parents)
-        self.assertTrue(list(tests.glob('test_*.py')))
+        self.assertTrue(list(tests.rglob('test_*.py')))
 
     def test_each_option_has_help(self):
         for group, opts in self.plugin.get_opt_lists():

@@ -34,6 +34,8 @@ def _datetime():
 
 def upgrade():
     """Let plans be proposals; create the tables of precache jobs."""
+    op.create_index('ix_holdings_object_id', 'holdings', ['object_id'])
+    op.create_index('ix_templates_family', 'templates', ['family'])
     _extend_plans()
     _create_jobs()
     _create_targets()

@@ -120,7 +120,7 @@ class TestLife(JobTest):
         now = datetime.datetime.now()
         start, end = ((now + datetime.timedelta(hours=hours)).strftime('%H:00')
                       for hours in (2, 3))
-        job = self.create(window=f'{start}-{end}')
+        self.create(window=f'{start}-{end}')
         self.round()
         # What is there at the site is not asked for, but stays.
         self.assertEqual(['h1', 'h2'], [

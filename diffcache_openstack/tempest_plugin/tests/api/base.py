@@ -1,0 +1,100 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""What the tests of the API share."""
+
+import time
+import typing
+
+from tempest import config
+from tempest.lib import exceptions
+from tempest import test
+
+from diffcache_openstack.tempest_plugin.services import diffcache_client
+
+CONF = config.CONF
+UNKNOWN = '5b1d7d3e-0000-4000-8000-a7a36e7a4f10'
+_POLL = 1.0
+
+
+class ApiTest(test.BaseTestCase):
+    """Talks to the API as an administrator and as members of two projects."""
+
+    credentials = ['admin', 'primary', 'alt', 'project_reader']
+
+    @classmethod
+    def skip_checks(cls) -> None:
+        """Skip where the suite is not."""
+        super().skip_checks()
+        if not CONF.service_available.diffcache:
+            raise cls.skipException('the cloud has no DiffCache')
+
+    @classmethod
+    def setup_clients(cls) -> None:
+        """Make a client for each user."""
+        super().setup_clients()
+        cls.admin = cls.client_of(cls.os_admin)
+        cls.member = cls.client_of(cls.os_primary)
+        cls.other = cls.client_of(cls.os_alt)
+        cls.reader = cls.client_of(cls.os_project_reader)
+
+    @classmethod
+    def client_of(cls, manager: typing.Any
+                  ) -> diffcache_client.DiffCacheClient:
+        """A client with the login of a manager."""
+        return diffcache_client.DiffCacheClient(
+            manager.auth_provider, diffcache_client.SERVICE,
+            CONF.identity.region)
+
+    def compute_host(self) -> dict[str, typing.Any]:
+        """A living compute host with a cache; skips if there is none."""
+        hosts = self.admin.fetch('hosts', role='compute',
+                                 alive='true')['hosts']
+        if not hosts:
+            raise self.skipException('no compute host has an agent')
+        return hosts[0]
+
+    def some_template(self) -> dict[str, typing.Any]:
+        """An image of the catalogue; skips if there is none."""
+        found = self.admin.fetch('templates', status='active')['templates']
+        if not found:
+            raise self.skipException('the catalogue is empty')
+        return found[0]
+
+    def assert_paged(self, path: str, name: str, **query: typing.Any
+                     ) -> None:
+        """Part by part a listing is what it is at once."""
+        whole = self._ids(self.admin.fetch(path, **query)[name])
+        found, marker = [], {}
+        while True:
+            part = self.admin.fetch(path, limit=1, **marker, **query)
+            found += self._ids(part[name])
+            if f'{name}_links' not in part or len(found) > len(whole):
+                break
+            marker = {'marker': found[-1]}
+        self.assertEqual(whole, found[:len(whole)])
+
+    def wait_for(self, path: str, name: str, field: str, value: str
+                 ) -> dict[str, typing.Any]:
+        """Wait until a field of a thing has a value."""
+        deadline = time.monotonic() + CONF.diffcache.timeout
+        while True:
+            found = self.admin.fetch(path)[name]
+            if found[field] == value:
+                return found
+            if time.monotonic() > deadline:
+                raise exceptions.TimeoutException(
+                    f'{path}: {field} is {found[field]}, not {value}')
+            time.sleep(_POLL)
+
+    @staticmethod
+    def _ids(entries):
+        return [entry.get('id', entry.get('name')) for entry in entries]

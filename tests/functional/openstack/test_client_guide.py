@@ -1,0 +1,89 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""The commands of the user guide, typed one after another.
+
+Each has to succeed. What it printed is kept as a transcript beside the state
+of the OpenStack, ``client-guide.txt``.
+"""
+
+import os
+import pathlib
+import re
+import subprocess
+
+from tests.functional.openstack import machine
+
+GUIDE = (pathlib.Path(__file__).parents[3] / 'doc' / 'source' / 'user'
+         / 'openstack-client.rst')
+_PROMPT = re.compile(r'^   \$ (.*)$', re.M)
+_SECONDS = 600
+
+
+def commands() -> list[str]:
+    """What the guide says to type."""
+    return _PROMPT.findall(GUIDE.read_text())
+
+
+class TestGuide(machine.TestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.state = pathlib.Path(os.environ[machine.STATE])
+        for name in ('guest-base', 'guest-web'):
+            os.symlink(self.trial.guests()[name], self.directory
+                       / f'{name}.raw')
+        self.transcript: list[str] = []
+        self.addCleanup(self.keep)
+        self.addCleanup(self.tidy)
+
+    def keep(self):
+        """Leave the transcript to who wants to read it."""
+        path = self.state / 'client-guide.txt'
+        path.write_text('\n'.join(self.transcript))
+
+    def tidy(self):
+        """Remove what the guide made, in case it was cut short."""
+        for command in ('server delete --wait web-1',
+                        'image delete guest-web',
+                        'aggregate remove host edge-hosts compute-1',
+                        'aggregate delete edge-hosts'):
+            self.type(f'openstack {command}')
+
+    def type(self, command):
+        """Type a command into the shell that knows what came before."""
+        words = (f'. {self.state}/openrc; set -o pipefail;'
+                 f' [ -f shell.env ] && . ./shell.env; {command};'
+                 f' status=$?; declare -p PLAN JOB 2>/dev/null > shell.env;'
+                 f' exit $status')
+        return subprocess.run(
+            ['bash', '-c', words], cwd=self.directory, text=True,
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT, timeout=_SECONDS)
+
+    def ready(self, command):
+        """Wait for what the guide says will have happened by now."""
+        if '--family guest-base' in command:
+            self.wait_until(
+                lambda: 'guest-web' in self.type(command).stdout,
+                'The repository took in guest-web', 300)
+
+    def test_each_command_succeeds(self):
+        listed = commands()
+        self.assertGreater(len(listed), 30)
+        for command in listed:
+            self.ready(command)
+            done = self.type(command)
+            self.transcript += [f'$ {command}', done.stdout.rstrip(), '']
+            self.assertEqual(0, done.returncode,
+                             f'{command}\n{done.stdout}')
+        self.assertTrue((self.directory / 'plan.png').read_bytes()
+                        .startswith(b'\x89PNG'))

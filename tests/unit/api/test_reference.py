@@ -1,0 +1,125 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""The API reference tells what the routes are and what samples bring.
+
+To write it anew: ``DIFFCACHE_WRITE_REFERENCE=1 stestr run test_reference``.
+"""
+
+import os
+import pathlib
+
+from diffcache_openstack.api import handlers
+from diffcache_openstack.api import versions
+from tests import base as tests_base
+from tests.unit.api import base
+from tests.unit.api import reference
+from tests.unit.db import database
+
+WRITE = 'DIFFCACHE_WRITE_REFERENCE'
+JOB = {'precache_job': {
+    'name': 'Monday morning', 'images': ['t2'], 'hosts': ['h2'],
+    'priority': 80, 'window': '00:00-24:00'}}
+
+
+class TestReference(base.ApiTest):
+
+    def setUp(self):
+        super().setUp()
+        self.conductor.tg.stop()
+        self.samples = {}
+
+    def sample(self, method, template, body=None, query='', **arguments):
+        """Run a sample, and note what it was."""
+        path = template.format(**arguments) + query
+        status, came, _headers = self.call(method, path, body)
+        route = next(route for route in handlers.routes()
+                     if (route.method, route.template) == (method, template))
+        self.assertEqual(route.status, status, came)
+        self.samples[method, template] = (
+            reference.steady(path), body, came)
+        return came
+
+    def run_all(self):
+        self.run_discovery()
+        self.run_plans()
+        self.run_jobs()
+        self.sample('GET', '/v1/hosts', query='?site=edge&limit=1')
+        self.sample('GET', '/v1/hosts/{name}', name='h1')
+        self.sample('GET', '/v1/hosts/{name}/objects', name='h1',
+                    query='?kind=templates')
+        self.sample('GET', '/v1/templates', query='?family=t1')
+        self.sample('GET', '/v1/templates/{template_id}', template_id='t1')
+        self.sample('GET', '/v1/templates/{template_id}/locations',
+                    template_id='t1')
+        self.sample('GET', '/v1/patches', query='?target=t2')
+        self.sample('GET', '/v1/patches/{patch_id}',
+                    patch_id=database.patch(1, 2).id)
+        self.sample('GET', '/v1/lookups',
+                    query='?host=h1&template_id=t2&limit=1')
+        self.sample('GET', '/v1/requests', query='?site=edge&limit=1')
+        self.sample('GET', '/v1/sites')
+        self.sample('GET', '/v1/sites/{name}/report', name='edge')
+        self.sample('GET', '/v1/sites/{name}/forecast', name='edge',
+                    query='?limit=1')
+        self.sample('DELETE', '/v1/hosts/{name}', name='h2')
+
+    def run_discovery(self):
+        self.sample('GET', '/')
+        self.sample('GET', '/v1')
+
+    def run_plans(self):
+        plans = [self.sample('POST', '/v1/plans', {'plan': {'site': 'edge'}})
+                 ['plan']['id'] for _ in range(2)]
+        self.conductor._proposals._pool.submit(int).result()
+        self.sample('POST', '/v1/plans/{plan_id}/apply', {'generation': 0},
+                    plan_id=plans[0])
+        self.sample('POST', '/v1/plans/{plan_id}/cancel', {},
+                    plan_id=plans[1])
+        self.sample('GET', '/v1/plans', query='?state=current')
+        self.sample('GET', '/v1/plans/{plan_id}', plan_id=plans[0])
+        self.sample('GET', '/v1/plans/{plan_id}/explanation',
+                    plan_id=plans[0])
+        self.sample('POST', '/v1/what-if', {'what_if': {
+            'site': 'edge', 'changes': {'repository_mbps': 100.0}}})
+
+    def run_jobs(self):
+        job = self.sample('POST', '/v1/precache-jobs', JOB)
+        job_id = job['precache_job']['id']
+        self.conductor._precacher.round()
+        self.sample('GET', '/v1/precache-jobs', query='?state=ready')
+        self.sample('GET', '/v1/precache-jobs/{job_id}', job_id=job_id)
+        self.sample('GET', '/v1/precache-jobs/{job_id}/targets',
+                    job_id=job_id)
+        self.sample('PATCH', '/v1/precache-jobs/{job_id}', {
+            'precache_job': {'generation': 1, 'pinned': True}},
+            job_id=job_id)
+        self.sample('POST', '/v1/precache-jobs/{job_id}/retry', {},
+                    job_id=job_id)
+        self.sample('POST', '/v1/precache-jobs/{job_id}/cancel',
+                    {'generation': 2}, job_id=job_id)
+
+    def test_is_what_the_routes_say_and_the_samples_bring(self):
+        self.run_all()
+        self.assertEqual([], reference.routes_without(self.samples))
+        text = reference.text(self.samples)
+        if os.environ.get(WRITE):
+            reference.PATH.write_text(text)
+        self.assertEqual(reference.PATH.read_text(), text)
+
+
+class TestHistory(tests_base.TestCase):
+
+    def test_each_version_is_told(self):
+        document = pathlib.Path(reference.PATH).with_name('api.rst')
+        text = ' '.join(document.read_text().split())
+        for number, change in versions.HISTORY.items():
+            self.assertIn(f'{number} {change}', text)

@@ -1,0 +1,186 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Rounds over precache jobs, without RPC."""
+
+import datetime
+
+from keystoneauth1 import exceptions as ksa_exceptions
+
+from diffcache_openstack.common import exceptions
+from diffcache_openstack.conductor import compute
+from diffcache_openstack.conductor import precache
+from diffcache_openstack.db import plans
+from diffcache_openstack.db import precache as db
+from diffcache_openstack.db import sites
+from diffcache_openstack import objects
+from diffcache_openstack.objects import base as objects_base
+from tests.unit.db import database
+
+JOB = '00000000-0000-4000-8000-000000000001'
+MONDAY = datetime.datetime(2026, 1, 5, 12)
+
+
+class Planner:
+    """Notes what it was asked to plan."""
+
+    def __init__(self):
+        self.planned = []
+        self.error = None
+
+    def plan(self, site):
+        if self.error is not None:
+            raise self.error
+        self.planned.append(site)
+
+
+class Notifier:
+    """Sends nothing."""
+
+    def send_plan(self, plan):
+        pass
+
+
+class RoundTest(database.DatabaseTest):
+
+    def setUp(self):
+        super().setUp()
+        self.planner = Planner()
+        self.precacher = precache.Precacher(
+            self.conf, self.database, self.planner, Notifier(), 'me')
+        self.write(sites.put_host, database.host('h1'), objects_base.now())
+
+    def create(self, **values):
+        self.precacher.create(objects.PrecacheJob(
+            **{'id': JOB, 'images': ['t1'], 'hosts': ['h1'], **values}))
+
+
+class TestRounds(RoundTest):
+
+    def test_site_is_planned_once(self):
+        self.create()
+        for _round in range(3):
+            self.precacher.round()
+        self.assertEqual(['edge'], self.planner.planned)
+
+    def test_site_that_could_not_be_planned_is_tried_again(self):
+        self.create()
+        self.planner.error = exceptions.Busy('somebody plans it')
+        self.precacher.round()
+        self.planner.error = None
+        self.precacher.round()
+        self.assertEqual(['edge'], self.planner.planned)
+
+    def test_another_conductor_has_its_turn(self):
+        now = objects_base.now()
+        self.write(plans.take_lease, precache.LEASE, 'other', now,
+                   now + datetime.timedelta(hours=1))
+        self.create()
+        self.precacher.round()
+        self.assertEqual([], self.planner.planned)
+
+    def test_end_of_a_job_is_planned_for(self):
+        self.create()
+        self.precacher.round()
+        self.precacher.cancel(JOB, None)
+        self.precacher.round()
+        self.assertEqual(['edge', 'edge'], self.planner.planned)
+
+    def test_new_name_is_no_reason_to_plan(self):
+        self.create()
+        self.precacher.round()
+        self.precacher.update(JOB, 1, {'name': 'x'})
+        self.precacher.round()
+        self.assertEqual(['edge'], self.planner.planned)
+
+    def test_old_jobs_are_forgotten(self):
+        self.create()
+        self.precacher.cancel(JOB, None)
+        self.write(db.prune, objects_base.now() + datetime.timedelta(days=1))
+        self.assertRaises(exceptions.NotFound, self.read, db.get, JOB)
+
+    def test_creation_twice_is_creation(self):
+        for _answer_that_was_lost in range(2):
+            self.create()
+        self.assertEqual(1, len(self.read(db.living)))
+
+
+class TestWindows(RoundTest):
+
+    def test_open_and_closed(self):
+        job = objects.PrecacheJob(id=JOB, window='mon-fri 22:00-06:00')
+        for hour, expected in ((12, False), (23, True)):
+            self.assertEqual(expected, precache.is_open(
+                job, MONDAY.replace(hour=hour)))
+
+    def test_unreadable_one_is_refused(self):
+        self.assertRaises(exceptions.InvalidInput, self.create,
+                          window='at night')
+
+
+class Nova:
+    """Answers as Nova's API does."""
+
+    def __init__(self, documents):
+        self.documents = documents
+        self.asked = []
+
+    def get(self, path):
+        self.asked.append(path)
+        if path not in self.documents:
+            raise ksa_exceptions.ConnectFailure('Nova is not there')
+        return self
+
+    def json(self):
+        return self.documents[self.asked[-1]]
+
+
+class TestCompute(RoundTest):
+
+    def setUp(self):
+        super().setUp()
+        self.compute = compute.Compute(self.conf)
+        self.nova = self.compute._adapter = Nova({
+            '/os-aggregates': {'aggregates': [
+                {'id': 7, 'name': 'racks', 'hosts': ['h1', 'h2']}]},
+            '/os-services?binary=nova-compute': {'services': [
+                {'host': 'h1', 'zone': 'edge-1'},
+                {'host': 'h3', 'zone': 'edge-2'}]}})
+
+    def test_aggregates_by_name_or_id_and_zones(self):
+        self.assertEqual({'h1', 'h2'}, self.compute.hosts(['racks'], []))
+        self.assertEqual({'h1', 'h2', 'h3'},
+                         self.compute.hosts(['7'], ['edge-2']))
+
+    def test_answers_are_kept_a_while(self):
+        for _again in range(3):
+            self.compute.hosts(['racks'], [])
+        self.assertEqual(1, len(self.nova.asked))
+
+    def test_unknown_ones_are_named(self):
+        for arguments in ((['none'], []), ([], ['none'])):
+            error = self.assertRaises(exceptions.NotFound,
+                                      self.compute.hosts, *arguments)
+            self.assertIn('none', str(error))
+
+    def test_nova_that_is_gone(self):
+        self.nova.documents.clear()
+        self.assertRaises(exceptions.ServiceUnavailable, self.compute.hosts,
+                          ['racks'], [])
+
+    def test_without_options_nova_is_not_asked(self):
+        error = self.assertRaises(
+            exceptions.ServiceUnavailable,
+            compute.Compute(self.conf).hosts, ['racks'], [])
+        self.assertIn('[nova]', str(error))
+
+    def test_nothing_to_ask(self):
+        self.assertEqual(set(), compute.Compute(self.conf).hosts([], []))
