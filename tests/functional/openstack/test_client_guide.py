@@ -53,7 +53,7 @@ class TestGuide(machine.TestCase):
     def tidy(self):
         """Remove what the guide made, in case it was cut short."""
         for command in ('server delete --wait web-1',
-                        'image delete guest-web',
+                        'image delete shop-web',
                         'aggregate remove host edge-hosts compute-1',
                         'aggregate delete edge-hosts'):
             self.type(f'openstack {command}')
@@ -73,8 +73,8 @@ class TestGuide(machine.TestCase):
         """Wait for what the guide says will have happened by now."""
         if '--family guest-base' in command:
             self.wait_until(
-                lambda: 'guest-web' in self.type(command).stdout,
-                'The repository took in guest-web', 300)
+                lambda: 'shop-web' in self.type(command).stdout,
+                'The repository took in shop-web', 300)
 
     def test_each_command_succeeds(self):
         listed = commands()

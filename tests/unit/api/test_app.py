@@ -11,10 +11,15 @@
 #    under the License.
 """What every request passes, whichever resource it is for."""
 
+import queue
 import re
+
+from oslo_context import context
 
 from diffcache_openstack.api import app
 from diffcache_openstack.api import versions
+from diffcache_openstack.common import context as contexts
+from diffcache_openstack.common import messaging
 from tests.unit.api import base
 
 
@@ -142,6 +147,31 @@ class TestRequestIds(base.ApiTest):
         self.assertRegex(error['request_id'], '^req-')
         _status, _body, headers = self.call('GET', '/v1/hosts')
         self.assertRegex(headers['X-OpenStack-Request-ID'], '^req-')
+
+    def test_callers_id_reaches_the_agent(self):
+        sent = f'req-{base.unknown_id()}'
+        found = queue.Queue()
+        self.listen('h1').hold = lambda generation, items: found.put(
+            context.get_current())
+        self.api.plan_now(self.ctxt, 'edge')
+        found.get(timeout=base.test_manager.ANSWER_SECONDS)
+        _status, body, headers = self.call(
+            'POST', '/v1/plans', {'plan': {'site': 'edge'}})
+        self.conductor._proposals._pool.submit(int).result()
+        status, _body, headers = self.call(
+            'POST', f'/v1/plans/{body["plan"]["id"]}/apply', {},
+            **{'X-OpenStack-Request-ID': sent})
+        self.assertEqual(200, status)
+        seen = found.get(timeout=base.test_manager.ANSWER_SECONDS)
+        self.assertEqual(
+            (sent, headers['X-OpenStack-Request-ID']),
+            (seen.global_request_id, seen.request_id))
+
+    def test_token_does_not_travel_on(self):
+        serializer = messaging.ContextSerializer(None)
+        sent = serializer.serialize_context(
+            contexts.RequestContext(auth_token='secret'))
+        self.assertNotIn('secret', sent.values())
 
 
 class TestCors(base.ApiTest):
