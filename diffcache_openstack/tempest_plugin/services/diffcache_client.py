@@ -44,7 +44,8 @@ class DiffCacheClient(rest_client.RestClient):
         """
         if query:
             path = f'{path}?{urllib.parse.urlencode(query)}'
-        return self._answer(*self.get(path), 200)
+        response, body = self.get(path)
+        return self._answer(response, body, 200)
 
     def send(self, path: str, document: typing.Any, status: int = 200
              ) -> rest_client.ResponseBody:
@@ -52,12 +53,14 @@ class DiffCacheClient(rest_client.RestClient):
 
         :param status: of the answer that is expected
         """
-        return self._answer(*self.post(path, json.dumps(document)), status)
+        response, body = self.post(path, json.dumps(document))
+        return self._answer(response, body, status)
 
     def change(self, path: str, document: typing.Any
                ) -> rest_client.ResponseBody:
         """PATCH what a path names."""
-        return self._answer(*self.patch(path, json.dumps(document)), 200)
+        response, body = self.patch(path, json.dumps(document))
+        return self._answer(response, body, 200)
 
     def remove(self, path: str) -> None:
         """DELETE what a path names."""
