@@ -18,7 +18,6 @@ import os
 import pathlib
 import shutil
 import subprocess
-import time
 import uuid
 
 from diffcache_openstack.common import exceptions
@@ -152,12 +151,20 @@ class NovaTest(machine.TestCase):
 
     # -- servers
 
-    def create(self, image: str, host: str) -> str:
-        """A server whose guest has spoken; deleted in the end."""
-        started = time.monotonic()
+    def create(self, image: str, host: str | None = None) -> str:
+        """A server whose guest has spoken; deleted in the end.
+
+        :param host: where; chosen by the scheduler if none
+        """
+        server = self.start(image, host)
+        self.guest(server)
+        return server
+
+    def start(self, image: str, host: str | None = None) -> str:
+        """A server that is active; its guest may not be up yet."""
         server = self.trial.create(image, host)
         self.finally_do(self.trial.delete, server)
-        self.trial.wait_for_guest(server, started)
+        self.trial.wait_active(server)
         return server
 
     def boots(self, server: str) -> int:

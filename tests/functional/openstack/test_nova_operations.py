@@ -193,7 +193,7 @@ class TestImageCache(nova_hosts.NovaTest):
     def test_aging_removes_what_nobody_uses(self):
         host = self.trial.hosts[0]
         image = self.image_of('update')
-        server = self.boot(image, host).server
+        server = self.start(image, host)
         base = self.base(host, image)
         long_ago = time.time() - 3 * 86400
         # In use, it stays, and gets young again.
@@ -206,7 +206,7 @@ class TestImageCache(nova_hosts.NovaTest):
                         'the unused base is gone', nova_hosts.SECONDS)
         # The agent's copy is its own, and serves the next server.
         with self.delivers(host):
-            self.boot(image, host)
+            self.start(image, host)
 
 
 class TestWan(nova_hosts.NovaTest):
@@ -215,12 +215,11 @@ class TestWan(nova_hosts.NovaTest):
         path = self.new_content('base', 24)
         image = self.upload(path)
         before = self.trial.wan_bytes()
-        started = time.monotonic()
         servers = [self.trial.create(image, host)
                    for host in self.trial.hosts for _ in range(4)]
         self.addCleanup(self.trial.delete, *servers)
         for server in servers:
-            self.trial.wait_for_guest(server, started)
+            self.guest(server, self.trial.wait_active(server))
         moved = self.trial.wan_bytes() - before
         # Once the new data, compressed or not, and not once more; Glance's
         # metadata and Nova's messages cross the WAN as well.
