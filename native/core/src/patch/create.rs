@@ -31,9 +31,8 @@ use crate::task::Task;
 
 /// How to make a patch.
 ///
-/// Anonymous memory, whatever the images: up to 0.5 GiB for the index of the base and 0.2 GiB for finding
-/// repeats, 32 bytes per 64 KiB of either image that is not zero, 0.1 KiB per MiB of either, and some
-/// 30 MiB per thread.
+/// Anonymous memory, whatever the images: up to 0.25 GiB for the index of the base, as much for the hashes of blocks that are not settled yet, 0.2 GiB
+/// for finding repeats and 0.4 GiB for compressing, not all at the same time, and 32 bytes per 64 KiB of either image that is not zero.
 #[derive(Clone, Copy)]
 pub struct CreateOptions<'a> {
     /// 1 is the fast path; higher levels spend more time on compressing. 3 is the default.

@@ -12,8 +12,10 @@ use super::reader::{read_cost, read_padded};
 use super::runs::{push, within, Run, Src, BLOCK, BLOCK_LEN};
 use super::PatchError;
 
-/// Literal blocks per unit of work: 8 MiB. Frames do not cross units.
-const UNIT_BLOCKS: u32 = 2048;
+/// Literal blocks per unit of work: 16 MiB. Frames do not cross units, and are smaller at their ends.
+const UNIT_BLOCKS: u32 = 4096;
+/// Most threads that compress, each with up to three units in memory.
+const MAX_THREADS: usize = 8;
 /// Any range of the target of this many blocks (256 KiB) is read at twice its size at most.
 const WINDOW_BLOCKS: u32 = 64;
 /// A stretch of literals of this many blocks (1 MiB) is long.
@@ -374,7 +376,7 @@ pub(super) fn compress_all(
     let units = literals.count.div_ceil(UNIT_BLOCKS);
     let parts = literals.new_parts();
     let next = AtomicU32::new(0);
-    let threads = options.task.threads_for(u64::from(units));
+    let threads = options.task.threads_for(u64::from(units)).min(MAX_THREADS);
     let meter = options.task.meter(u64::from(literals.count) * BLOCK);
     let mut coded = Coded::default();
     std::thread::scope(|scope| {
