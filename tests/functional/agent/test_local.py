@@ -1,0 +1,180 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""The local socket of an agent, on an embedded site with real images."""
+
+import dataclasses
+import hashlib
+import shutil
+import stat
+import subprocess
+
+from diffcache_openstack.agent import tools
+from diffcache_openstack.agent import view
+from diffcache_openstack.common import exceptions
+from diffcache_openstack.common import local_client
+from tests.functional.agent import family
+from tests.functional.agent import test_embedded
+
+HOST = 'host-1'
+
+
+class LocalTest(test_embedded.EmbeddedTestCase):
+
+    def setUp(self):
+        if shutil.which('qemu-img') is None:
+            self.skipTest('needs the program qemu-img (package qemu-utils)')
+        super().setUp()
+        self.client = local_client.LocalClient(
+            str(self.directory / 'agent.sock'))
+        self.data = {name: path.read_bytes()
+                     for name, path in self.images.items()}
+
+    def prepare(self):
+        """One host has a socket, and may write where the test looks."""
+        agent = self.site.hosts[HOST]
+        agent.conf.set_override('socket', str(self.directory / 'agent.sock'),
+                                'agent')
+        agent.conf.set_override('output_directories',
+                                [str(self.directory / 'outputs')], 'agent')
+        (self.directory / 'outputs').mkdir()
+
+    def packed(self, name):
+        """Register an image as the compressed qcow2 file it may also be."""
+        path = self.directory / f'{name}.qcow2'
+        subprocess.run(['qemu-img', 'convert', '-c', '-O', 'qcow2',
+                        self.images[name], path], check=True)
+        native, staging = tools.NativeTools(), self.directory / 'unpacked'
+        form = self.directory / 'form'
+        native.to_raw(path, staging)
+        native.make_form(staging, path, form)
+        sha512 = hashlib.sha512(path.read_bytes()).hexdigest()
+        keeper = self.site.repository.repository
+        held = self.site.repository.held
+        for source, target in ((staging, held.staging('content')),
+                               (form, held.staging('form'))):
+            shutil.move(source, target)
+        keeper.admit(held.staging('content'), {
+            'id': f'{name}-packed', 'name': name, 'disk_format': 'qcow2',
+            'file_size': path.stat().st_size, 'os_hash_algo': 'sha512',
+            'os_hash_value': sha512}, held.staging('form'))
+        held.staging('content').unlink(missing_ok=True)
+        self.site.wait(lambda: self.known(f'{name}-packed'), 60, name)
+        return path.read_bytes()
+
+    def known(self, image_id):
+        try:
+            return self.client.image(image_id)
+        except exceptions.NotFound:
+            return None
+
+    def read(self, image_id, *args, **options):
+        with self.client.file(image_id, *args, **options) as file:
+            return b''.join(file)
+
+    def files(self):
+        return [file['image_id'] for file in self.client.status()['files']]
+
+    def test_raw_through_base_and_patch_writes_nothing(self):
+        self.hold(host_1=[self.template('system'),
+                          self.patch_key('system', 'java')])
+        before = self.site.wan_bytes()
+        self.assertEqual(self.data['java'], self.read('java',
+                                                      site_only=True))
+        self.assertEqual(self.data['java'][7_000_001:9_000_000],
+                         self.read('java', 7_000_001, 8_999_999))
+        self.assertEqual(([], before), (self.files(),
+                                        self.site.wan_bytes()))
+        self.assertTrue(self.known('java')['file_at_site'])
+
+    def test_a_qcow2_file_is_made_again_bit_for_bit(self):
+        data = self.packed('java')
+        self.assertRaises(exceptions.Conflict, self.read, 'java-packed',
+                          site_only=True)
+        self.hold(host_2=[self.template('system')],
+                  host_3=[self.patch_key('system', 'java')])
+        self.site.wait(lambda: self.known('java-packed')['file_at_site'], 60,
+                       'the form, which comes with the patch')
+        before = self.site.wan_bytes()
+        self.assertEqual(data, self.read('java-packed', site_only=True))
+        self.assertEqual(data[1000:2000], self.read('java-packed', 1000,
+                                                    1999))
+        self.assertEqual(before, self.site.wan_bytes())
+        self.assertEqual(['java-packed'], self.files())
+
+    def test_a_file_given_serves_the_site(self):
+        data = self.packed('other')
+        path = self.directory / 'given'
+        path.write_bytes(data)
+        with open(path, 'rb') as source:
+            self.client.give_file('other-packed', source, len(data))
+        before = self.site.wan_bytes()
+        self.assertEqual(data, self.read('other-packed', site_only=True))
+        self.assertLess(self.site.wan_bytes() - before, family.MIB)
+        path.write_bytes(data[:-1] + b'x')
+        with open(path, 'rb') as source:
+            self.assertRaises(exceptions.IntegrityError,
+                              self.client.give_file, 'other-packed', source,
+                              len(data))
+
+    def test_content(self):
+        output = self.directory / 'outputs' / 'disk'
+        request = self.client.content('java', str(output))
+        self.assertEqual('repository', request['way'])
+        self.assertEqual(self.data['java'], output.read_bytes())
+        self.assertEqual(0o644, stat.S_IMODE(output.stat().st_mode))
+
+    def test_content_is_written_nowhere_else(self):
+        link = self.directory / 'outputs' / 'link'
+        link.symlink_to(self.directory)
+        for output in (self.directory / 'disk', link / 'disk',
+                       self.directory / 'outputs' / '..' / 'disk', link):
+            error = self.assertRaises(exceptions.InvalidInput,
+                                      self.client.content, 'java',
+                                      str(output))
+            self.assertIn(str(output), str(error))
+        self.assertFalse((self.directory / 'disk').exists())
+
+    def test_withdrawn_from_every_host(self):
+        self.packed('java')
+        self.hold(host_1=[self.template('system'),
+                          self.patch_key('system', 'java')],
+                  host_2=[self.template('java')])
+        self.read('java-packed')
+        keeper = self.site.repository.repository
+        for name in ('java', 'java-packed'):
+            keeper.put(dataclasses.replace(keeper.find(name),
+                                           status=view.DELETED))
+        keys = [self.template('java'), self.patch_key('system', 'java')]
+        self.site.wait(lambda: not any(
+            key in agent.held for agent in self.site.agents()
+            for key in keys), 60, 'the hosts to obey')
+        for name in ('java', 'java-packed'):
+            self.assertRaises(exceptions.NotFound, self.read, name)
+            self.assertRaises(exceptions.NotFound, self.get, 'host-2', 'java')
+        self.assertEqual([], self.files())
+        for agent in self.site.agents():
+            self.assertEqual([], list(agent.held.root.glob(
+                f'*/*{self.contents["java"]}*')))
+        # What it was made from stays.
+        self.assertIn(self.template('system'), self.site.hosts[HOST].held)
+
+    def test_deactivated_and_back(self):
+        keeper = self.site.repository.repository
+        self.hold(host_1=[self.template('java')])
+        record = keeper.find('java')
+        keeper.put(dataclasses.replace(record, status=view.DEACTIVATED))
+        self.site.wait(lambda: self.template('java') not in
+                       self.site.hosts[HOST].held, 60, 'the host to obey')
+        self.assertRaises(exceptions.NotFound, self.read, 'java')
+        keeper.put(record)
+        self.site.wait(lambda: self.known('java'), 60, 'its return')
+        self.assertEqual(self.data['java'], self.read('java'))
