@@ -1,0 +1,123 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Blobs and versions in real object servers, through glance_store.
+
+S3 is that of versitygw, which keeps its objects in a directory of the test.
+Any other server is told by two variables of the environment:
+``DIFFCACHE_TEST_STORE``, a store's URI, and ``DIFFCACHE_TEST_STORE_CONFIG``,
+a file with the options of ``[glance_store]``. In both ``{container}`` stands
+for a container, or a bucket, that each test makes anew.
+"""
+
+import importlib.util
+import os
+import pathlib
+import shutil
+import socket
+import subprocess
+import tempfile
+import time
+import unittest
+import uuid
+
+from diffcache_openstack.store import registry
+from diffcache_openstack.versions import repository
+from diffcache_openstack.versions import restoring
+from diffcache_openstack.versions import saving
+from diffcache_openstack.versions import upkeep
+from tests import base
+from tests.unit.store import conformance
+
+_SERVER = 'versitygw'
+_START_S = 30
+_NEEDS = (f'needs the program {_SERVER} (go install github.com/versity/'
+          'versitygw/cmd/versitygw@latest) and boto3')
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(('127.0.0.1', 0))
+        return probe.getsockname()[1]
+
+
+class Server(conformance.Conformance):
+    """What holds for every object server."""
+
+    def test_versions_are_kept_there(self):
+        repo = repository.Repository(self.store)
+        disk = self.write_file('disk', bytes(range(256)) * 16000)
+        output = self.directory / 'out'
+        for change in range(3):
+            with open(disk, 'r+b') as stream:
+                stream.seek(change * 8192)
+                stream.write(b'change')
+            version = saving.save(repo, saving.Request(disk, 'a'))
+            restoring.restore(repo, version.id, output, 'raw')
+            self.assertEqual(disk.read_bytes(), output.read_bytes())
+        upkeep.delete(repo, list(repo.head().versions)[:2])
+        upkeep.prune(repo, dead_share=0.0)
+        self.assertTrue(upkeep.verify(repo).intact)
+        restoring.restore(repo, version.id, output, 'raw')
+        self.assertEqual(disk.read_bytes(), output.read_bytes())
+
+
+@unittest.skipUnless('DIFFCACHE_TEST_STORE' in os.environ,
+                     'needs DIFFCACHE_TEST_STORE')
+class TestGiven(Server, base.TestCase):
+
+    def make_store(self):
+        container = f'diffcache-test-{uuid.uuid4().hex}'
+        options = pathlib.Path(os.environ['DIFFCACHE_TEST_STORE_CONFIG'])
+        config = self.write_file('glance.conf', options.read_text().replace(
+            '{container}', container).encode())
+        uri = os.environ['DIFFCACHE_TEST_STORE']
+        return registry.open_store(uri.replace('{container}', container),
+                                   [str(config)])
+
+
+@unittest.skipUnless(shutil.which(_SERVER)
+                     and importlib.util.find_spec('boto3'), _NEEDS)
+class TestS3(Server, base.TestCase):
+
+    def make_store(self):
+        # The server keeps extended attributes, which tmpfs may not have.
+        objects = tempfile.TemporaryDirectory(dir='/var/tmp')
+        self.addCleanup(objects.cleanup)
+        port = _free_port()
+        process = subprocess.Popen(
+            [_SERVER, '--access', 'key', '--secret', 'secret', '--port',
+             f'127.0.0.1:{port}', '--quiet', 'posix', objects.name],
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        self._await(port)
+        pathlib.Path(objects.name, 'versions').mkdir()
+        config = self.write_file('glance.conf', (
+            '[glance_store]\n'
+            f's3_store_host = http://127.0.0.1:{port}\n'
+            's3_store_region_name = us-east-1\n'
+            's3_store_access_key = key\n'
+            's3_store_secret_key = secret\n'
+            's3_store_bucket = versions\n'
+            's3_store_bucket_url_format = path\n').encode())
+        return registry.open_store('glance:s3', [str(config)])
+
+    def _await(self, port: int) -> None:
+        deadline = time.monotonic() + _START_S
+        while True:
+            try:
+                socket.create_connection(('127.0.0.1', port)).close()
+                return
+            except ConnectionRefusedError:
+                self.assertLess(time.monotonic(), deadline,
+                                'the object server did not start')
+                time.sleep(0.05)
