@@ -22,53 +22,15 @@ Hashes are those of the files.
 """
 
 from diffcache_openstack import _native
-from diffcache_openstack.blocks.codecs import base as codec_base
-from diffcache_openstack.blocks.codecs import block
-from diffcache_openstack.blocks import files
-from diffcache_openstack.blocks import native
-
-_MAGIC = b'DCQCOW21'
+from diffcache_openstack.blocks.codecs import native_codec
 
 
-class Qcow2Codec(codec_base.PatchCodec):
+class Qcow2Codec(native_codec.NativeCodec):
     """Patches of guest content that re-create a qcow2 file."""
 
     name = 'qcow2'
-
-    @classmethod
-    def recognises(cls, head: bytes) -> bool:
-        return head.startswith(_MAGIC)
-
-    def create(self, base: str, target: str, patch: str,
-               level: int | None = None,
-               progress: codec_base.Progress | None = None
-               ) -> codec_base.PatchInfo:
-        files.check_readable(base, 'base')
-        files.check_readable(target, 'target')
-        level = block.check_level(level)
-        with files.translate_os_errors(patch), native.translated():
-            return block.to_info(_native.qcow2_patch_create(
-                base, target, patch, level, progress))
-
-    def apply(self, base: str, patch: str, output: str,
-              progress: codec_base.Progress | None = None
-              ) -> codec_base.PatchInfo:
-        files.check_readable(base, 'base')
-        info = self.info(patch)
-        with files.translate_os_errors(output), native.translated():
-            _native.qcow2_patch_apply(base, patch, output, progress)
-        return info
-
-    def info(self, patch: str) -> codec_base.PatchInfo:
-        files.check_readable(patch, 'patch')
-        with native.translated():
-            return block.to_info(_native.qcow2_patch_info(patch))
-
-    def verify(self, base: str, patch: str,
-               progress: codec_base.Progress | None = None
-               ) -> codec_base.PatchInfo:
-        files.check_readable(base, 'base')
-        info = self.info(patch)
-        with native.translated():
-            _native.qcow2_patch_verify(base, patch, progress)
-        return info
+    magic = b'DCQCOW21'
+    native_create = staticmethod(_native.qcow2_patch_create)
+    native_apply = staticmethod(_native.qcow2_patch_apply)
+    native_info = staticmethod(_native.qcow2_patch_info)
+    native_verify = staticmethod(_native.qcow2_patch_verify)

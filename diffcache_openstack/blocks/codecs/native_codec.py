@@ -1,0 +1,98 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""What the codecs have in common whose work the native core does."""
+
+import abc
+from typing import Any, Callable, ClassVar
+
+from diffcache_openstack.blocks.codecs import base as codec_base
+from diffcache_openstack.blocks import files
+from diffcache_openstack.blocks import native
+from diffcache_openstack.common import exceptions
+
+DEFAULT_LEVEL = 3
+LEVELS = range(1, 20)
+
+
+def check_level(level: int | None) -> int:
+    """Return a usable compression level.
+
+    :raises InvalidInput: out of range
+    """
+    if level is None:
+        return DEFAULT_LEVEL
+    if level not in LEVELS:
+        raise exceptions.InvalidInput(
+            f'There is no level {level}; choose one from {LEVELS[0]} to '
+            f'{LEVELS[-1]}.')
+    return level
+
+
+def to_info(described: dict[str, Any]) -> codec_base.PatchInfo:
+    """Sort what the native core says of a patch into a PatchInfo."""
+    details = dict(described)
+    common = {field: details.pop(field) for field in (
+        'codec', 'base_hash', 'target_hash', 'base_size', 'target_size',
+        'patch_size', 'blocks_copied', 'blocks_inserted')}
+    # How long making it took is the caller's to print, of all codecs alike.
+    details.pop('seconds', None)
+    return codec_base.PatchInfo(**common, details=details)
+
+
+class NativeCodec(codec_base.PatchCodec, abc.ABC):
+    """Checks inputs, calls the native core, and translates its errors."""
+
+    #: First bytes of every patch of this codec.
+    magic: ClassVar[bytes]
+    #: The native functions, as static methods.
+    native_create: ClassVar[Callable[..., dict[str, Any]]]
+    native_apply: ClassVar[Callable[..., Any]]
+    native_info: ClassVar[Callable[..., dict[str, Any]]]
+    native_verify: ClassVar[Callable[..., Any]]
+
+    @classmethod
+    def recognises(cls, head: bytes) -> bool:
+        return head.startswith(cls.magic)
+
+    def create(self, base: str, target: str, patch: str,
+               level: int | None = None,
+               progress: codec_base.Progress | None = None
+               ) -> codec_base.PatchInfo:
+        files.check_readable(base, 'base')
+        files.check_readable(target, 'target')
+        level = check_level(level)
+        with files.translate_os_errors(patch), native.translated():
+            return to_info(self.native_create(
+                base, target, patch, level, progress))
+
+    def apply(self, base: str, patch: str, output: str,
+              progress: codec_base.Progress | None = None
+              ) -> codec_base.PatchInfo:
+        files.check_readable(base, 'base')
+        info = self.info(patch)
+        with files.translate_os_errors(output), native.translated():
+            self.native_apply(base, patch, output, progress)
+        return info
+
+    def info(self, patch: str) -> codec_base.PatchInfo:
+        files.check_readable(patch, 'patch')
+        with native.translated():
+            return to_info(self.native_info(patch))
+
+    def verify(self, base: str, patch: str,
+               progress: codec_base.Progress | None = None
+               ) -> codec_base.PatchInfo:
+        files.check_readable(base, 'base')
+        info = self.info(patch)
+        with native.translated():
+            self.native_verify(base, patch, progress)
+        return info
