@@ -35,6 +35,10 @@ use crate::qcow2::{qcow2_error, InvalidInput};
 type Root = (u8, u32, u32);
 /// Ranges of blocks: first, count.
 type Ranges = Vec<(u64, u64)>;
+/// First block, blocks, origin, pack, slot.
+type StoredRun = (u64, u64, u64, u32, u32);
+/// Number of the run, pack, frame, bytes of the frame, blocks used of it.
+type UsedFrame = (u32, u32, u32, u32, u32);
 
 fn versions_error(error: VersionsError) -> PyErr {
     let message = error.to_string();
@@ -352,11 +356,11 @@ impl VersionStore {
         base: Root,
         root: Root,
         own: u64,
-    ) -> PyResult<Vec<(u64, u64, u64, u32, u32)>> {
+    ) -> PyResult<Vec<StoredRun>> {
         let (base, root) = (to_root(base)?, to_root(root)?);
         py.detach(|| {
             let store = self.read();
-            let mut out: Vec<(u64, u64, u64, u32, u32)> = Vec::new();
+            let mut out: Vec<StoredRun> = Vec::new();
             tree::diff(&store.maps, base, root, &mut |part| {
                 let BlockRef::Stored { pack, slot } = part.new else {
                     return Ok(());
@@ -387,7 +391,7 @@ impl VersionStore {
         &self,
         py: Python<'_>,
         runs: Vec<(u32, u32, u64)>,
-    ) -> PyResult<Vec<(u32, u32, u32, u32, u32)>> {
+    ) -> PyResult<Vec<UsedFrame>> {
         py.detach(|| {
             let store = self.read();
             let mut out = Vec::new();
