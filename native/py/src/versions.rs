@@ -387,11 +387,7 @@ impl VersionStore {
     }
 
     /// The frames that runs of `differential` lie in: for each run, (pack, frame, bytes of the frame, blocks of the run in it).
-    fn frames(
-        &self,
-        py: Python<'_>,
-        runs: Vec<(u32, u32, u64)>,
-    ) -> PyResult<Vec<UsedFrame>> {
+    fn frames(&self, py: Python<'_>, runs: Vec<(u32, u32, u64)>) -> PyResult<Vec<UsedFrame>> {
         py.detach(|| {
             let store = self.read();
             let mut out = Vec::new();
