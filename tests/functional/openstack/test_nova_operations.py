@@ -124,15 +124,7 @@ class TestMoves(OneServer):
             self.compute.migrate_server(self.server, host=self.host)
             self.moved(self.host)
 
-    def test_2_migration_that_is_reverted(self):
-        with self.boots_again(self.server):
-            self.compute.migrate_server(self.server, host=self.other)
-            self.wait_for_status(self.server, 'VERIFY_RESIZE')
-            self.compute.revert_server_resize(self.server)
-            back = self.wait_for_status(self.server, 'ACTIVE')
-        self.assertEqual(self.host, back.compute_host)
-
-    def test_3_resize(self):
+    def test_2_resize(self):
         with self.boots_again(self.server):
             self.compute.resize_server(self.server,
                                        self.trial.flavor('small'))
@@ -144,7 +136,7 @@ class TestMoves(OneServer):
                 / 'disk')
         self.assertEqual(flavor.disk << 30, _virtual_size(disk))
 
-    def test_4_shelve_and_unshelve(self):
+    def test_3_shelve_and_unshelve(self):
         with self.boots_again(self.server):
             self.compute.shelve_server(self.server)
             shelved = self.wait_for_status(self.server, 'SHELVED',
@@ -157,17 +149,6 @@ class TestMoves(OneServer):
         # The disk stands on the first image again, not on the snapshot.
         disk = self.trial.instances(host) / self.server / 'disk'
         self.assertEqual(self.base(host, self.web).name, _backing(disk))
-
-    def test_5_migration_after_the_image_was_deleted(self):
-        # Nova then copies the base image from the first host.
-        self.trial.admin.image.delete_image(self.web)
-        source = self.compute.get_server(self.server).compute_host
-        target = next(host for host in self.trial.hosts if host != source)
-        self.base(target, self.web).unlink(missing_ok=True)
-        with self.boots_again(self.server):
-            self.compute.migrate_server(self.server, host=target)
-            self.moved(target)
-        self.assertTrue(self.base(target, self.web).exists())
 
 
 class TestImageCache(nova_hosts.NovaTest):
@@ -207,25 +188,6 @@ class TestImageCache(nova_hosts.NovaTest):
         # The agent's copy is its own, and serves the next server.
         with self.delivers(host):
             self.start(image, host)
-
-
-class TestWan(nova_hosts.NovaTest):
-
-    def test_eight_servers_on_two_hosts_take_one_transfer(self):
-        path = self.new_content('base', 24)
-        image = self.upload(path)
-        before = self.trial.wan_bytes()
-        servers = [self.trial.create(image, host)
-                   for host in self.trial.hosts for _ in range(4)]
-        self.addCleanup(self.trial.delete, *servers)
-        for server in servers:
-            self.guest(server, self.trial.wait_active(server))
-        moved = self.trial.wan_bytes() - before
-        # Once the new data, compressed or not, and not once more; Glance's
-        # metadata and Nova's messages cross the WAN as well.
-        self.assertLess(moved, 2 * (24 << 20))
-        for host in self.trial.hosts:
-            self.assertTrue(self.base(host, image).exists())
 
 
 def _virtual_size(disk):
