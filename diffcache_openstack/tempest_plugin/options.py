@@ -34,6 +34,13 @@ name of the host: ``compute-1:/run/one.sock,compute-2:/run/two.sock``.
 Scenarios that look at what a host holds use these hosts.
 '''),
     cfg.DictOpt(
+        'base_directories',
+        default={},
+        help='''
+Directories in which Nova keeps base images, as Tempest can reach them, by the
+name of the host.
+'''),
+    cfg.DictOpt(
         'image_files',
         default={},
         help='''

@@ -80,6 +80,9 @@ class Tempest:
             'agent_sockets': _pairs({
                 host: self._trial.socket(host) for host in self._trial.hosts
             }),
+            'base_directories': _pairs({
+                host: self._trial.instances(host) / '_base'
+                for host in self._trial.hosts}),
             'image_files': _pairs({
                 names.get(name, name): path
                 for name, path in guests.items()}),
