@@ -58,8 +58,9 @@ class Start:
 class _Arrays:
     """An instance in the shape the native solver reads."""
 
-    def __init__(self, instance, hops, start):
+    def __init__(self, instance, hops, start, threads=1):
         self.hops = max(0, hops)
+        self.threads = max(1, threads)
         self.sizes = instance.sizes.tolist()
         self.patch_base = instance.patch_base.tolist()
         self.patch_target = instance.patch_target.tolist()
@@ -134,7 +135,7 @@ def solve_site(
     """
     clock = base.Clock(options)
     base.pinned_placement(instance)
-    arrays = _Arrays(instance, options.hops, start)
+    arrays = _Arrays(instance, options.hops, start, options.threads)
 
     def watch(stage, cost_s, bound_s):
         clock.report(stage, cost_s, bound_s)

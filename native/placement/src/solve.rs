@@ -1,5 +1,9 @@
 //! Bound, construct, improve; stop when asked, when done or when time is up.
 
+use std::panic::resume_unwind;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
 use crate::dual::Dual;
 use crate::offers::{Ascent, Offers};
 use crate::problem::Problem;
@@ -7,6 +11,9 @@ use crate::random::Random;
 use crate::recreate::{fill, Choice, Taste};
 use crate::search::Search;
 use crate::state::{Fixed, State};
+
+/// Seed of the first thread's search.
+const SEED: u64 = 7;
 
 /// Most evaluations that set the prices of hosts apart.
 const REFINEMENTS: usize = 20;
@@ -25,6 +32,8 @@ pub struct Limits {
     pub bound_share: f64,
     /// Share of the time at which the search ends.
     pub until: f64,
+    /// Threads that search; the first one finds bounds, too.
+    pub threads: usize,
 }
 
 /// How far a solve is.
@@ -89,11 +98,30 @@ pub fn solve(
         ..limits
     };
     let mut steps = improve(problem, &mut state, &bounds, first, watch);
-    if watch.elapsed() < 1.0 {
-        bounds.refine(watch, limits.bound_share * 0.7, state.cost);
-        bounds.ascend(watch, limits.bound_share * 1.5, state.cost, limits.gap);
-    }
-    steps += improve(problem, &mut state, &bounds, limits, watch);
+    let stop = AtomicBool::new(watch.elapsed() >= 1.0);
+    thread::scope(|scope| {
+        let others: Vec<_> = (1..limits.threads)
+            .map(|n| {
+                let (own, seed) = (state.clone(), SEED + n as u64);
+                let (price, favourites) = (bounds.price(), bounds.favourites());
+                let stop = &stop;
+                scope.spawn(move || wander(problem, own, price, &favourites, seed, stop))
+            })
+            .collect();
+        if watch.elapsed() < 1.0 {
+            bounds.refine(watch, limits.bound_share * 0.7, state.cost);
+            bounds.ascend(watch, limits.bound_share * 1.5, state.cost, limits.gap);
+        }
+        steps += improve(problem, &mut state, &bounds, limits, watch);
+        stop.store(true, Ordering::Relaxed);
+        for other in others {
+            match other.join() {
+                Ok(found) if found.cost < state.cost => state = found,
+                Ok(_) => (),
+                Err(panic) => resume_unwind(panic),
+            }
+        }
+    });
     Outcome {
         pairs: state.pairs(),
         bound: bounds.best,
@@ -119,6 +147,13 @@ impl<'a> Bounds<'a> {
             open: vec![false; problem.templates],
             capacity: problem.capacity.iter().sum(),
         }
+    }
+
+    /// Templates that the bound would have near, each often.
+    fn favourites(&self) -> Vec<u32> {
+        let near = self.open.iter().enumerate().filter(|(_, open)| **open);
+        near.flat_map(|(t, _)| std::iter::repeat_n(t as u32, 8))
+            .collect()
     }
 
     fn price(&self) -> f64 {
@@ -264,6 +299,22 @@ fn construct(problem: &Problem, state: &mut State, bounds: &Bounds, watch: &mut 
     fill(state, problem, then, taste, &mut random, &mut over);
 }
 
+/// Searches from `state` on until told to stop.
+fn wander<'a>(
+    problem: &'a Problem,
+    mut state: State<'a>,
+    price: f64,
+    favourites: &[u32],
+    seed: u64,
+    stop: &AtomicBool,
+) -> State<'a> {
+    let mut search = Search::new(problem, &mut state, price, favourites, seed);
+    while !stop.load(Ordering::Relaxed) {
+        search.step(&mut || stop.load(Ordering::Relaxed));
+    }
+    state
+}
+
 fn improve<'a>(
     problem: &'a Problem,
     state: &mut State<'a>,
@@ -271,11 +322,8 @@ fn improve<'a>(
     limits: Limits,
     watch: &mut dyn Watch,
 ) -> usize {
-    let favourites: Vec<u32> = (0..problem.templates as u32)
-        .filter(|&t| bounds.open[t as usize])
-        .flat_map(|t| std::iter::repeat_n(t, 8))
-        .collect();
-    let mut search = Search::new(problem, state, bounds.price(), &favourites, 7);
+    let favourites = bounds.favourites();
+    let mut search = Search::new(problem, state, bounds.price(), &favourites, SEED);
     let (mut steps, mut idle) = (0, 0);
     while idle < limits.patience {
         let cost = search.cost();

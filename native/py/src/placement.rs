@@ -22,6 +22,7 @@ struct Arrays {
     links: Vec<(f64, f64, f64)>,
     rates: pyo3::buffer::PyBuffer<f64>,
     hops: usize,
+    threads: usize,
     pinned: Vec<(u32, u32)>,
     placed: Vec<(u32, u32)>,
     move_weight: f64,
@@ -160,6 +161,7 @@ fn placement_solve(
         patience,
         bound_share,
         until: 1.0,
+        threads: arrays.threads,
     };
     let outcome = py.detach(|| solve(&problem, &fixed, &arrays.start, limits, &mut caller));
     match caller.error {

@@ -78,6 +78,12 @@ class TestAuto(conformance.SolverContract, test_base.TestCase):
         greedy = base.load('greedy').solve(instance)
         self.assertLess(solution.cost_s, greedy.cost_s)
 
+    def test_several_threads(self):
+        instance = workloads.trace(6, shape=SMALL_TRACE)
+        solution = self.solve(instance, threads=3, time_limit=3)
+        self.check(instance, solution)
+        self.assertLess(solution.gap, 0.04)
+
     def test_stopping_in_the_middle_gives_the_best_so_far(self):
         instance = workloads.trace(12, shape=SMALL_TRACE)
         stop = threading.Event()
