@@ -168,10 +168,10 @@ class Head:
                  if len(name) >= 4 and version.id.startswith(name)]
         if len(found) == 1:
             return found[0]
-        how_many = 'several versions' if found else 'no version'
+        there = 'are several versions' if found else 'is no version'
         raise exceptions.NotFound(
-            f'There are {how_many} {name!r} in the store; list them, and '
-            f'give a whole id.')
+            f'There {there} {name!r} in the store; list them, and give a '
+            f'whole id.')
 
     def encode(self) -> bytes:
         """The head as a blob."""
