@@ -44,18 +44,22 @@ class FillsTest(base.TestCase):
         self.assertEqual([], list(self.directory.iterdir()))
 
     def test_followers_read_along(self):
-        found, begun = [], threading.Event()
+        found, begun = [], threading.Barrier(5, timeout=60)
 
         def follow():
-            begun.set()
-            found.append(self.follow())
+            pieces = self.fills.follow(IMAGE, len(DATA))
+            first = next(pieces)
+            begun.wait()
+            found.append(first + b''.join(pieces))
 
         threads = [threading.Thread(target=follow) for _ in range(4)]
         with self.fills.begin(IMAGE) as file:
             for thread in threads:
                 thread.start()
-            self.assertTrue(begun.wait(60))
-            for start in range(0, len(DATA), 100_000):
+            file.write(DATA[:1000])
+            file.flush()
+            begun.wait()
+            for start in range(1000, len(DATA), 100_000):
                 file.write(DATA[start:start + 100_000])
                 file.flush()
         for thread in threads:
