@@ -74,11 +74,11 @@ impl<'s, 'a> Search<'s, 'a> {
         let before = self.state.cost;
         let mut removed = Vec::new();
         let mut added = Vec::new();
-        let hosts = match self.random.below(12) {
+        let hosts = match self.random.below(14) {
             0..=3 => self.ruin_hosts(&mut removed),
             4..=6 => self.ruin_objects(&mut removed),
-            7 => self.ruin_component(&mut removed),
-            8..=9 => self.eject(&mut removed),
+            7..=10 => self.ruin_component(&mut removed),
+            11 => self.eject(&mut removed),
             _ => self.repack(&mut removed, &mut added),
         };
         self.insert(&hosts, &removed, &mut added, over);
