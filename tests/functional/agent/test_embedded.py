@@ -118,7 +118,9 @@ class ServeTest(EmbeddedTestCase):
                     request = self.get(host, name, mode)
                     self.assertNotEqual('repository', request.way)
                     self.assertEqual(0, request.fallbacks)
-        self.assertEqual(before, self.site.wan_bytes())
+        # A patch of some hundred bytes may be nearer at the repository than
+        # a whole template at a peer; what is more has been planned for.
+        self.assertLess(self.site.wan_bytes() - before, 64 * 1024)
 
     def test_built_from_peers_in_both_modes(self):
         self.hold(host_2=[self.template('system')],
