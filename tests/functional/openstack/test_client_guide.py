@@ -44,6 +44,16 @@ class TestGuide(machine.TestCase):
         self.transcript: list[str] = []
         self.addCleanup(self.keep)
         self.addCleanup(self.tidy)
+        self.upload('guest-base')
+
+    def upload(self, name):
+        """Have an image that the guide takes for granted in the catalogue."""
+        image = self.trial.upload(name, self.trial.guests()[name])
+        self.addCleanup(self.trial.admin.image.delete_image, image,
+                        ignore_missing=True)
+        listing = 'openstack image cache object list --status active'
+        self.wait_until(lambda: name in self.type(listing).stdout,
+                        f'The repository took in {name}', 300)
 
     def keep(self):
         """Leave the transcript to who wants to read it."""
