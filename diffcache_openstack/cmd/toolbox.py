@@ -170,11 +170,10 @@ class Toolbox(app.App):
         try:
             self.command_manager.find_command(argv)
         except ValueError:
-            known = sorted({name.split(' ')[0] for name, _
-                            in self.command_manager})
             self.stderr.write(
                 f'{self.NAME}: error: no command {" ".join(argv[:2])!r}; '
-                f'there are {", ".join(known)}: see {self.NAME} --help\n')
+                f'there are {", ".join(self._commands_like(argv[0]))}: '
+                f'see {self.NAME} --help\n')
             return _USAGE_ERROR
         except ImportError as exc:
             self.LOG.error('the command cannot be loaded: %s; check the '
@@ -183,6 +182,12 @@ class Toolbox(app.App):
                 raise
             return 1
         return super().run_subcommand(argv)
+
+    def _commands_like(self, noun: str) -> list[str]:
+        """The commands of one noun, or else the nouns that there are."""
+        names = sorted(name for name, _ in self.command_manager)
+        return ([name for name in names if name.split(' ')[0] == noun] or
+                sorted({name.split(' ')[0] for name in names}))
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -91,6 +91,11 @@ class ToolboxTest(base.TestCase):
             self.assertEqual('', out)
             self.assertRegex(err, r'error: .+\n$')
 
+    def test_half_a_command_names_the_commands_that_begin_so(self):
+        _, _, err = self.run_toolbox('patch')
+        self.assertIn('patch apply, patch create', err)
+        self.assertNotIn('placement', err)
+
     def test_an_error_is_one_line_and_exits_1(self):
         _Failing.error = exceptions.NotFound('The base b is gone; make one.')
         code, out, err = self.run_toolbox('fail')
