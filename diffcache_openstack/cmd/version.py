@@ -20,20 +20,14 @@ from cliff import lister
 from cliff import show
 
 from diffcache_openstack.cmd import progress
-from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import units
-from diffcache_openstack.store import registry
-from diffcache_openstack.versions import heads
+from diffcache_openstack.versions import engine
 from diffcache_openstack.versions import repository
 from diffcache_openstack.versions import restoring
 from diffcache_openstack.versions import retention
-from diffcache_openstack.versions import rollback
-from diffcache_openstack.versions import saving
-from diffcache_openstack.versions import snapshots
 from diffcache_openstack.versions import upkeep
 
 _AUTO = 'auto'
-_KEY_BYTES = 32
 
 
 def _bar(command: show.ShowOne | lister.Lister, label: str) -> progress.Bar:
@@ -60,25 +54,10 @@ def _add_store_options(parser: argparse.ArgumentParser) -> None:
              'as 64 hex digits or as they are.')
 
 
-def _read_key(path: pathlib.Path | None) -> bytes | None:
-    if path is None:
-        return None
-    data = path.read_bytes()
-    if len(data) == _KEY_BYTES:
-        return data
-    try:
-        key = bytes.fromhex(data.decode())
-    except ValueError:
-        key = b''
-    if len(key) != _KEY_BYTES:
-        raise exceptions.InvalidInput(
-            f'{path} is no key: write 64 hex digits into it')
-    return key
-
-
-def _open(args: argparse.Namespace, **options: Any) -> repository.Repository:
-    store = registry.open_store(args.store, args.store_config)
-    return repository.Repository(store, _read_key(args.key_file), **options)
+def _open(args: argparse.Namespace, **options: Any) -> engine.Engine:
+    key = engine.read_key(args.key_file) if args.key_file else None
+    return engine.Engine.open(args.store, args.store_config or (), key,
+                              **options)
 
 
 def _alpha(text: str) -> float | str:
@@ -105,19 +84,6 @@ def _rate(text: str) -> float:
     return value * units.MB
 
 
-def _fields(version: heads.Version) -> dict[str, Any]:
-    return {
-        'version': version.id, 'series': version.series,
-        'parent': version.parent, 'created_at': version.created_at,
-        'size': version.size, 'blocks_changed': version.blocks_changed,
-        'blocks_stored': version.blocks_stored,
-        'bytes_read': version.bytes_read,
-        'bytes_stored': version.bytes_stored,
-        'seconds': version.seconds, 'pause_ms': version.pause_ms,
-        'alpha': version.alpha,
-        'base': version.base.name if version.base else None}
-
-
 class _Disk(show.ShowOne):
     """Options of the commands that look at a disk."""
 
@@ -135,21 +101,14 @@ class _Disk(show.ShowOne):
             '--scan', action='store_true',
             help='Take no internal snapshot: compare the whole disk as it '
                  'is. Nothing may write it meanwhile.')
-        parser.add_argument(
-            '--qmp', metavar='SOCKET', type=pathlib.Path,
-            help='Monitor of the running guest that has the disk: the '
-                 'snapshot is taken through it.')
         return parser
 
     @staticmethod
-    def snapshots_of(args: argparse.Namespace
-                     ) -> snapshots.Snapshots | None:
-        """How internal snapshots of the disk are made, if they are."""
-        if args.scan:
-            return None
-        if args.qmp is not None:
-            return snapshots.Running(args.qmp, [args.disk])
-        return rollback.snapshots_for(args.disk)
+    def disk_of(args: argparse.Namespace, series: str, **options: Any
+                ) -> engine.Disk:
+        """The disk that the command is about."""
+        return engine.Disk(args.disk, series, args.base, as_it_is=args.scan,
+                           **options)
 
 
 class Save(_Disk):
@@ -175,6 +134,14 @@ class Save(_Disk):
             help='Internal snapshot to save; made if there is none of this '
                  'name.')
         parser.add_argument(
+            '--qmp', metavar='SOCKET', type=pathlib.Path,
+            help='Monitor of the running guest that has the disk: the '
+                 'snapshot is taken through it.')
+        parser.add_argument(
+            '--guest-agent', metavar='SOCKET', type=pathlib.Path,
+            help='Channel of its guest agent, which is asked to keep the '
+                 'filesystems still meanwhile.')
+        parser.add_argument(
             '--block-size', type=units.parse_size, metavar='BYTES',
             default=repository.BLOCK_SIZE,
             help='Size of a block in a store that is yet to be made '
@@ -188,12 +155,15 @@ class Save(_Disk):
     def take_action(self, parsed_args: argparse.Namespace
                     ) -> tuple[list[str], list[Any]]:
         args = parsed_args
-        repo = _open(args, block_size=args.block_size, level=args.level)
-        request = saving.Request(
-            args.disk, args.series, args.parent, args.alpha, args.snapshot,
-            args.rate, args.base, self.snapshots_of(args))
+        guest = (engine.Guest(args.qmp, args.guest_agent) if args.qmp
+                 else None)
+        disk = self.disk_of(args, args.series, parent=args.parent,
+                            snapshot=args.snapshot)
+        store = _open(args, block_size=args.block_size, level=args.level)
         with _bar(self, 'save') as bar:
-            return _columns(_fields(saving.save(repo, request, bar)))
+            [version] = store.save([disk], guest, args.alpha,
+                                   engine.Job(bar, args.rate))
+        return _columns(version.summary())
 
 
 class List(lister.Lister):
@@ -210,10 +180,8 @@ class List(lister.Lister):
                     ) -> tuple[list[str], list[list[Any]]]:
         columns = ['version', 'series', 'parent', 'created_at', 'size',
                    'blocks_changed', 'bytes_stored']
-        versions = sorted(_open(parsed_args).head().versions.values(),
-                          key=lambda version: version.number)
-        rows = [_fields(version) for version in versions
-                if parsed_args.series in (None, version.series)]
+        rows = [version.summary() for version
+                in _open(parsed_args).versions(parsed_args.series)]
         return columns, [[row[column] for column in columns] for row in rows]
 
 
@@ -229,8 +197,8 @@ class Show(show.ShowOne):
 
     def take_action(self, parsed_args: argparse.Namespace
                     ) -> tuple[list[str], list[Any]]:
-        version = _open(parsed_args).head().find(parsed_args.version)
-        return _columns(_fields(version) | {
+        version = _open(parsed_args).version(parsed_args.version)
+        return _columns(version.summary() | {
             'number': version.number,
             'base_id': version.base.id if version.base else None,
             'snapshots': [each.name for each in version.snapshots]})
@@ -251,7 +219,7 @@ class Verify(show.ShowOne):
     def take_action(self, parsed_args: argparse.Namespace
                     ) -> tuple[list[str], list[Any]]:
         with _bar(self, 'verify') as bar:
-            result = upkeep.verify(_open(parsed_args), bar)
+            result = _open(parsed_args).verify(engine.Job(bar))
         self._intact = result.intact
         for damage in result.damage:
             self.app.LOG.error('%s: %s', damage.object, damage.reason)
@@ -281,7 +249,7 @@ class Delete(lister.Lister):
 
     def take_action(self, parsed_args: argparse.Namespace
                     ) -> tuple[list[str], list[list[Any]]]:
-        gone = upkeep.delete(_open(parsed_args), parsed_args.versions)
+        gone = _open(parsed_args).delete(parsed_args.versions)
         return ['version'], [[version] for version in gone]
 
 
@@ -313,9 +281,9 @@ class Prune(show.ShowOne):
             args.keep_last, args.keep_hourly, args.keep_daily,
             args.keep_weekly, args.keep_monthly)
         with _bar(self, 'prune') as bar:
-            return _columns(upkeep.prune(
-                _open(args), {args.series: policy}, args.dead_share,
-                args.dry_run, bar).to_dict())
+            return _columns(_open(args).prune(
+                {args.series: policy}, args.dead_share, args.dry_run,
+                engine.Job(bar)).to_dict())
 
 
 class Diff(show.ShowOne):
@@ -330,8 +298,7 @@ class Diff(show.ShowOne):
 
     def take_action(self, parsed_args: argparse.Namespace
                     ) -> tuple[list[str], list[Any]]:
-        found = restoring.diff(_open(parsed_args), parsed_args.old,
-                               parsed_args.new)
+        found = _open(parsed_args).diff(parsed_args.old, parsed_args.new)
         return _columns({
             'old': found.old, 'new': found.new, 'blocks': found.blocks,
             'bytes': found.bytes, 'ranges': found.ranges})
@@ -363,11 +330,10 @@ class Restore(show.ShowOne):
     def take_action(self, parsed_args: argparse.Namespace
                     ) -> tuple[list[str], list[Any]]:
         args = parsed_args
-        disk_format = args.disk_format or ('qcow2' if args.base else 'raw')
         with _bar(self, 'restore') as bar:
-            return _columns(restoring.restore(
-                _open(args), args.version, args.output, disk_format,
-                args.base, bar).to_dict())
+            return _columns(_open(args).restore(
+                args.version, args.output, args.disk_format, args.base,
+                engine.Job(bar)).to_dict())
 
 
 class Rollback(_Disk):
@@ -389,20 +355,13 @@ class Rollback(_Disk):
     def take_action(self, parsed_args: argparse.Namespace
                     ) -> tuple[list[str], list[Any]]:
         args = parsed_args
-        repo = _open(args)
-        version = repo.head().find(args.version)
-        request = saving.Request(
-            args.disk, version.series, rate=args.rate, base=args.base,
-            snapshotter=self.snapshots_of(args))
+        store = _open(args)
+        version = store.version(args.version)
+        disk = self.disk_of(args, version.series)
         with _bar(self, 'rollback') as bar:
+            job = engine.Job(bar, args.rate)
             if args.dry_run:
-                plan = rollback.plan(repo, version.id, request, bar)
-                return _columns({
-                    'version': plan.version, 'dry_run': True,
-                    'bytes_to_write': plan.bytes_differing,
-                    'ranges': len(plan.ranges),
-                    'bytes_rebuild': plan.bytes_rebuild,
-                    'cheaper': plan.cheaper, 'bytes_read': plan.bytes_read})
-            return _columns(rollback.roll_back(
-                repo, version.id, request, not args.discard_current,
-                bar).to_dict())
+                plan = store.plan_rollback(version.id, disk, job)
+                return _columns(plan.summary())
+            return _columns(store.roll_back(
+                version.id, disk, not args.discard_current, job).to_dict())

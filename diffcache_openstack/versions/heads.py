@@ -103,10 +103,27 @@ class Version:
     seconds: float
     pause_ms: float
     snapshots: tuple[Snapshot, ...] = ()
+    # For how long the guest's filesystems took no writes; whether they were
+    # asked to write everything down.
+    frozen_ms: float = 0.0
+    quiesced: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """The version as JSON has it."""
         return dataclasses.asdict(self)
+
+    def summary(self) -> dict[str, Any]:
+        """What users are told of the version."""
+        return {
+            'version': self.id, 'series': self.series,
+            'parent': self.parent, 'created_at': self.created_at,
+            'size': self.size, 'blocks_changed': self.blocks_changed,
+            'blocks_stored': self.blocks_stored,
+            'bytes_read': self.bytes_read,
+            'bytes_stored': self.bytes_stored, 'seconds': self.seconds,
+            'pause_ms': self.pause_ms, 'frozen_ms': self.frozen_ms,
+            'quiesced': self.quiesced, 'alpha': self.alpha,
+            'base': self.base.name if self.base else None}
 
     @classmethod
     def from_dict(cls, fields: dict[str, Any]) -> 'Version':

@@ -63,6 +63,14 @@ class Plan:
                     + len(self.ranges) * _WRITE_OVERHEAD)
         return 'rollback' if in_place <= self.bytes_rebuild else 'rebuild'
 
+    def summary(self) -> dict[str, Any]:
+        """What users are told of the plan."""
+        return {
+            'version': self.version, 'dry_run': True,
+            'bytes_to_write': self.bytes_differing,
+            'ranges': len(self.ranges), 'bytes_rebuild': self.bytes_rebuild,
+            'cheaper': self.cheaper, 'bytes_read': self.bytes_read}
+
 
 @dataclasses.dataclass(frozen=True)
 class RolledBack:
@@ -323,6 +331,4 @@ def _opened_disk(path: pathlib.Path, disk_format: str
 
 def snapshots_for(disk: pathlib.Path) -> snapshots.Snapshots | None:
     """How snapshots of a stopped guest's disk are made; None for raw."""
-    with native_errors.translated():
-        info = _native.version_disk_info(disk)
-    return snapshots.Offline(disk) if info['format'] == 'qcow2' else None
+    return snapshots.Offline(disk) if snapshots.can_keep(disk) else None

@@ -74,7 +74,16 @@ class _State:
     # The snapshot that is read; None: the disk's present state.
     snapshot: str | None = None
     made: bool = False
-    pause_ms: float = 0.0
+    taken: snapshots.Taken = snapshots.Taken()
+
+
+@dataclasses.dataclass(frozen=True)
+class _Made:
+    """A snapshot that this commit took, of all disks of a snapshotter."""
+
+    snapshotter: snapshots.Snapshots
+    name: str
+    taken: snapshots.Taken
 
 
 def save(repo: repository.Repository, request: Request,
@@ -126,7 +135,7 @@ class _Saving:
         self._staging = staging
         # Blobs to be put before the commit, in this order.
         self._puts: list[tuple[str, pathlib.Path]] = []
-        self._made: list[tuple[Request, str]] = []
+        self._made: list[_Made] = []
         self._done: list[tuple[Request, _State, heads.Version]] = []
         # No two writers, killed or not, ever choose the same names.
         self._token = secrets.token_hex(4)
@@ -167,7 +176,9 @@ class _Saving:
                 pack['data_bytes'] + pack['index_bytes']
                 for pack in stored['packs']),
             seconds=round(time.monotonic() - started, 3),
-            pause_ms=round(state.pause_ms, 3),
+            pause_ms=round(state.taken.pause_ms, 3),
+            frozen_ms=round(state.taken.frozen_ms, 3),
+            quiesced=state.taken.quiesced,
             snapshots=self._anchors(request, state))
         self._head.next_version += 1
         self._head.versions[version.id] = version
@@ -194,17 +205,25 @@ class _Saving:
         if request.snapshot in names:
             state.snapshot = request.snapshot
         elif request.snapshotter is not None:
-            name = request.snapshot or (
-                f'{_PREFIX}-{self._head.store_id}-{version_id[:8]}')
-            self._made.append((request, name))
-            state.pause_ms = request.snapshotter.create(name)
-            state.snapshot, state.made = name, True
+            made = self._snapshot(request.snapshotter, request.snapshot or (
+                f'{_PREFIX}-{self._head.store_id}-{version_id[:8]}'))
+            state.snapshot, state.taken = made.name, made.taken
+            state.made = True
             with native_errors.translated():
                 state.info = _native.version_disk_info(request.disk)
         elif request.snapshot is not None:
             raise exceptions.NotFound(
                 f'{request.disk} has no snapshot {request.snapshot!r}')
         return state
+
+    def _snapshot(self, snapshotter: snapshots.Snapshots, name: str) -> _Made:
+        """The snapshot of a guest's disks: one, however many they are."""
+        for made in self._made:
+            if made.snapshotter is snapshotter:
+                return made
+        made = _Made(snapshotter, name, snapshotter.create(name))
+        self._made.append(made)
+        return made
 
     def _anchor(self, info: dict[str, Any], parent: heads.Version | None
                 ) -> tuple[heads.Version, heads.Snapshot] | None:
@@ -338,24 +357,27 @@ class _Saving:
 
     def forget_snapshots(self) -> None:
         """Remove the snapshots of a commit that failed."""
-        for request, name in self._made:
-            _delete_snapshot(request, name)
+        for made in self._made:
+            _delete_snapshot(made.snapshotter, made.name)
 
     def drop_older_snapshots(self) -> None:
         """Remove our snapshots that the new ones replace."""
         ours = f'{_PREFIX}-{self._head.store_id}-'
+        older: dict[tuple[int, str], snapshots.Snapshots] = {}
         for request, state, _version in self._done:
             if not state.made:
                 continue
+            assert request.snapshotter is not None
             for _, name, _ in state.info['snapshots']:
                 if name.startswith(ours) and name != state.snapshot:
-                    _delete_snapshot(request, name)
+                    older[id(request.snapshotter), name] = request.snapshotter
+        for (_, name), snapshotter in older.items():
+            _delete_snapshot(snapshotter, name)
 
 
-def _delete_snapshot(request: Request, name: str) -> None:
-    assert request.snapshotter is not None
+def _delete_snapshot(snapshotter: snapshots.Snapshots, name: str) -> None:
     try:
-        request.snapshotter.delete(name)
+        snapshotter.delete(name)
     except exceptions.DiffCacheError as exc:
         # It costs space in the disk, and goes with the next save.
-        LOG.warning('Snapshot %s of %s stays: %s', name, request.disk, exc)
+        LOG.warning('Snapshot %s stays: %s', name, exc)

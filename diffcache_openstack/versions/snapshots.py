@@ -17,26 +17,42 @@ memory's.
 """
 
 import abc
+import dataclasses
 import json
+import os
 import pathlib
 import socket
 import subprocess
 import time
 from typing import Any
 
+from diffcache_openstack import _native
+from diffcache_openstack.blocks import native as native_errors
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.versions import guest_agent
 
 _TIMEOUT_S = 120
 
 
+@dataclasses.dataclass(frozen=True)
+class Taken:
+    """What taking a snapshot cost the guest, in milliseconds."""
+
+    # The guest stood still.
+    pause_ms: float = 0.0
+    # Its filesystems took no writes, while it went on otherwise.
+    frozen_ms: float = 0.0
+    # The filesystems were asked to write everything down before.
+    quiesced: bool = False
+
+
 class Snapshots(abc.ABC):
-    """Makes and removes internal snapshots of one disk."""
+    """Makes and removes internal snapshots of a guest's disks."""
 
     @abc.abstractmethod
-    def create(self, name: str) -> float:
-        """Keep the disk's present state under a name.
+    def create(self, name: str) -> Taken:
+        """Keep the present state of all disks under a name.
 
-        :returns: milliseconds for which the guest stood still
         :raises ServiceUnavailable: the guest's monitor did not answer
         :raises Busy: the disk is in use by somebody else
         :raises PermanentError: it was refused; the message says why
@@ -44,7 +60,16 @@ class Snapshots(abc.ABC):
 
     @abc.abstractmethod
     def delete(self, name: str) -> None:
-        """Forget a state; raises as :meth:`create`."""
+        """Forget a state, where it is kept; raises as :meth:`create`."""
+
+
+def can_keep(disk: pathlib.Path) -> bool:
+    """Whether a disk's format has internal snapshots: it is qcow2.
+
+    :raises InvalidInput: the disk is refused
+    """
+    with native_errors.translated():
+        return _native.version_disk_info(disk)['format'] == 'qcow2'
 
 
 class Offline(Snapshots):
@@ -75,9 +100,10 @@ class Offline(Snapshots):
         raise exceptions.PermanentError(
             f'qemu-img snapshot failed on {self._disk}: {message}')
 
-    def create(self, name: str) -> float:
+    def create(self, name: str) -> Taken:
         self._run('-c', name)
-        return 0.0
+        # No guest, so all that was written is on the disk.
+        return Taken(quiesced=True)
 
     def delete(self, name: str) -> None:
         self._run('-d', name)
@@ -147,8 +173,8 @@ class Monitor:
         return answer['return']
 
 
-def node_of(monitor: Monitor, disk: pathlib.Path) -> str:
-    """The node, or else the device, by which a monitor knows a disk.
+def _node(monitor: Monitor, disk: pathlib.Path) -> dict[str, Any]:
+    """What a monitor tells of the node of a disk.
 
     :raises NotFound: the guest has no such qcow2 disk
     """
@@ -157,9 +183,22 @@ def node_of(monitor: Monitor, disk: pathlib.Path) -> str:
         if (node.get('drv') == 'qcow2' and pathlib.Path(
                 node.get('image', {}).get('filename', '')).resolve()
                 == wanted):
-            return node['node-name']
+            return node
     raise exceptions.NotFound(
         f'The guest has no qcow2 disk {disk}: check the socket and the path.')
+
+
+def _sync(disks: list[pathlib.Path]) -> None:
+    """Let the kernel write down what a guest wrote to its disks.
+
+    QEMU does so while the guest stands still: what is left then is little.
+    """
+    for disk in disks:
+        handle = os.open(disk, os.O_RDONLY)
+        try:
+            os.fdatasync(handle)
+        finally:
+            os.close(handle)
 
 
 class Running(Snapshots):
@@ -167,25 +206,37 @@ class Running(Snapshots):
 
     The guest stands still while QEMU's main loop makes the snapshot: the
     time of the command is the pause.
+
+    :param agent: socket of the guest agent, which is asked to keep the
+        filesystems still meanwhile
     """
 
-    def __init__(self, monitor: pathlib.Path,
-                 disks: list[pathlib.Path]) -> None:
+    def __init__(self, monitor: pathlib.Path, disks: list[pathlib.Path],
+                 agent: pathlib.Path | None = None) -> None:
         self._path = monitor
         self._disks = disks
+        self._agent = agent
 
-    def create(self, name: str) -> float:
+    def create(self, name: str) -> Taken:
         with Monitor(self._path) as monitor:
             actions = [
                 {'type': 'blockdev-snapshot-internal-sync',
-                 'data': {'device': node_of(monitor, disk), 'name': name}}
-                for disk in self._disks]
-            started = time.monotonic()
-            monitor.command('transaction', actions=actions)
-            return (time.monotonic() - started) * 1000
+                 'data': {'device': _node(monitor, disk)['node-name'],
+                          'name': name}} for disk in self._disks]
+            _sync(self._disks)
+            with guest_agent.still(self._agent) as stillness:
+                if stillness.quiesced:
+                    _sync(self._disks)
+                started = time.monotonic()
+                monitor.command('transaction', actions=actions)
+                pause_ms = (time.monotonic() - started) * 1000
+        return Taken(pause_ms, stillness.frozen_ms, stillness.quiesced)
 
     def delete(self, name: str) -> None:
         with Monitor(self._path) as monitor:
             for disk in self._disks:
-                monitor.command('blockdev-snapshot-delete-internal-sync',
-                                device=node_of(monitor, disk), name=name)
+                node = _node(monitor, disk)
+                kept = node['image'].get('snapshots', ())
+                if any(each['name'] == name for each in kept):
+                    monitor.command('blockdev-snapshot-delete-internal-sync',
+                                    device=node['node-name'], name=name)

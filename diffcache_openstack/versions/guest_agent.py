@@ -1,0 +1,177 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Asking a guest to keep its filesystems still, through its agent.
+
+The agent's channel is a unix socket on the host that QEMU passes on. Whatever
+comes out of it is the guest's word: it is bounded, and nothing but a number
+is taken from it.
+"""
+
+import contextlib
+import dataclasses
+import json
+import logging
+import pathlib
+import secrets
+import socket
+import time
+from typing import Any
+from typing import Iterator
+
+from diffcache_openstack.common import exceptions
+
+LOG = logging.getLogger(__name__)
+
+_TIMEOUT_S = 10.0
+_MOST_BYTES = 1 << 20
+# Ends whatever half of a message a former client left in the agent's parser.
+_SENTINEL = b'\xff'
+
+
+class Agent:
+    """A client of the QEMU guest agent; a context manager.
+
+    :raises ServiceUnavailable: nobody answers in time
+    """
+
+    def __init__(self, path: pathlib.Path,
+                 timeout_s: float = _TIMEOUT_S) -> None:
+        self._path = path
+        self._timeout_s = timeout_s
+        self._rest = b''
+
+    def __enter__(self) -> 'Agent':
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        self._socket.settimeout(self._timeout_s)
+        try:
+            self._socket.connect(str(self._path))
+            self._synchronize()
+        except (OSError, exceptions.DiffCacheError) as exc:
+            self._socket.close()
+            raise exceptions.ServiceUnavailable(
+                f'The guest agent at {self._path} does not answer: {exc}'
+            ) from exc
+        return self
+
+    def __exit__(self, *_exc_info: object) -> None:
+        self._socket.close()
+
+    def _line(self) -> bytes:
+        deadline = time.monotonic() + self._timeout_s
+        while b'\n' not in self._rest:
+            if (time.monotonic() > deadline
+                    or len(self._rest) > _MOST_BYTES):
+                raise exceptions.ServiceUnavailable(
+                    f'The guest agent at {self._path} says nothing that '
+                    f'makes sense.')
+            data = self._socket.recv(4096)
+            if not data:
+                raise exceptions.ServiceUnavailable(
+                    f'The guest agent at {self._path} hung up.')
+            self._rest += data
+        line, _, self._rest = self._rest.partition(b'\n')
+        return line
+
+    def _send(self, name: str, arguments: dict[str, Any],
+              before: bytes = b'') -> None:
+        request = json.dumps({'execute': name, 'arguments': arguments})
+        self._socket.sendall(before + request.encode() + b'\n')
+
+    def _synchronize(self) -> None:
+        """Skip what was meant for a client before us."""
+        token = secrets.randbits(31)
+        self._send('guest-sync-delimited', {'id': token}, _SENTINEL)
+        deadline = time.monotonic() + self._timeout_s
+        while time.monotonic() < deadline:
+            line = self._line().rpartition(_SENTINEL)[2]
+            try:
+                answer = json.loads(line)
+            except ValueError:
+                continue
+            if isinstance(answer, dict) and answer.get('return') == token:
+                return
+        raise exceptions.ServiceUnavailable('it answers somebody else')
+
+    def count(self, name: str) -> int:
+        """What a command without arguments answers: a number.
+
+        :raises PermanentError: the guest refused, or said something else
+        :raises ServiceUnavailable: no answer came
+        """
+        try:
+            self._send(name, {})
+            answer = json.loads(self._line())
+        except (OSError, ValueError) as exc:
+            raise exceptions.ServiceUnavailable(
+                f'The guest agent at {self._path} did not answer {name}: '
+                f'{exc}') from exc
+        value = answer.get('return') if isinstance(answer, dict) else None
+        if not isinstance(value, int):
+            raise exceptions.PermanentError(
+                f'The guest agent at {self._path} refused {name}: '
+                f'{str(answer)[:200]}')
+        return value
+
+
+@dataclasses.dataclass
+class Stillness:
+    """How a guest's filesystems were kept still."""
+
+    # Whether there was an agent that did it.
+    quiesced: bool = False
+    frozen_ms: float = 0.0
+
+
+@contextlib.contextmanager
+def still(path: pathlib.Path | None) -> Iterator[Stillness]:
+    """Keep a guest's filesystems still for the time of a ``with`` block.
+
+    A guest without an agent, or whose agent refuses, is not kept still: what
+    is saved is then what a power cut would leave. That is logged, and told.
+    """
+    found = Stillness()
+    if path is None:
+        yield found
+        return
+    asked = _freeze(path, found)
+    try:
+        yield found
+    finally:
+        if asked is not None:
+            _thaw(path)
+            if found.quiesced:
+                found.frozen_ms = (time.monotonic() - asked) * 1000
+
+
+def _freeze(path: pathlib.Path, found: Stillness) -> float | None:
+    """Ask for stillness; when that was, or None if nobody could be asked."""
+    started = None
+    try:
+        with Agent(path) as agent:
+            started = time.monotonic()
+            agent.count('guest-fsfreeze-freeze')
+            found.quiesced = True
+    except exceptions.DiffCacheError as exc:
+        LOG.warning('Filesystems of the guest are not kept still: %s', exc)
+    # A freeze whose answer was lost may still have happened.
+    return started
+
+
+def _thaw(path: pathlib.Path) -> None:
+    """Let a guest go on; thawing what is not frozen does nothing."""
+    try:
+        with Agent(path) as agent:
+            agent.count('guest-fsfreeze-thaw')
+    except exceptions.DiffCacheError as exc:
+        LOG.error('The guest agent at %s was asked to thaw and did not '
+                  'answer: %s; the guest thaws when its agent restarts',
+                  path, exc)
