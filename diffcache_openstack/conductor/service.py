@@ -21,6 +21,7 @@ from oslo_log import log
 import oslo_messaging
 
 from diffcache_openstack.agent import rpcapi as agent_rpcapi
+from diffcache_openstack.agent import versions_rpcapi
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import messaging
 from diffcache_openstack.common import notifications as listening
@@ -36,6 +37,10 @@ from diffcache_openstack.conductor import planner
 from diffcache_openstack.conductor import precache
 from diffcache_openstack.conductor import proposals
 from diffcache_openstack.conductor import rpcapi
+from diffcache_openstack.conductor import servers
+from diffcache_openstack.conductor import version_dispatch
+from diffcache_openstack.conductor import version_upkeep
+from diffcache_openstack.conductor import versions
 from diffcache_openstack.db import catalogue
 from diffcache_openstack.db import engine
 from diffcache_openstack.db import history
@@ -73,6 +78,7 @@ class ConductorService(service.Service):
             self.conf, self._database, self._planner, self._notifier)
         self._precacher = precache.Precacher(
             self.conf, self._database, self._planner, self._notifier, name)
+        agents = self._put_versions_together(name)
         site_maps = maps.Maps(self.conf, self._database)
         self._server = self._bus.server(
             oslo_messaging.Target(topic=rpcapi.TOPIC, server=name),
@@ -80,7 +86,8 @@ class ConductorService(service.Service):
                 self._database, site_maps, self._planner, self._notifier),
              costs.CostsManager(self.conf, self._database, site_maps),
              control.ControlManager(self._database, self._proposals,
-                                    self._precacher)])
+                                    self._precacher),
+             versions.VersionsManager(self._versions, agents)])
         self._notifier.start()
         self._server.start()
         if self.conf.notifications.enabled:
@@ -89,7 +96,7 @@ class ConductorService(service.Service):
             self._listener.start()
         interval = self.conf.conductor.check_interval
         for task in (self._check_hosts, self._plan_due_sites,
-                     self._precache):
+                     self._precache, self._look_after_versions):
             self.tg.add_timer(interval, task, initial_delay=interval)
         self.tg.add_timer(_PRUNE_INTERVAL, self._prune)
         LOG.info('Conductor %s is ready', name)
@@ -102,9 +109,29 @@ class ConductorService(service.Service):
             self._listener.stop()
         super().stop(graceful)
         self._proposals.stop()
+        self._dispatcher.stop()
         self._notifier.stop()
         self._bus.close()
         self._database.close()
+
+    def _put_versions_together(self, name):
+        agents = versions_rpcapi.AgentVersionsAPI(self._bus, self.conf)
+        nova = servers.Servers(self.conf)
+        self._dispatcher = version_dispatch.Dispatcher(
+            self.conf, self._database, agents, nova, name)
+        self._versions = versions.Versions(
+            self.conf, self._database, self._dispatcher, nova)
+        self._version_upkeep = version_upkeep.Upkeep(
+            self.conf, self._database, self._versions, nova, name)
+        return agents
+
+    def _look_after_versions(self):
+        for part in (self._version_upkeep.round, self._dispatcher.look):
+            try:
+                part()
+            except Exception:
+                LOG.exception('Versions were not looked after; the next'
+                              ' round will')
 
     def _check_hosts(self):
         before = base.now() - datetime.timedelta(
@@ -152,11 +179,13 @@ class ConductorService(service.Service):
         self._notifier.send_plan(plan)
 
     def _tidy(self):
-        for part in (self._proposals, self._precacher):
+        for part in (self._proposals, self._precacher,
+                     self._version_upkeep):
             try:
                 part.tidy()
             except Exception:
-                LOG.exception('Old plans or precache jobs were not removed')
+                LOG.exception('Old plans, precache jobs or tasks were not'
+                              ' removed')
 
     def _prune(self):
         self._tidy()

@@ -328,6 +328,110 @@ class Lease(Base):
     expires_at: orm.Mapped[datetime.datetime] = orm.mapped_column(UTCDateTime)
 
 
+class ServerVersion(Base):
+    """A version of a server: what its disks were at an instant.
+
+    ``disks`` is JSON: what the store has of each. ``image_id`` is the image
+    that it was exported as.
+    """
+
+    __tablename__ = 'versions'
+    __table_args__ = (
+        sa.Index('ix_versions_server_id', 'server_id'),
+        sa.Index('ix_versions_project_id', 'project_id'),
+        TABLE_OPTIONS,
+    )
+
+    id: orm.Mapped[str] = orm.mapped_column(sa.String(36), primary_key=True)
+    name: orm.Mapped[str] = orm.mapped_column(sa.String(255))
+    description: orm.Mapped[str] = orm.mapped_column(sa.Text)
+    server_id: orm.Mapped[str] = orm.mapped_column(sa.String(64))
+    project_id: orm.Mapped[str] = orm.mapped_column(sa.String(255))
+    user_id: orm.Mapped[str | None] = orm.mapped_column(sa.String(255))
+    request_id: orm.Mapped[str | None] = orm.mapped_column(sa.String(64))
+    parent_id: orm.Mapped[str | None] = orm.mapped_column(sa.String(36))
+    state: orm.Mapped[str] = orm.mapped_column(sa.String(16))
+    trigger: orm.Mapped[str] = orm.mapped_column(sa.String(16))
+    protected: orm.Mapped[bool]
+    generation: orm.Mapped[int] = orm.mapped_column(sa.BigInteger)
+    alpha: orm.Mapped[str] = orm.mapped_column(sa.String(16))
+    host: orm.Mapped[str | None] = orm.mapped_column(HOST)
+    base_image: orm.Mapped[str | None] = orm.mapped_column(TEMPLATE)
+    image_id: orm.Mapped[str | None] = orm.mapped_column(TEMPLATE)
+    size: orm.Mapped[int] = orm.mapped_column(sa.BigInteger)
+    bytes_changed: orm.Mapped[int] = orm.mapped_column(sa.BigInteger)
+    bytes_read: orm.Mapped[int] = orm.mapped_column(sa.BigInteger)
+    bytes_stored: orm.Mapped[int] = orm.mapped_column(sa.BigInteger)
+    seconds: orm.Mapped[float | None] = orm.mapped_column(sa.Double)
+    pause_ms: orm.Mapped[float | None] = orm.mapped_column(sa.Double)
+    quiesced: orm.Mapped[bool]
+    disks: orm.Mapped[str] = orm.mapped_column(sa.Text)
+    error: orm.Mapped[str | None] = orm.mapped_column(sa.Text)
+    created_at: orm.Mapped[datetime.datetime] = orm.mapped_column(UTCDateTime)
+    updated_at: orm.Mapped[datetime.datetime] = orm.mapped_column(UTCDateTime)
+
+
+class VersionTask(Base):
+    """Work on versions; ``task`` and ``result`` are JSON.
+
+    ``sent_at`` is when it was sent to its host last, ``seen_at`` when that
+    host last told of it.
+    """
+
+    __tablename__ = 'version_tasks'
+    __table_args__ = (
+        sa.Index('ix_version_tasks_state', 'state'),
+        sa.Index('ix_version_tasks_version_id', 'version_id'),
+        TABLE_OPTIONS,
+    )
+
+    id: orm.Mapped[str] = orm.mapped_column(sa.String(36), primary_key=True)
+    kind: orm.Mapped[str] = orm.mapped_column(sa.String(16))
+    state: orm.Mapped[str] = orm.mapped_column(sa.String(16))
+    project_id: orm.Mapped[str] = orm.mapped_column(sa.String(255))
+    server_id: orm.Mapped[str | None] = orm.mapped_column(sa.String(64))
+    version_id: orm.Mapped[str | None] = orm.mapped_column(sa.String(36))
+    host: orm.Mapped[str | None] = orm.mapped_column(HOST)
+    task: orm.Mapped[str] = orm.mapped_column(sa.Text)
+    done: orm.Mapped[int] = orm.mapped_column(sa.BigInteger)
+    total: orm.Mapped[int] = orm.mapped_column(sa.BigInteger)
+    result: orm.Mapped[str] = orm.mapped_column(sa.Text)
+    error: orm.Mapped[str | None] = orm.mapped_column(sa.Text)
+    created_at: orm.Mapped[datetime.datetime] = orm.mapped_column(UTCDateTime)
+    updated_at: orm.Mapped[datetime.datetime] = orm.mapped_column(UTCDateTime)
+    sent_at: orm.Mapped[datetime.datetime | None] = orm.mapped_column(
+        UTCDateTime)
+    seen_at: orm.Mapped[datetime.datetime | None] = orm.mapped_column(
+        UTCDateTime)
+
+
+class VersionPolicy(Base):
+    """When servers are saved; an empty ``server_id`` is the project's."""
+
+    __tablename__ = 'version_policies'
+    __table_args__ = (
+        sa.UniqueConstraint('project_id', 'server_id',
+                            name='uniq_version_policies_subject'),
+        TABLE_OPTIONS,
+    )
+
+    id: orm.Mapped[str] = orm.mapped_column(sa.String(36), primary_key=True)
+    project_id: orm.Mapped[str] = orm.mapped_column(sa.String(255))
+    server_id: orm.Mapped[str] = orm.mapped_column(sa.String(64))
+    every: orm.Mapped[int | None]
+    keep_last: orm.Mapped[int]
+    keep_hourly: orm.Mapped[int]
+    keep_daily: orm.Mapped[int]
+    keep_weekly: orm.Mapped[int]
+    keep_monthly: orm.Mapped[int]
+    on_shutdown: orm.Mapped[bool]
+    on_delete: orm.Mapped[bool]
+    required: orm.Mapped[bool]
+    alpha: orm.Mapped[str] = orm.mapped_column(sa.String(16))
+    created_at: orm.Mapped[datetime.datetime] = orm.mapped_column(UTCDateTime)
+    updated_at: orm.Mapped[datetime.datetime] = orm.mapped_column(UTCDateTime)
+
+
 def _check_lengths(mapper, _connection, row):
     """Refuse texts that do not fit, before the database does.
 

@@ -31,3 +31,9 @@ from diffcache_openstack.objects.site import Host  # noqa: F401
 from diffcache_openstack.objects.site import Links  # noqa: F401
 from diffcache_openstack.objects.site import REPOSITORY  # noqa: F401
 from diffcache_openstack.objects.site import SiteMap  # noqa: F401
+from diffcache_openstack.objects.versions import NewVersion  # noqa: F401
+from diffcache_openstack.objects.versions import SavedVersion  # noqa: F401
+from diffcache_openstack.objects.versions import TaskReport  # noqa: F401
+from diffcache_openstack.objects.versions import VersionDisk  # noqa: F401
+from diffcache_openstack.objects.versions import VersionPolicy  # noqa: F401
+from diffcache_openstack.objects.versions import VersionTask  # noqa: F401

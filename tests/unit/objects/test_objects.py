@@ -25,14 +25,20 @@ FINGERPRINTS = {
     'Holding': '1.1-446eb47b765d70aa9cdffb6d7340d06c',
     'Host': '1.0-345d60665eb045eafb7077cd8f019f74',
     'Links': '1.0-d6591727c8ed0114309ba36c7b3349a9',
+    'NewVersion': '1.0-6062fe2e51a9faa9624a95161f367bf7',
     'Patch': '1.0-2c6523e0895d357914f9aa7ac8fa3f4a',
     'Plan': '1.0-0630fa98bbc5c1089ceb63d30c2cc8ca',
     'PlanItem': '1.1-b39aef1ddb77a5494675b108e623a22e',
     'PrecacheDemand': '1.0-6c32a7080143cda2381aa6ea016b3ec3',
     'PrecacheJob': '1.0-8e7002c53143b6d8981dac4363a1e51d',
     'Request': '1.0-f9103feb3e34cdea0ae99bc8191df299',
+    'SavedVersion': '1.0-4dfac3c8cc19f08bd8a84e55fcff38c9',
     'SiteMap': '1.1-05e34adb0af37cd3c08e243e2e591e2b',
+    'TaskReport': '1.0-bea47096af930ce9cf69d98f56d9566d',
     'Template': '1.1-b0faad24718638d2bd4b24018031798e',
+    'VersionDisk': '1.0-b2aec17ebe430234fd9b4da7c80b1a06',
+    'VersionPolicy': '1.0-315096d20cc4b63a2256e5a6cd0a6b8c',
+    'VersionTask': '1.0-83d51133e0a7c1c17c9897895f070be4',
 }
 
 

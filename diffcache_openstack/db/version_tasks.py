@@ -1,0 +1,247 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Work on versions: what is to be done, where, and how far it is."""
+
+import collections.abc
+import datetime
+import json
+import typing
+
+import sqlalchemy as sa
+from sqlalchemy import orm
+
+from diffcache_openstack.common import exceptions
+from diffcache_openstack.db import listing
+from diffcache_openstack.db import models
+from diffcache_openstack.db import versions as db_versions
+from diffcache_openstack import objects
+from diffcache_openstack.objects import versions
+
+_SHOWN = ('id', 'kind', 'state', 'project_id', 'server_id', 'version_id',
+          'host', 'done', 'total', 'result', 'error', 'created_at',
+          'updated_at')
+_FILTERS = ('server_id', 'version_id', 'project_id', 'state', 'kind')
+
+
+class Open(typing.NamedTuple):
+    """A task that has not ended.
+
+    :ivar seen_at: when its host last told of it
+    """
+
+    task: objects.VersionTask
+    state: str
+    host: str | None
+    sent_at: datetime.datetime | None
+    seen_at: datetime.datetime | None
+
+
+def create(session: orm.Session, task: objects.VersionTask,
+           when: datetime.datetime) -> None:
+    """Queue a task; again is no error."""
+    table = models.VersionTask
+    if session.get(table, task.id) is not None:
+        return
+    session.add(table(
+        id=task.id, kind=task.kind, state=versions.QUEUED,
+        project_id=task.project_id, server_id=task.server_id,
+        version_id=task.version_id, done=0, total=0, result='{}',
+        task=json.dumps(task.obj_to_primitive()), created_at=when,
+        updated_at=when))
+    session.flush()
+
+
+def open_tasks(session: orm.Session) -> list[Open]:
+    """Tasks that have not ended, oldest first."""
+    table = models.VersionTask
+    rows = session.scalars(
+        sa.select(table).where(table.state.not_in(versions.ENDED))
+        .order_by(table.created_at, table.id))
+    return [Open(_task(row), row.state, row.host, row.sent_at, row.seen_at)
+            for row in rows]
+
+
+def busy_server(session: orm.Session, server_id: str,
+                kinds: collections.abc.Collection[str]) -> str | None:
+    """A task of one of these kinds that a server has open; None if none."""
+    table = models.VersionTask
+    return session.scalar(
+        sa.select(table.id).where(table.server_id == server_id,
+                                  table.kind.in_(list(kinds)),
+                                  table.state.not_in(versions.ENDED))
+        .limit(1))
+
+
+def sent(session: orm.Session, task_id: str, host: str,
+         when: datetime.datetime) -> bool:
+    """Note that a task is sent to a host; False if it has ended."""
+    row = _find(session, task_id)
+    if row is None or row.state in versions.ENDED:
+        return False
+    row.state, row.host, row.sent_at = versions.RUNNING, host, when
+    row.updated_at = when
+    return True
+
+
+def cancel(session: orm.Session, task_id: str, when: datetime.datetime
+           ) -> str | None:
+    """Cancel a task; one that has ended stays as it is.
+
+    :returns: the host that has to be told
+    :raises NotFound: there is none with that id
+    :raises Conflict: it is one that has to be brought to its end
+    """
+    row = _find(session, task_id)
+    if row is None:
+        raise unknown_task(task_id)
+    if row.state in versions.ENDED:
+        return None
+    if row.kind in (versions.RESTORE, versions.FORGET) and \
+            row.state == versions.RUNNING:
+        raise exceptions.Conflict(
+            f'Task {task_id} is a {row.kind} that has begun; it has to be'
+            f' brought to its end.')
+    if row.state == versions.QUEUED:
+        _end(session, row, versions.CANCELLED, 'It was cancelled.', when)
+        return None
+    return row.host
+
+
+def report(session: orm.Session, told: objects.TaskReport,
+           when: datetime.datetime) -> bool:
+    """Note how far a host is with a task.
+
+    :returns: whether the host is to go on; False if nobody wants it any more
+    """
+    row = _find(session, told.task_id)
+    if row is None or row.state in versions.ENDED:
+        return False
+    row.done, row.total = told.done, told.total
+    row.seen_at = row.updated_at = when
+    if told.kept is not None:
+        db_versions.saved(session, _task(row).keep_version, row.host,
+                          told.kept, when)
+    if told.state == versions.DONE:
+        _done(session, row, told, when)
+    elif told.state in versions.ENDED:
+        _end(session, row, told.state, told.error, when)
+    return True
+
+
+def fail(session: orm.Session, task_id: str, error: str,
+         when: datetime.datetime) -> None:
+    """Note that a task cannot be done."""
+    row = _find(session, task_id)
+    if row is not None and row.state not in versions.ENDED:
+        _end(session, row, versions.FAILED, error, when)
+
+
+def prune(session: orm.Session, before: datetime.datetime) -> int:
+    """Forget tasks that ended before an instant; returns how many."""
+    table = models.VersionTask
+    return session.execute(
+        sa.delete(table).where(table.state.in_(versions.ENDED),
+                               table.updated_at < before)
+        .execution_options(synchronize_session=False)).rowcount
+
+
+def last_of_kind(session: orm.Session, kind: str
+                 ) -> dict[str, datetime.datetime]:
+    """When there was last a task of a kind, by project."""
+    table = models.VersionTask
+    rows = session.execute(
+        sa.select(table.project_id, sa.func.max(table.created_at))
+        .where(table.kind == kind).group_by(table.project_id))
+    return {project_id: when for project_id, when in rows}
+
+
+def list_tasks(session: orm.Session, viewer: listing.Viewer,
+               filters: collections.abc.Mapping[str, typing.Any],
+               page: listing.Page) -> listing.Part:
+    """The tasks that a viewer may see, the latest first.
+
+    :param filters: server_id, version_id, project_id, state, kind
+    """
+    table = models.VersionTask
+    query = listing.narrowed(_visible(viewer), table, filters, _FILTERS)
+    part = listing.part_by_time(session, query, table, page,
+                                table.created_at)
+    _complete(part.entries)
+    return part
+
+
+def get_task(session: orm.Session, viewer: listing.Viewer, task_id: str
+             ) -> listing.Entry:
+    """One task, as :func:`list_tasks` shows it.
+
+    :raises NotFound: there is none that the viewer may see
+    """
+    row = session.execute(_visible(viewer).where(
+        models.VersionTask.id == task_id)).mappings().one_or_none()
+    if row is None:
+        raise unknown_task(task_id)
+    entry = listing.plain(row)
+    _complete([entry])
+    return entry
+
+
+def unknown_task(task_id: str) -> exceptions.NotFound:
+    """The error for a task that is not there, or not for the caller."""
+    return exceptions.NotFound(
+        f'Task {task_id} is unknown; tasks that ended are forgotten after a'
+        f' while.')
+
+
+def _visible(viewer):
+    table = models.VersionTask
+    query = sa.select(*listing.columns(table, _SHOWN))
+    if viewer.sees_all:
+        return query
+    return query.where(table.project_id == viewer.project_id)
+
+
+def _complete(entries):
+    for entry in entries:
+        entry['result'] = json.loads(entry['result'])
+
+
+def _find(session, task_id):
+    return session.scalar(sa.select(models.VersionTask).where(
+        models.VersionTask.id == task_id).with_for_update())
+
+
+def _task(row) -> objects.VersionTask:
+    return objects.VersionTask.load(json.loads(row.task))
+
+
+def _done(session, row, told, when):
+    """Draw the conclusions of a task that was done."""
+    result = json.loads(told.result)
+    row.state, row.result, row.error = versions.DONE, told.result, None
+    if row.kind == versions.SAVE:
+        db_versions.saved(session, row.version_id, row.host, told.saved, when)
+    elif row.kind == versions.EXPORT:
+        db_versions.exported(session, row.version_id, result['image_id'])
+    elif row.kind == versions.FORGET:
+        db_versions.remove(session, row.version_id)
+
+
+def _end(session, row, state, error, when):
+    """Draw the conclusions of a task that came to nothing."""
+    row.state, row.error, row.updated_at = state, error, when
+    if row.kind in (versions.SAVE, versions.FORGET):
+        db_versions.failed(session, row.version_id, error, when)
+    kept = _task(row).keep_version
+    if kept is not None:
+        kept_row = session.get(models.ServerVersion, kept)
+        if kept_row is not None and kept_row.state == versions.SAVING:
+            db_versions.failed(session, kept, error, when)

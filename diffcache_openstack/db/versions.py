@@ -1,0 +1,268 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Versions of servers, as the catalogue has them."""
+
+import collections.abc
+import datetime
+import json
+import typing
+
+import sqlalchemy as sa
+from sqlalchemy import orm
+
+from diffcache_openstack.common import exceptions
+from diffcache_openstack.db import listing
+from diffcache_openstack.db import models
+from diffcache_openstack import objects
+from diffcache_openstack.objects import versions
+
+_GIVEN = ('id', 'name', 'description', 'server_id', 'project_id', 'user_id',
+          'request_id', 'trigger', 'protected', 'alpha', 'base_image')
+_SAVED = ('size', 'bytes_changed', 'bytes_read', 'bytes_stored', 'seconds',
+          'pause_ms', 'quiesced')
+_SHOWN = (*_GIVEN, *_SAVED, 'parent_id', 'state', 'generation', 'host',
+          'image_id', 'disks', 'error', 'created_at', 'updated_at')
+_FILTERS = ('server_id', 'project_id', 'state', 'trigger')
+CHANGEABLE = ('name', 'description', 'protected')
+
+
+def create(session: orm.Session, new: objects.NewVersion,
+           when: datetime.datetime) -> bool:
+    """Note a version that is about to be saved; False if it is known."""
+    table = models.ServerVersion
+    if session.get(table, new.id) is not None:
+        return False
+    session.add(table(
+        **{name: getattr(new, name) for name in _GIVEN},
+        parent_id=newest(session, new.server_id), state=versions.SAVING,
+        generation=1, size=0, bytes_changed=0, bytes_read=0, bytes_stored=0,
+        quiesced=False, disks='[]', created_at=when, updated_at=when))
+    session.flush()
+    return True
+
+
+def newest(session: orm.Session, server_id: str) -> str | None:
+    """The id of the version of a server that was saved last."""
+    table = models.ServerVersion
+    return session.scalar(
+        sa.select(table.id).where(table.server_id == server_id,
+                                  table.state != versions.ERROR)
+        .order_by(table.created_at.desc(), table.id).limit(1))
+
+
+def update(session: orm.Session, version_id: str, seen: int,
+           values: dict[str, typing.Any], when: datetime.datetime) -> None:
+    """Change a version's name, description or protection.
+
+    :param seen: the generation that the caller knows
+    :raises NotFound: there is none with that id
+    :raises Busy: it has another generation by now
+    """
+    row = need(session, version_id)
+    if row.generation != seen:
+        raise exceptions.Busy(
+            f'Version {version_id} has generation {row.generation}, not'
+            f' {seen}: it was changed meanwhile; look at it again.')
+    for name in CHANGEABLE:
+        if name in values:
+            setattr(row, name, values[name])
+    row.generation += 1
+    row.updated_at = when
+
+
+def begin_deleting(session: orm.Session, version_id: str,
+                   when: datetime.datetime) -> bool:
+    """Mark a version as going.
+
+    :returns: whether the store has anything of it; if not, it is gone
+    :raises NotFound: there is none with that id
+    :raises Conflict: it is protected, or being saved
+    """
+    row = need(session, version_id)
+    if row.protected:
+        raise exceptions.Conflict(
+            f'Version {version_id} is protected; take the protection away'
+            f' first.')
+    if row.state == versions.SAVING:
+        raise exceptions.Conflict(
+            f'Version {version_id} is being saved; cancel that, or wait.')
+    if not json.loads(row.disks):
+        session.delete(row)
+        return False
+    row.state, row.updated_at = versions.DELETING, when
+    return True
+
+
+def saved(session: orm.Session, version_id: str, host: str | None,
+          what: objects.SavedVersion, when: datetime.datetime) -> None:
+    """Note that the store has a version now."""
+    row = need(session, version_id)
+    for name in _SAVED:
+        setattr(row, name, getattr(what, name))
+    row.disks = json.dumps([
+        {name: getattr(disk, name) for name in disk.fields}
+        for disk in what.disks])
+    row.host, row.state, row.error = host, versions.AVAILABLE, None
+    row.updated_at = when
+
+
+def failed(session: orm.Session, version_id: str, error: str | None,
+           when: datetime.datetime) -> None:
+    """Note that a version was not saved, or not deleted."""
+    row = session.get(models.ServerVersion, version_id)
+    if row is not None:
+        row.state, row.error, row.updated_at = versions.ERROR, error, when
+
+
+def exported(session: orm.Session, version_id: str, image_id: str) -> None:
+    """Note as which image a version can be had."""
+    row = session.get(models.ServerVersion, version_id)
+    if row is not None:
+        row.image_id = image_id
+
+
+def remove(session: orm.Session, version_id: str) -> None:
+    """Forget a version; one that is not there is none."""
+    table = models.ServerVersion
+    session.execute(sa.update(table).where(table.parent_id == version_id)
+                    .values(parent_id=None)
+                    .execution_options(synchronize_session=False))
+    session.execute(sa.delete(table).where(table.id == version_id)
+                    .execution_options(synchronize_session=False))
+
+
+def disks(row: models.ServerVersion) -> list[objects.VersionDisk]:
+    """What the store has of a version."""
+    return [objects.VersionDisk(**disk) for disk in json.loads(row.disks)]
+
+
+class Kept(typing.NamedTuple):
+    """What retention looks at."""
+
+    id: str
+    number: int
+    created_at: str
+
+
+def prunable(session: orm.Session, server_id: str) -> list[Kept]:
+    """The versions of a server that a policy may drop, oldest first."""
+    table = models.ServerVersion
+    rows = session.execute(
+        sa.select(table.id, table.created_at)
+        .where(table.server_id == server_id,
+               table.state == versions.AVAILABLE, ~table.protected)
+        .order_by(table.created_at, table.id)).all()
+    return [Kept(version_id, number, created_at.isoformat())
+            for number, (version_id, created_at) in enumerate(rows)]
+
+
+def last_saves(session: orm.Session,
+               server_ids: collections.abc.Collection[str]
+               ) -> dict[str, datetime.datetime]:
+    """When each server was last saved, or that was begun or tried."""
+    table = models.ServerVersion
+    rows = session.execute(
+        sa.select(table.server_id, sa.func.max(table.created_at))
+        .where(table.server_id.in_(list(server_ids)))
+        .group_by(table.server_id))
+    return {server_id: when for server_id, when in rows}
+
+
+def servers_of(session: orm.Session, project_id: str) -> list[str]:
+    """Servers of a project that have versions."""
+    table = models.ServerVersion
+    return list(session.scalars(
+        sa.select(table.server_id).where(table.project_id == project_id)
+        .distinct().order_by(table.server_id)))
+
+
+def projects(session: orm.Session) -> dict[str, datetime.datetime]:
+    """Projects that have versions, with when the first was begun."""
+    table = models.ServerVersion
+    rows = session.execute(
+        sa.select(table.project_id, sa.func.min(table.created_at))
+        .where(table.state == versions.AVAILABLE)
+        .group_by(table.project_id))
+    return {project_id: when for project_id, when in rows}
+
+
+def list_versions(session: orm.Session, viewer: listing.Viewer,
+                  filters: collections.abc.Mapping[str, typing.Any],
+                  page: listing.Page) -> listing.Part:
+    """The versions that a viewer may see, the latest first.
+
+    :param filters: server_id, project_id, state, trigger
+    """
+    table = models.ServerVersion
+    query = listing.narrowed(_visible(viewer), table, filters, _FILTERS)
+    part = listing.part_by_time(session, query, table, page,
+                                table.created_at)
+    _complete(session, part.entries)
+    return part
+
+
+def get_version(session: orm.Session, viewer: listing.Viewer,
+                version_id: str) -> listing.Entry:
+    """One version, as :func:`list_versions` shows it.
+
+    :raises NotFound: there is none that the viewer may see
+    """
+    row = session.execute(_visible(viewer).where(
+        models.ServerVersion.id == version_id)).mappings().one_or_none()
+    if row is None:
+        raise unknown_version(version_id)
+    entry = listing.plain(row)
+    _complete(session, [entry])
+    return entry
+
+
+def need(session: orm.Session, version_id: str) -> models.ServerVersion:
+    """The row of a version, to change.
+
+    :raises NotFound: there is none with that id
+    """
+    row = session.scalar(sa.select(models.ServerVersion).where(
+        models.ServerVersion.id == version_id).with_for_update())
+    if row is None:
+        raise unknown_version(version_id)
+    return row
+
+
+def unknown_version(version_id: str) -> exceptions.NotFound:
+    """The error for a version that is not there, or not for the caller."""
+    return exceptions.NotFound(
+        f'Version {version_id} is unknown; see "openstack server version'
+        f' list".')
+
+
+def _visible(viewer):
+    table = models.ServerVersion
+    query = sa.select(*listing.columns(table, _SHOWN))
+    if viewer.sees_all:
+        return query
+    return query.where(table.project_id == viewer.project_id)
+
+
+def _complete(session, entries):
+    """Add how far the work on each is, and lists in place of texts."""
+    table = models.VersionTask
+    rows = session.execute(
+        sa.select(table.version_id, table.id, table.kind, table.state,
+                  table.done, table.total)
+        .where(table.version_id.in_([entry['id'] for entry in entries]),
+               table.state.not_in(versions.ENDED))
+        .order_by(table.created_at.desc()))
+    work = {version_id: dict(zip(('id', 'kind', 'state', 'done', 'total'),
+                                 values)) for version_id, *values in rows}
+    for entry in entries:
+        entry['disks'] = json.loads(entry['disks'])
+        entry['task'] = work.get(entry['id'])

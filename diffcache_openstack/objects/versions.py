@@ -1,0 +1,196 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Versions of servers: what is asked of agents, and by what policy."""
+
+from oslo_versionedobjects import fields
+
+from diffcache_openstack.objects import base
+
+SAVING = 'saving'
+AVAILABLE = 'available'
+ERROR = 'error'
+DELETING = 'deleting'
+STATES = (SAVING, AVAILABLE, ERROR, DELETING)
+
+# Why a version was saved.
+REQUEST = 'request'
+SCHEDULE = 'schedule'
+SHUTDOWN = 'shutdown'
+DELETE = 'delete'
+# Before a server was rolled back: what it was then.
+ROLLBACK = 'rollback'
+TRIGGERS = (REQUEST, SCHEDULE, SHUTDOWN, DELETE, ROLLBACK)
+
+SAVE = 'save'
+RESTORE = 'restore'
+EXPORT = 'export'
+DIFF = 'diff'
+FORGET = 'forget'
+PRUNE = 'prune'
+VERIFY = 'verify'
+KINDS = (SAVE, RESTORE, EXPORT, DIFF, FORGET, PRUNE, VERIFY)
+# Those that work on a server's disks, so that its host has to do them.
+AT_THE_SERVER = (SAVE, RESTORE)
+
+QUEUED = 'queued'
+RUNNING = 'running'
+DONE = 'done'
+FAILED = 'failed'
+CANCELLED = 'cancelled'
+TASK_STATES = (QUEUED, RUNNING, DONE, FAILED, CANCELLED)
+# Those of tasks that nothing more will happen to.
+ENDED = (DONE, FAILED, CANCELLED)
+
+
+@base.DiffCacheObjectRegistry.register
+class VersionDisk(base.DiffCacheObject):
+    """What a store has of one disk of a server.
+
+    ``version`` is the store's own id of it. ``base_id`` is the content id of
+    the image that the disk lies on, ``base_name`` the file that it was.
+    """
+
+    VERSION = '1.0'
+
+    fields = {
+        'device': fields.StringField(),
+        'version': fields.UUIDField(),
+        'size': fields.NonNegativeIntegerField(),
+        'base_id': fields.StringField(nullable=True, default=None),
+        'base_name': fields.StringField(nullable=True, default=None),
+    }
+
+
+@base.DiffCacheObjectRegistry.register
+class VersionTask(base.DiffCacheObject):
+    """Work on versions that an agent is asked to do.
+
+    ``disks`` are those of the version that the task is about, ``others``
+    those of the one that it is compared with. ``keep_version`` is the id
+    under which a restore keeps what the server was before. ``rate`` is in
+    bytes/s. ``image_id`` is the image of an earlier export.
+    """
+
+    VERSION = '1.0'
+
+    fields = {
+        'id': fields.UUIDField(),
+        'kind': fields.EnumField(KINDS),
+        'project_id': fields.StringField(),
+        'server_id': fields.StringField(nullable=True, default=None),
+        'version_id': fields.UUIDField(nullable=True, default=None),
+        'disks': fields.ListOfObjectsField('VersionDisk', default=[]),
+        'others': fields.ListOfObjectsField('VersionDisk', default=[]),
+        'keep_version': fields.UUIDField(nullable=True, default=None),
+        'dry_run': fields.BooleanField(default=False),
+        'alpha': fields.StringField(default='0'),
+        'rate': fields.NonNegativeIntegerField(nullable=True, default=None),
+        'name': fields.StringField(default=''),
+        'image_id': fields.StringField(nullable=True, default=None),
+        'base_image': fields.StringField(nullable=True, default=None),
+    }
+
+
+@base.DiffCacheObjectRegistry.register
+class SavedVersion(base.DiffCacheObject):
+    """What saving a server came to. Sizes in bytes.
+
+    ``quiesced`` tells that the guest wrote everything down before.
+    """
+
+    VERSION = '1.0'
+
+    fields = {
+        'disks': fields.ListOfObjectsField('VersionDisk'),
+        'size': fields.NonNegativeIntegerField(),
+        'bytes_changed': fields.NonNegativeIntegerField(),
+        'bytes_read': fields.NonNegativeIntegerField(),
+        'bytes_stored': fields.NonNegativeIntegerField(),
+        'seconds': fields.NonNegativeFloatField(),
+        'pause_ms': fields.NonNegativeFloatField(),
+        'quiesced': fields.BooleanField(default=False),
+    }
+
+
+@base.DiffCacheObjectRegistry.register
+class TaskReport(base.DiffCacheObject):
+    """How far an agent is with a task.
+
+    ``done`` and ``total`` are bytes. ``saved`` is what a save came to,
+    ``kept`` what a restore kept. ``result`` has whatever else is known at the
+    end, by name, as JSON.
+    """
+
+    VERSION = '1.0'
+
+    fields = {
+        'task_id': fields.UUIDField(),
+        'state': fields.EnumField(TASK_STATES),
+        'done': fields.NonNegativeIntegerField(default=0),
+        'total': fields.NonNegativeIntegerField(default=0),
+        'error': fields.StringField(nullable=True, default=None),
+        'saved': fields.ObjectField('SavedVersion', nullable=True,
+                                    default=None),
+        'kept': fields.ObjectField('SavedVersion', nullable=True,
+                                   default=None),
+        'result': fields.StringField(default='{}'),
+    }
+
+
+@base.DiffCacheObjectRegistry.register
+class VersionPolicy(base.DiffCacheObject):
+    """When a server is saved, and which of its versions are kept.
+
+    Without ``server_id`` it holds for all servers of the project that have
+    none of their own. ``every`` is in seconds. A policy that is ``required``
+    has Nova wait for, and insist on, what is saved on shutdown or delete.
+    """
+
+    VERSION = '1.0'
+
+    fields = {
+        'id': fields.UUIDField(),
+        'project_id': fields.StringField(),
+        'server_id': fields.StringField(nullable=True, default=None),
+        'every': fields.NonNegativeIntegerField(nullable=True, default=None),
+        'keep_last': fields.NonNegativeIntegerField(default=0),
+        'keep_hourly': fields.NonNegativeIntegerField(default=0),
+        'keep_daily': fields.NonNegativeIntegerField(default=0),
+        'keep_weekly': fields.NonNegativeIntegerField(default=0),
+        'keep_monthly': fields.NonNegativeIntegerField(default=0),
+        'on_shutdown': fields.BooleanField(default=False),
+        'on_delete': fields.BooleanField(default=False),
+        'required': fields.BooleanField(default=False),
+        'alpha': fields.StringField(default='0'),
+    }
+
+
+@base.DiffCacheObjectRegistry.register
+class NewVersion(base.DiffCacheObject):
+    """A version that somebody wants to have saved."""
+
+    VERSION = '1.0'
+
+    fields = {
+        'id': fields.UUIDField(),
+        'server_id': fields.StringField(),
+        'project_id': fields.StringField(),
+        'user_id': fields.StringField(nullable=True, default=None),
+        'request_id': fields.StringField(nullable=True, default=None),
+        'name': fields.StringField(default=''),
+        'description': fields.StringField(default=''),
+        'trigger': fields.EnumField(TRIGGERS, default=REQUEST),
+        'protected': fields.BooleanField(default=False),
+        'alpha': fields.StringField(default='0'),
+        'rate': fields.NonNegativeIntegerField(nullable=True, default=None),
+        'base_image': fields.StringField(nullable=True, default=None),
+    }
