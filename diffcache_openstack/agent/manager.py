@@ -89,8 +89,11 @@ class AgentManager:
         return self._worker.status()
 
 
-def serve(bus: messaging.Bus, host: str, worker: Worker
+def serve(bus: messaging.Bus, host: str, worker: Worker, *more: object
           ) -> oslo_messaging.MessageHandlingServer:
-    """A server, not yet started, for the agent of a host."""
+    """A server, not yet started, for the agent of a host.
+
+    :param more: endpoints of other interfaces that the agent has
+    """
     target = oslo_messaging.Target(topic=rpcapi.topic_of(host), server=host)
-    return bus.server(target, [AgentManager(worker)])
+    return bus.server(target, [AgentManager(worker), *more])

@@ -1,0 +1,244 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Servers of this host, as libvirt knows them: their disks and monitors."""
+
+import dataclasses
+import json
+import logging
+import os
+import pathlib
+import types
+import typing
+from xml.etree import ElementTree
+
+from diffcache_openstack import _native
+from diffcache_openstack.blocks import native
+from diffcache_openstack.common import exceptions
+
+LOG = logging.getLogger(__name__)
+
+# Seconds that a guest's agent may take for an answer.
+_AGENT_SECONDS = 20
+_AGENT_CHANNEL = "./devices/channel/target[@name='org.qemu.guest_agent.0']"
+_FORMATS = ('raw', 'qcow2')
+
+
+@dataclasses.dataclass(frozen=True)
+class Disk:
+    """A disk of a server that is a file of this host.
+
+    :param device: what the guest calls it, such as vda
+    :param base: the image that it lies on, if it does
+    """
+
+    device: str
+    path: pathlib.Path
+    format: str
+    base: pathlib.Path | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Guest:
+    """A server as its hypervisor has it.
+
+    :param monitor: None while it is off
+    :param agent: None if there is none in the guest that could be asked
+    """
+
+    server_id: str
+    disks: tuple[Disk, ...]
+    monitor: 'Monitor | None' = None
+    agent: 'Agent | None' = None
+
+    @property
+    def running(self) -> bool:
+        """Whether its disks belong to a hypervisor now."""
+        return self.monitor is not None
+
+
+class Monitor:
+    """QEMU's monitor of a domain, through libvirt, which owns it."""
+
+    def __init__(self, library: types.ModuleType, qemu: types.ModuleType,
+                 domain: typing.Any) -> None:
+        self._library = library
+        self._qemu = qemu
+        self._domain = domain
+
+    def command(self, name: str, /, **arguments: typing.Any) -> typing.Any:
+        """What a command returns.
+
+        :raises PermanentError: the command was refused
+        :raises ServiceUnavailable: no answer came
+        """
+        request = json.dumps({'execute': name, 'arguments': arguments})
+        try:
+            answer = json.loads(self._qemu.qemuMonitorCommand(
+                self._domain, request, 0))
+        except self._library.libvirtError as error:
+            raise exceptions.ServiceUnavailable(
+                f'The monitor of server {self._domain.UUIDString()} did not'
+                f' answer {name}: {error}') from error
+        if 'error' in answer:
+            raise exceptions.PermanentError(
+                f'The monitor of server {self._domain.UUIDString()} refused'
+                f' {name}: {answer["error"].get("desc")}')
+        return answer['return']
+
+
+class Agent:
+    """The agent in a guest, through libvirt. What it says is the guest's."""
+
+    def __init__(self, library: types.ModuleType, qemu: types.ModuleType,
+                 domain: typing.Any) -> None:
+        self._library = library
+        self._qemu = qemu
+        self._domain = domain
+
+    def count(self, name: str) -> int:
+        """What a command without arguments answers: a number.
+
+        :raises PermanentError: the guest refused, or said something else
+        :raises ServiceUnavailable: no answer came
+        """
+        try:
+            answer = json.loads(self._qemu.qemuAgentCommand(
+                self._domain, json.dumps({'execute': name}), _AGENT_SECONDS,
+                0))
+        except (self._library.libvirtError, ValueError) as error:
+            raise exceptions.ServiceUnavailable(
+                f'The guest agent of server {self._domain.UUIDString()} did'
+                f' not answer {name}: {error}') from error
+        value = answer.get('return') if isinstance(answer, dict) else None
+        if not isinstance(value, int):
+            raise exceptions.PermanentError(
+                f'The guest agent of server {self._domain.UUIDString()}'
+                f' refused {name}: {str(answer)[:200]}')
+        return value
+
+
+class Guests:
+    """The servers of this host.
+
+    :param uri: of the hypervisor
+    :param directories: below which disks and base images are
+    """
+
+    def __init__(self, uri: str, directories: typing.Iterable[str]) -> None:
+        self._uri = uri
+        self._directories = [pathlib.Path(os.path.realpath(name))
+                             for name in directories]
+        self._connection: typing.Any = None
+
+    def find(self, server_id: str) -> Guest:
+        """A server of this host.
+
+        :raises NotFound: this host has no such server, or it has no disk
+            that could be saved
+        :raises InvalidInput: a disk is where none may be
+        :raises ServiceUnavailable: libvirt does not answer
+        """
+        library, qemu = _libraries()
+        try:
+            domain = self._connect(library).lookupByUUIDString(server_id)
+            running = bool(domain.isActive())
+            text = domain.XMLDesc(
+                0 if running else library.VIR_DOMAIN_XML_INACTIVE)
+        except library.libvirtError as error:
+            if error.get_error_code() in (library.VIR_ERR_NO_DOMAIN,
+                                          library.VIR_ERR_INVALID_ARG):
+                raise exceptions.NotFound(
+                    f'This host has no server {server_id}; ask the one'
+                    f' where it is.') from error
+            raise exceptions.ServiceUnavailable(
+                f'libvirt at {self._uri} does not tell of server'
+                f' {server_id}: {error}') from error
+        tree = ElementTree.fromstring(text)
+        disks = tuple(self._disks(tree))
+        if not disks:
+            raise exceptions.NotFound(
+                f'Server {server_id} has no disk that is a file of this host:'
+                f' volumes are saved by Cinder.')
+        if not running:
+            return Guest(server_id, disks)
+        return Guest(
+            server_id, disks, Monitor(library, qemu, domain),
+            Agent(library, qemu, domain) if _has_agent(tree) else None)
+
+    def check(self, path: pathlib.Path) -> pathlib.Path:
+        """The real path of a file, if it is one that may be opened.
+
+        :raises InvalidInput: it is elsewhere; the message names the option
+        """
+        real = pathlib.Path(os.path.realpath(path))
+        if not any(real.is_relative_to(directory)
+                   for directory in self._directories):
+            raise exceptions.InvalidInput(
+                f'{path} is below none of [versions] directories; add its'
+                f' directory there if it is one of Nova\'s.')
+        return real
+
+    def _disks(self, tree):
+        for element in tree.findall("./devices/disk[@device='disk']"):
+            source = element.find('source')
+            driver, target = element.find('driver'), element.find('target')
+            if element.get('type') != 'file' or source is None \
+                    or target is None or driver is None:
+                continue
+            kind = driver.get('type')
+            if kind not in _FORMATS:
+                LOG.warning('A disk of the format %s is not saved: %s', kind,
+                            source.get('file'))
+                continue
+            path = self.check(pathlib.Path(source.get('file')))
+            yield Disk(target.get('dev'), path, kind, self._base(path, kind))
+
+    def _base(self, path, kind):
+        """The image that a disk says it lies on.
+
+        Only the hypervisor and Nova write what a qcow2 disk says there; it
+        is believed of images in the directories that they have.
+        """
+        if kind != 'qcow2':
+            return None
+        with native.translated():
+            backing = _native.version_disk_info(path)['backing']
+        if backing is None:
+            return None
+        return self.check(path.parent / backing)
+
+    def _connect(self, library):
+        if self._connection is None or not self._connection.isAlive():
+            self._connection = library.open(self._uri)
+        return self._connection
+
+
+def _has_agent(tree):
+    target = tree.find(_AGENT_CHANNEL)
+    return target is not None and target.get('state') == 'connected'
+
+
+def _libraries() -> tuple[types.ModuleType, types.ModuleType]:
+    """libvirt's bindings, which only hosts with servers need.
+
+    :raises PermanentError: they are not installed
+    """
+    try:
+        import libvirt
+        import libvirt_qemu
+    except ImportError as error:
+        raise exceptions.PermanentError(
+            'This host cannot save servers: install libvirt-python for its'
+            ' agent.') from error
+    # What goes wrong is raised, and need not be printed as well.
+    libvirt.registerErrorHandler(lambda *_: None, None)
+    return libvirt, libvirt_qemu

@@ -1,0 +1,375 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""What this host does with versions: one method for each kind of task."""
+
+import contextlib
+import logging
+import os
+import pathlib
+import shutil
+import subprocess
+import typing
+
+from diffcache_openstack.agent import version_guests as guests
+from diffcache_openstack.agent import version_images as images
+from diffcache_openstack.agent import version_stores as stores
+from diffcache_openstack.agent import version_tasks as tasks
+from diffcache_openstack.agent import view as views
+from diffcache_openstack.common import exceptions
+from diffcache_openstack import objects
+from diffcache_openstack.objects import versions
+from diffcache_openstack.versions import engine
+from diffcache_openstack.versions import heads
+from diffcache_openstack.versions import repository
+
+LOG = logging.getLogger(__name__)
+
+# Another writer of the store ends sooner or later.
+_TRIES = 5
+_WAIT_SECONDS = 3.0
+_MOST_RANGES = 1000
+
+
+class Images(typing.Protocol):
+    """What is needed of the agent; see :mod:`.service`."""
+
+    def current_view(self) -> views.SiteView:
+        """The site map."""
+
+    def deliver(self, template: views.TemplateRef, output: str
+                ) -> objects.Request:
+        """Write an image's raw content to a path."""
+
+
+class Worker:
+    """Does tasks.
+
+    :param agent: delivers base images
+    :param directory: for what is needed for the time of a task
+    :param rate: bytes per second that are read of a disk at most, or None
+    """
+
+    def __init__(self, stored: stores.Stores, found: guests.Guests,
+                 agent: Images, glance: images.Images,
+                 directory: pathlib.Path, rate: int | None) -> None:
+        self._stores = stored
+        self._guests = found
+        self._agent = agent
+        self._glance = glance
+        self._directory = directory
+        self._rate = rate
+        self._ways: dict[str, tasks.Perform] = {
+            versions.SAVE: self._save, versions.RESTORE: self._restore,
+            versions.EXPORT: self._export, versions.DIFF: self._diff,
+            versions.FORGET: self._forget, versions.PRUNE: self._prune,
+            versions.VERIFY: self._verify}
+
+    def perform(self, doing: tasks.Doing) -> None:
+        """Do a task; what it came to is in its report.
+
+        :raises DiffCacheError: it cannot be done
+        """
+        self._ways[doing.task.kind](doing)
+
+    # -- saving
+
+    def _save(self, doing):
+        doing.report.saved = self._saved(doing)
+
+    def _saved(self, doing) -> objects.SavedVersion:
+        task = doing.task
+        store = self._stores.open(task.project_id)
+        guest = self._guests.find(task.server_id)
+        _refuse_interrupted(guest)
+        found = _again(doing, lambda: self._save_once(doing, store, guest))
+        return objects.SavedVersion(
+            disks=[_disk(disk.device, version)
+                   for disk, version in zip(guest.disks, found)],
+            size=sum(version.size for version in found),
+            bytes_changed=sum(version.blocks_changed for version in found)
+            * repository.BLOCK_SIZE,
+            bytes_read=sum(version.bytes_read for version in found),
+            bytes_stored=sum(version.bytes_stored for version in found),
+            seconds=sum(version.seconds for version in found),
+            pause_ms=max(version.pause_ms for version in found),
+            quiesced=all(version.quiesced for version in found))
+
+    def _save_once(self, doing, store, guest) -> list[heads.Version]:
+        """Save, unless the agent died between that and knowing it."""
+        names = [_series(guest, disk) for disk in guest.disks]
+        known = _newest(store, names)
+        if 'newest' not in doing.notes:
+            doing.note(newest=[version.number if version else 0
+                               for version in known])
+        fresh = [version for version, before
+                 in zip(known, doing.notes['newest'])
+                 if version and version.number > before]
+        if len(fresh) == len(names):
+            LOG.info('Task %s had saved before it was interrupted',
+                     doing.task.id)
+            return fresh
+        disks = [engine.Disk(disk.path, name, disk.base)
+                 for disk, name in zip(guest.disks, names)]
+        return store.save(disks, _owner(guest), _alpha(doing.task.alpha),
+                          self._job(doing))
+
+    def _job(self, doing) -> engine.Job:
+        rates = [rate for rate in (self._rate, doing.task.rate) if rate]
+        return engine.Job(progress=doing.progress, cancel=doing.cancel,
+                          rate=float(min(rates)) if rates else None)
+
+    # -- going back
+
+    def _restore(self, doing):
+        task = doing.task
+        guest = self._guests.find(task.server_id)
+        if guest.running:
+            raise exceptions.Conflict(
+                f'Server {task.server_id} runs on this host: stop it first.')
+        pairs = _pairs(guest, task.disks)
+        if task.dry_run:
+            self._plan(doing, pairs, guest)
+            return
+        self._keep(doing, guest)
+        store = self._stores.open(task.project_id)
+        back = []
+        for disk, version in pairs:
+            # The same call finishes what a crash cut short.
+            back.append(_again(doing, lambda: store.roll_back(
+                version, engine.Disk(disk.path, _series(guest, disk),
+                                     disk.base), keep=False,
+                job=self._job(doing))))
+        doing.report.result = tasks.result(
+            bytes_differing=sum(each.bytes_differing for each in back),
+            bytes_written=sum(each.bytes_written for each in back),
+            bytes_read=sum(each.bytes_read for each in back),
+            seconds=sum(each.seconds for each in back))
+
+    def _keep(self, doing, guest):
+        """Save what the server is now, once."""
+        if doing.task.keep_version is None:
+            return
+        if 'kept' in doing.notes:
+            doing.report.kept = objects.SavedVersion.load(
+                doing.notes['kept'])
+            return
+        doing.report.kept = self._saved(doing)
+        doing.note(kept=doing.report.kept.obj_to_primitive())
+
+    def _plan(self, doing, pairs, guest):
+        store = self._stores.open(doing.task.project_id)
+        plans = [store.plan_rollback(
+            version, engine.Disk(disk.path, _series(guest, disk), disk.base),
+            self._job(doing)) for disk, version in pairs]
+        doing.report.result = tasks.result(
+            dry_run=True,
+            bytes_differing=sum(plan.bytes_differing for plan in plans),
+            bytes_rebuild=sum(plan.bytes_rebuild for plan in plans),
+            cheaper=plans[0].cheaper)
+
+    # -- images
+
+    def _export(self, doing):
+        task = doing.task
+        if task.image_id and self._glance.is_there(task.image_id):
+            doing.report.result = tasks.result(image_id=task.image_id,
+                                               uploaded=0)
+            return
+        [disk] = task.disks
+        with self._scratch(task) as scratch:
+            raw = scratch / 'raw'
+            base = self._base_of(disk, scratch)
+            self._stores.open(task.project_id).restore(
+                disk.version, raw, 'raw', base, self._job(doing))
+            image = _to_qcow2(raw)
+            raw.unlink()
+            size = image.stat().st_size
+            image_id = self._glance.upload(image, images.New(
+                id=task.id, owner=task.project_id,
+                name=task.name or f'version {task.version_id}',
+                family=task.base_image, version_id=task.version_id,
+                min_disk=-(-disk.size // 2 ** 30)), doing.progress)
+        doing.report.result = tasks.result(image_id=image_id, uploaded=size)
+
+    def _base_of(self, disk, scratch) -> pathlib.Path | None:
+        """The image that a disk lies on, as a file.
+
+        :raises ObjectMissing: neither the site nor this host has it
+        """
+        if disk.base_name is None:
+            return None
+        template = next(
+            (each for each in self._agent.current_view().templates
+             if each.content_id == disk.base_id
+             and each.status == views.ACTIVE), None)
+        if template is not None:
+            path = scratch / 'base'
+            self._agent.deliver(template, str(path))
+            return path
+        with contextlib.suppress(exceptions.InvalidInput):
+            path = self._guests.check(pathlib.Path(disk.base_name))
+            if path.is_file():
+                return path
+        raise exceptions.ObjectMissing(
+            f'The version lies on the image {disk.base_name} (content'
+            f' {disk.base_id}), which neither the catalogue nor this host'
+            f' has; bring that image back.')
+
+    @contextlib.contextmanager
+    def _scratch(self, task) -> typing.Iterator[pathlib.Path]:
+        path = self._directory / task.id
+        shutil.rmtree(path, ignore_errors=True)
+        path.mkdir(parents=True)
+        try:
+            yield path
+        finally:
+            shutil.rmtree(path, ignore_errors=True)
+
+    # -- the store
+
+    def _diff(self, doing):
+        task = doing.task
+        store = self._stores.open(task.project_id)
+        others = {disk.device: disk.version for disk in task.others}
+        found = {disk.device: store.diff(disk.version, others[disk.device])
+                 for disk in task.disks if disk.device in others}
+        if not found:
+            raise exceptions.InvalidInput(
+                'The versions have no disk in common.')
+        doing.report.result = tasks.result(
+            bytes=sum(each.bytes for each in found.values()),
+            disks=[{'device': device, 'bytes': each.bytes,
+                    'ranges': each.ranges[:_MOST_RANGES],
+                    'ranges_in_all': len(each.ranges)}
+                   for device, each in found.items()])
+
+    def _forget(self, doing):
+        store = self._stores.open(doing.task.project_id)
+        there = {version.id for version in _all(store)}
+        gone = [disk.version for disk in doing.task.disks
+                if disk.version in there]
+        if gone:
+            _again(doing, lambda: store.delete(gone))
+
+    def _prune(self, doing):
+        store = self._stores.open(doing.task.project_id)
+        if not _all(store):
+            return
+        pruned = _again(doing, lambda: store.prune(job=self._job(doing)))
+        doing.report.result = tasks.result(
+            bytes_before=pruned.bytes_before, bytes_after=pruned.bytes_after)
+
+    def _verify(self, doing):
+        store = self._stores.open(doing.task.project_id)
+        found = store.verify(self._job(doing))
+        for damage in found.damage:
+            LOG.error('Versions of project %s: %s: %s',
+                      doing.task.project_id, damage.object, damage.reason)
+        doing.report.result = tasks.result(
+            intact=found.intact, bytes_checked=found.bytes_checked,
+            damage=[{'object': each.object, 'reason': each.reason}
+                    for each in found.damage],
+            disks_damaged=found.versions_damaged)
+
+
+def _again(doing, work):
+    """Try something again while another writer has the store."""
+    for left in reversed(range(_TRIES)):
+        try:
+            return work()
+        except exceptions.Busy as error:
+            if not left:
+                raise
+            LOG.info('Task %s waits: %s', doing.task.id, error)
+            if doing.cancel.wait(_WAIT_SECONDS):
+                raise exceptions.Cancelled('It was cancelled.') from error
+    raise AssertionError('not reached')
+
+
+def _series(guest, disk) -> str:
+    """What the versions of one disk are called in the store."""
+    return f'{guest.server_id}-{disk.device}'
+
+
+def _all(store) -> list[heads.Version]:
+    try:
+        return store.versions()
+    except exceptions.NotFound:
+        return []  # Nothing was ever saved to it.
+
+
+def _newest(store, names) -> list[heads.Version | None]:
+    """The newest version of each series."""
+    found = {version.series: version for version in _all(store)}
+    return [found.get(name) for name in names]
+
+
+def _owner(guest) -> engine.Guest | None:
+    if not guest.running:
+        return None
+    return engine.Guest(guest.monitor, guest.agent)
+
+
+def _alpha(text: str) -> float | str:
+    return text if text == 'auto' else float(text)
+
+
+def _disk(device: str, version: heads.Version) -> objects.VersionDisk:
+    return objects.VersionDisk(
+        device=device, version=version.id, size=version.size,
+        base_id=version.base.id if version.base else None,
+        base_name=version.base.name if version.base else None)
+
+
+def _pairs(guest, disks) -> list[tuple[guests.Disk, str]]:
+    """Each disk of a server, and its version.
+
+    :raises Conflict: the server has other disks by now
+    """
+    wanted = {disk.device: disk.version for disk in disks}
+    if wanted.keys() != {disk.device for disk in guest.disks}:
+        raise exceptions.Conflict(
+            f'Server {guest.server_id} has the disks'
+            f' {", ".join(disk.device for disk in guest.disks)}, the version'
+            f' has {", ".join(sorted(wanted))}: start a new server from it.')
+    return [(disk, wanted[disk.device]) for disk in guest.disks]
+
+
+def _refuse_interrupted(guest) -> None:
+    """Refuse to save a disk that is neither one state nor the other.
+
+    :raises Conflict: a rollback of a disk was cut short
+    """
+    for disk in guest.disks:
+        if engine.Engine.interrupted(disk.path) is not None:
+            raise exceptions.Conflict(
+                f'{disk.path} is in the middle of a rollback; restore a'
+                f' version first.')
+
+
+def _to_qcow2(raw: pathlib.Path) -> pathlib.Path:
+    """A disk as an image that takes no more bytes than the disk has data."""
+    image = raw.with_name('qcow2')
+    command = ['qemu-img', 'convert', '-f', 'raw', '-O', 'qcow2', str(raw),
+               str(image)]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True)
+    except FileNotFoundError as error:
+        raise exceptions.PermanentError(
+            'qemu-img is not installed: install QEMU\'s tools.') from error
+    if done.returncode:
+        free = shutil.disk_usage(raw.parent).free
+        kind = (exceptions.NoSpace if free < os.stat(raw).st_blocks * 512
+                else exceptions.PermanentError)
+        raise kind(f'qemu-img could not convert a version: '
+                   f'{done.stderr.strip()[:500]}')
+    return image
