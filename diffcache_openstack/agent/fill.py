@@ -268,6 +268,9 @@ class Filler:
                 f'the map, or the object was withdrawn.')
         self._bring_manifests(key, pace)
         with self._held.room_for(key, size):
+            if key in self._held:
+                # A request brought it, and it was kept.
+                return
             flight, mine = self._flights.join(key, pace.promote)
             if mine:
                 self._bring(flight, pace)
@@ -305,9 +308,11 @@ class Filler:
         if not self._flights.follow(flight):
             raise exceptions.Cancelled('The shared transfer was cancelled.')
         try:
-            with contextlib.suppress(FileNotFoundError):
-                files.copy_file(flight.path, self._held.path(flight.key))
-                self._held.added(flight.key)
+            # It may have been kept where the plan wants it.
+            if flight.path != self._held.path(flight.key):
+                with contextlib.suppress(FileNotFoundError):
+                    files.copy_file(flight.path, self._held.path(flight.key))
+                    self._held.added(flight.key)
         finally:
             if self._flights.leave(flight) \
                     and flight.path.parent.name == holdings.STAGING:

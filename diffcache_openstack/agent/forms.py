@@ -32,6 +32,7 @@ from diffcache_openstack.agent import costs as prices
 from diffcache_openstack.agent import files
 from diffcache_openstack.agent import flights
 from diffcache_openstack.agent import holdings
+from diffcache_openstack.agent import keeping
 from diffcache_openstack.agent import maker as makers
 from diffcache_openstack.agent import pace as paces
 from diffcache_openstack.agent import view as views
@@ -184,18 +185,20 @@ class Files:
     :param new_pace: makes the pace of a request
     :param store: where files that were made are kept
     :param tools: the native core
+    :param keep: keeps raw content that was made, if it does
     """
 
     def __init__(self, maker: makers.Maker, held: holdings.Holdings,
                  flying: flights.Flights, costs: prices.Costs,
                  new_pace: typing.Callable[[], paces.Pace], store: Store,
-                 tools: Tools) -> None:
+                 tools: Tools, keep: keeping.Keep = keeping.leave) -> None:
         self._maker = maker
         self._held = held
         self._flights = flying
         self._costs = costs
         self._new_pace = new_pace
         self._tools = tools
+        self._keep = keep
         self._sound: dict[str, float] = {}
         self._lock = threading.Lock()
         self.store = store
@@ -274,7 +277,7 @@ class Files:
 
     def _held_raw(self, template, stack):
         key = views.Key(views.TEMPLATES, template.content_id)
-        if key not in self._held:
+        if template.form_id is not None or key not in self._held:
             return None
         if time.monotonic() > self._sound.get(key.id, 0.0):
             if not self._held.verify(key):
@@ -317,9 +320,11 @@ class Files:
             if not self._flights.follow(flight):
                 continue
             self._flights.leave(flight)
-            found = self.store.find(_name_of(template))
-            if found is not None:
-                return found
+            with contextlib.ExitStack() as stack:
+                found = self.store.find(_name_of(template)) \
+                    or self._held_raw(template, stack)
+                if found is not None:
+                    return found
 
     def _make(self, flight, template, pace) -> FileReader:
         try:
@@ -349,6 +354,8 @@ class Files:
         try:
             with self._content(template, pace) as content:
                 if template.form_id is None:
+                    if content.parent == self._held.root / views.TEMPLATES:
+                        return FileReader(content)
                     files.copy_file(content, path, durable=False)
                 else:
                     self._maker.form(template.form_id, pace)
@@ -370,7 +377,7 @@ class Files:
             with self._held.lease(key) as path:
                 yield path
             return
-        flight, path = self._shared_content(key, pace)
+        flight, path = self._shared_content(template, key, pace)
         try:
             yield path
         finally:
@@ -378,16 +385,17 @@ class Files:
                     and path.parent == self._held.root / holdings.STAGING:
                 files.discard(path)
 
-    def _shared_content(self, key, pace):
+    def _shared_content(self, template, key, pace):
         while True:
             flight, mine = self._flights.join(key, pace.promote)
             if mine:
-                return flight, self._lead(flight, key, pace)
+                return flight, self._lead(flight, template, pace)
             flight.promote()
             if self._flights.follow(flight):
                 return flight, flight.path
 
-    def _lead(self, flight, key, pace) -> pathlib.Path:
+    def _lead(self, flight, template, pace) -> pathlib.Path:
+        key = flight.key
         dest = self._held.staging(f'{key.id}.{uuid.uuid4().hex}')
         try:
             made = self._maker.make(key, dest, pace, makers.ON_THE_FLY)
@@ -396,8 +404,10 @@ class Files:
             self._flights.failed(flight, exceptions.Cancelled(str(error))
                                  if pace.excluded else error)
             raise
-        self._flights.landed(flight, dest, made)
-        return dest
+        path = self._keep(template, dest)
+        self._sound[key.id] = time.monotonic() + _SOUND_SECONDS
+        self._flights.landed(flight, path, made)
+        return path
 
     def _receive(self, template, source, length, path) -> None:
         hasher = hashlib.new(template.os_hash_algo or 'sha512',

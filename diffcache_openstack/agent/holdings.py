@@ -224,6 +224,30 @@ class Holdings:
             with self._lock:
                 self._reserved.pop(key, None)
 
+    def adopt(self, key: views.Key, path: pathlib.Path, size: int) -> bool:
+        """Hold what was made for a request, if there is room.
+
+        What a plan wants, or somebody uses, does not give way to it.
+
+        :param path: a verified file on the filesystem of the root; it is
+            renamed
+        :param size: bytes that it takes
+        :returns: whether it is held from now on; False for a repository,
+            which is given what it holds
+        """
+        with self._lock:
+            if self.capacity is None or key in self._held \
+                    or key in self._reserved:
+                return False
+            try:
+                with self.room_for(key, size):
+                    os.replace(path, self.path(key))
+                    self.added(key)
+            except exceptions.NoSpace as error:
+                LOG.debug('Not kept: %s', error)
+                return False
+            return True
+
     def added(self, key: views.Key) -> None:
         """Account for an object whose file has just got its name.
 
@@ -309,6 +333,17 @@ class Holdings:
             for part in self.path(key).parent.glob(f'.{key.id}.part*'):
                 self._remove_stray(part)
 
+    def release(self, key: views.Key) -> bool:
+        """Drop an object that the plan does not want and nobody uses.
+
+        :returns: whether it was held
+        """
+        with self._lock:
+            if key not in self._victims():
+                return False
+            self._drop(key, 'nobody wants it any more')
+            return True
+
     def set_aside(self, key: views.Key) -> None:
         """Keep an object without anybody being able to read it."""
         with self._lock:
@@ -338,17 +373,20 @@ class Holdings:
 
     def _evict_until(self, size: int, key: views.Key) -> None:
         free = self.capacity - self.used() - sum(self._reserved.values())
+        chosen = []
         for victim in self._victims():
             if free >= size:
-                return
+                break
             if victim != key:
                 free += self._held[victim]
-                self._drop(victim, f'room is needed for {key}')
+                chosen.append(victim)
         if free < size:
             raise exceptions.NoSpace(
                 f'{key} takes {size} bytes and the cache has {free} left of '
                 f'{self.capacity}; it waits until what is in use is '
                 f'released, or raise [agent] cache_capacity.')
+        for victim in chosen:
+            self._drop(victim, f'room is needed for {key}')
 
     def _victims(self) -> list[views.Key]:
         """Unwanted and unused, least valuable first.

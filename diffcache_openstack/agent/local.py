@@ -52,8 +52,12 @@ class Agent(typing.Protocol):
                 ) -> objects.Request:
         """Write an image's raw content to a path."""
 
-    def keep_content(self, content_id: str, path: pathlib.Path) -> None:
+    def keep_content(self, template: views.TemplateRef,
+                     path: pathlib.Path) -> None:
         """Hold, or lend, raw content that came another way."""
+
+    def let_go(self, template: views.TemplateRef) -> None:
+        """Hold an image's content no longer, unless the plan wants it."""
 
 
 class Outputs:
@@ -184,7 +188,7 @@ class LocalWorker:
         if raw is None:
             return
         try:
-            self._agent.keep_content(template.content_id, raw)
+            self._agent.keep_content(template, raw)
         except exceptions.RetryableError as error:
             LOG.warning('The content of image %s is of no use to the site'
                         ' now: %s', image_id, error)
@@ -199,7 +203,9 @@ class LocalWorker:
 
         :raises NotFound: the catalogue does not have it, or it was withdrawn
         """
-        self._files.drop(self._agent.find_template(image_id))
+        template = self._agent.find_template(image_id)
+        self._files.drop(template)
+        self._agent.let_go(template)
         self._usage.dismiss(image_id)
 
     def queue(self) -> list[str]:

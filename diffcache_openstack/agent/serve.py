@@ -30,6 +30,7 @@ import uuid
 from diffcache_openstack.agent import files
 from diffcache_openstack.agent import flights
 from diffcache_openstack.agent import holdings
+from diffcache_openstack.agent import keeping
 from diffcache_openstack.agent import maker as makers
 from diffcache_openstack.agent import pace as paces
 from diffcache_openstack.agent import transfer
@@ -125,18 +126,21 @@ class ImageServer:
     :param flying: single flight of this host
     :param new_pace: makes the pace of a request
     :param pending: notes outputs while they are written
+    :param keep: keeps what was made, if it does
     """
 
     def __init__(self, maker: makers.Maker, held: holdings.Holdings,
                  flying: flights.Flights,
                  new_pace: typing.Callable[[], paces.Pace],
-                 pending: PendingOutputs) -> None:
+                 pending: PendingOutputs,
+                 keep: keeping.Keep = keeping.leave) -> None:
         self._durable = new_pace().durable
         self._maker = maker
         self._held = held
         self._flights = flying
         self._new_pace = new_pace
         self._pending = pending
+        self._keep = keep
 
     def serve(self, template: views.TemplateRef, output: pathlib.Path,
               mode: str, watch: Watch | None = None) -> Served:
@@ -172,7 +176,7 @@ class ImageServer:
             flight, mine = self._flights.join(key, pace.promote)
             if mine:
                 self._observe(flight, pace, watch)
-                self._make(flight, mode, pace)
+                self._make(flight, template, mode, pace)
             else:
                 flight.promote()
                 if not self._flights.follow(flight):
@@ -200,8 +204,8 @@ class ImageServer:
             pace.abandoned = lambda: (watch.gone.is_set()
                                       and not self._flights.shared(flight))
 
-    def _make(self, flight: flights.Flight, mode: str,
-              pace: paces.Pace) -> None:
+    def _make(self, flight: flights.Flight, template: views.TemplateRef,
+              mode: str, pace: paces.Pace) -> None:
         dest = self._held.staging(f'{flight.key.id}.{uuid.uuid4().hex}')
         try:
             made = self._maker.make(flight.key, dest, pace, mode)
@@ -209,7 +213,7 @@ class ImageServer:
             files.discard(dest)
             self._flights.failed(flight, error)
             raise
-        self._flights.landed(flight, dest, made)
+        self._flights.landed(flight, self._keep(template, dest), made)
 
     def _deliver(self, flight: flights.Flight, output: pathlib.Path) -> None:
         if self._staged(flight.path) and self._same_filesystem(output) \

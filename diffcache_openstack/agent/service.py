@@ -27,12 +27,12 @@ from stevedore import exception as stevedore_exception
 
 from diffcache_openstack import _native
 from diffcache_openstack.agent import costs
-from diffcache_openstack.agent import files
 from diffcache_openstack.agent import fill
 from diffcache_openstack.agent import flights
 from diffcache_openstack.agent import forms
 from diffcache_openstack.agent import holdings
 from diffcache_openstack.agent import ingest
+from diffcache_openstack.agent import keeping
 from diffcache_openstack.agent import link
 from diffcache_openstack.agent import local
 from diffcache_openstack.agent import local_api
@@ -49,6 +49,7 @@ from diffcache_openstack.agent import site_map
 from diffcache_openstack.agent import tools
 from diffcache_openstack.agent import transfer
 from diffcache_openstack.agent import usage
+from diffcache_openstack.agent import version_service
 from diffcache_openstack.agent import view as views
 from diffcache_openstack.agent import windows
 from diffcache_openstack.agent import withdrawal
@@ -58,6 +59,7 @@ from diffcache_openstack.common import keys
 from diffcache_openstack.common import messaging
 from diffcache_openstack.common import service
 from diffcache_openstack.conductor import rpcapi as conductor_rpcapi
+from diffcache_openstack.conductor import versionsapi
 from diffcache_openstack import objects
 from diffcache_openstack.objects import base as objects_base
 
@@ -122,6 +124,9 @@ class Agent(service.Service):
     def _put_together(self) -> None:
         conf = self.conf
         self.flights = flights.Flights()
+        self.cache = keeping.Keeper(self.held, self._filled)
+        self._keep = (self.cache.keep if conf.agent.keep_requested
+                      else keeping.leave)
         self.gate = pace.WanGate()
         self.spool = reports.Spool(self._state / 'requests')
         self.transfers = transfer.Transfers(
@@ -136,7 +141,7 @@ class Agent(service.Service):
         pending.clean()
         self.server = serve.ImageServer(
             self.maker, self.held, self.flights, self._new_pace,
-            pending)
+            pending, self._keep)
         self.link = link.ConductorLink(
             self.conductor, rpcapi.AgentAPI(self.bus, conf), self._describe,
             self.held.sizes, self.keeper, self.spool,
@@ -148,6 +153,8 @@ class Agent(service.Service):
                         windows.Windows(conf.fill.windows).open_now,
                         conf.fill.concurrency, conf.agent.forms_capacity),
             self._state / 'plan.json', self._filled)
+        self.versions = version_service.VersionService(
+            conf, self, versionsapi.VersionsAPI(self.bus, conf), self.name)
         self._put_local_together(native_tools)
         if conf.agent.role == REPOSITORY:
             self.repository = self._open_repository(native_tools)
@@ -162,7 +169,7 @@ class Agent(service.Service):
         self.files = forms.Files(
             self.maker, self.held, self.flights, prices, self._new_pace,
             forms.Store(self._state / 'files', options.file_cache_capacity),
-            native_tools)
+            native_tools, self._keep)
         self.local = local.LocalWorker(
             self, prices, self.files, usage.Usage(self._state / 'usage.json'),
             local.Outputs(options.output_directories))
@@ -170,6 +177,8 @@ class Agent(service.Service):
     def _start_threads(self) -> None:
         # What the last map forbids may have been held by a crash's leftovers.
         self._drop_withdrawn()
+        self.versions.start()
+        self._stack.callback(self.versions.stop)
         if self.conf.agent.socket:
             server = local_api.LocalApi(
                 pathlib.Path(self.conf.agent.socket),
@@ -266,7 +275,9 @@ class Agent(service.Service):
 
         :returns: a list that the server is put into
         """
-        server = manager.serve(self.bus, self.name, self)
+        server = manager.serve(
+            self.bus, self.name, self,
+            version_service.VersionsManager(self.versions))
         started: list = []
 
         def start() -> None:
@@ -382,21 +393,24 @@ class Agent(service.Service):
         """The site map."""
         return self.keeper.current()
 
-    def keep_content(self, content_id: str, path: pathlib.Path) -> None:
+    def keep_content(self, template: views.TemplateRef,
+                     path: pathlib.Path) -> None:
         """Hold raw content that came another way, or lend it for a while.
 
         :param path: a verified file of the staging area; it may be moved
-        :raises RetryableError: nobody has the manifest, or there is no room
+        :raises RetryableError: nobody has the manifest
         """
-        key = views.Key(views.TEMPLATES, content_id)
-        self.maker.manifest(content_id, self._new_pace())
-        if not self.held.wants(key):
+        key = views.Key(views.TEMPLATES, template.content_id)
+        self.maker.manifest(key.id, self._new_pace())
+        keep = self.cache.keep if self.held.wants(key) else self._keep
+        if keep(template, path) == path:
             self.plane.lend(key, path, self.conf.agent.lend_seconds)
-            return
-        with self.held.room_for(key, holdings.disk_bytes(path)):
-            files.move(path, self.held.path(key))
-            self.held.added(key)
-        self.link.something_changed()
+
+    def let_go(self, template: views.TemplateRef) -> None:
+        """Hold an image's content no longer, unless the plan wants it."""
+        key = views.Key(views.TEMPLATES, template.content_id)
+        if self.held.release(key):
+            self.link.something_changed()
 
     def find_template(self, template_id: str) -> views.TemplateRef:
         """A template that may be served.

@@ -109,6 +109,16 @@ hosts that ask for the same image shortly after read it from here and not
 over the WAN. 0 lends nothing.
 '''),
     cfg.BoolOpt(
+        'keep_requested',
+        default=True,
+        help='''
+Whether an image that was brought here for a request stays in the cache while
+there is room, although no plan names it (yet). The plan takes the room when it
+needs it; among what no plan names, the longest unused goes first. Where the
+filesystem cannot share extents, keeping an image costs a copy on the disk.
+Without it, a host holds what the plan wants and nothing else.
+'''),
+    cfg.BoolOpt(
         'sync_outputs',
         default=True,
         help='''

@@ -222,6 +222,7 @@ class Testbed:
     def _options(self) -> dict:
         return {
             ('agent', 'lend_seconds'): 0,
+            ('agent', 'keep_requested'): False,
             # The paper's ways to an image have one patch.
             ('agent', 'max_patches'): 1,
             ('agent', 'sync_outputs'): False,

@@ -66,6 +66,8 @@ class EmbeddedTestCase(base.TestCase):
             [sites.HostSpec(name, 64 * MIB) for name in HOSTS], self.links,
             self.directory / 'site' / 'repository',
             {('agent', 'sync_outputs'): False,
+             # Who holds what is the tests' choice.
+             ('agent', 'keep_requested'): False,
              ('agent', 'heartbeat_interval'): 2,
              # What ways are chosen by; the links are faster, for the
              # tests' sake.
@@ -208,6 +210,8 @@ class PlannedChainTest(EmbeddedTestCase):
              sites.HostSpec('host-2', MIB), sites.HostSpec('host-3', MIB)],
             self.links, self.directory / 'site' / 'repository',
             {('agent', 'sync_outputs'): False,
+             # Who holds what is the tests' choice.
+             ('agent', 'keep_requested'): False,
              ('agent', 'heartbeat_interval'): 2,
              # What was just delivered would save patches.
              ('agent', 'lend_seconds'): 0,

@@ -1,0 +1,126 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+from diffcache_openstack.agent import holdings
+from diffcache_openstack.agent import keeping
+from diffcache_openstack.agent import maker
+from diffcache_openstack.agent import serve
+from diffcache_openstack.agent import view
+from tests.unit.agent import fakes
+from tests.unit.agent import test_forms
+from tests.unit.agent import test_serve
+
+BASE, TARGET = test_serve.BASE, test_serve.TARGET
+
+
+class TestServed(test_serve.ServeTestCase):
+    """What was brought for a request stays while there is room."""
+
+    def setUp(self):
+        super().setUp()
+        self.host = self.hosts['h1']
+        self.changes = 0
+        self.keeper = keeping.Keeper(self.host.held, self.changed)
+
+    def changed(self):
+        self.changes += 1
+
+    def server(self, name='h1'):
+        return serve.ImageServer(
+            self.host.maker, self.host.held, self.host.flights,
+            self.host.new_pace,
+            serve.PendingOutputs(self.directory / name / 'outputs'),
+            self.keeper.keep)
+
+    def want(self, *contents):
+        self.host.held.want([holdings.Wanted(fakes.key_of(content), n)
+                             for n, content in enumerate(contents)])
+
+    def test_kept_and_announced(self):
+        self.assertEqual('repository', self.serve().way)
+        self.assertIn(fakes.key_of(TARGET), self.host.held)
+        self.assertEqual(1, self.changes)
+        again = self.serve()
+        self.assertEqual(('local', 0), (again.way, again.wan_bytes))
+        self.assertEqual(1, self.changes)
+
+    def test_a_base_that_was_requested_makes_the_next_a_patch(self):
+        self.server().serve(self.host.view.template('base'), self.output,
+                            maker.ON_THE_FLY)
+        served = self.serve()
+        self.assertEqual('build', served.way)
+        self.assertEqual(len(test_serve.PATCH), served.wan_bytes)
+
+    def test_the_plan_comes_first(self):
+        self.host.put(BASE)
+        self.want(BASE)
+        self.host.held.capacity = self.host.held.used() + 10
+        self.serve()
+        self.assertIn(fakes.key_of(BASE), self.host.held)
+        self.assertNotIn(fakes.key_of(TARGET), self.host.held)
+        self.assertEqual(0, self.changes)
+
+    def test_the_plan_takes_the_room_back(self):
+        self.serve()
+        self.want(BASE)
+        held, key = self.host.held, fakes.key_of(BASE)
+        held.capacity = max(held.used(), len(BASE))
+        with held.room_for(key, len(BASE)):
+            self.assertNotIn(fakes.key_of(TARGET), held)
+
+    def test_newer_requests_take_the_room_of_older_ones(self):
+        self.host.put(BASE)
+        self.host.held.capacity = fakes.SIZE
+        self.serve()
+        self.assertNotIn(fakes.key_of(BASE), self.host.held)
+        self.assertIn(fakes.key_of(TARGET), self.host.held)
+
+    def test_nothing_goes_for_what_will_not_fit(self):
+        self.host.put(BASE)
+        self.host.held.capacity = 1
+        self.serve()
+        self.assertIn(fakes.key_of(BASE), self.host.held)
+        self.assertNotIn(fakes.key_of(TARGET), self.host.held)
+
+    def test_released_unless_the_plan_wants_it(self):
+        self.serve()
+        key = fakes.key_of(TARGET)
+        self.want(TARGET)
+        self.assertFalse(self.host.held.release(key))
+        self.want()
+        with self.host.held.lease(key):
+            self.assertFalse(self.host.held.release(key))
+        self.assertTrue(self.host.held.release(key))
+        self.assertNotIn(key, self.host.held)
+
+
+class TestFiles(test_forms.FormsTestCase):
+    """The same for what image services ask for."""
+
+    def setUp(self):
+        super().setUp()
+        host = self.hosts['h1']
+        keeper = keeping.Keeper(host.held, lambda: None)
+        self.files._keep = keeper.keep
+
+    def test_raw_content_is_not_stored_twice(self):
+        for _ in range(2):
+            self.assertEqual(test_forms.TARGET, self.read('raw'))
+        self.assertIn(fakes.key_of(test_forms.TARGET), self.hosts['h1'].held)
+        self.assertEqual([], self.store.oldest_first())
+        self.assertEqual(1, len(self.fetched()))
+
+    def test_content_under_a_form_is_there_for_others(self):
+        self.assertEqual(test_forms.PACKED, self.read('packed'))
+        self.refresh()
+        found = self.hosts['h2'].view.host('h1')
+        self.assertTrue(found.holds(fakes.key_of(test_forms.TARGET)))
+        self.assertEqual(view.ACTIVE, self.template('packed').status)
