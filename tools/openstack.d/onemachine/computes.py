@@ -52,8 +52,9 @@ mount --bind "$HOST/libvirt/cache" /var/cache/libvirt
 mount --bind "$HOST/libvirt/log" /var/log/libvirt
 if [ -e /dev/kvm ]; then
     : >"$CONF/kvm"
-    chmod 000 "$CONF/kvm"
     mount --bind "$CONF/kvm" /dev/kvm
+    # Rights do not keep root from it, a read-only mount does.
+    mount -o remount,bind,ro /dev/kvm
 fi
 mkdir -p "$SSH_MOUNT"
 mount --bind "$SSH" "$SSH_MOUNT"
