@@ -1,5 +1,7 @@
 //! The instance of one site in the shape that the inner loops want.
 
+use std::cmp::Ordering;
+
 use thiserror::Error;
 
 /// Why the arrays do not make an instance.
@@ -64,6 +66,14 @@ impl<T: Copy> Rows<T> {
         }
     }
 
+    /// Puts the items of each row in order.
+    pub fn sort_rows_by(&mut self, order: impl Fn(&T, &T) -> Ordering + Copy) {
+        for row in 0..self.len() {
+            let range = self.range(row);
+            self.items[range].sort_by(order);
+        }
+    }
+
     /// The items of one row.
     #[must_use]
     pub fn row(&self, row: usize) -> &[T] {
@@ -125,7 +135,7 @@ pub struct Problem {
     pub links: Vec<Links>,
     /// Requests by template; hosts ascend.
     pub cells: Rows<Cell>,
-    /// Patches by base.
+    /// Patches by base; targets ascend.
     pub from: Rows<u32>,
     /// Patches by target.
     pub into: Rows<u32>,
@@ -137,7 +147,7 @@ pub struct Problem {
     pub patches_of: Rows<u32>,
     /// Requests by component and host.
     pub groups: Vec<Group>,
-    /// Groups by component.
+    /// Groups by component; hosts ascend.
     pub groups_of: Rows<u32>,
     /// Rounds of building on what can be built; 1 applies one patch.
     pub hops: usize,
@@ -201,7 +211,9 @@ impl Problem {
                     .map(|(e, &t)| (t as usize, e as u32)),
             )
         };
-        let (from, into) = (by_end(&base), by_end(&target));
+        let into = by_end(&target);
+        let mut from = by_end(&base);
+        from.sort_rows_by(|&a, &b| target[a as usize].cmp(&target[b as usize]));
         let component = components(templates, &base, &target);
         let count = component.iter().max().map_or(0, |&c| c as usize + 1);
         let members = Rows::collect(
@@ -285,6 +297,40 @@ impl Problem {
             .binary_search_by_key(&(host as u32), |cell| cell.host)
             .ok()?;
         Some(self.cells.range(template).start + found)
+    }
+
+    /// The requests of a host for one component.
+    fn group_at(&self, component: usize, host: usize) -> Option<&Group> {
+        let row = self.groups_of.row(component);
+        let found = row
+            .binary_search_by_key(&(host as u32), |&g| self.groups[g as usize].host)
+            .ok()?;
+        Some(&self.groups[row[found] as usize])
+    }
+
+    /// (patch, position) of a host's requests that a template is a base for.
+    pub fn built_at(
+        &self,
+        base: usize,
+        host: usize,
+    ) -> impl Iterator<Item = (u32, usize)> + use<'_> {
+        let group = self.group_at(self.component[base] as usize, host);
+        let cells = group.map_or(&[][..], |group| &group.cells);
+        let patches = self.from.row(base);
+        let few = patches.len() < cells.len();
+        let by_patch = if few { patches } else { &[] };
+        let by_cell = if few { &[] } else { cells };
+        let one = by_patch.iter().filter_map(move |&patch| {
+            let target = self.target[patch as usize];
+            let at = cells.binary_search_by_key(&target, |cell| cell.0).ok()?;
+            Some((patch, cells[at].1 as usize))
+        });
+        let other = by_cell.iter().filter_map(move |&(target, position)| {
+            let target_of = |&patch: &u32| self.target[patch as usize];
+            let at = patches.binary_search_by_key(&target, target_of).ok()?;
+            Some((patches[at], position as usize))
+        });
+        one.chain(other)
     }
 }
 

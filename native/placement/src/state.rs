@@ -1,6 +1,6 @@
 //! A placement with its cost, changed object by object.
 
-use crate::problem::Problem;
+use crate::problem::{Problem, Rows};
 
 /// Where a placement may start from and what its changes cost besides.
 #[derive(Debug, Clone, Default)]
@@ -27,12 +27,17 @@ pub struct State<'a> {
     pub free: Vec<f64>,
     /// Objects of each host, in no order.
     pub contents: Vec<Vec<u32>>,
-    /// Patches to each template whose base is near, or useful from far.
+    /// Patches to each template whose base is near.
     active: Vec<Vec<u32>>,
+    /// Patches to each template that are useful with their base from far,
+    /// those with the smallest bases first.
+    far: Rows<u32>,
     cell: Vec<f64>,
     /// Seconds over all requests, and the cost of moving.
     pub cost: f64,
     seconds: Vec<f64>,
+    /// Requests that an object being removed served.
+    served: Vec<(u32, u32)>,
 }
 
 impl<'a> State<'a> {
@@ -51,12 +56,12 @@ impl<'a> State<'a> {
             count: vec![0; problem.objects()],
             free: problem.capacity.clone(),
             contents: vec![Vec::new(); problem.hosts()],
-            active: (0..problem.templates)
-                .map(|t| useful_from_far(problem, t))
-                .collect(),
+            active: vec![Vec::new(); problem.templates],
+            far: useful_from_far(problem),
             cell: vec![0.0; problem.cells.items().len()],
             cost: 0.0,
             seconds: vec![0.0; problem.templates],
+            served: Vec::new(),
         };
         for &(object, host) in &fixed.placed {
             let (word, bit) = state.slot(object as usize, host as usize);
@@ -127,10 +132,14 @@ impl<'a> State<'a> {
         self.cell[position]
     }
 
-    /// Patches to a template that can be used now.
+    /// Patches to a template that can be used now; those whose base is far
+    /// only if there are no others.
     #[must_use]
     pub fn usable_patches(&self, template: usize) -> &[u32] {
-        &self.active[template]
+        match self.active[template].as_slice() {
+            [] => self.far.row(template),
+            near => near,
+        }
     }
 
     fn fetch(&self, object: usize, host: usize) -> f64 {
@@ -162,6 +171,15 @@ impl<'a> State<'a> {
         for &patch in &self.active[template] {
             best = best.min(self.way_seconds(patch, host));
         }
+        // Next to a base that is near, one from far is rarely worth a look.
+        let repo = self.problem.links[host].repo;
+        for &patch in self.far.row(template) {
+            let base = self.problem.base[patch as usize] as usize;
+            if repo * self.problem.size[base] >= best {
+                break;
+            }
+            best = best.min(self.way_seconds(patch, host));
+        }
         best
     }
 
@@ -186,7 +204,17 @@ impl<'a> State<'a> {
         if first && object < self.problem.templates {
             self.activate(object);
         }
-        self.refresh(object, (!first).then_some(host));
+        let host = (!first).then_some(host);
+        if self.problem.hops > 1 {
+            self.refresh_component(object, host);
+        } else {
+            self.visit(object, host, |state, template, position, patch| {
+                let seconds = state.seconds_by(template, position, patch);
+                if seconds < state.cell[position] {
+                    state.set_cell(position, seconds);
+                }
+            });
+        }
     }
 
     /// Takes the object off the host.
@@ -194,63 +222,89 @@ impl<'a> State<'a> {
         if !self.holds(object, host) {
             return;
         }
+        let last = self.count[object] == 1;
+        let only = (!last).then_some(host);
+        let mut served = std::mem::take(&mut self.served);
+        if self.problem.hops <= 1 {
+            self.visit(object, only, |state, template, position, patch| {
+                if state.seconds_by(template, position, patch) <= state.cell[position] {
+                    served.push((template as u32, position as u32));
+                }
+            });
+        }
         let (word, bit) = self.slot(object, host);
         self.held[word] &= !bit;
         self.count[object] -= 1;
         self.cost -= self.move_cost(object, host);
         self.free[host] += self.problem.size[object];
         self.contents[host].retain(|&held| held != object as u32);
-        let last = self.count[object] == 0;
         if last && object < self.problem.templates {
             self.deactivate(object);
         }
-        self.refresh(object, (!last).then_some(host));
+        if self.problem.hops > 1 {
+            self.refresh_component(object, only);
+        }
+        for (template, position) in served.drain(..) {
+            let seconds = self.cell_seconds(template as usize, position as usize);
+            self.set_cell(position as usize, seconds);
+        }
+        self.served = served;
     }
 
     fn activate(&mut self, template: usize) {
         for &patch in self.problem.from.row(template) {
-            let list = &mut self.active[self.problem.target[patch as usize] as usize];
-            if !list.contains(&patch) {
-                list.push(patch);
-            }
+            self.active[self.problem.target[patch as usize] as usize].push(patch);
         }
     }
 
     fn deactivate(&mut self, template: usize) {
         for &patch in self.problem.from.row(template) {
-            if !beats_repository(self.problem, patch) {
-                let target = self.problem.target[patch as usize] as usize;
-                self.active[target].retain(|&held| held != patch);
-            }
+            let target = self.problem.target[patch as usize] as usize;
+            self.active[target].retain(|&held| held != patch);
         }
     }
 
-    /// Recomputes the requests that an object serves, at one host or at all.
-    fn refresh(&mut self, object: usize, host: Option<usize>) {
+    /// Calls `change` with the position of each request that an object may
+    /// serve, at one host or at all, and the patch that it then uses.
+    fn visit(
+        &mut self,
+        object: usize,
+        host: Option<usize>,
+        mut change: impl FnMut(&mut Self, usize, usize, Option<u32>),
+    ) {
         let problem = self.problem;
-        if problem.hops > 1 {
-            self.refresh_component(object, host);
+        let target = problem.anchor(object);
+        let own = problem.as_patch(object).map(|patch| patch as u32);
+        for position in self.positions(target, host) {
+            change(self, target, position, own);
+        }
+        if own.is_some() {
             return;
         }
-        self.refresh_target(problem.anchor(object), host);
-        if object < problem.templates {
-            for &patch in problem.from.row(object) {
-                self.refresh_target(problem.target[patch as usize] as usize, host);
+        match host {
+            Some(host) => {
+                for (patch, position) in problem.built_at(object, host) {
+                    let target = problem.target[patch as usize] as usize;
+                    change(self, target, position, Some(patch));
+                }
+            }
+            None => {
+                for &patch in problem.from.row(object) {
+                    let target = problem.target[patch as usize] as usize;
+                    for position in problem.cells.range(target) {
+                        change(self, target, position, Some(patch));
+                    }
+                }
             }
         }
     }
 
-    fn refresh_target(&mut self, template: usize, host: Option<usize>) {
-        let range = match host {
-            Some(host) => match self.problem.cell_at(template, host) {
-                Some(position) => position..position + 1,
-                None => return,
-            },
-            None => self.problem.cells.range(template),
-        };
-        for position in range {
-            let seconds = self.cell_seconds(template, position);
-            self.set_cell(position, seconds);
+    /// Seconds for a request with one patch, or whole.
+    fn seconds_by(&self, template: usize, position: usize, patch: Option<u32>) -> f64 {
+        let host = self.problem.cells.items()[position].host as usize;
+        match patch {
+            Some(patch) => self.way_seconds(patch, host),
+            None => self.fetch(template, host),
         }
     }
 
@@ -325,10 +379,10 @@ impl<'a> State<'a> {
     fn patch_gain(&self, patch: u32, host: usize) -> f64 {
         let problem = self.problem;
         let target = problem.target[patch as usize] as usize;
-        if !self.active[target].contains(&patch) {
+        let base = problem.base[patch as usize] as usize;
+        if self.count[base] == 0 && !self.far.row(target).contains(&patch) {
             return 0.0;
         }
-        let base = problem.base[patch as usize] as usize;
         let size = problem.size[problem.patch(patch)];
         let first = self.count[problem.patch(patch)] == 0;
         let mut saved = 0.0;
@@ -344,9 +398,11 @@ impl<'a> State<'a> {
     }
 
     fn template_gain(&self, template: usize, host: usize, price: f64) -> f64 {
+        if self.count[template] > 0 {
+            return self.copy_gain(template, host, price);
+        }
         let problem = self.problem;
         let size = problem.size[template];
-        let only = (self.count[template] > 0).then_some(host);
         let link = |at: usize| {
             let links = problem.links[at];
             if at == host {
@@ -356,7 +412,7 @@ impl<'a> State<'a> {
             }
         };
         let mut saved = 0.0;
-        for position in self.positions(template, only) {
+        for position in problem.cells.range(template) {
             let cell = problem.cells.items()[position];
             let way = link(cell.host as usize) * size;
             saved += cell.rate * (self.cell[position] - way).max(0.0);
@@ -367,7 +423,7 @@ impl<'a> State<'a> {
             let bytes = problem.size[object];
             let mut held = 0.0;
             let mut bought = -price * bytes;
-            for position in self.positions(target, only) {
+            for position in problem.cells.range(target) {
                 let cell = problem.cells.items()[position];
                 let at = cell.host as usize;
                 let now = self.cell[position];
@@ -378,6 +434,32 @@ impl<'a> State<'a> {
                 held += cell.rate * (now - base - self.fetch(object, at)).max(0.0);
                 bought += cell.rate * (now - base - problem.links[at].near * bytes).max(0.0);
             }
+            saved += held.max(bought);
+        }
+        saved
+    }
+
+    /// What a further copy of a template saves: requests of its host alone.
+    fn copy_gain(&self, template: usize, host: usize, price: f64) -> f64 {
+        let problem = self.problem;
+        let links = problem.links[host];
+        let size = problem.size[template];
+        let cells = problem.cells.items();
+        let mut saved = 0.0;
+        if let Some(position) = problem.cell_at(template, host) {
+            let left = self.cell[position] - links.local * size;
+            saved += cells[position].rate * left.max(0.0);
+        }
+        for (patch, position) in problem.built_at(template, host) {
+            let object = problem.patch(patch);
+            let bytes = problem.size[object];
+            let left = self.cell[position] - links.local * size - problem.apply[patch as usize];
+            if left <= 0.0 {
+                continue;
+            }
+            let rate = cells[position].rate;
+            let held = rate * (left - self.fetch(object, host)).max(0.0);
+            let bought = rate * (left - links.near * bytes).max(0.0) - price * bytes;
             saved += held.max(bought);
         }
         saved
@@ -428,30 +510,64 @@ fn beats_repository(problem: &Problem, patch: u32) -> bool {
     })
 }
 
-fn useful_from_far(problem: &Problem, template: usize) -> Vec<u32> {
-    let into = problem.into.row(template);
-    into.iter()
-        .copied()
-        .filter(|&patch| beats_repository(problem, patch))
-        .collect()
+fn useful_from_far(problem: &Problem) -> Rows<u32> {
+    let useful = (0..problem.base.len() as u32).filter(|&patch| beats_repository(problem, patch));
+    let mut far = Rows::collect(
+        problem.templates,
+        useful.map(|patch| (problem.target[patch as usize] as usize, patch)),
+    );
+    let size = |patch: &u32| problem.size[problem.base[*patch as usize] as usize];
+    far.sort_rows_by(|a, b| size(a).total_cmp(&size(b)));
+    far
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::problem::tests::chain;
+    use crate::problem::{tests::chain, Links};
     use crate::random::Random;
+
+    /// Eight templates on three hosts, most pairs with a patch, some of them
+    /// worth it with the base from the repository.
+    fn mesh(hops: usize) -> Problem {
+        let mut random = Random::new(23);
+        let ends: Vec<(u32, u32)> = (0..64u32)
+            .map(|n| (n / 8, n % 8))
+            .filter(|(a, b)| a != b && random.below(4) > 0)
+            .collect();
+        let mut draw = |count: usize, low: f64, high: f64| -> Vec<f64> {
+            let one = |_| low + (high - low) * random.unit();
+            (0..count).map(one).collect()
+        };
+        let links = Links {
+            local: 0.02,
+            near: 0.04,
+            repo: 0.8,
+        };
+        Problem::new(
+            &draw(8, 800.0, 1600.0),
+            ends.iter().map(|ends| ends.0).collect(),
+            ends.iter().map(|ends| ends.1).collect(),
+            &draw(ends.len(), 10.0, 400.0),
+            draw(ends.len(), 0.0, 9.0),
+            vec![3000.0; 3],
+            vec![links; 3],
+            &draw(24, -2.0, 4.0),
+            hops,
+        )
+        .unwrap()
+    }
 
     /// Adding and removing at random ends where a fresh state with the same
     /// contents is.
     #[test]
     fn changes_leave_no_trace() {
-        for hops in [1, 2] {
-            let problem = chain(hops);
+        for problem in [chain(1), chain(2), mesh(1), mesh(2)] {
             let mut state = State::new(&problem, &Fixed::default());
             let mut random = Random::new(5);
-            for _ in 0..300 {
-                let (object, host) = (random.below(5), random.below(2));
+            for _ in 0..600 {
+                let object = random.below(problem.objects());
+                let host = random.below(problem.hosts());
                 if state.holds(object, host) {
                     state.remove(object, host);
                 } else {
@@ -468,11 +584,17 @@ mod tests {
 
     #[test]
     fn gain_is_what_adding_saves() {
-        let problem = chain(1);
-        let mut state = State::new(&problem, &Fixed::default());
-        state.add(3, 0);
-        for object in 0..5 {
-            for host in 0..2 {
+        gains_are_savings(&chain(1), &[3]);
+        gains_are_savings(&mesh(1), &[0, 5, 9, 20, 30]);
+    }
+
+    fn gains_are_savings(problem: &Problem, held: &[usize]) {
+        let mut state = State::new(problem, &Fixed::default());
+        for &object in held {
+            state.add(object, 0);
+        }
+        for object in 0..problem.objects() {
+            for host in 0..problem.hosts() {
                 let gain = state.gain(object, host, 1e9);
                 let before = state.cost;
                 if !state.holds(object, host) {
