@@ -1,0 +1,213 @@
+#!/usr/bin/env bash
+# Licensed under the Apache License, Version 2.0 (the "License"); you may
+# not use this file except in compliance with the License. You may obtain
+# a copy of the License at
+#
+#      http://www.apache.org/licenses/LICENSE-2.0
+#
+# Unless required by applicable law or agreed to in writing, software
+# distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+# WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+# License for the specific language governing permissions and limitations
+# under the License.
+#
+# DevStack's plugin for DiffCache: its services, and what Glance and Nova are
+# told of them. DevStack sources this file with the phase as arguments.
+
+function is_diffcache_enabled {
+    [[ ,${ENABLED_SERVICES} =~ ,"diffcache-" ]]
+}
+
+function install_diffcache {
+    install_package cargo-web rustc-web 2>/dev/null || install_package cargo
+    setup_develop "$DIFFCACHE_DIR"
+    sudo install -d -o "$STACK_USER" "$DIFFCACHE_CONF_DIR" \
+        "$DIFFCACHE_DATA_DIR"
+}
+
+# create_diffcache_accounts: the user that verifies tokens, and the catalogue.
+function create_diffcache_accounts {
+    create_service_user diffcache admin
+    get_or_create_service diffcache diffcache "DiffCache images"
+    get_or_create_endpoint diffcache "$REGION_NAME" \
+        "$DIFFCACHE_SERVICE_PROTOCOL://$DIFFCACHE_SERVICE_HOST:$DIFFCACHE_SERVICE_PORT"
+}
+
+# iniset_diffcache_user FILE GROUP USER: with what a service logs in.
+function iniset_diffcache_user {
+    local file=$1 group=$2 user=$3
+    iniset "$file" "$group" auth_type password
+    iniset "$file" "$group" auth_url "$KEYSTONE_SERVICE_URI"
+    iniset "$file" "$group" username "$user"
+    iniset "$file" "$group" password "$SERVICE_PASSWORD"
+    iniset "$file" "$group" project_name "$SERVICE_PROJECT_NAME"
+    iniset "$file" "$group" user_domain_name "$SERVICE_DOMAIN_NAME"
+    iniset "$file" "$group" project_domain_name "$SERVICE_DOMAIN_NAME"
+    iniset "$file" "$group" region_name "$REGION_NAME"
+}
+
+function configure_diffcache_controller {
+    iniset_rpc_backend diffcache "$DIFFCACHE_CONF"
+    setup_logging "$DIFFCACHE_CONF"
+    iniset "$DIFFCACHE_CONF" database connection \
+        "$(database_connection_url diffcache)"
+    iniset "$DIFFCACHE_CONF" api bind_port "$DIFFCACHE_SERVICE_PORT"
+    configure_keystone_authtoken_middleware "$DIFFCACHE_CONF" diffcache
+    iniset_diffcache_user "$DIFFCACHE_CONF" nova nova
+}
+
+# configure_diffcache_agent FILE NAME SITE STATE PORT: an agent of this node.
+function configure_diffcache_agent {
+    local file=$1 name=$2 site=$3 state=$4 port=$5
+    iniset_rpc_backend diffcache "$file"
+    setup_logging "$file"
+    iniset "$file" agent host "$name"
+    iniset "$file" agent site "$site"
+    iniset "$file" agent state_dir "$state"
+    iniset "$file" agent cache_capacity "$DIFFCACHE_CACHE_CAPACITY"
+    iniset "$file" data_plane key_file "$DIFFCACHE_KEY_FILE"
+    iniset "$file" data_plane listen "0.0.0.0:$port"
+    iniset "$file" data_plane advertise_url "http://$HOST_IP:$port"
+}
+
+function configure_diffcache_host {
+    configure_diffcache_agent "$DIFFCACHE_AGENT_CONF" "$LOCAL_HOSTNAME" \
+        "$DIFFCACHE_SITE" "$DIFFCACHE_AGENT_STATE" "$DIFFCACHE_AGENT_PORT"
+    iniset "$DIFFCACHE_AGENT_CONF" agent socket "$DIFFCACHE_SOCKET"
+    iniset "$DIFFCACHE_AGENT_CONF" agent output_directories \
+        "$NOVA_INSTANCES_PATH"
+}
+
+function configure_diffcache_repository {
+    local file=$DIFFCACHE_REPOSITORY_CONF
+    configure_diffcache_agent "$file" "repository-$LOCAL_HOSTNAME" centre \
+        "$DIFFCACHE_REPOSITORY_STATE" "$DIFFCACHE_REPOSITORY_PORT"
+    iniset "$file" agent role repository
+    iniset "$file" repository image_source glance
+    iniset_diffcache_user "$file" glance glance
+}
+
+# configure_diffcache_hook FILE: has a service load the drivers.
+function configure_diffcache_hook {
+    local file=$1
+    iniset "$file" DEFAULT config_source diffcache_hook
+    iniset "$file" diffcache_hook driver diffcache
+    iniset "$file" diffcache socket "$DIFFCACHE_SOCKET"
+}
+
+# configure_diffcache_notifications FILE: requests become known.
+function configure_diffcache_notifications {
+    iniset "$1" oslo_messaging_notifications driver messagingv2
+    iniset "$1" oslo_messaging_notifications topics notifications,diffcache
+}
+
+function configure_glance_for_diffcache {
+    configure_diffcache_notifications "$GLANCE_API_CONF"
+    is_service_enabled diffcache-agent || return 0
+    local file paste=$GLANCE_CONF_DIR/glance-api-paste.ini
+    for file in "$GLANCE_API_CONF" "$GLANCE_CACHE_CONF"; do
+        configure_diffcache_hook "$file"
+        iniset "$file" DEFAULT image_cache_driver diffcache
+    done
+    iniset "$GLANCE_API_CONF" DEFAULT default_publisher_id \
+        "image.$LOCAL_HOSTNAME"
+    iniset "$GLANCE_API_CONF" paste_deploy flavor keystone+cachemanagement
+    iniset "$paste" filter:diffcache paste.filter_factory \
+        diffcache_openstack.glance.range_filter:factory
+    sudo sed -i \
+        's/cache cachemanage rootapp/cache cachemanage diffcache rootapp/' \
+        "$paste"
+}
+
+function configure_nova_for_diffcache {
+    configure_diffcache_notifications "$NOVA_CONF"
+    iniset "$NOVA_CONF" notifications notification_format both
+    if is_service_enabled n-sch; then
+        iniset "$NOVA_CONF" filter_scheduler weight_classes \
+            nova.scheduler.weights.all_weighers,diffcache_openstack.nova.weights.BuildCostWeigher
+    fi
+    if is_service_enabled n-cpu && is_service_enabled diffcache-agent; then
+        # DevStack makes the file of nova-compute of this one.
+        configure_diffcache_hook "$NOVA_CONF"
+        iniset "$NOVA_CONF" DEFAULT compute_driver diffcache.LibvirtDriver
+    fi
+}
+
+function configure_diffcache {
+    if is_service_enabled diffcache-conductor diffcache-api; then
+        configure_diffcache_controller
+    fi
+    ! is_service_enabled diffcache-agent || configure_diffcache_host
+    ! is_service_enabled diffcache-repository || configure_diffcache_repository
+    if [[ ! -e $DIFFCACHE_KEY_FILE ]]; then
+        "$DIFFCACHE_BIN_DIR/diffcache-manage" key create "$DIFFCACHE_KEY_FILE"
+    fi
+    ! is_service_enabled g-api || configure_glance_for_diffcache
+    ! is_service_enabled nova || configure_nova_for_diffcache
+}
+
+function init_diffcache {
+    is_service_enabled diffcache-conductor || return 0
+    recreate_database diffcache
+    "$DIFFCACHE_BIN_DIR/diffcache-manage" --config-file "$DIFFCACHE_CONF" \
+        db sync
+}
+
+# start_diffcache: before nova-compute and Glance, which look for the socket.
+function start_diffcache {
+    local service
+    for service in conductor api; do
+        run_process "diffcache-$service" \
+            "$DIFFCACHE_BIN_DIR/diffcache-$service --config-file $DIFFCACHE_CONF"
+    done
+    run_process diffcache-repository \
+        "$DIFFCACHE_BIN_DIR/diffcache-agent --config-file $DIFFCACHE_REPOSITORY_CONF"
+    run_process diffcache-agent \
+        "$DIFFCACHE_BIN_DIR/diffcache-agent --config-file $DIFFCACHE_AGENT_CONF"
+}
+
+function stop_diffcache {
+    local service
+    for service in agent repository api conductor; do
+        stop_process "diffcache-$service"
+    done
+}
+
+function configure_tempest_for_diffcache {
+    iniset "$TEMPEST_CONFIG" service_available diffcache True
+    iniset "$TEMPEST_CONFIG" diffcache agent_sockets \
+        "$LOCAL_HOSTNAME:$DIFFCACHE_SOCKET"
+    iniset "$TEMPEST_CONFIG" diffcache base_directories \
+        "$LOCAL_HOSTNAME:$NOVA_INSTANCES_PATH/_base"
+}
+
+function cleanup_diffcache {
+    sudo rm -rf "$DIFFCACHE_CONF_DIR" "$DIFFCACHE_DATA_DIR"
+}
+
+# run_diffcache_phase MODE PHASE: what DevStack asks for.
+function run_diffcache_phase {
+    case "$1 ${2:-}" in
+        "stack install")
+            echo_summary "Installing DiffCache"
+            install_diffcache ;;
+        "stack post-config")
+            # Glance and Nova are configured now, and do not run yet.
+            echo_summary "Configuring DiffCache"
+            ! is_service_enabled diffcache-api || create_diffcache_accounts
+            configure_diffcache
+            init_diffcache
+            echo_summary "Starting DiffCache"
+            start_diffcache ;;
+        "stack test-config")
+            ! is_service_enabled tempest || configure_tempest_for_diffcache ;;
+        "unstack ")
+            stop_diffcache ;;
+        "clean ")
+            cleanup_diffcache ;;
+    esac
+}
+
+if is_diffcache_enabled; then
+    run_diffcache_phase "$@"
+fi
