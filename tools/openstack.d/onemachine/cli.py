@@ -137,15 +137,13 @@ class Commands:
 
     def restart(self) -> int:
         with self._locked():
-            for name in self._options.names:
-                self._given.processes.stop(name)
+            self._given.processes.stop_all(self._options.names)
             self._cloud.up()
         return 0
 
     def stop(self) -> int:
         with self._locked():
-            for name in self._options.names:
-                self._given.processes.stop(name)
+            self._given.processes.stop_all(self._options.names)
         return 0
 
     def wan(self) -> int:

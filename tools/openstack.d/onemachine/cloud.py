@@ -40,6 +40,7 @@ from onemachine import swift
 
 _READY_SECONDS = 120
 _POLL = 1.0
+_FOUNDATIONS = ('mariadb', 'rabbitmq', 'epmd', 'memcached')
 # Schemas that need more than the database: cell0's is made where the mapping
 # says, and Keystone's administrator gets credentials.
 _AFTER = {'nova': ('schema of nova_api',),
@@ -144,12 +145,21 @@ class Cloud:
 
     def _sync(self, name: str, sync) -> bool:
         """Bring a schema up to date unless that was done."""
-        mark = self._marks() / name
-        if mark.exists() and self.database.has_tables(name):
+        mark, version = self._marks() / name, self._migrations(name)
+        if mark.exists() and mark.read_text() == version \
+                and self.database.has_tables(name):
             return False
         sync()
-        mark.touch()
+        mark.write_text(version)
         return True
+
+    @staticmethod
+    def _migrations(name: str) -> str:
+        """What changes when a schema of this checkout does."""
+        if name != 'diffcache':
+            return ''
+        return '\n'.join(sorted(path.name for path in layout.CHECKOUT.glob(
+            'diffcache_openstack/db/migrations/versions/*.py')))
 
     def _load(self) -> bool:
         """Fill empty databases with what an earlier run filled them with."""
@@ -158,7 +168,7 @@ class Cloud:
             return False
         self.database.load(self._key)
         for name in (*database.NAMES, 'catalogue'):
-            (self._marks() / name).touch()
+            (self._marks() / name).write_text(self._migrations(name))
         return True
 
     def _dump(self) -> bool:
@@ -308,13 +318,16 @@ class Cloud:
             > self._given.processes.started(f'{host}-nova')}
 
     def down(self) -> None:
-        """End what was started, hosts first, and remove the networks."""
+        """End what was started, and remove the networks."""
         processed = self._given.processes
-        for name in processed.names():
-            if name.endswith('-host'):
-                self.computes.stop(name.removesuffix('-host'))
-        for name in processed.names():
-            processed.stop(name)
+        holders = [name for name in processed.names()
+                   if name.endswith('-host')]
+        # What others need to end in peace goes after them.
+        processed.stop_all(set(processed.names()).difference(
+            holders, _FOUNDATIONS))
+        for name in holders:
+            self.computes.end(name.removesuffix('-host'))
+        processed.stop_all(processed.names())
         self.network.remove()
 
     def forget_suite(self) -> None:

@@ -195,11 +195,9 @@ class Computes:
     def _path(self) -> str:
         return f'{self._where.venv}/bin:/usr/sbin:/usr/bin:/sbin:/bin'
 
-    def stop(self, host: str) -> None:
-        """End everything that lives on a host, guests included."""
+    def end(self, host: str) -> None:
+        """End a host: guests, and what else lives there."""
         processed = self._given.processes
-        for name in ('nova', 'agent', 'libvirtd', 'sshd'):
-            processed.stop(f'{host}-{name}')
         holder = processed.pid(f'{host}-host')
         if holder is not None and self._is_held(host):
             processed.end_members(holder)

@@ -185,22 +185,31 @@ class Processes:
 
     def stop(self, name: str, number: int = signal.SIGTERM) -> None:
         """End a process: ask, then kill. Nothing happens if it is gone."""
-        pid = self.pid(name)
-        if pid is not None:
-            self._end(pid, number)
-        self._record(name).unlink(missing_ok=True)
+        self.stop_all([name], number)
 
-    def _end(self, pid: int, number: int) -> None:
-        started = start_time(pid)
+    def stop_all(self, names: collections.abc.Iterable[str],
+                 number: int = signal.SIGTERM) -> None:
+        """End processes at the same time: ask, then kill."""
+        pids = {name: self.pid(name) for name in names}
+        self._end([pid for pid in pids.values() if pid is not None], number)
+        for name in pids:
+            self._record(name).unlink(missing_ok=True)
+
+    def _end(self, pids: list[int], number: int = signal.SIGTERM) -> None:
+        left = {pid: start_time(pid) for pid in pids}
         for chosen in (number, signal.SIGKILL):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, chosen)
+            for pid in left:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, chosen)
             deadline = time.monotonic() + _STOP_SECONDS
-            while time.monotonic() < deadline:
-                self._reap()
-                if start_time(pid) != started:
-                    return
+            while left and time.monotonic() < deadline:
                 time.sleep(_POLL)
+                self._reap()
+                left = {pid: started for pid, started in left.items()
+                        if start_time(pid) == started}
+            if not left:
+                return
+        pid = min(left)
         raise errors.OpenStackError(
             f'process {pid} cannot be ended: see what it waits for in'
             f' /proc/{pid}/stack')
@@ -219,12 +228,14 @@ class Processes:
         if wanted == os.readlink('/proc/self/ns/mnt'):
             raise errors.OpenStackError(
                 f'process {holder} has no mount namespace of its own')
+        members = []
         for entry in os.listdir('/proc'):
             if not entry.isdigit() or int(entry) == holder:
                 continue
             with contextlib.suppress(OSError):
                 if os.readlink(f'/proc/{entry}/ns/mnt') == wanted:
-                    self._end(int(entry), signal.SIGTERM)
+                    members.append(int(entry))
+        self._end(members)
 
     def _read(self, name: str) -> dict:
         return json.loads(self._record(name).read_text())

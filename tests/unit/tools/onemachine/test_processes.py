@@ -73,6 +73,34 @@ class TestProcesses(base.TestCase):
         self.assertIsNone(processes.start_time(pid))
         self.processes.stop('one')
 
+    def test_stopped_at_the_same_time(self):
+        # Each ends in peace only after the other was asked, too.
+        code = """
+import pathlib, signal, sys, time
+own, other = (pathlib.Path(path) for path in sys.argv[1:])
+def end(*_):
+    own.with_suffix('.asked').touch()
+    while not other.with_suffix('.asked').exists():
+        time.sleep(0.01)
+    own.with_suffix('.ended').touch()
+    sys.exit()
+signal.signal(signal.SIGTERM, end)
+own.with_suffix('.ready').touch()
+while True:
+    time.sleep(600)
+"""
+        names = ('one', 'two')
+        paths = {name: self.directory / name for name in names}
+        for name, other in (names, names[::-1]):
+            self.ensure(processes.Daemon(
+                name=name, place='machine', command=(
+                    sys.executable, '-c', code, paths[name], paths[other]),
+                ready=paths[name].with_suffix('.ready').exists))
+        self.processes.stop_all(names)
+        for name in names:
+            self.assertTrue(paths[name].with_suffix('.ended').exists())
+        self.assertEqual([], self.processes.names())
+
     def test_end_shows_the_log(self):
         error = self.assertRaises(
             errors.OpenStackError, self.ensure,
