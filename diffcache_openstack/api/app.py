@@ -42,7 +42,9 @@ from diffcache_openstack.common import messaging
 from diffcache_openstack.conductor import controlapi
 from diffcache_openstack.conductor import planner
 from diffcache_openstack.conductor import rpcapi
+from diffcache_openstack.conductor import servers
 from diffcache_openstack.conductor import service
+from diffcache_openstack.conductor import versionsapi
 from diffcache_openstack.db import engine
 from diffcache_openstack.objects import base
 
@@ -175,4 +177,5 @@ def load(conf: cfg.ConfigOpts) -> WSGI:
         conf, database, rpcapi.ConductorAPI(bus, conf),
         controlapi.ControlAPI(bus, conf), policy.Enforcer(conf),
         planner.Planner(conf, database, 'api'),
-        site_views.SiteViews(conf, database)))
+        site_views.SiteViews(conf, database),
+        versionsapi.VersionsAPI(bus, conf), servers.Servers(conf)))

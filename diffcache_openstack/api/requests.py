@@ -26,6 +26,8 @@ from diffcache_openstack.common import context as contexts
 from diffcache_openstack.conductor import controlapi
 from diffcache_openstack.conductor import planner as planners
 from diffcache_openstack.conductor import rpcapi
+from diffcache_openstack.conductor import servers as nova
+from diffcache_openstack.conductor import versionsapi
 from diffcache_openstack.db import engine
 from diffcache_openstack.db import listing
 
@@ -41,6 +43,8 @@ class Services:
     :param conductor: the first of the conductor's interfaces
     :param control: the one through which the API has things changed
     :param planner: asked what plans depend on, never to plan
+    :param versions: the conductor's interface for versions of servers
+    :param servers: asks Nova
     """
 
     conf: cfg.ConfigOpts
@@ -50,6 +54,8 @@ class Services:
     enforcer: policies.Enforcer
     planner: planners.Planner
     views: site_views.SiteViews
+    versions: versionsapi.VersionsAPI
+    servers: nova.Servers
 
 
 class Request(wrappers.Request):
@@ -72,9 +78,21 @@ class Request(wrappers.Request):
         """What a function of ``db`` finds."""
         return self.services.database.read(function, *args)
 
+    def look(self, function: typing.Callable, *args: typing.Any
+             ) -> typing.Any:
+        """The same for a function that selects columns only; cheaper."""
+        return self.services.database.look(function, *args)
+
     def may(self, rule: str) -> bool:
         """Whether a policy allows the caller something."""
         return self.services.enforcer.may(self.context, rule)
+
+    def find_server(self, server_id: str) -> nova.Server:
+        """A server of Nova's, if Nova shows it to the caller.
+
+        :raises NotFound: it does not
+        """
+        return self.services.servers.get(server_id, self.context.auth_token)
 
     def filters(self) -> dict[str, typing.Any]:
         """The parameters but those of paging."""

@@ -31,6 +31,8 @@ HISTORY: dict[str, str] = {
            ' precache jobs and reports of sites.',
     '1.1': 'Templates tell their ``members``: how many images name them as'
            ' their family.',
+    '1.2': 'Versions of servers, tasks that work on them, and policies that'
+           ' say when servers are saved.',
 }
 
 

@@ -25,6 +25,7 @@ from diffcache_openstack.client.resources import precache_job as _job
 from diffcache_openstack.client.resources import request as _request
 from diffcache_openstack.client.resources import site as _site
 from diffcache_openstack.client.resources import template as _template
+from diffcache_openstack.client import versions
 
 Listing = collections.abc.Iterator
 
@@ -32,7 +33,7 @@ Listing = collections.abc.Iterator
 _TRIES = 5
 
 
-class Proxy(proxy.Proxy):
+class Proxy(versions.VersionCalls, proxy.Proxy):
     """Calls of the service. Listings take the API's filters by name."""
 
     def request(self, *args: typing.Any, **kwargs: typing.Any

@@ -264,5 +264,7 @@ def _complete(session, entries):
     work = {version_id: dict(zip(('id', 'kind', 'state', 'done', 'total'),
                                  values)) for version_id, *values in rows}
     for entry in entries:
-        entry['disks'] = json.loads(entry['disks'])
+        # Names of files of hosts are none of the users' business.
+        entry['disks'] = [{name: disk[name] for name in ('device', 'size')}
+                          for disk in json.loads(entry['disks'])]
         entry['task'] = work.get(entry['id'])

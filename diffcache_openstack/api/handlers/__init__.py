@@ -22,6 +22,9 @@ from diffcache_openstack.api.handlers import requests
 from diffcache_openstack.api.handlers import root
 from diffcache_openstack.api.handlers import sites
 from diffcache_openstack.api.handlers import templates
+from diffcache_openstack.api.handlers import version_policies
+from diffcache_openstack.api.handlers import version_tasks
+from diffcache_openstack.api.handlers import versions
 from diffcache_openstack.api import routing
 
 
@@ -30,4 +33,4 @@ def routes() -> list[routing.Route]:
     return list(itertools.chain.from_iterable(
         module.TABLE.routes for module in (
             root, hosts, templates, patches, plans, lookups, requests,
-            precache, sites)))
+            precache, sites, versions, version_tasks, version_policies)))

@@ -25,6 +25,7 @@ from diffcache_openstack.api.policies import requests
 from diffcache_openstack.api.policies import root
 from diffcache_openstack.api.policies import sites
 from diffcache_openstack.api.policies import templates
+from diffcache_openstack.api.policies import versions
 
 
 def list_rules() -> list[policy.RuleDefault]:
@@ -32,4 +33,4 @@ def list_rules() -> list[policy.RuleDefault]:
     return list(itertools.chain.from_iterable(
         module.RULES for module in (
             base, root, hosts, lookups, patches, plans, precache, requests,
-            sites, templates)))
+            sites, templates, versions)))

@@ -62,7 +62,9 @@ RULES = [
         'Those who may change what is their project\'s.'),
     documented(
         'diffcache:all_projects', OPERATOR_READER,
-        'See templates and precache jobs of all projects.',
+        'See templates, precache jobs and versions of all projects.',
         ('GET', '/v1/templates'), ('GET', '/v1/templates/{template_id}'),
-        ('GET', '/v1/precache-jobs'), ('GET', '/v1/precache-jobs/{job_id}')),
+        ('GET', '/v1/precache-jobs'), ('GET', '/v1/precache-jobs/{job_id}'),
+        ('GET', '/v1/versions'), ('GET', '/v1/versions/{version_id}'),
+        ('GET', '/v1/version-tasks'), ('GET', '/v1/version-policies')),
 ]

@@ -15,9 +15,11 @@ import argparse
 import typing
 
 from cliff import hooks
+from osc_lib import exceptions
 
 from diffcache_openstack.client.osc import commands
 from diffcache_openstack.client.osc import precache
+from diffcache_openstack.client.osc import versions
 
 # Read when an image is taken into the catalogue.
 BASE_PROPERTY = 'diffcache_base_template'
@@ -66,8 +68,45 @@ class ImageCreate(Hook):
         return parsed_args
 
 
+def _add_from_version(parser):
+    parser.add_argument(
+        '--from-version', metavar='<version>',
+        help='From this version of a server (ID), which is made an image if'
+             ' it is none yet; instead of an image')
+
+
+def _version_as_image(hook, parsed_args):
+    """Put the image that a version is where an image could be named.
+
+    :raises CommandError: both are named
+    """
+    if not parsed_args.from_version:
+        return
+    if parsed_args.image:
+        raise exceptions.CommandError(
+            'Give either --image or --from-version.')
+    with commands.errors_in_words():
+        parsed_args.image = versions.export(
+            hook.cmd.app.client_manager.diffcache, parsed_args.from_version)
+
+
+class ServerRebuild(Hook):
+    """``openstack server rebuild --from-version VERSION``."""
+
+    def get_parser(self, parser: argparse.ArgumentParser
+                   ) -> argparse.ArgumentParser:
+        """Add the option."""
+        _add_from_version(parser)
+        return parser
+
+    def before(self, parsed_args: argparse.Namespace) -> argparse.Namespace:
+        """Have the version made an image."""
+        _version_as_image(self, parsed_args)
+        return parsed_args
+
+
 class ServerCreate(Hook):
-    """``openstack server create --prefer-cached``."""
+    """``openstack server create --prefer-cached --from-version VERSION``."""
 
     def get_parser(self, parser: argparse.ArgumentParser
                    ) -> argparse.ArgumentParser:
@@ -75,10 +114,12 @@ class ServerCreate(Hook):
         parser.add_argument(
             '--prefer-cached', action='store_true',
             help='Prefer hosts that have the image, or can build it, soonest')
+        _add_from_version(parser)
         return parser
 
     def before(self, parsed_args: argparse.Namespace) -> argparse.Namespace:
-        """Tell the scheduler by a hint."""
+        """Tell the scheduler by a hint, have a version made an image."""
+        _version_as_image(self, parsed_args)
         if parsed_args.prefer_cached:
             parsed_args.hints = {**(parsed_args.hints or {}),
                                  PREFER_HINT: ['true']}

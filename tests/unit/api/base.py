@@ -15,6 +15,7 @@ import datetime
 import json
 import uuid
 
+import fixtures
 from keystoneauth1 import fixture as token_fixtures
 from keystonemiddleware import fixture as middleware_fixtures
 from keystonemiddleware import opts as middleware_opts
@@ -26,11 +27,14 @@ from diffcache_openstack.api import requests
 from diffcache_openstack.api import site_views
 from diffcache_openstack.conductor import controlapi
 from diffcache_openstack.conductor import planner
+from diffcache_openstack.conductor import servers
+from diffcache_openstack.conductor import versionsapi
 from diffcache_openstack.db import catalogue
 from diffcache_openstack.db import history
 from diffcache_openstack.db import sites
 from diffcache_openstack import objects
 from diffcache_openstack.objects import base as objects_base
+from tests.unit.conductor import fakes
 from tests.unit.conductor import test_manager
 from tests.unit.db import database
 
@@ -98,6 +102,9 @@ class ApiTest(test_manager.ConductorTest):
     """Talks to the API as one of several users."""
 
     def setUp(self):
+        self.nova = fakes.Nova(PROJECT, OTHER_PROJECT)
+        self.useFixture(fixtures.MockPatchObject(
+            servers, 'Servers', lambda conf: self.nova))
         super().setUp()
         self.conf.set_override('response_validation', 'error', 'api')
         fill(self.database)
@@ -110,7 +117,8 @@ class ApiTest(test_manager.ConductorTest):
             controlapi.ControlAPI(self.bus, self.conf),
             policy.Enforcer(self.conf),
             planner.Planner(self.conf, self.database, 'test'),
-            site_views.SiteViews(self.conf, self.database))
+            site_views.SiteViews(self.conf, self.database),
+            versionsapi.VersionsAPI(self.bus, self.conf), self.nova)
         app.set_defaults()
         for group, options in middleware_opts.list_auth_token_opts():
             self.conf.register_opts(options, group=group)

@@ -14,6 +14,7 @@
 To write it anew: ``DIFFCACHE_WRITE_REFERENCE=1 stestr run test_reference``.
 """
 
+import json
 import os
 import pathlib
 
@@ -22,12 +23,18 @@ from diffcache_openstack.api import versions
 from tests import base as tests_base
 from tests.unit.api import base
 from tests.unit.api import reference
+from tests.unit.conductor import fakes
 from tests.unit.db import database
 
 WRITE = 'DIFFCACHE_WRITE_REFERENCE'
 JOB = {'precache_job': {
     'name': 'Monday morning', 'images': ['t2'], 'hosts': ['h2'],
     'priority': 80, 'window': '00:00-24:00'}}
+
+
+def _without_ids(body):
+    """A body without the ids that other samples brought."""
+    return body and json.loads(reference.steady(json.dumps(body)))
 
 
 class TestReference(base.ApiTest):
@@ -45,13 +52,14 @@ class TestReference(base.ApiTest):
                      if (route.method, route.template) == (method, template))
         self.assertEqual(route.status, status, came)
         self.samples[method, template] = (
-            reference.steady(path), body, came)
+            reference.steady(path), _without_ids(body), came)
         return came
 
     def run_all(self):
         self.run_discovery()
         self.run_plans()
         self.run_jobs()
+        self.run_versions()
         self.sample('GET', '/v1/hosts', query='?site=edge&limit=1')
         self.sample('GET', '/v1/hosts/{name}', name='h1')
         self.sample('GET', '/v1/hosts/{name}/objects', name='h1',
@@ -106,6 +114,62 @@ class TestReference(base.ApiTest):
                     job_id=job_id)
         self.sample('POST', '/v1/precache-jobs/{job_id}/cancel',
                     {'generation': 2}, job_id=job_id)
+
+    def run_versions(self):
+        host, hub = fakes.listen(self, 'h1'), fakes.listen(self, 'hub')
+        # Not when it likes, or samples would tell now this and now that.
+        self.conductor._dispatcher.wake = lambda: None
+        saved = [self.run_saving(host, number) for number in (1, 2)]
+        one, other = ({'version_id': each} for each in saved)
+        self.sample('GET', '/v1/versions', query='?server_id=stopped&limit=1')
+        self.sample('GET', '/v1/versions/{version_id}', **one)
+        self.sample('PATCH', '/v1/versions/{version_id}', {'version': {
+            'generation': 1, 'name': 'Gold', 'protected': True}}, **one)
+        self.sample('POST', '/v1/versions/{version_id}/restore',
+                    {'restore': {'keep_current': False}}, **one)
+        host.report(self.sent(host), result=json.dumps({
+            'bytes_differing': 8192, 'bytes_written': 8192,
+            'bytes_read': 16384, 'seconds': 0.5}))
+        self.sample('POST', '/v1/versions/{version_id}/export',
+                    {'export': {'name': 'Gold'}}, **one)
+        hub.report(self.sent(hub), result=json.dumps({
+            'image_id': '00000000-0000-4000-8000-000000000007',
+            'uploaded': 2097152}))
+        task = self.sample('POST', '/v1/versions/{version_id}/diff',
+                           {'diff': {'against': saved[1]}}, **one)
+        task_id = task['version_task']['id']
+        self.sent(hub)
+        self.sample('POST', '/v1/version-tasks/{task_id}/cancel', {},
+                    task_id=task_id)
+        self.sample('POST', '/v1/version-tasks/verify', {'verify': {}})
+        self.sent(hub)
+        self.sample('GET', '/v1/version-tasks', query='?kind=export')
+        self.sample('GET', '/v1/version-tasks/{task_id}', task_id=task_id)
+        self.sample('DELETE', '/v1/versions/{version_id}', **other)
+        self.run_policies()
+
+    def sent(self, host):
+        """The task that a host is sent next."""
+        self.conductor._dispatcher.look()
+        return host.next()
+
+    def run_saving(self, host, number):
+        version = self.sample('POST', '/v1/versions', {'version': {
+            'server_id': 'stopped', 'name': f'Day {number}'}})
+        host.report(self.sent(host), saved=fakes.saved(number))
+        return version['version']['id']
+
+    def run_policies(self):
+        policy = self.sample('POST', '/v1/version-policies', {
+            'version_policy': {'server_id': 'running', 'every': 3600,
+                               'keep_hourly': 24, 'keep_daily': 7,
+                               'on_delete': True}})
+        policy_id = policy['version_policy']['id']
+        self.sample('GET', '/v1/version-policies', query='?limit=1')
+        self.sample('GET', '/v1/version-policies/{policy_id}',
+                    policy_id=policy_id)
+        self.sample('DELETE', '/v1/version-policies/{policy_id}',
+                    policy_id=policy_id)
 
     def test_is_what_the_routes_say_and_the_samples_bring(self):
         self.run_all()

@@ -1,0 +1,78 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""When servers are saved, and which of their versions are kept."""
+
+import typing
+import uuid
+
+from diffcache_openstack.api import paging
+from diffcache_openstack.api.policies import versions as policies
+from diffcache_openstack.api import requests
+from diffcache_openstack.api import routing
+from diffcache_openstack.api.schemas import versions as schemas
+from diffcache_openstack.api import versions as microversions
+from diffcache_openstack.common import exceptions
+from diffcache_openstack.db import version_policies as db
+from diffcache_openstack import objects
+
+TABLE = routing.Table()
+SINCE = microversions.parse('1.2')
+
+
+@TABLE.route('GET', '/v1/version-policies', policy=policies.POLICIES,
+             since=SINCE, query=schemas.POLICIES_QUERY,
+             response=schemas.POLICIES)
+def list_policies(request: requests.Request) -> dict[str, typing.Any]:
+    """List the version policies of the caller's project, by id."""
+    part = request.read(db.list_policies, request.viewer, request.filters(),
+                        request.page)
+    return paging.document(request, 'version_policies', part)
+
+
+@TABLE.route('GET', '/v1/version-policies/<policy_id>',
+             policy=policies.POLICY, since=SINCE, response=schemas.POLICY)
+def show_policy(request: requests.Request, policy_id: str
+                ) -> dict[str, typing.Any]:
+    """Show a version policy of the caller's project."""
+    return _shown(request, policy_id)
+
+
+@TABLE.route('POST', '/v1/version-policies', policy=policies.SET_POLICY,
+             since=SINCE, body=schemas.SET_POLICY, response=schemas.POLICY)
+def set_policy(request: requests.Request) -> dict[str, typing.Any]:
+    """Set the version policy of a server or a project, whole."""
+    values = dict(request.document['version_policy'])
+    project_id = request.context.project_id
+    if values.get('server_id'):
+        project_id = request.find_server(values['server_id']).project_id
+    elif project_id is None:
+        raise exceptions.InvalidInput(
+            'Name a server, or use a token of a project.')
+    policy_id = request.services.versions.set_policy(
+        request.context, objects.VersionPolicy(
+            id=str(uuid.uuid4()), project_id=project_id, **values))
+    return _shown(request, policy_id)
+
+
+@TABLE.route('DELETE', '/v1/version-policies/<policy_id>',
+             policy=policies.UNSET_POLICY, since=SINCE,
+             response=routing.NOTHING, status=204)
+def unset_policy(request: requests.Request, policy_id: str) -> None:
+    """Take a version policy away; versions stay."""
+    _shown(request, policy_id)
+    request.services.versions.unset_policy(request.context, policy_id)
+
+
+def _shown(request, policy_id):
+    """The policy, if the caller may see it."""
+    return {'version_policy': request.read(db.get_policy, request.viewer,
+                                           policy_id)}

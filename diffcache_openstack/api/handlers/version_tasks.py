@@ -1,0 +1,72 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Work on versions of servers: what is being done, and what it came to."""
+
+import typing
+import uuid
+
+from diffcache_openstack.api import paging
+from diffcache_openstack.api.policies import versions as policies
+from diffcache_openstack.api import requests
+from diffcache_openstack.api import routing
+from diffcache_openstack.api.schemas import versions as schemas
+from diffcache_openstack.api import versions as microversions
+from diffcache_openstack.db import version_tasks as db
+
+TABLE = routing.Table()
+SINCE = microversions.parse('1.2')
+
+
+@TABLE.route('GET', '/v1/version-tasks', policy=policies.TASKS, since=SINCE,
+             query=schemas.TASKS_QUERY, response=schemas.TASKS)
+def list_tasks(request: requests.Request) -> dict[str, typing.Any]:
+    """List work on the versions of the caller's project, the latest first."""
+    part = request.read(db.list_tasks, request.viewer, request.filters(),
+                        request.page)
+    return paging.document(request, 'version_tasks', part)
+
+
+@TABLE.route('GET', '/v1/version-tasks/<task_id>', policy=policies.TASK,
+             since=SINCE, response=schemas.TASK)
+def show_task(request: requests.Request, task_id: str
+              ) -> dict[str, typing.Any]:
+    """Show how far some work is, or what it came to."""
+    return _shown(request, task_id)
+
+
+@TABLE.route('POST', '/v1/version-tasks/<task_id>/cancel',
+             policy=policies.CANCEL, since=SINCE, body=schemas.CANCEL,
+             response=schemas.TASK)
+def cancel_task(request: requests.Request, task_id: str
+                ) -> dict[str, typing.Any]:
+    """Cancel some work that does not have to be brought to its end."""
+    _shown(request, task_id)
+    request.services.versions.cancel_task(request.context, task_id)
+    return _shown(request, task_id)
+
+
+@TABLE.route('POST', '/v1/version-tasks/verify', policy=policies.VERIFY,
+             since=SINCE, body=schemas.VERIFY, response=schemas.TASK,
+             status=202)
+def verify(request: requests.Request) -> dict[str, typing.Any]:
+    """Read all that a project has stored, and name what is damaged."""
+    task_id = str(uuid.uuid4())
+    request.services.versions.verify_versions(
+        request.context, request.document['verify'].get(
+            'project_id', request.context.project_id), task_id)
+    return _shown(request, task_id)
+
+
+def _shown(request, task_id):
+    """The task, if the caller may see it."""
+    return {'version_task': request.read(db.get_task, request.viewer,
+                                         task_id)}

@@ -1,0 +1,142 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Versions of servers."""
+
+import typing
+import uuid
+
+from diffcache_openstack.api import paging
+from diffcache_openstack.api.policies import versions as policies
+from diffcache_openstack.api import requests
+from diffcache_openstack.api import routing
+from diffcache_openstack.api.schemas import versions as schemas
+from diffcache_openstack.api import versions as microversions
+from diffcache_openstack.db import version_tasks as db_tasks
+from diffcache_openstack.db import versions as db
+from diffcache_openstack import objects
+
+TABLE = routing.Table()
+SINCE = microversions.parse('1.2')
+
+
+@TABLE.route('GET', '/v1/versions', policy=policies.LIST, since=SINCE,
+             query=schemas.LIST_QUERY, response=schemas.LIST)
+def list_versions(request: requests.Request) -> dict[str, typing.Any]:
+    """List the versions of the caller's project, the latest first."""
+    part = request.read(db.list_versions, request.viewer, request.filters(),
+                        request.page)
+    return paging.document(request, 'versions', part)
+
+
+@TABLE.route('GET', '/v1/versions/<version_id>', policy=policies.SHOW,
+             since=SINCE, response=schemas.SHOW)
+def show_version(request: requests.Request, version_id: str
+                 ) -> dict[str, typing.Any]:
+    """Show a version of the caller's project, and how far work on it is."""
+    return _shown(request, version_id)
+
+
+@TABLE.route('POST', '/v1/versions', policy=policies.CREATE, since=SINCE,
+             body=schemas.CREATE, response=schemas.SHOW, status=202)
+def create_version(request: requests.Request
+                   ) -> tuple[dict[str, typing.Any], dict[str, str]]:
+    """Save a server, running or not, as a version."""
+    version_id = str(uuid.uuid4())
+    values = dict(request.document['version'])
+    server = request.find_server(values.pop('server_id'))
+    context = request.context
+    request.services.versions.create_version(
+        context, objects.NewVersion(
+            id=version_id, server_id=server.id,
+            project_id=server.project_id, user_id=context.user_id,
+            request_id=context.global_request_id or context.request_id,
+            base_image=server.image_id, **values))
+    return _shown(request, version_id), {
+        'Location': f'{request.url_root}v1/versions/{version_id}'}
+
+
+@TABLE.route('PATCH', '/v1/versions/<version_id>', policy=policies.UPDATE,
+             since=SINCE, body=schemas.UPDATE, response=schemas.SHOW)
+def update_version(request: requests.Request, version_id: str
+                   ) -> dict[str, typing.Any]:
+    """Change a version's name, description or protection."""
+    _shown(request, version_id)
+    values = dict(request.document['version'])
+    generation = values.pop('generation')
+    request.services.versions.update_version(
+        request.context, version_id, generation, values)
+    return _shown(request, version_id)
+
+
+@TABLE.route('DELETE', '/v1/versions/<version_id>', policy=policies.DELETE,
+             since=SINCE, response=routing.NOTHING, status=204)
+def delete_version(request: requests.Request, version_id: str) -> None:
+    """Delete a version; it is gone when its store has forgotten it."""
+    _shown(request, version_id)
+    request.services.versions.delete_version(request.context, version_id)
+
+
+@TABLE.route('POST', '/v1/versions/<version_id>/restore',
+             policy=policies.RESTORE, since=SINCE, body=schemas.RESTORE,
+             response=schemas.TASK, status=202)
+def restore_version(request: requests.Request, version_id: str
+                    ) -> dict[str, typing.Any]:
+    """Roll a stopped server back to a version, in place."""
+    _shown(request, version_id)
+    options = request.document['restore']
+    dry_run = options.get('dry_run', False)
+    keep = options.get('keep_current', True) and not dry_run
+    task_id = str(uuid.uuid4())
+    request.services.versions.restore_version(
+        request.context, version_id, task_id,
+        str(uuid.uuid4()) if keep else None, dry_run)
+    return _task(request, task_id)
+
+
+@TABLE.route('POST', '/v1/versions/<version_id>/export',
+             policy=policies.EXPORT, since=SINCE, body=schemas.EXPORT,
+             response=schemas.TASK, status=202)
+def export_version(request: requests.Request, version_id: str
+                   ) -> dict[str, typing.Any]:
+    """Make a version an image of its project, or find that it is one."""
+    _shown(request, version_id)
+    task_id = str(uuid.uuid4())
+    request.services.versions.export_version(
+        request.context, version_id, task_id,
+        request.document['export'].get('name', ''))
+    return _task(request, task_id)
+
+
+@TABLE.route('POST', '/v1/versions/<version_id>/diff', policy=policies.DIFF,
+             since=SINCE, body=schemas.DIFF, response=schemas.TASK,
+             status=202)
+def diff_versions(request: requests.Request, version_id: str
+                  ) -> dict[str, typing.Any]:
+    """Compare two versions; costs what differs."""
+    against = request.document['diff']['against']
+    _shown(request, version_id)
+    _shown(request, against)
+    task_id = str(uuid.uuid4())
+    request.services.versions.diff_versions(
+        request.context, version_id, against, task_id)
+    return _task(request, task_id)
+
+
+def _shown(request, version_id):
+    """The version, if the caller may see it."""
+    return {'version': request.read(db.get_version, request.viewer,
+                                    version_id)}
+
+
+def _task(request, task_id):
+    return {'version_task': request.read(db_tasks.get_task, request.viewer,
+                                         task_id)}

@@ -1,0 +1,144 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Schemas of versions of servers, of the work on them, and of policies."""
+
+from diffcache_openstack.api.schemas import common
+
+_STATE = {'type': 'string', 'enum': ['saving', 'available', 'error',
+                                     'deleting']}
+_TRIGGER = {'type': 'string', 'enum': ['request', 'schedule', 'shutdown',
+                                       'delete', 'rollback']}
+_KIND = {'type': 'string', 'enum': ['save', 'restore', 'export', 'diff',
+                                    'forget', 'prune', 'verify']}
+_TASK_STATE = {'type': 'string', 'enum': ['queued', 'running', 'done',
+                                          'failed', 'cancelled']}
+_SERVER = {'type': 'string', 'minLength': 1, 'maxLength': 64,
+           'description': 'Id of a server.'}
+_ALPHA = {'type': 'string', 'pattern': r'^(auto|0(\.[0-9]{1,6})?|1(\.0+)?)$',
+          'maxLength': 16, 'description':
+          'Part of the chunk groups that is stored again so that it can be'
+          ' read fast: 0 takes the least storage, 1 restores fastest, auto'
+          ' does what keeps restores fast enough.'}
+_CHANGEABLE = {
+    'name': {'type': 'string', 'maxLength': 255, 'description':
+             'For people; need not be unique.'},
+    'description': {'type': 'string', 'maxLength': 4096},
+    'protected': {**common.BOOLEAN, 'description':
+                  'Neither policies nor people delete it.'}}
+_VERSION = common.closed({
+    **_CHANGEABLE, 'id': common.UUID, 'server_id': _SERVER,
+    'project_id': common.STRING, 'user_id': common.TEXT_OR_NULL,
+    'request_id': common.TEXT_OR_NULL, 'parent_id': common.TEXT_OR_NULL,
+    'state': _STATE, 'trigger': _TRIGGER, 'generation': common.COUNT,
+    'alpha': _ALPHA, 'host': common.TEXT_OR_NULL,
+    'base_image': common.TEXT_OR_NULL, 'image_id': common.TEXT_OR_NULL,
+    'size': common.COUNT, 'bytes_changed': common.COUNT,
+    'bytes_read': common.COUNT, 'bytes_stored': common.COUNT,
+    'seconds': common.NUMBER_OR_NULL, 'pause_ms': common.NUMBER_OR_NULL,
+    'quiesced': common.BOOLEAN, 'error': common.TEXT_OR_NULL,
+    'created_at': common.INSTANT, 'updated_at': common.INSTANT,
+    'disks': {'type': 'array', 'items': common.closed({
+        'device': common.STRING, 'size': common.COUNT})},
+    'task': {'anyOf': [{'type': 'null'}, common.closed({
+        'id': common.UUID, 'kind': _KIND, 'state': _TASK_STATE,
+        'done': common.COUNT, 'total': common.COUNT})]}})
+
+LIST_QUERY = common.paged_query({
+    'server_id': {**_SERVER, 'description': 'Versions of this server.'},
+    'project_id': {**common.NAME, 'description':
+                   'Versions of this project.'},
+    'state': {**_STATE, 'description': 'Versions in this state.'},
+    'trigger': {**_TRIGGER, 'description':
+                'Versions that were saved for this reason.'}})
+LIST = common.listing('versions', _VERSION)
+SHOW = common.closed({'version': _VERSION})
+CREATE = common.closed({'version': common.closed({
+    **_CHANGEABLE, 'server_id': _SERVER, 'alpha': _ALPHA,
+    'rate': {'type': ['integer', 'null'], 'minimum': 1, 'maximum': 2 ** 40,
+             'description': 'Most bytes per second that are read of the'
+             ' server\'s disks.'}}, [*_CHANGEABLE, 'alpha', 'rate'])})
+UPDATE = common.closed({'version': common.closed(
+    {**_CHANGEABLE, 'generation': {
+        **common.COUNT, 'description': 'That the caller has seen; another'
+        ' one makes this fail with 409.'}}, _CHANGEABLE)})
+RESTORE = common.closed({'restore': common.query({
+    'keep_current': {**common.BOOLEAN, 'description':
+                     'Save what the server is now as a version first'
+                     ' (default: true).'},
+    'dry_run': {**common.BOOLEAN, 'description':
+                'Only tell how many bytes would be written.'}})})
+EXPORT = common.closed({'export': common.query({
+    'name': {'type': 'string', 'maxLength': 255, 'description':
+             'Of the image.'}})})
+DIFF = common.closed({'diff': common.closed({
+    'against': {**common.UUID, 'description': 'The other version.'}})})
+
+_TASK = common.closed({
+    'id': common.UUID, 'kind': _KIND, 'state': _TASK_STATE,
+    'project_id': common.STRING, 'server_id': common.TEXT_OR_NULL,
+    'version_id': common.TEXT_OR_NULL, 'host': common.TEXT_OR_NULL,
+    'done': common.COUNT, 'total': common.COUNT,
+    'result': {'type': 'object', 'description':
+               'What it came to; depends on the kind.'},
+    'error': common.TEXT_OR_NULL, 'created_at': common.INSTANT,
+    'updated_at': common.INSTANT})
+TASKS_QUERY = common.paged_query({
+    'server_id': {**_SERVER, 'description': 'Tasks of this server.'},
+    'version_id': {**common.UUID, 'description': 'Tasks of this version.'},
+    'project_id': {**common.NAME, 'description': 'Tasks of this project.'},
+    'state': {**_TASK_STATE, 'description': 'Tasks in this state.'},
+    'kind': {**_KIND, 'description': 'Tasks of this kind.'}})
+TASKS = common.listing('version_tasks', _TASK)
+TASK = common.closed({'version_task': _TASK})
+VERIFY = common.closed({'verify': common.query({
+    'project_id': {**common.NAME, 'description':
+                   'Whose versions (default: the caller\'s project).'}})})
+CANCEL = common.query({})
+
+
+def _number(description):
+    return {'type': 'integer', 'minimum': 0, 'maximum': 100000,
+            'description': description}
+
+
+_POLICY_VALUES = {
+    'every': {'type': ['integer', 'null'], 'minimum': 60,
+              'maximum': 31536000, 'description':
+              'Seconds between two versions; null saves by no clock.'},
+    'keep_last': _number('How many of the last versions are kept.'),
+    **{f'keep_{name}': _number(f'For how many {unit} the last version of'
+                               f' each is kept.') for name, unit in (
+        ('hourly', 'hours'), ('daily', 'days'), ('weekly', 'weeks'),
+        ('monthly', 'months'))},
+    'on_shutdown': {**common.BOOLEAN, 'description':
+                    'Save the server when it is shut down.'},
+    'on_delete': {**common.BOOLEAN, 'description':
+                  'Save the server before it is deleted.'},
+    'required': {**common.BOOLEAN, 'description':
+                 'A server that cannot be saved then is not shut down, or'
+                 ' not deleted.'},
+    'alpha': _ALPHA}
+_SUBJECT = {'type': ['string', 'null'], 'minLength': 1, 'maxLength': 64,
+            'description': 'Id of a server; null means all servers of the'
+            ' project that have no policy of their own.'}
+_POLICY = common.closed({
+    'id': common.UUID, 'project_id': common.STRING, 'server_id': _SUBJECT,
+    **_POLICY_VALUES, 'created_at': common.INSTANT,
+    'updated_at': common.INSTANT})
+POLICIES_QUERY = common.paged_query({
+    'server_id': {**_SERVER, 'description': 'The policy of this server.'},
+    'project_id': {**common.NAME, 'description':
+                   'Policies of this project.'}})
+POLICIES = common.listing('version_policies', _POLICY)
+POLICY = common.closed({'version_policy': _POLICY})
+SET_POLICY = common.closed({'version_policy': common.query({
+    'server_id': _SUBJECT, **_POLICY_VALUES})})

@@ -1,0 +1,175 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Calls about versions of servers, a part of the proxy."""
+
+import collections.abc
+import typing
+
+from openstack import exceptions
+from openstack import proxy
+
+from diffcache_openstack.client.resources import base
+from diffcache_openstack.client.resources import version as _version
+
+Listing = collections.abc.Iterator
+Progress = collections.abc.Callable[[typing.Any], None]
+
+_TRIES = 5
+ENDED = ('done', 'failed', 'cancelled')
+
+
+class VersionCalls(proxy.Proxy):
+    """What the service does with versions; :class:`.proxy.Proxy` has it."""
+
+    # Of the class that this one is a part of.
+    _wait: collections.abc.Callable[..., typing.Any]
+
+    def server_versions(self, **query: typing.Any
+                        ) -> Listing[_version.ServerVersion]:
+        """Versions, the latest first."""
+        return self._list(_version.ServerVersion, **query)
+
+    def get_server_version(self, version_id: str) -> _version.ServerVersion:
+        """A version."""
+        return self._get(_version.ServerVersion, version_id)
+
+    def create_server_version(self, **values: typing.Any
+                              ) -> _version.ServerVersion:
+        """Have a server saved."""
+        return self._create(_version.ServerVersion, **values)
+
+    def update_server_version(self, version_id: str, **values: typing.Any
+                              ) -> _version.ServerVersion:
+        """Change a version; again if somebody else changed it meanwhile.
+
+        :param values: by the names of the API
+        """
+        for left in reversed(range(_TRIES)):
+            version = self.get_server_version(version_id)
+            try:
+                return version.change(self, values)
+            except exceptions.ConflictException:
+                if not left:
+                    raise
+        raise AssertionError('not reached')
+
+    def delete_server_version(self, version_id: str) -> None:
+        """Have a version deleted."""
+        self._delete(_version.ServerVersion, version_id,
+                     ignore_missing=False)
+
+    def restore_server_version(self, version_id: str, **options: bool
+                               ) -> _version.VersionTask:
+        """Have a stopped server rolled back.
+
+        :param options: ``keep_current``, ``dry_run``
+        """
+        return self._begin(version_id, 'restore', options)
+
+    def export_server_version(self, version_id: str, **options: str
+                              ) -> _version.VersionTask:
+        """Have an image made of a version.
+
+        :param options: ``name``
+        """
+        return self._begin(version_id, 'export', options)
+
+    def diff_server_versions(self, version_id: str, against: str
+                             ) -> _version.VersionTask:
+        """Have two versions compared."""
+        return self._begin(version_id, 'diff', {'against': against})
+
+    def version_tasks(self, **query: typing.Any
+                      ) -> Listing[_version.VersionTask]:
+        """Work on versions, the latest first."""
+        return self._list(_version.VersionTask, **query)
+
+    def get_version_task(self, task_id: str) -> _version.VersionTask:
+        """Some work on versions."""
+        return self._get(_version.VersionTask, task_id)
+
+    def cancel_version_task(self, task_id: str) -> _version.VersionTask:
+        """Give some work up."""
+        return self._get_resource(_version.VersionTask, task_id).cancel(self)
+
+    def verify_versions(self, project_id: str | None = None
+                        ) -> _version.VersionTask:
+        """Have all that a project has stored verified."""
+        values = {} if project_id is None else {'project_id': project_id}
+        return self._task('/version-tasks/verify', {'verify': values})
+
+    def version_policies(self, **query: typing.Any
+                         ) -> Listing[_version.VersionPolicy]:
+        """Policies, by id."""
+        return self._list(_version.VersionPolicy, **query)
+
+    def get_version_policy(self, policy_id: str) -> _version.VersionPolicy:
+        """A policy."""
+        return self._get(_version.VersionPolicy, policy_id)
+
+    def set_version_policy(self, **values: typing.Any
+                           ) -> _version.VersionPolicy:
+        """Set the policy of a server or the project, whole."""
+        return self._create(_version.VersionPolicy, **values)
+
+    def unset_version_policy(self, policy_id: str) -> None:
+        """Take a policy away."""
+        self._delete(_version.VersionPolicy, policy_id,
+                     ignore_missing=False)
+
+    def wait_for_server_version(self, version_id: str, timeout: float,
+                                interval: float = 1.0,
+                                progress: Progress | None = None
+                                ) -> _version.ServerVersion:
+        """Wait until a version is saved, or is not going to be.
+
+        :param timeout: seconds
+        :param progress: is called with the version's task each time
+        :raises ResourceTimeout: it takes longer
+        """
+        def is_done(version):
+            if progress is not None and version.task:
+                progress(_version.VersionTask(**version.task))
+            return version.state != 'saving'
+
+        return self._wait(lambda: self.get_server_version(version_id),
+                          is_done, timeout, interval)
+
+    def wait_for_version_task(self, task_id: str, timeout: float,
+                              interval: float = 1.0,
+                              progress: Progress | None = None
+                              ) -> _version.VersionTask:
+        """Wait until some work has ended.
+
+        :param timeout: seconds
+        :param progress: is called with the task each time
+        :raises ResourceTimeout: it takes longer
+        """
+        def is_done(task):
+            if progress is not None:
+                progress(task)
+            return task.state in ENDED
+
+        return self._wait(lambda: self.get_version_task(task_id), is_done,
+                          timeout, interval)
+
+    def _begin(self, version_id, action, values):
+        return self._task(f'/versions/{version_id}/{action}',
+                          {action: values})
+
+    def _task(self, path, document):
+        response = self.post(path, json=document,
+                             microversion=base.MAX_MICROVERSION)
+        exceptions.raise_from_response(response)
+        return _version.VersionTask.existing(
+            connection=self._get_connection(),
+            **response.json()['version_task'])

@@ -1,0 +1,415 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Versions of servers over the API, with a host that does what it is told."""
+
+import json
+
+from diffcache_openstack.db import models
+from diffcache_openstack.objects import versions
+from tests.unit.api import base
+from tests.unit.conductor import fakes
+
+PATH = '/v1/versions'
+TASKS = '/v1/version-tasks'
+POLICIES = '/v1/version-policies'
+
+
+class VersionsTest(base.ApiTest):
+
+    def setUp(self):
+        super().setUp()
+        self.host = fakes.listen(self, 'h1')
+        self.hub = fakes.listen(self, 'hub')
+
+    def create(self, server='stopped', user='member', **values):
+        """A version whose saving has begun."""
+        status, body, headers = self.call(
+            'POST', PATH, {'version': {'server_id': server, **values}},
+            user=user)
+        self.assertEqual(202, status, body)
+        self.assertEqual(f'http://localhost{PATH}/{body["version"]["id"]}',
+                         headers['Location'])
+        return body['version']
+
+    def save(self, number=1, **values):
+        """A version that was saved."""
+        version = self.create(**values)
+        self.host.report(self.host.next(), saved=fakes.saved(number))
+        return self.show(version)
+
+    def show(self, version, **arguments):
+        return self.get(f'{PATH}/{version["id"]}', **arguments)['version']
+
+    def act(self, version, action, user='member', **values):
+        """The task that an action begins."""
+        status, body, _headers = self.call(
+            'POST', f'{PATH}/{version["id"]}/{action}', {action: values},
+            user=user)
+        self.assertEqual(202, status, body)
+        return body['version_task']
+
+    def task(self, task):
+        return self.get(f'{TASKS}/{task["id"]}')['version_task']
+
+
+class TestSaving(VersionsTest):
+
+    def test_life(self):
+        version = self.create(name='Friday', description='before upgrade',
+                              alpha='auto', rate=10 ** 7)
+        self.assertEqual(
+            ('saving', 'request', base.PROJECT, 'user-member', 't1', None),
+            tuple(version[name] for name in (
+                'state', 'trigger', 'project_id', 'user_id', 'base_image',
+                'parent_id')))
+        task = self.host.next()
+        self.assertEqual(
+            (versions.SAVE, 'stopped', version['id'], 'auto', 10 ** 7),
+            (task.kind, task.server_id, task.version_id, task.alpha,
+             task.rate))
+        self.assertTrue(self.host.report(task, versions.RUNNING, done=5,
+                                         total=10))
+        self.assertEqual(
+            {'id': task.id, 'kind': 'save', 'state': 'running', 'done': 5,
+             'total': 10}, self.show(version)['task'])
+        self.host.report(task, saved=fakes.saved())
+        version = self.show(version)
+        self.assertEqual(
+            ('available', 'h1', 2 ** 30, 8192, 12.5, True, None),
+            tuple(version[name] for name in (
+                'state', 'host', 'size', 'bytes_changed', 'pause_ms',
+                'quiesced', 'task')))
+
+    def test_paths_of_hosts_are_not_shown(self):
+        self.assertNotIn('secret', json.dumps(self.save()))
+
+    def test_second_is_told_from_the_first(self):
+        first = self.save()
+        self.assertEqual(first['id'], self.create()['parent_id'])
+
+    def test_failure_says_why(self):
+        version = self.create()
+        task = self.host.next()
+        self.host.report(task, versions.FAILED, error='no space')
+        version = self.show(version)
+        self.assertEqual(('error', 'no space'),
+                         (version['state'], version['error']))
+        # Told again, it is of no interest any more.
+        self.assertFalse(self.host.report(task, saved=fakes.saved()))
+
+    def test_one_at_a_time_in_a_project(self):
+        self.create()
+        task = self.host.next()
+        self.create(server='running')
+        self.conductor._dispatcher.look()
+        self.assertTrue(self.host.idle())
+        self.host.report(task, saved=fakes.saved())
+        self.assertEqual('running', self.host.next().server_id)
+
+    def test_server_of_another_project_is_not_there(self):
+        for user, server in (('member', 'foreign'), ('other', 'running'),
+                             ('member', 'gone')):
+            error = self.refused(404, 'POST', PATH, {
+                'version': {'server_id': server}}, user=user)
+            self.assertIn(server, error['detail'])
+
+    def test_admin_saves_it_for_its_project(self):
+        version = self.create(server='foreign', user='admin')
+        self.assertEqual(base.OTHER_PROJECT, version['project_id'])
+
+    def test_host_without_agent_is_waited_for(self):
+        self.nova.change('stopped', host='h9')
+        version = self.create()
+        self.conductor._dispatcher.look()
+        self.assertEqual('queued', self.show(version)['task']['state'])
+        self.nova.change('stopped', host='h1')
+        self.conductor._dispatcher.look()
+        self.assertEqual(version['id'], self.host.next().version_id)
+
+    def test_server_on_no_host_is_an_error(self):
+        self.nova.change('running', host=None)
+        version = self.create(server='running')
+        self.conductor._dispatcher.look()
+        version = self.show(version)
+        self.assertEqual('error', version['state'])
+        self.assertIn('no host', version['error'])
+
+    def test_silent_host_is_sent_the_task_again(self):
+        self.conf.set_override('resend_interval', 2, 'versions')
+        self.create()
+        task = self.host.next()
+        self.write(_age, task.id)
+        self.conductor._dispatcher.look()
+        self.assertEqual(task, self.host.next())
+
+    def test_bad_values(self):
+        for values in ({}, {'server_id': ''}, {'alpha': '1.5'},
+                       {'alpha': 'much'}, {'rate': 0}, {'colour': 'red'}):
+            self.refused(400, 'POST', PATH, {'version': {
+                'server_id': 'stopped', **values} if values else {}},
+                user='member')
+
+    def test_is_not_there_before_version_1_2(self):
+        error = self.refused(404, 'GET', PATH, version='1.1')
+        self.assertIn('1.2', error['detail'])
+
+
+def _age(session, task_id):
+    """Have a task been sent long ago."""
+    row = session.get(models.VersionTask, task_id)
+    row.sent_at = row.sent_at.replace(year=2020)
+
+
+class TestListing(VersionsTest):
+
+    def test_of_a_server_and_by_state(self):
+        first = self.save()
+        second = self.create(server='running')
+        listed = self.get(f'{PATH}?server_id=stopped')['versions']
+        self.assertEqual([first['id']], [each['id'] for each in listed])
+        listed = self.get(f'{PATH}?state=saving')['versions']
+        self.assertEqual([second['id']], [each['id'] for each in listed])
+        part = self.get(f'{PATH}?limit=1')
+        self.assertEqual(second['id'], part['versions'][0]['id'])
+        self.assertIn('marker', part['versions_links'][0]['href'])
+
+    def test_another_project_sees_nothing(self):
+        version = self.save()
+        task = self.get(TASKS)['version_tasks'][0]
+        self.assertEqual([], self.get(PATH, user='other')['versions'])
+        self.assertEqual([], self.get(TASKS, user='other')['version_tasks'])
+        for method, path, body in (
+                ('GET', f'{PATH}/{version["id"]}', None),
+                ('PATCH', f'{PATH}/{version["id"]}',
+                 {'version': {'generation': 1, 'name': 'mine'}}),
+                ('DELETE', f'{PATH}/{version["id"]}', None),
+                ('POST', f'{PATH}/{version["id"]}/restore', {'restore': {}}),
+                ('POST', f'{PATH}/{version["id"]}/export', {'export': {}}),
+                ('POST', f'{PATH}/{version["id"]}/diff',
+                 {'diff': {'against': version['id']}}),
+                ('GET', f'{TASKS}/{task["id"]}', None),
+                ('POST', f'{TASKS}/{task["id"]}/cancel', {})):
+            self.refused(404, method, path, body, user='other')
+
+
+class TestChanging(VersionsTest):
+
+    def test_name_and_protection(self):
+        version = self.save()
+        path = f'{PATH}/{version["id"]}'
+        status, body, _headers = self.call('PATCH', path, {'version': {
+            'generation': 1, 'name': 'gold', 'protected': True}},
+            user='member')
+        self.assertEqual((200, 'gold', True, 2), (
+            status, body['version']['name'], body['version']['protected'],
+            body['version']['generation']))
+        error = self.refused(409, 'PATCH', path, {'version': {
+            'generation': 1, 'name': 'iron'}}, user='member')
+        self.assertEqual('diffcache.concurrent_update', error['code'])
+        self.assertIn('protected', self.refused(
+            409, 'DELETE', path, user='member')['detail'])
+
+    def test_deletion_is_done_when_the_store_forgot_it(self):
+        version = self.save()
+        child = self.save(2)
+        path = f'{PATH}/{version["id"]}'
+        self.assertEqual(204, self.call('DELETE', path, user='member')[0])
+        self.assertEqual('deleting', self.show(version)['state'])
+        task = self.hub.next()
+        self.assertEqual((versions.FORGET, fakes.saved().disks),
+                         (task.kind, task.disks))
+        self.hub.report(task)
+        self.refused(404, 'GET', path)
+        self.assertIsNone(self.show(child)['parent_id'])
+
+    def test_one_that_failed_is_gone_at_once(self):
+        version = self.create()
+        self.host.report(self.host.next(), versions.FAILED, error='no')
+        path = f'{PATH}/{version["id"]}'
+        self.assertEqual(204, self.call('DELETE', path, user='member')[0])
+        self.refused(404, 'GET', path)
+
+    def test_one_that_is_saved_is_not_deleted(self):
+        version = self.create()
+        self.refused(409, 'DELETE', f'{PATH}/{version["id"]}', user='member')
+
+
+class TestRestoring(VersionsTest):
+
+    def test_keeps_what_was(self):
+        version = self.save()
+        task = self.act(version, 'restore')
+        given = self.host.next()
+        self.assertEqual(
+            (task['id'], versions.RESTORE, fakes.saved().disks, False),
+            (given.id, given.kind, given.disks, given.dry_run))
+        kept = {'id': given.keep_version}
+        self.assertEqual(('saving', 'rollback', version['id']), tuple(
+            self.show(kept)[name] for name in
+            ('state', 'trigger', 'parent_id')))
+        self.host.report(given, kept=fakes.saved(2), result=json.dumps(
+            {'bytes_written': 4096}))
+        self.assertEqual(('done', {'bytes_written': 4096}), tuple(
+            self.task(task)[name] for name in ('state', 'result')))
+        self.assertEqual('available', self.show(kept)['state'])
+
+    def test_fails_before_anything_was_kept(self):
+        task = self.act(self.save(), 'restore')
+        given = self.host.next()
+        self.host.report(given, versions.FAILED, error='other disks')
+        self.assertEqual('other disks', self.task(task)['error'])
+        self.assertEqual('error',
+                         self.show({'id': given.keep_version})['state'])
+
+    def test_without_keeping_and_dry(self):
+        version = self.save()
+        self.act(version, 'restore', keep_current=False)
+        given = self.host.next()
+        self.assertIsNone(given.keep_version)
+        self.host.report(given)
+        self.act(version, 'restore', dry_run=True)
+        given = self.host.next()
+        self.assertEqual((None, True), (given.keep_version, given.dry_run))
+
+    def test_running_server_is_refused(self):
+        version = self.save()
+        self.nova.change('stopped', status='ACTIVE')
+        error = self.refused(409, 'POST', f'{PATH}/{version["id"]}/restore',
+                             {'restore': {}}, user='member')
+        self.assertIn('stop it first', error['detail'])
+
+    def test_server_that_is_about_to_start_is_refused(self):
+        version = self.save()
+        self.nova.change('stopped', task='powering-on')
+        self.refused(409, 'POST', f'{PATH}/{version["id"]}/restore',
+                     {'restore': {}}, user='member')
+
+    def test_deleted_server_is_not_found(self):
+        version = self.save()
+        del self.nova.servers['stopped']
+        self.refused(404, 'POST', f'{PATH}/{version["id"]}/restore',
+                     {'restore': {}}, user='member')
+
+    def test_not_twice_and_not_saved_meanwhile(self):
+        version = self.save()
+        self.act(version, 'restore')
+        for path, body in ((f'{PATH}/{version["id"]}/restore',
+                            {'restore': {}}),
+                           (PATH, {'version': {'server_id': 'stopped'}})):
+            error = self.refused(409, 'POST', path, body, user='member')
+            self.assertIn('being restored', error['detail'])
+
+    def test_begun_is_not_cancelled(self):
+        task = self.act(self.save(), 'restore')
+        self.host.next()
+        self.refused(409, 'POST', f'{TASKS}/{task["id"]}/cancel', {},
+                     user='member')
+
+
+class TestOtherWork(VersionsTest):
+
+    def test_export_is_the_repositorys(self):
+        version = self.save()
+        task = self.act(version, 'export', name='Gold')
+        given = self.hub.next()
+        self.assertEqual(
+            (versions.EXPORT, 'Gold', None, 't1'),
+            (given.kind, given.name, given.image_id, given.base_image))
+        self.hub.report(given, result=json.dumps({'image_id': 'an-image'}))
+        self.assertEqual('an-image', self.task(task)['result']['image_id'])
+        self.assertEqual('an-image', self.show(version)['image_id'])
+        # The next one may find that it is there still.
+        self.act(version, 'export')
+        self.assertEqual('an-image', self.hub.next().image_id)
+
+    def test_diff(self):
+        one, other = self.save(1), self.save(2)
+        self.act(one, 'diff', against=other['id'])
+        given = self.hub.next()
+        self.assertEqual((fakes.saved(1).disks, fakes.saved(2).disks),
+                         (given.disks, given.others))
+
+    def test_what_is_not_complete_will_not_do(self):
+        version = self.create()
+        for action in ('restore', 'export'):
+            error = self.refused(
+                409, 'POST', f'{PATH}/{version["id"]}/{action}',
+                {action: {}}, user='member')
+            self.assertIn('saving', error['detail'])
+
+    def test_verify(self):
+        self.refused(404, 'POST', f'{TASKS}/verify', {'verify': {}})
+        self.save()
+        status, _body, _headers = self.call(
+            'POST', f'{TASKS}/verify',
+            {'verify': {'project_id': base.PROJECT}})
+        self.assertEqual((202, versions.VERIFY),
+                         (status, self.hub.next().kind))
+
+    def test_cancel(self):
+        version = self.create()
+        given = self.host.next()
+        path = f'{TASKS}/{given.id}/cancel'
+        self.assertEqual(200, self.call('POST', path, {}, user='member')[0])
+        self.assertEqual(given.id, self.host.cancelled.get(
+            timeout=fakes.SECONDS))
+        self.host.report(given, versions.CANCELLED, error='It was cancelled.')
+        self.assertEqual('error', self.show(version)['state'])
+        # Again is no error.
+        status, body, _headers = self.call('POST', path, {}, user='member')
+        self.assertEqual((200, 'cancelled'),
+                         (status, body['version_task']['state']))
+
+
+class TestPolicies(VersionsTest):
+
+    def put(self, user='member', **values):
+        status, body, _headers = self.call(
+            'POST', POLICIES, {'version_policy': values}, user=user)
+        self.assertEqual(200, status, body)
+        return body['version_policy']
+
+    def test_of_a_server_and_of_a_project(self):
+        own = self.put(server_id='running', every=3600, keep_last=3)
+        self.assertEqual(
+            ('running', base.PROJECT, 3600, 3, 0, False),
+            tuple(own[name] for name in (
+                'server_id', 'project_id', 'every', 'keep_last',
+                'keep_daily', 'required')))
+        common = self.put(on_shutdown=True, required=True)
+        self.assertEqual((None, True, True), tuple(
+            common[name] for name in
+            ('server_id', 'on_shutdown', 'required')))
+        # Set again it is replaced, under the same id.
+        again = self.put(server_id='running', keep_daily=7)
+        self.assertEqual((own['id'], None, 0, 7), tuple(
+            again[name] for name in
+            ('id', 'every', 'keep_last', 'keep_daily')))
+        listed = self.get(f'{POLICIES}?server_id=running',
+                          user='member')['version_policies']
+        self.assertEqual([again], listed)
+        path = f'{POLICIES}/{own["id"]}'
+        self.refused(404, 'DELETE', path, user='other')
+        self.assertEqual(204, self.call('DELETE', path, user='member')[0])
+        self.refused(404, 'GET', path)
+        self.assertEqual([], self.get(POLICIES,
+                                      user='other')['version_policies'])
+
+    def test_of_a_foreign_server_is_not_set(self):
+        self.refused(404, 'POST', POLICIES, {
+            'version_policy': {'server_id': 'foreign'}}, user='member')
+
+    def test_values_out_of_range(self):
+        for values in ({'every': 5}, {'keep_last': -1},
+                       {'on_shutdown': 'maybe'}, {'alpha': '7'}):
+            self.refused(400, 'POST', POLICIES, {'version_policy': values},
+                         user='member')
