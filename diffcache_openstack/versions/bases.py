@@ -13,6 +13,7 @@
 blocks, by which copied blocks are told from changed ones.
 """
 
+import dataclasses
 import logging
 import pathlib
 import secrets
@@ -26,14 +27,26 @@ from diffcache_openstack.versions import heads
 LOG = logging.getLogger(__name__)
 
 
-def identify(image: pathlib.Path) -> heads.Base:
-    """The base that an image is; reads it once, raw or qcow2.
+@dataclasses.dataclass(frozen=True)
+class Given:
+    """What a caller tells of a disk's base."""
 
+    disk: pathlib.Path
+    image: pathlib.Path | None
+    # The image's content id, if it is known.
+    image_id: str | None
+
+
+def identify(image: pathlib.Path, known: str | None = None) -> heads.Base:
+    """The base that an image is, raw or qcow2.
+
+    :param known: its content id; if None the image is read to tell
     :raises InvalidInput: the image lies itself on another, or is refused
     """
     with native_errors.translated():
         _, size = _native.qcow2_probe(image)
-        return heads.Base(_native.qcow2_content_id(image), str(image), size)
+        content_id = known or _native.qcow2_content_id(image)
+        return heads.Base(content_id, str(image), size)
 
 
 class Bases:
@@ -47,23 +60,22 @@ class Bases:
         # Blobs to be put before the head that names them is committed.
         self.puts: list[tuple[str, pathlib.Path]] = []
 
-    def of_disk(self, disk: pathlib.Path, info: dict[str, Any],
-                given: pathlib.Path | None, parents: heads.Base | None
-                ) -> heads.Base | None:
+    def of_disk(self, info: dict[str, Any], parents: heads.Base | None,
+                given: Given) -> heads.Base | None:
         """The base that a disk lies on; None if it lies on none.
 
         A disk that names a backing file is taken at its word only that there
         is one: the file is not opened, and the caller may tell which it is.
         """
-        if given is None:
-            return self._untold(disk, info, parents)
-        lies_on = identify(given)
+        if given.image is None:
+            return self._untold(given.disk, info, parents)
+        lies_on = identify(given.image, given.image_id)
         if parents is not None and parents.id == lies_on.id:
             # One base has one record, however it was named.
             lies_on = parents
         assert lies_on.id is not None
         if lies_on.id not in self._head.bases:
-            self._learn(lies_on.id, given)
+            self._learn(lies_on.id, given.image)
         return lies_on
 
     def _untold(self, disk: pathlib.Path, info: dict[str, Any],
@@ -99,8 +111,11 @@ def same(one: heads.Base | None, other: heads.Base | None) -> bool:
     return one.id == other.id
 
 
-def check(version: heads.Version, given: pathlib.Path | None) -> None:
+def check(version: heads.Version, given: pathlib.Path | None,
+          known: str | None = None) -> None:
     """Whether an image is the base that a version lies on.
+
+    :param known: the image's content id; if None the image is read to tell
 
     :raises InvalidInput: a base is missing, or one is given for nothing
     :raises BaseMismatch: it is another one
@@ -119,7 +134,7 @@ def check(version: heads.Version, given: pathlib.Path | None) -> None:
         LOG.warning('Nobody told which base image version %s lies on: %s is '
                     'not checked', version.id, given)
         return
-    if identify(given).id != version.base.id:
+    if identify(given, known).id != version.base.id:
         raise exceptions.BaseMismatch(
             f'{given} is not the base image of version {version.id}, which '
             f'was {version.base.name}, content {version.base.id}.')

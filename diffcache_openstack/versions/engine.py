@@ -24,6 +24,7 @@ from typing import Sequence
 
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.store import registry
+from diffcache_openstack.versions import guest_agent
 from diffcache_openstack.versions import heads
 from diffcache_openstack.versions import repository
 from diffcache_openstack.versions import restoring
@@ -45,6 +46,8 @@ class Disk:
     series: str
     # The base image that it lies on, raw or qcow2, if it does.
     base: pathlib.Path | None = None
+    # The base's content id, if it is known; otherwise the image is read.
+    base_id: str | None = None
     # The version that the new one is told from; the series' newest if None.
     parent: str | None = None
     # An internal snapshot to save, made if there is none of this name. The
@@ -58,10 +61,10 @@ class Disk:
 class Guest:
     """The running guest that has the disks."""
 
-    # Its monitor: a unix socket that speaks QMP.
-    monitor: pathlib.Path
-    # The channel of its guest agent, to keep filesystems still meanwhile.
-    agent: pathlib.Path | None = None
+    # Its monitor: a unix socket that speaks QMP, or what speaks to it.
+    monitor: pathlib.Path | snapshots.Channel
+    # The same of its guest agent, to keep filesystems still meanwhile.
+    agent: pathlib.Path | guest_agent.Channel | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -138,38 +141,55 @@ class Engine:
         return self._repo.head_or_new().bytes_stored()
 
     def save(self, disks: Sequence[Disk], guest: Guest | None = None,
-             alpha: float | str = 0.0, job: Job = _QUIET
-             ) -> list[heads.Version]:
+             alpha: float | str = 0.0, job: Job = _QUIET,
+             token: str | None = None) -> list[heads.Version]:
         """Save disks at one moment: all become versions, or none.
 
         :param guest: who has the disks; None for a guest that is stopped
         :param alpha: 0 (incremental) to 1 (differential), or ``'auto'``
+        :param token: tells this save from others: if it was made already,
+            the versions that it made are returned
         :returns: the versions, in the order of the disks
         """
         requests = self._requests(disks, guest, alpha, job)
-        return saving.save_together(self._repo, requests, job.report)
+        return saving.save_together(self._repo, requests, job.report, token)
 
     def _requests(self, disks: Sequence[Disk], guest: Guest | None,
                   alpha: float | str, job: Job) -> list[saving.Request]:
         together = _running(disks, guest)
         return [saving.Request(
             disk.path, disk.series, disk.parent, alpha, disk.snapshot,
-            job.rate, disk.base, _snapshotter(disk, together))
+            job.rate, disk.base, disk.base_id, _snapshotter(disk, together))
             for disk in disks]
 
     def restore(self, name: str, output: pathlib.Path,
                 disk_format: str | None = None,
-                base: pathlib.Path | None = None, job: Job = _QUIET
+                base: pathlib.Path | None = None,
+                base_id: str | None = None, job: Job = _QUIET
                 ) -> restoring.Restored:
-        """Write a version to a new file, which appears when it is whole.
+        """Write a version to a new disk, which appears when it is whole.
 
         :param disk_format: ``raw`` or ``qcow2``; if None raw, and qcow2 for
             a version with a base
         :param base: the version's base image, if it has one; a qcow2 file
             names it as its backing file
+        :param base_id: its content id, if it is known; otherwise the image
+            is read
         """
         chosen = disk_format or ('qcow2' if base else 'raw')
-        return restoring.restore(self._repo, name, output, chosen, base,
+        return restoring.restore(
+            self._repo, name, restoring.Output(output, chosen), base, base_id,
+            job.report)
+
+    def export(self, name: str, output: restoring.Output,
+               base: pathlib.Path | None = None, base_id: str | None = None,
+               job: Job = _QUIET) -> restoring.Restored:
+        """Write a version to a new file that lies on nothing: an image.
+
+        The parameters are those of :meth:`restore`.
+        """
+        alone = dataclasses.replace(output, backed=False)
+        return restoring.restore(self._repo, name, alone, base, base_id,
                                  job.report)
 
     def plan_rollback(self, name: str, disk: Disk, job: Job = _QUIET

@@ -26,6 +26,7 @@ import socket
 import time
 from typing import Any
 from typing import Iterator
+from typing import Protocol
 
 from diffcache_openstack.common import exceptions
 
@@ -35,6 +36,17 @@ _TIMEOUT_S = 10.0
 _MOST_BYTES = 1 << 20
 # Ends whatever half of a message a former client left in the agent's parser.
 _SENTINEL = b'\xff'
+
+
+class Channel(Protocol):
+    """What speaks to a guest's agent."""
+
+    def count(self, name: str, /) -> int:
+        """What a command without arguments answers: a number.
+
+        :raises PermanentError: the guest refused, or said something else
+        :raises ServiceUnavailable: no answer came
+        """
 
 
 class Agent:
@@ -132,31 +144,42 @@ class Stillness:
 
 
 @contextlib.contextmanager
-def still(path: pathlib.Path | None) -> Iterator[Stillness]:
+def still(where: pathlib.Path | Channel | None) -> Iterator[Stillness]:
     """Keep a guest's filesystems still for the time of a ``with`` block.
 
     A guest without an agent, or whose agent refuses, is not kept still: what
     is saved is then what a power cut would leave. That is logged, and told.
+
+    :param where: the agent's socket, or what speaks to it; None for a guest
+        that has none
     """
     found = Stillness()
-    if path is None:
+    if where is None:
         yield found
         return
-    asked = _freeze(path, found)
+    asked = _freeze(where, found)
     try:
         yield found
     finally:
         if asked is not None:
-            _thaw(path)
+            _thaw(where)
             if found.quiesced:
                 found.frozen_ms = (time.monotonic() - asked) * 1000
 
 
-def _freeze(path: pathlib.Path, found: Stillness) -> float | None:
+def _opened(where: pathlib.Path | Channel
+            ) -> contextlib.AbstractContextManager[Channel]:
+    if isinstance(where, pathlib.Path):
+        return Agent(where)
+    return contextlib.nullcontext(where)
+
+
+def _freeze(where: pathlib.Path | Channel, found: Stillness
+            ) -> float | None:
     """Ask for stillness; when that was, or None if nobody could be asked."""
     started = None
     try:
-        with Agent(path) as agent:
+        with _opened(where) as agent:
             started = time.monotonic()
             agent.count('guest-fsfreeze-freeze')
             found.quiesced = True
@@ -166,12 +189,11 @@ def _freeze(path: pathlib.Path, found: Stillness) -> float | None:
     return started
 
 
-def _thaw(path: pathlib.Path) -> None:
+def _thaw(where: pathlib.Path | Channel) -> None:
     """Let a guest go on; thawing what is not frozen does nothing."""
     try:
-        with Agent(path) as agent:
+        with _opened(where) as agent:
             agent.count('guest-fsfreeze-thaw')
     except exceptions.DiffCacheError as exc:
-        LOG.error('The guest agent at %s was asked to thaw and did not '
-                  'answer: %s; the guest thaws when its agent restarts',
-                  path, exc)
+        LOG.error('The guest agent at %s was asked to thaw and did not: %s; '
+                  'thaw the guest by hand', where, exc)

@@ -107,6 +107,8 @@ class Version:
     # asked to write everything down.
     frozen_ms: float = 0.0
     quiesced: bool = False
+    # What the caller told this save from others by, if it did.
+    token: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """The version as JSON has it."""
@@ -172,6 +174,12 @@ class Head:
         """The versions of a series, oldest first."""
         found = [version for version in self.versions.values()
                  if version.series == series]
+        return sorted(found, key=lambda version: version.number)
+
+    def of_token(self, token: str) -> list[Version]:
+        """The versions of the save that was told by a token."""
+        found = [version for version in self.versions.values()
+                 if version.token == token]
         return sorted(found, key=lambda version: version.number)
 
     def find(self, name: str) -> Version:

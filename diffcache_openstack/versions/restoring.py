@@ -43,35 +43,51 @@ class Restored:
         return dataclasses.asdict(self)
 
 
-def restore(repo: repository.Repository, name: str, output: pathlib.Path,
-            disk_format: str, base: pathlib.Path | None = None,
+@dataclasses.dataclass(frozen=True)
+class Output:
+    """The file that a version is written to."""
+
+    path: pathlib.Path
+    # ``raw`` or ``qcow2``.
+    format: str
+    # A qcow2 file names the version's base as its backing file and holds
+    # what differs; otherwise the file lies on nothing.
+    backed: bool = True
+
+
+def restore(repo: repository.Repository, name: str, output: Output,
+            base: pathlib.Path | None = None, base_id: str | None = None,
             progress: Progress = None) -> Restored:
     """Write a version to a file, which appears complete and durable.
 
-    :param disk_format: ``raw``, or ``qcow2``; with a base image, a qcow2
-        file names it as its backing file and holds what differs
+    :param base: the version's base image, if it has one
+    :param base_id: the base's content id, if it is known; otherwise the
+        image is read to tell which it is
     :raises NotFound: there is no such version
     :raises BaseMismatch: the base is another image than the version's
     :raises IntegrityError: the store is damaged
     """
-    if disk_format not in FORMATS:
+    if output.format not in FORMATS:
         raise exceptions.InvalidInput(
-            f'A disk of format {disk_format!r}: choose {" or ".join(FORMATS)}')
+            f'A disk of format {output.format!r}: choose '
+            f'{" or ".join(FORMATS)}')
     started = time.monotonic()
     head = repo.head()
     version = head.find(name)
-    bases.check(version, base)
+    bases.check(version, base, base_id)
     with repo.opened(head) as opened, native_errors.translated():
-        if disk_format == 'raw':
+        if output.format == 'raw':
             written = opened.restore_raw(
-                version.root, version.size, output, base=base,
+                version.root, version.size, output.path, base=base,
                 progress=progress)
         else:
             written = opened.restore_qcow2(
-                version.root, version.size, output, base=base,
-                backing=_backing(base), progress=progress)
-    return Restored(version.id, str(output), disk_format, version.size,
-                    written, round(time.monotonic() - started, 3))
+                version.root, version.size, output.path, base=base,
+                backing=_backing(base if output.backed else None),
+                progress=progress)
+    return Restored(version.id, str(output.path), output.format,
+                    version.size, written,
+                    round(time.monotonic() - started, 3))
 
 
 def _backing(base: pathlib.Path | None) -> tuple[str, str] | None:

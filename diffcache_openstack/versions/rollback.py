@@ -97,7 +97,7 @@ def plan(repo: repository.Repository, name: str, request: saving.Request,
     """
     head = repo.head()
     version = head.find(name)
-    bases.check(version, request.base)
+    bases.check(version, request.base, request.base_id)
     with repo.opened(head) as opened:
         return _compare(opened, head, version, request, progress)
 
@@ -178,7 +178,7 @@ def roll_back(repo: repository.Repository, name: str,
     started = time.monotonic()
     head = repo.head()
     version = head.find(name)
-    bases.check(version, request.base)
+    bases.check(version, request.base, request.base_id)
     unfinished = interrupted(request.disk)
     kept = unfinished['kept'] if unfinished else None
     if keep and unfinished is None:

@@ -55,8 +55,10 @@ class Request:
     snapshot: str | None = None
     # Bytes per second that are read of the disk at most.
     rate: float | None = None
-    # The base image that the disk lies on.
+    # The base image that the disk lies on, and its content id if the caller
+    # knows it: then the image is not read to tell which it is.
     base: pathlib.Path | None = None
+    base_id: str | None = None
     # How internal snapshots are made; None: the disk is read as it is.
     snapshotter: snapshots.Snapshots | None = None
     # With alpha 'auto': how much a restore may cost, as a multiple of what a
@@ -98,18 +100,24 @@ def save(repo: repository.Repository, request: Request,
 
 
 def save_together(repo: repository.Repository, requests: Sequence[Request],
-                  progress: Progress = None) -> list[heads.Version]:
+                  progress: Progress = None, token: str | None = None
+                  ) -> list[heads.Version]:
     """Save several disks at once: all become versions, or none.
 
     What is equal in them is stored once: nothing goes to the store before
     all of them were looked at (the delayed commit of the CloudVS paper,
     section 3.5).
+
+    :param token: tells this save from others. If versions with it are there
+        already, the save was made, and these are returned
     """
     started = time.monotonic()
     with repo.writing() as staging:
         head = repo.head_or_new()
+        if token is not None and (made := head.of_token(token)):
+            return made
         with repo.opened(head) as opened:
-            saving = _Saving(repo, head, opened, staging)
+            saving = _Saving(repo, head, opened, staging, token)
             try:
                 for request in requests:
                     saving.add(request, progress)
@@ -128,11 +136,13 @@ class _Saving:
     """One commit in the making."""
 
     def __init__(self, repo: repository.Repository, head: heads.Head,
-                 opened: _native.VersionStore, staging: pathlib.Path) -> None:
+                 opened: _native.VersionStore, staging: pathlib.Path,
+                 token: str | None) -> None:
         self._repo = repo
         self._head = head
         self._opened = opened
         self._staging = staging
+        self._save_token = token
         # Blobs to be put before the commit, in this order.
         self._puts: list[tuple[str, pathlib.Path]] = []
         self._made: list[_Made] = []
@@ -178,7 +188,7 @@ class _Saving:
             seconds=round(time.monotonic() - started, 3),
             pause_ms=round(state.taken.pause_ms, 3),
             frozen_ms=round(state.taken.frozen_ms, 3),
-            quiesced=state.taken.quiesced,
+            quiesced=state.taken.quiesced, token=self._save_token,
             snapshots=self._anchors(request, state))
         self._head.next_version += 1
         self._head.versions[version.id] = version
@@ -195,8 +205,9 @@ class _Saving:
         with native_errors.translated():
             info = _native.version_disk_info(request.disk)
         known = bases.Bases(self._opened, self._head, self._staging)
-        lies_on = known.of_disk(request.disk, info, request.base,
-                                parent.base if parent else None)
+        lies_on = known.of_disk(
+            info, parent.base if parent else None, bases.Given(
+                request.disk, request.base, request.base_id))
         self._puts += known.puts
         state = _State(info, lies_on)
         if info['format'] != 'qcow2':

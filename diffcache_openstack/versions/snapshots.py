@@ -17,6 +17,7 @@ memory's.
 """
 
 import abc
+import contextlib
 import dataclasses
 import json
 import os
@@ -25,6 +26,7 @@ import socket
 import subprocess
 import time
 from typing import Any
+from typing import Protocol
 
 from diffcache_openstack import _native
 from diffcache_openstack.blocks import native as native_errors
@@ -109,6 +111,17 @@ class Offline(Snapshots):
         self._run('-d', name)
 
 
+class Channel(Protocol):
+    """What speaks QMP to a guest's monitor."""
+
+    def command(self, name: str, /, **arguments: Any) -> Any:
+        """What a command returns.
+
+        :raises PermanentError: the command was refused
+        :raises ServiceUnavailable: no answer came
+        """
+
+
 class Monitor:
     """A client of QEMU's machine protocol on a unix socket.
 
@@ -173,7 +186,7 @@ class Monitor:
         return answer['return']
 
 
-def _node(monitor: Monitor, disk: pathlib.Path) -> dict[str, Any]:
+def _node(monitor: Channel, disk: pathlib.Path) -> dict[str, Any]:
     """What a monitor tells of the node of a disk.
 
     :raises NotFound: the guest has no such qcow2 disk
@@ -207,18 +220,26 @@ class Running(Snapshots):
     The guest stands still while QEMU's main loop makes the snapshot: the
     time of the command is the pause.
 
-    :param agent: socket of the guest agent, which is asked to keep the
+    :param monitor: its socket, or what speaks to it
+    :param agent: the same of the guest agent, which is asked to keep the
         filesystems still meanwhile
     """
 
-    def __init__(self, monitor: pathlib.Path, disks: list[pathlib.Path],
-                 agent: pathlib.Path | None = None) -> None:
-        self._path = monitor
+    def __init__(self, monitor: pathlib.Path | Channel,
+                 disks: list[pathlib.Path],
+                 agent: pathlib.Path | guest_agent.Channel | None = None
+                 ) -> None:
+        self._monitor = monitor
         self._disks = disks
         self._agent = agent
 
+    def _opened(self) -> contextlib.AbstractContextManager[Channel]:
+        if isinstance(self._monitor, pathlib.Path):
+            return Monitor(self._monitor)
+        return contextlib.nullcontext(self._monitor)
+
     def create(self, name: str) -> Taken:
-        with Monitor(self._path) as monitor:
+        with self._opened() as monitor:
             actions = [
                 {'type': 'blockdev-snapshot-internal-sync',
                  'data': {'device': _node(monitor, disk)['node-name'],
@@ -233,7 +254,7 @@ class Running(Snapshots):
         return Taken(pause_ms, stillness.frozen_ms, stillness.quiesced)
 
     def delete(self, name: str) -> None:
-        with Monitor(self._path) as monitor:
+        with self._opened() as monitor:
             for disk in self._disks:
                 node = _node(monitor, disk)
                 kept = node['image'].get('snapshots', ())

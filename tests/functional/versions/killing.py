@@ -195,7 +195,8 @@ class Round:
         output = self.directory / 'restored'
         for version in self.noise.sample(sorted(self.known),
                                          min(2, len(self.known))):
-            restoring.restore(self.repo, version, output, 'raw')
+            restoring.restore(self.repo, version,
+                              restoring.Output(output, 'raw'))
             if _digest(output) != self.known[version]:
                 raise Wrong(f'version {version} is not what was saved')
 

@@ -61,12 +61,14 @@ class Server(conformance.Conformance):
                 stream.seek(change * 8192)
                 stream.write(b'change')
             version = saving.save(repo, saving.Request(disk, 'a'))
-            restoring.restore(repo, version.id, output, 'raw')
+            restoring.restore(repo, version.id,
+                              restoring.Output(output, 'raw'))
             self.assertEqual(disk.read_bytes(), output.read_bytes())
         upkeep.delete(repo, list(repo.head().versions)[:2])
         upkeep.prune(repo, dead_share=0.0)
         self.assertTrue(upkeep.verify(repo).intact)
-        restoring.restore(repo, version.id, output, 'raw')
+        restoring.restore(repo, version.id,
+                          restoring.Output(output, 'raw'))
         self.assertEqual(disk.read_bytes(), output.read_bytes())
 
 

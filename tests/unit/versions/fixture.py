@@ -85,7 +85,8 @@ class VersionsTestCase(base.TestCase):
                 ) -> bytes:
         """What a version is, restored as a raw disk."""
         output = self.directory / 'restored'
-        restoring.restore(self.repo, version.id, output, 'raw', base_image)
+        restoring.restore(self.repo, version.id,
+                          restoring.Output(output, 'raw'), base_image)
         return output.read_bytes()
 
     def assert_same_disk(self, one: pathlib.Path, other: pathlib.Path):

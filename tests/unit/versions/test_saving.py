@@ -306,7 +306,8 @@ class TestQcow2(fixture.VersionsTestCase):
         for version, wanted in ((first, before),
                                 (second, self.raw_copy('after'))):
             output = self.directory / 'out.qcow2'
-            restoring.restore(self.repo, version.id, output, 'qcow2')
+            restoring.restore(self.repo, version.id,
+                              restoring.Output(output, 'qcow2'))
             self.assert_same_disk(wanted, output)
             subprocess.run(['qemu-img', 'check', '-q', str(output)],
                            check=True)
@@ -365,13 +366,16 @@ class TestQcow2(fixture.VersionsTestCase):
         self.assertEqual((17, 1), (version.blocks_changed,
                                    version.blocks_stored))
         output = self.directory / 'out.qcow2'
-        restoring.restore(self.repo, version.id, output, 'qcow2', base_image)
+        restoring.restore(self.repo, version.id,
+                          restoring.Output(output, 'qcow2'), base_image)
         self.assert_same_disk(disk, output)
         self.assertRaises(exceptions.InvalidInput, restoring.restore,
-                          self.repo, version.id, output, 'qcow2')
+                          self.repo, version.id,
+                          restoring.Output(output, 'qcow2'))
         other = self.write_file('other', self.blocks_of(512))
         self.assertRaises(exceptions.BaseMismatch, restoring.restore,
-                          self.repo, version.id, output, 'qcow2', other)
+                          self.repo, version.id,
+                          restoring.Output(output, 'qcow2'), other)
 
     def test_compressed_clusters_are_read(self):
         packed = self.directory / 'packed.qcow2'
@@ -442,7 +446,8 @@ class Machine(stateful.RuleBasedStateMachine):
     def contents_are_kept(self):
         for name, content in self.saved.items():
             output = self.case.directory / 'restored'
-            restoring.restore(self.case.repo, name, output, 'raw')
+            restoring.restore(self.case.repo, name,
+                              restoring.Output(output, 'raw'))
             assert output.read_bytes() == content
 
     def teardown(self):

@@ -1,0 +1,103 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""The object that programs use a store through."""
+
+import threading
+import unittest
+
+from diffcache_openstack.common import exceptions
+from diffcache_openstack.versions import engine
+from diffcache_openstack.versions import restoring
+from diffcache_openstack.versions import retention
+from tests.unit.versions import fixture
+
+
+class TestEngine(fixture.VersionsTestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.uri = f'file://{self.directory}/store'
+        self.engine = engine.Engine.open(self.uri)
+
+    def save_it(self, **options):
+        [version] = self.engine.save([engine.Disk(self.disk, 'a')], **options)
+        return version
+
+    def test_a_save_made_twice_under_one_token_is_one(self):
+        first = self.save_it(token='t-1')
+        self.write_blocks(self.disk, 5)
+        self.assertEqual(first.id, self.save_it(token='t-1').id)
+        self.assertNotEqual(first.id, self.save_it(token='t-2').id)
+        self.assertEqual(2, len(self.engine.versions('a')))
+
+    def test_a_job_that_is_cancelled_leaves_nothing(self):
+        cancel = threading.Event()
+        cancel.set()
+        job = engine.Job(cancel=cancel)
+        self.assertRaises(exceptions.Cancelled, self.save_it, job=job)
+        self.assertRaises(exceptions.NotFound, self.engine.versions)
+        self.save_it()
+
+    def test_progress_reaches_the_whole(self):
+        seen = []
+        self.save_it(job=engine.Job(lambda done, total: seen.append(
+            (done, total))))
+        size = self.blocks * fixture.BLOCK
+        self.assertEqual((size, size), seen[-1])
+
+    def test_a_base_whose_id_is_told_is_not_read(self):
+        image = self.write_file('base', self.blocks_of(20))
+        disk = self.write_file('on-base', image.read_bytes())
+        told = engine.Disk(disk, 'b', image, base_id='5a' * 32)
+        [version] = self.engine.save([told])
+        self.assertEqual('5a' * 32, version.base.id)
+        output = self.directory / 'out'
+        self.engine.restore(version.id, output, 'raw', image, '5a' * 32)
+        self.assertEqual(image.read_bytes(), output.read_bytes())
+        self.assertRaises(exceptions.BaseMismatch, self.engine.restore,
+                          version.id, output, 'raw', image)
+
+    @unittest.skipUnless(fixture.has_qemu(), fixture.NEEDS_QEMU)
+    def test_an_exported_version_lies_on_nothing(self):
+        image = self.write_file('base', self.blocks_of(64))
+        disk = self.directory / 'disk.qcow2'
+        fixture.make_qcow2(disk, 64 * fixture.BLOCK, image)
+        fixture.qemu_io(disk, 'write -P 7 64k 4k')
+        [version] = self.engine.save([engine.Disk(disk, 'q', image)])
+        output = restoring.Output(self.directory / 'out', 'qcow2')
+        self.engine.export(version.id, output, image)
+        self.assert_same_disk(disk, output.path)
+        image.unlink()
+        self.assertIn(b'\7' * 4096, output.path.read_bytes())
+
+    def test_everything_else_goes_through_it(self):
+        first = self.save_it()
+        self.write_blocks(self.disk, 1, 2)
+        second = self.save_it()
+        self.assertEqual(2, self.engine.diff(first.id, second.id).blocks)
+        disk = engine.Disk(self.disk, 'a')
+        plan = self.engine.plan_rollback(first.id, disk)
+        done = self.engine.roll_back(first.id, disk)
+        self.assertEqual(plan.bytes_differing, done.bytes_written)
+        self.assertIsNone(engine.Engine.interrupted(self.disk))
+        self.assertTrue(self.engine.verify().intact)
+        pruned = self.engine.prune({None: retention.Policy(last=1)})
+        self.assertEqual(2, len(pruned.versions_deleted))
+        self.assertEqual(done.kept, self.engine.versions()[0].id)
+
+    def test_keys_are_read_in_both_forms(self):
+        key = bytes(range(32))
+        for content in (key, key.hex().encode() + b'\n'):
+            path = self.write_file('key', content)
+            self.assertEqual(key, engine.read_key(path))
+        self.assertRaises(exceptions.InvalidInput, engine.read_key,
+                          self.write_file('key', b'short'))
