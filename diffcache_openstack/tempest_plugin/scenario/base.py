@@ -12,8 +12,11 @@
 """What the scenarios share: images, guests, agents and the link's bytes."""
 
 import contextlib
+import os
 import shlex
+import shutil
 import subprocess
+import tempfile
 import time
 import typing
 
@@ -33,6 +36,7 @@ CONF = config.CONF
 # Servers without a network need 2.37, image pre-caching 2.81.
 MICROVERSION = '2.93'
 _POLL = 0.5
+_NEW_BYTES = 1 << 20
 
 
 class ScenarioTest(test.BaseTestCase):
@@ -61,12 +65,19 @@ class ScenarioTest(test.BaseTestCase):
 
     def upload(self, which: str, manager: typing.Any = None,
                visibility: str = 'public') -> str:
-        """Upload one of the image files; returns the image's id.
+        """Upload one of the image files, and wait until all agents know it.
 
         :param which: a key of ``[diffcache] image_files``
         :param manager: who uploads; the administrator if none
+        :returns: the image's id
         """
-        client = (manager or self.os_admin).image_client_v2
+        return self._upload_file(
+            which, CONF.diffcache.image_files[which],
+            manager or self.os_admin, visibility)
+
+    def _upload_file(self, which: str, path: str, manager: typing.Any,
+                     visibility: str) -> str:
+        client = manager.image_client_v2
         image = client.create_image(
             name=data_utils.rand_name(f'diffcache-{which}'),
             disk_format='raw', container_format='bare',
@@ -74,9 +85,24 @@ class ScenarioTest(test.BaseTestCase):
         self.addCleanup(test_utils.call_and_ignore_notfound_exc,
                         self.os_admin.image_client_v2.delete_image,
                         image['id'])
-        with open(CONF.diffcache.image_files[which], 'rb') as file:
+        with open(path, 'rb') as file:
             client.store_image_file(image['id'], file)
+        # Nova downloads by itself what the agents do not know yet.
+        for host in self.hosts:
+            self.described(host, image['id'])
         return image['id']
+
+    def upload_new(self, which: str) -> str:
+        """Upload one of the image files, with data that nobody has.
+
+        :param which: a key of ``[diffcache] image_files``
+        """
+        with tempfile.NamedTemporaryFile() as file:
+            shutil.copy(CONF.diffcache.image_files[which], file.name)
+            with open(file.name, 'ab') as end:
+                end.write(os.urandom(_NEW_BYTES))
+            return self._upload_file(which, file.name, self.os_admin,
+                                     'public')
 
     # -- agents
 
@@ -84,6 +110,15 @@ class ScenarioTest(test.BaseTestCase):
         """The agent of a host."""
         return local_client.LocalClient(CONF.diffcache.agent_sockets[host],
                                         timeout=30)
+
+    def holds(self, host: str, content: str) -> bool:
+        """Whether an agent holds raw content, or the hashes of its leaves.
+
+        :param content: its id, as the agent describes images
+        """
+        holdings = self.agent(host).status()['holdings']
+        return any(content == name for kind, name, _ in holdings
+                   if kind in ('templates', 'manifests'))
 
     def described(self, host: str, image: str) -> dict[str, typing.Any]:
         """How an image would come to a host, once its agent knows it."""
@@ -113,9 +148,9 @@ class ScenarioTest(test.BaseTestCase):
 
     # -- servers
 
-    def boot(self, image: str, host: str | None = None,
-             manager: typing.Any = None) -> str:
-        """Boot a guest until it has spoken; returns the server's id.
+    def start(self, image: str, host: str | None = None,
+              manager: typing.Any = None) -> str:
+        """Create a server until it is active; returns its id.
 
         :param host: where; only the administrator may choose
         :param manager: whose server it is; the administrator's if none
@@ -123,6 +158,13 @@ class ScenarioTest(test.BaseTestCase):
         server = self.create(image, host, manager)
         client = (manager or self.os_admin).servers_client
         waiters.wait_for_server_status(client, server, 'ACTIVE')
+        return server
+
+    def boot(self, image: str, host: str | None = None,
+             manager: typing.Any = None) -> str:
+        """The same until its guest has spoken."""
+        server = self.start(image, host, manager)
+        client = (manager or self.os_admin).servers_client
         self.wait_until(
             lambda: CONF.diffcache.marker in client.get_console_output(
                 server)['output'],

@@ -28,8 +28,7 @@ class TestBuild(base.ScenarioTest):
         """
         host = self.hosts[0]
         original = self.upload('base')
-        self.described(host, original)
-        self.boot(original, host)
+        self.start(original, host)
         self.wait_until(
             lambda: self.described(host, original)['at_site'],
             f'{host} holds image {original}')
@@ -53,8 +52,10 @@ class TestBuild(base.ScenarioTest):
             raise self.skipException('one host only')
         image = self.upload('derived')
         size = self.described(self.hosts[0], image)['data_size']
-        self.described(self.hosts[1], image)
-        self.boot(image, self.hosts[0])
+        self.start(image, self.hosts[0])
+        self.wait_until(
+            lambda: self.described(self.hosts[1], image)['at_site'],
+            f'{self.hosts[1]} can have image {image} from its site')
         before = self.wan_bytes()
         self.boot(image, self.hosts[1])
         self.assertLess(self.wan_bytes() - before, size / 4)

@@ -48,9 +48,9 @@ class TestPrecache(base.ScenarioTest):
         # Once for the site, however many hosts it has.
         self.assertLess(self.wan_bytes() - before, size * 1.5)
         before = self.wan_bytes()
-        for host in self.hosts:
-            server = self.boot(image, host)
-            self.assertEqual(host, self.host_of(server))
+        for host in self.hosts[:-1]:
+            self.start(image, host)
+        self.boot(image, self.hosts[-1])
         self.assertLess(self.wan_bytes() - before, size / 4)
 
     def _is_cached(self, host: str, image: str) -> bool:

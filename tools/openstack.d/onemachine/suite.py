@@ -30,7 +30,7 @@ SITE = 'site'
 REPOSITORY = 'repository'
 EDGE = 'edge'
 # Less than the images of the tests need together.
-CAPACITY = '300MB'
+CAPACITY = '250MB'
 
 # Has oslo.config load what the suite adds to Glance and Nova.
 _HOOK = {
@@ -78,7 +78,8 @@ class Suite:
             'nova': common.service_user(where, 'nova'),
         })
         self._write('api', common.database(where, 'diffcache'),
-                    common.authtoken(where, 'diffcache'))
+                    common.authtoken(where, 'diffcache'),
+                    {'nova': common.service_user(where, 'nova')})
         self._write(
             REPOSITORY, self._agent(REPOSITORY, 'centre', where.wan_centre,
                                     where.data / REPOSITORY),
@@ -114,6 +115,9 @@ class Suite:
                 'advertise_url': f'http://{address}:{port}',
                 'key_file': where.etc / 'diffcache/key',
             },
+            # One folder of this machine is everybody's store.
+            'versions': {'store': f'file://{where.data}/versions',
+                         'directories': where.host / 'instances'},
         }
 
     def _ensure_key(self) -> None:
