@@ -25,6 +25,7 @@ import pathlib
 import signal
 import socket
 import subprocess
+import sys
 import time
 
 from onemachine import errors
@@ -191,13 +192,20 @@ class Processes:
                  number: int = signal.SIGTERM) -> None:
         """End processes at the same time: ask, then kill."""
         pids = {name: self.pid(name) for name in names}
-        self._end([pid for pid in pids.values() if pid is not None], number)
-        for name in pids:
+        killed = self._end([pid for pid in pids.values() if pid is not None],
+                           number)
+        for name, pid in pids.items():
             self._record(name).unlink(missing_ok=True)
+            if pid in killed:
+                print(f'{name} did not end within {_STOP_SECONDS} s and was'
+                      ' killed', file=sys.stderr)
 
-    def _end(self, pids: list[int], number: int = signal.SIGTERM) -> None:
+    def _end(self, pids: list[int], number: int = signal.SIGTERM
+             ) -> set[int]:
+        """End processes; returns those that had to be killed."""
         left = {pid: start_time(pid) for pid in pids}
-        for chosen in (number, signal.SIGKILL):
+        for attempt, chosen in enumerate((number, signal.SIGKILL)):
+            killed = set(left) if attempt else set()
             for pid in left:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, chosen)
@@ -208,7 +216,7 @@ class Processes:
                 left = {pid: started for pid, started in left.items()
                         if start_time(pid) == started}
             if not left:
-                return
+                return killed
         pid = min(left)
         raise errors.OpenStackError(
             f'process {pid} cannot be ended: see what it waits for in'
