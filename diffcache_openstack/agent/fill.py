@@ -31,6 +31,7 @@ from diffcache_openstack.agent import flights
 from diffcache_openstack.agent import holdings
 from diffcache_openstack.agent import maker as makers
 from diffcache_openstack.agent import pace as paces
+from diffcache_openstack.agent import shares as job_shares
 from diffcache_openstack.agent import view as views
 from diffcache_openstack.common import exceptions
 
@@ -41,14 +42,20 @@ FIRST_RETRY = 2.0
 LAST_RETRY = 300.0
 # Wait after a try that ended with its time window, and the longest sleep.
 POLL = 20.0
+# How often others are told of bytes that came, seconds.
+TELL_INTERVAL = 2.0
 
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """What the conductor wants this host to hold, most important first."""
+    """What the conductor wants this host to hold, most important first.
+
+    :param shares: what precache jobs allow for some of it
+    """
 
     generation: int = 0
     items: tuple[holdings.Wanted, ...] = ()
+    shares: job_shares.Shares = dataclasses.field(default_factory=dict)
 
     @classmethod
     def load(cls, path: pathlib.Path) -> 'Plan':
@@ -58,13 +65,15 @@ class Plan:
             return cls()
         return cls(document['generation'], tuple(
             holdings.Wanted(views.Key(kind, object_id), priority)
-            for kind, object_id, priority in document['items']))
+            for kind, object_id, priority in document['items']),
+            job_shares.load(document.get('shares', ())))
 
     def save(self, path: pathlib.Path) -> None:
         """Keep the plan for the next run."""
         files.write_json(path, {
             'generation': self.generation,
-            'items': [[*item.key, item.priority] for item in self.items]})
+            'items': [[*item.key, item.priority] for item in self.items],
+            'shares': job_shares.dump(self.shares)})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,6 +93,42 @@ class Limits:
     forms: int = 0
 
 
+@dataclasses.dataclass
+class Try:
+    """How an object's fill has gone so far.
+
+    :param done: bytes of the transfer that is under way, or was
+    :param total: bytes of all of it, 0 if that is not known
+    :param attempts: that failed
+    :param error: the last one's
+    :param due: monotonic time of the next one
+    :param wait: seconds that it waits for that, in all
+    """
+
+    done: int = 0
+    total: int = 0
+    attempts: int = 0
+    error: str | None = None
+    due: float = 0.0
+    wait: float = 0.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Missing:
+    """What the plan wants and is not held yet, and how that stands.
+
+    :param retry_in: seconds until the next try after a failure
+    """
+
+    key: views.Key
+    active: bool
+    done: int
+    total: int
+    attempts: int
+    error: str | None
+    retry_in: float | None
+
+
 class Filler:
     """Fills one host's cache.
 
@@ -95,6 +140,7 @@ class Filler:
     :param current_view: gives the site map
     :param limits: rate, windows, parallelism
     :param changed: called after each object that was filled
+    :param told: called now and then while bytes come, and after a failure
     """
 
     def __init__(self, maker: makers.Maker, held: holdings.Holdings,
@@ -102,7 +148,8 @@ class Filler:
                  new_token: typing.Callable[[], paces.Token],
                  current_view: typing.Callable[[], views.SiteView],
                  limits: Limits, plan_file: pathlib.Path,
-                 changed: typing.Callable[[], None]) -> None:
+                 changed: typing.Callable[[], None],
+                 told: typing.Callable[[], None]) -> None:
         self._maker = maker
         self._held = held
         self._flights = flying
@@ -112,10 +159,12 @@ class Filler:
         self._limits = limits
         self._plan_file = plan_file
         self._changed = changed
+        self._told = told
+        self._told_at = 0.0
         self._wake = threading.Condition()
         self._plan = Plan.load(plan_file)
-        self._retry_at: dict[views.Key, tuple[float, float]] = {}
-        self._working: dict[views.Key, paces.BackgroundPace] = {}
+        self._tries: dict[views.Key, Try] = {}
+        self._working: dict[views.Key, job_shares.SharedPace] = {}
         self._stopped = False
         self._threads: list[threading.Thread] = []
         held.want(list(self._plan.items))
@@ -148,17 +197,19 @@ class Filler:
             plan.save(self._plan_file)
             self._plan = plan
             self._held.want(list(plan.items))
-            self._retry_at.clear()
+            self._tries.clear()
             wanted = {item.key for item in plan.items}
             for key, pace in self._working.items():
-                if key not in wanted:
+                # What goes on under another limit goes on from where it is.
+                if key not in wanted or pace.share != plan.shares.get(key):
                     pace.stop()
             self._wake.notify_all()
 
     def wake(self) -> None:
         """Look again at once: the site has changed."""
         with self._wake:
-            self._retry_at.clear()
+            for found in self._tries.values():
+                found.due = found.wait = 0.0
             self._wake.notify_all()
 
     @property
@@ -171,6 +222,21 @@ class Filler:
         with self._wake:
             return [item.key for item in self._plan.items
                     if item.key not in self._held]
+
+    def report(self) -> list[Missing]:
+        """How what is missing stands, in the plan's order."""
+        now = time.monotonic()
+        with self._wake:
+            return [self._missing(item.key, now) for item in self._plan.items
+                    if item.key not in self._held]
+
+    def _missing(self, key, now):
+        found = self._tries.get(key, Try())
+        active = key in self._working
+        waits = bool(found.attempts) and not active
+        return Missing(key, active, found.done, found.total, found.attempts,
+                       found.error, max(0.0, found.due - now) if waits
+                       else None)
 
     def wait_filled(self, timeout: float) -> bool:
         """Until all the plan wants is held, or timeout seconds."""
@@ -189,15 +255,16 @@ class Filler:
                 self._fill(key, pace)
             except exceptions.Cancelled as error:
                 LOG.debug('Fill of %s: %s', key, error)
-                self._retry_at[key] = (time.monotonic() + POLL, 0.0)
+                self._await_window(key, pace)
             except exceptions.DiffCacheError as error:
                 LOG.warning('Fill of %s: %s', key, error)
-                self._postpone(key)
-            except Exception:
+                self._postpone(key, str(error))
+            except Exception as error:
                 LOG.exception('Fill of %s', key)
-                self._postpone(key)
+                self._postpone(key, f'{type(error).__name__}; see the log of'
+                                    f' the agent.')
             else:
-                self._retry_at.pop(key, None)
+                self._tries.pop(key, None)
                 self._changed()
             finally:
                 with self._wake:
@@ -209,33 +276,55 @@ class Filler:
             while not self._stopped:
                 key, wait = self._choose()
                 if key is not None:
-                    self._working[key] = self._new_pace()
+                    self._working[key] = self._new_pace(key)
                     return key
                 self._wake.wait(wait)
             return None
 
-    def _new_pace(self) -> paces.BackgroundPace:
+    def _new_pace(self, key: views.Key) -> job_shares.SharedPace:
         rate = self._limits.rate
-        share = rate / self._limits.workers if rate else None
-        return paces.BackgroundPace(self._gate, self._new_token, share,
-                                    self._limits.may_run)
+        part = rate / self._limits.workers if rate else None
+        pace = job_shares.SharedPace(
+            self._gate, self._new_token, part, self._limits.may_run,
+            self._plan.shares.get(key))
+        pace.progress = lambda done, total: self._note(key, done, total)
+        return pace
+
+    def _note(self, key: views.Key, done: int, total: int) -> None:
+        """Bytes came; told to others now and then."""
+        now = time.monotonic()
+        with self._wake:
+            found = self._tries.setdefault(key, Try())
+            found.done, found.total = done, total
+            if now - self._told_at < TELL_INTERVAL:
+                return
+            self._told_at = now
+        self._told()
 
     def _choose(self) -> tuple[views.Key | None, float]:
         """The next object, or how long to wait before asking again."""
         now = time.monotonic()
         soonest = now + POLL
         for item in self._plan.items:
-            if item.key in self._held or item.key in self._working:
+            if item.key in self._held or self._is_taken(item.key):
                 continue
-            due = self._retry_at.get(item.key, (now, 0.0))[0]
+            due = self._due(item.key)
             if due <= now:
                 return item.key, 0.0
             soonest = min(soonest, due)
         for key in self._missing_forms():
-            due = self._retry_at.get(key, (now, 0.0))[0]
-            if due <= now and key not in self._working:
+            if self._due(key) <= now and key not in self._working:
                 return key, 0.0
         return None, soonest - now
+
+    def _due(self, key: views.Key) -> float:
+        found = self._tries.get(key)
+        return found.due if found else 0.0
+
+    def _is_taken(self, key: views.Key) -> bool:
+        return key in self._working or job_shares.is_taken(
+            self._plan.shares.get(key),
+            (pace.share for pace in self._working.values()))
 
     def _missing_forms(self) -> list[views.Key]:
         """Forms of what is held, or can be built with a patch held here."""
@@ -251,11 +340,22 @@ class Filler:
                 if key not in keys and self._held.room_for_form(
                     size, self._limits.forms, forms)]
 
-    def _postpone(self, key: views.Key) -> None:
+    def _await_window(self, key: views.Key,
+                      pace: job_shares.SharedPace) -> None:
+        """Look again later, or at once if it is another limit that holds."""
         with self._wake:
-            _, last = self._retry_at.get(key, (0.0, 0.0))
-            wait = min(max(2 * last, FIRST_RETRY), LAST_RETRY)
-            self._retry_at[key] = (time.monotonic() + wait, wait)
+            if pace.share == self._plan.shares.get(key):
+                found = self._tries.setdefault(key, Try())
+                found.due, found.wait = time.monotonic() + POLL, 0.0
+
+    def _postpone(self, key: views.Key, error: str) -> None:
+        with self._wake:
+            found = self._tries.setdefault(key, Try())
+            found.attempts += 1
+            found.error = error
+            found.wait = min(max(2 * found.wait, FIRST_RETRY), LAST_RETRY)
+            found.due = time.monotonic() + found.wait
+        self._told()
 
     def _fill(self, key: views.Key, pace: paces.BackgroundPace) -> None:
         if key.kind == views.FORMS:

@@ -57,6 +57,7 @@ class ConductorLink:
     :param spool: requests to be reported
     :param interval: seconds between two signs of life
     :param learned: called after each new site map
+    :param fills: what the plan wants and is not held, and how that stands
     """
 
     def __init__(self, conductor: rpcapi.ConductorAPI,
@@ -65,7 +66,8 @@ class ConductorLink:
                  holdings: typing.Callable[[], dict[views.Key, int]],
                  keeper: site_maps.SiteMapKeeper, spool: reports.Spool,
                  interval: float,
-                 learned: typing.Callable[[], None]) -> None:
+                 learned: typing.Callable[[], None],
+                 fills: typing.Callable[[], list[objects.Fill]]) -> None:
         self._conductor = conductor
         self._agents = agents
         self._describe = describe
@@ -74,6 +76,8 @@ class ConductorLink:
         self._spool = spool
         self._interval = interval
         self._learned = learned
+        self._fills = fills
+        self._reported_fills: list[dict] | None = None
         self.context = contexts.RequestContext.for_service('diffcache-agent')
         self._talking = threading.Lock()
         self._wake = threading.Event()
@@ -138,6 +142,7 @@ class ConductorLink:
         self._tell_suspects()
         self._register_if_due()
         self._report_holdings()
+        self._report_fills()
         if len(self._spool):
             self._spool.deliver(self._report_requests)
         self.refresh_map()
@@ -172,6 +177,17 @@ class ConductorLink:
             raise
         self._reported, self._reported_at = held, time.monotonic()
 
+    def _report_fills(self) -> None:
+        found = self._fills()
+        # The instant of a retry is a little different each time.
+        telling = [{**fill.obj_to_primitive()['diffcache_object.data'],
+                    'retry_at': None} for fill in found]
+        if telling == self._reported_fills:
+            return
+        self._conductor.report_fills(self.context, self._describe().name,
+                                     found)
+        self._reported_fills = telling
+
     def _report_requests(self, documents: list[dict]) -> None:
         self._conductor.report_requests(
             self.context, [objects.Request.load(d) for d in documents])
@@ -200,6 +216,7 @@ class ConductorLink:
         self._reachable = False
         # Whatever it knew may be gone when it is back.
         self._registered_at = self._reported = None
+        self._reported_fills = None
 
     def _note_contact(self) -> None:
         if not self._reachable:

@@ -24,8 +24,8 @@ from diffcache_openstack import objects
 class Worker(typing.Protocol):
     """The agent behind the endpoint; see :mod:`agent.service`."""
 
-    def hold(self, generation: int, items: list) -> None:
-        """Take a plan's items for this host."""
+    def hold(self, generation: int, items: list, limits: list) -> None:
+        """Take a plan's items for this host, and what jobs allow for them."""
 
     def site_map_changed(self, generation: int) -> None:
         """Fetch the site's map if it is newer."""
@@ -55,9 +55,10 @@ class AgentManager:
 
     @messaging.exposed
     def hold(self, ctxt: contexts.RequestContext, generation: int,
-             items: list) -> None:
+             items: list, shares: list | None = None) -> None:
         """Take the part of a plan that concerns this host."""
-        self._worker.hold(generation, [tuple(item) for item in items])
+        self._worker.hold(generation, [tuple(item) for item in items],
+                          shares or [])
 
     @messaging.exposed
     def site_map_changed(self, ctxt: contexts.RequestContext,

@@ -21,7 +21,9 @@ from diffcache_openstack.common import messaging
 from diffcache_openstack import objects
 
 TOPIC = 'diffcache-agent'
-VERSION = '1.0'
+VERSION = '1.1'
+
+Share = tuple[str, str, str, int | None, list[str]]
 
 
 def topic_of(host: str) -> str:
@@ -38,6 +40,7 @@ class AgentAPI:
     Version history:
 
     * 1.0: first version
+    * 1.1: ``hold`` takes shares
     """
 
     def __init__(self, bus: messaging.Bus, conf: cfg.ConfigOpts):
@@ -46,15 +49,19 @@ class AgentAPI:
         self._client = bus.client(target, conf.conductor.rpc_timeout)
 
     def hold(self, ctxt: contexts.RequestContext, host: str, generation: int,
-             items: collections.abc.Sequence[tuple[str, str, int]]) -> None:
+             items: collections.abc.Sequence[tuple[str, str, int]],
+             shares: collections.abc.Sequence[Share] = ()) -> None:
         """Tell what to hold; not waited for.
 
         :param generation: of the plan; an older plan than the last is ignored
         :param items: (kind, id, priority), smallest priority first. What is
             held and not among them may be evicted
+        :param shares: (kind, id, job, rate, windows) of items that a precache
+            job limits
         """
         self._to(host).cast(ctxt, 'hold', generation=generation,
-                            items=[list(item) for item in items])
+                            items=[list(item) for item in items],
+                            shares=[list(share) for share in shares])
 
     def site_map_changed(self, ctxt: contexts.RequestContext, host: str,
                          generation: int) -> None:

@@ -13,6 +13,7 @@
 
 import contextlib
 import dataclasses
+import datetime
 import fcntl
 import functools
 import os
@@ -45,6 +46,7 @@ from diffcache_openstack.agent import reports
 from diffcache_openstack.agent import repository
 from diffcache_openstack.agent import rpcapi
 from diffcache_openstack.agent import serve
+from diffcache_openstack.agent import shares
 from diffcache_openstack.agent import site_map
 from diffcache_openstack.agent import tools
 from diffcache_openstack.agent import transfer
@@ -145,14 +147,16 @@ class Agent(service.Service):
         self.link = link.ConductorLink(
             self.conductor, rpcapi.AgentAPI(self.bus, conf), self._describe,
             self.held.sizes, self.keeper, self.spool,
-            conf.agent.heartbeat_interval, self._map_learned)
+            conf.agent.heartbeat_interval, self._map_learned,
+            self._report_fills)
         self.filler = fill.Filler(
             self.maker, self.held, self.flights, self.gate,
             self.plane.new_cancel, self.keeper.current,
             fill.Limits(conf.fill.max_rate or None,
                         windows.Windows(conf.fill.windows).open_now,
                         conf.fill.concurrency, conf.agent.forms_capacity),
-            self._state / 'plan.json', self._filled)
+            self._state / 'plan.json', self._filled,
+            self.link.something_changed)
         self.versions = version_service.VersionService(
             conf, self, versionsapi.VersionsAPI(self.bus, conf), self.name)
         self._put_local_together(native_tools)
@@ -298,15 +302,19 @@ class Agent(service.Service):
 
     # -- what the manager delegates here
 
-    def hold(self, generation: int,
-             items: list[tuple[str, str, float]]) -> None:
-        """Follow a plan: what to hold, in which order."""
+    def hold(self, generation: int, items: list[tuple[str, str, float]],
+             limits: typing.Sequence[typing.Sequence] = ()) -> None:
+        """Follow a plan: what to hold, in which order.
+
+        :param limits: what precache jobs allow, as :func:`shares.load` reads
+        :raises InvalidInput: a time window among them cannot be read
+        """
         if self.repository is not None:
             return
         self.filler.hold(fill.Plan(generation, tuple(
             holdings.Wanted(views.Key(kind, object_id), priority)
             for kind, object_id, priority in
-            sorted(items, key=lambda item: item[2]))))
+            sorted(items, key=lambda item: item[2])), shares.load(limits)))
         self.link.something_changed()
 
     def site_map_changed(self, generation: int) -> None:
@@ -412,6 +420,17 @@ class Agent(service.Service):
         if self.held.release(key):
             self.link.something_changed()
 
+    def save_server(self, server_id: str, project_id: str, trigger: str,
+                    image_id: str | None,
+                    watch: typing.Callable[[int, int], bool]
+                    ) -> dict[str, typing.Any]:
+        """Save a server that is about to go, if its policy says so.
+
+        The parameters are those of :meth:`.VersionService.save_before`.
+        """
+        return self.versions.save_before(server_id, project_id, trigger,
+                                         image_id, watch)
+
     def find_template(self, template_id: str) -> views.TemplateRef:
         """A template that may be served.
 
@@ -454,6 +473,16 @@ class Agent(service.Service):
             role=self.conf.agent.role, url=self.plane.url,
             capacity=self.held.capacity or 0,
             plan_generation=self.filler.generation)
+
+    def _report_fills(self) -> list[objects.Fill]:
+        now = objects_base.now()
+        return [objects.Fill(
+            kind=found.key.kind, id=found.key.id, active=found.active,
+            bytes_done=found.done, bytes_total=found.total,
+            attempts=found.attempts, error=found.error,
+            retry_at=None if found.retry_in is None else
+            now + datetime.timedelta(seconds=round(found.retry_in)))
+            for found in self.filler.report()]
 
     def _suspect(self, host: str, key: views.Key) -> None:
         self.link.suspect(host, key)

@@ -11,6 +11,7 @@
 #    under the License.
 """Who may do what, by oslo.policy."""
 
+import time
 import typing
 
 from oslo_config import cfg
@@ -25,6 +26,23 @@ from diffcache_openstack.conf import opts
 POLICY_FILE = 'policy.yaml'
 
 
+# How often the files are looked at, which each request did; seconds.
+_LOOK_INTERVAL = 1.0
+
+
+class _Rules(policy.Enforcer):
+    """Rules whose files are looked at now and then."""
+
+    _look_at = 0.0
+
+    def load_rules(self, force_reload: bool = False) -> None:
+        """Read files that changed, unless that was looked at just now."""
+        now = time.monotonic()
+        if force_reload or now >= self._look_at:
+            self._look_at = now + _LOOK_INTERVAL
+            super().load_rules(force_reload)
+
+
 class Enforcer:
     """The rules in force: the defaults, and what the policy file changes."""
 
@@ -35,7 +53,7 @@ class Enforcer:
             cannot be used
         """
         policy_opts.set_defaults(conf, POLICY_FILE)
-        self.rules = policy.Enforcer(conf, use_conf=True)
+        self.rules = _Rules(conf, use_conf=True)
         self.rules.register_defaults(policies.list_rules())
         self.rules.load_rules()
 

@@ -26,6 +26,7 @@ from diffcache_openstack.conductor import planner
 from diffcache_openstack.conductor import rpcapi
 from diffcache_openstack.db import catalogue
 from diffcache_openstack.db import engine
+from diffcache_openstack.db import fills as fill_reports
 from diffcache_openstack.db import history
 from diffcache_openstack.db import plans
 from diffcache_openstack.db import sites
@@ -67,6 +68,12 @@ class ConductorManager:
         """Replace what a host is known to hold."""
         self._notifier.maps_changed(self._database.write(
             sites.put_holdings, host, holdings, base.now()))
+
+    @messaging.exposed
+    def report_fills(self, ctxt: contexts.RequestContext, host: str,
+                     fills: list) -> None:
+        """Replace what is known of how a host is with its plan."""
+        self._database.write(fill_reports.put, host, fills)
 
     @messaging.exposed
     def remove_host(self, ctxt: contexts.RequestContext, host: str) -> None:

@@ -21,6 +21,7 @@ from diffcache_openstack.agent import rpcapi as agent_rpcapi
 from diffcache_openstack.common import context as contexts
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.db import engine
+from diffcache_openstack.db import precache_limits
 from diffcache_openstack.db import sites
 from diffcache_openstack import objects
 
@@ -67,15 +68,24 @@ class Notifier:
 
     def send_plan(self, plan: objects.Plan) -> None:
         """Tell every host of a plan what to hold."""
+        limits = self._database.read(precache_limits.of_plan, plan)
         for host in plan.hosts:
-            self.send_items(plan, host)
+            self._send(plan, host, limits)
 
     def send_items(self, plan: objects.Plan, host: str) -> None:
         """Tell one host what a plan wants it to hold."""
-        items = [(item.kind, item.id, item.priority) for item in plan.items
-                 if item.host == host]
+        self._send(plan, host, self._database.read(precache_limits.of_plan,
+                                                   plan))
+
+    def _send(self, plan, host, limits):
+        items = [item for item in plan.items if item.host == host]
+        shares = [(item.kind, item.id, *limits[item.kind, item.id])
+                  for item in items if (item.kind, item.id) in limits]
         try:
-            self._agents.hold(self._current(), host, plan.generation, items)
+            self._agents.hold(
+                self._current(), host, plan.generation,
+                [(item.kind, item.id, item.priority) for item in items],
+                shares)
         except exceptions.ServiceUnavailable as error:
             LOG.warning('Plan %s not sent to host %s, which will get it after'
                         ' its next heartbeat: %s', plan.generation, host,

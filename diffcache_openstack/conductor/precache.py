@@ -38,6 +38,7 @@ from diffcache_openstack.conductor import notify
 from diffcache_openstack.conductor import planner as planners
 from diffcache_openstack.db import catalogue
 from diffcache_openstack.db import engine
+from diffcache_openstack.db import fills as fill_reports
 from diffcache_openstack.db import plans
 from diffcache_openstack.db import precache as db
 from diffcache_openstack.db import sites
@@ -55,6 +56,9 @@ KEPT = datetime.timedelta(days=30)
 LOCAL = 'local'
 PEER = 'peer'
 BUILD = 'build'
+# A target whose objects failed so often counts as failed, though its host goes
+# on trying.
+PATIENCE = 3
 
 
 class Precacher:
@@ -206,10 +210,17 @@ class View:
 
     def __init__(self, hosts: collections.abc.Sequence[objects.Host],
                  patches: collections.abc.Sequence[objects.Patch],
-                 wanted: set[tuple[str, str]]):
-        """:param wanted: (host, object id) of the plans in force"""
+                 wanted: set[tuple[str, str]],
+                 fills: collections.abc.Mapping[
+                     tuple[str, str], objects.Fill]):
+        """Put together what there is.
+
+        :param wanted: (host, object id) of the plans in force
+        :param fills: of those, what is not held yet and how that stands
+        """
         self._hosts = {host.name: host for host in hosts}
         self._wanted = wanted
+        self._fills = fills
         self._into: dict[str, list[objects.Patch]] = {}
         for patch in patches:
             self._into.setdefault(patch.target, []).append(patch)
@@ -224,27 +235,38 @@ class View:
     def progress(self, job: objects.PrecacheJob, target: typing.Any
                  ) -> db.Progress:
         """How far a target of a job is."""
-        state, way, message = self._state(job, target)
-        done = target.bytes_total if state == precache.READY else 0
-        return db.Progress(target.host, target.template_id, state, way, done,
-                           message)
-
-    def _state(self, job, target):
         trouble = self._trouble(target)
         if trouble:
-            return precache.FAILED, None, trouble
+            return _progress(target, precache.FAILED, message=trouble)
         way = self._way(job, target)
         if way is not None:
-            return precache.READY, way, None
+            return _progress(target, precache.READY, way=way,
+                             bytes_done=target.bytes_total)
         host = self._hosts[target.host]
         if not host.alive:
-            return (precache.WAITING, None,
-                    f'Host {host.name} gives no sign of life.')
+            return _progress(
+                target, precache.WAITING,
+                message=f'Host {host.name} gives no sign of life.')
+        return self._under_way(target)
+
+    def _under_way(self, target):
+        """How far the host is with what its plan has for the target."""
         names = {target.content_id, *(
             patch.id for patch in self._into.get(target.content_id, ()))}
-        if any((host.name, name) in self._wanted for name in names):
-            return precache.FETCHING, None, None
-        return precache.WAITING, None, None
+        planned = [name for name in sorted(names)
+                   if (target.host, name) in self._wanted]
+        fills = [self._fills[target.host, name] for name in planned
+                 if (target.host, name) in self._fills]
+        failed = max(fills, key=lambda fill: fill.attempts, default=None)
+        told = {'bytes_done': _share_done(target, fills)}
+        if failed is not None and failed.error:
+            told.update(
+                attempts=failed.attempts, retry_at=failed.retry_at,
+                message=f'Try {failed.attempts} failed: {failed.error}')
+            if failed.attempts >= PATIENCE and not failed.active:
+                return _progress(target, precache.FAILED, **told)
+        state = precache.FETCHING if planned else precache.WAITING
+        return _progress(target, state, **told)
 
     def _trouble(self, target):
         if target.content_id is None:
@@ -274,6 +296,17 @@ class View:
         return PEER if target.content_id in around else None
 
 
+def _progress(target, state, **told):
+    return db.Progress(target.host, target.template_id, state, **told)
+
+
+def _share_done(target, fills):
+    """Bytes of a target that are done: the same share as of the transfers."""
+    total = sum(fill.bytes_total for fill in fills)
+    done = sum(min(fill.bytes_done, fill.bytes_total) for fill in fills)
+    return target.bytes_total * done // total if total else 0
+
+
 def _read_view(session):
     return View(sites.map_hosts(session), catalogue.list_patches(session),
-                db.planned_objects(session))
+                db.planned_objects(session), fill_reports.by_object(session))

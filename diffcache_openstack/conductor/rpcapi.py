@@ -21,7 +21,7 @@ from diffcache_openstack.common import messaging
 from diffcache_openstack import objects
 
 TOPIC = 'diffcache-conductor'
-VERSION = '1.0'
+VERSION = '1.1'
 
 # What a plan takes beside the solver's time limit: reading, writing, and
 # waiting for a round that another conductor is in.
@@ -38,6 +38,7 @@ class ConductorAPI:
     Version history:
 
     * 1.0: first version
+    * 1.1: report_fills
     """
 
     def __init__(self, bus: messaging.Bus, conf: cfg.ConfigOpts):
@@ -63,6 +64,15 @@ class ConductorAPI:
         """
         self._client.call(ctxt, 'report_holdings', host=host,
                           holdings=list(holdings))
+
+    def report_fills(self, ctxt: contexts.RequestContext, host: str,
+                     fills: collections.abc.Sequence[objects.Fill]) -> None:
+        """Replace what is known of how a host is with its plan.
+
+        :param fills: all that the plan wants there and is not held
+        :raises NotFound: the host is not registered
+        """
+        self._client.call(ctxt, 'report_fills', host=host, fills=list(fills))
 
     def remove_host(self, ctxt: contexts.RequestContext, host: str) -> None:
         """Forget a host for good.

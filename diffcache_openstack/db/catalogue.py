@@ -62,8 +62,14 @@ def put_template(session: orm.Session, template: objects.Template,
         row = models.Template(id=template.id, content_id=template.content_id,
                               created_at=template.created_at or when)
         session.add(row)
+    elif _same_to_hosts(row, template):
+        # Whom it is shared with, Glance and Nova check by themselves.
+        _set_members(row, template.members)
+        session.flush()
+        return _template(row), set()
     for name in _CHANGEABLE:
         setattr(row, name, getattr(template, name))
+    _set_members(row, template.members)
     session.flush()
     if row.status == objects.DELETED:
         _remove_orphaned_patches(session)
@@ -225,13 +231,29 @@ def _remove_orphaned_patches(session):
 
 
 def _same(row, template):
+    return (_same_to_hosts(row, template)
+            and _members(row) == sorted(set(template.members)))
+
+
+def _same_to_hosts(row, template):
     return all(getattr(row, name) == getattr(template, name)
                for name in _CHANGEABLE)
+
+
+def _members(row):
+    return sorted(found.member for found in row.members)
+
+
+def _set_members(row, members):
+    kept = {found.member: found for found in row.members}
+    row.members = [kept.get(member) or models.TemplateMember(member=member)
+                   for member in sorted(set(members))]
 
 
 def _template(row):
     return objects.Template(
         id=row.id, content_id=row.content_id, created_at=row.created_at,
+        members=_members(row),
         **{name: getattr(row, name) for name in _CHANGEABLE})
 
 

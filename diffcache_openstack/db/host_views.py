@@ -12,10 +12,10 @@
 """Hosts as listings show them."""
 
 import collections.abc
+import functools
 import typing
 
 import sqlalchemy as sa
-from sqlalchemy import orm
 
 from diffcache_openstack.db import listing
 from diffcache_openstack.db import models
@@ -27,7 +27,7 @@ _SHOWN = ('name', 'site', 'role', 'alive', 'capacity', 'plan_generation',
 _COLUMNS = ('site', 'role', 'alive')
 
 
-def list_hosts(session: orm.Session,
+def list_hosts(session: listing.Reader,
                filters: collections.abc.Mapping[str, typing.Any],
                page: listing.Page) -> listing.Part:
     """Hosts by name, with how full they are.
@@ -47,7 +47,7 @@ def list_hosts(session: orm.Session,
     return part
 
 
-def get_host(session: orm.Session, name: str) -> listing.Entry:
+def get_host(session: listing.Reader, name: str) -> listing.Entry:
     """One host, as :func:`list_hosts` shows it.
 
     :raises NotFound: the host is not registered
@@ -63,7 +63,7 @@ def get_host(session: orm.Session, name: str) -> listing.Entry:
     return entry
 
 
-def list_objects(session: orm.Session, name: str,
+def list_objects(session: listing.Reader, name: str,
                  filters: collections.abc.Mapping[str, typing.Any],
                  page: listing.Page) -> listing.Part:
     """What a host holds, by id, with the images that have that content.
@@ -115,18 +115,32 @@ def _add_fill(session, entries):
 
 
 def _held(session, host_ids):
-    table = models.Holding
-    rows = session.execute(
-        sa.select(table.host_id, sa.func.count(), sa.func.sum(table.bytes))
-        .where(table.host_id.in_(host_ids)).group_by(table.host_id))
+    rows = session.execute(_held_query(), {'ids': host_ids})
     return {host_id: (count, int(size)) for host_id, count, size in rows}
 
 
 def _wanted(session, names):
     """By host: objects and bytes of the plan in force, and those held."""
+    rows = session.execute(_wanted_query(), {'names': names})
+    return {host: tuple(int(number) for number in numbers)
+            for host, *numbers in rows}
+
+
+# Made once: a hundred values in a query cost more than asking it.
+@functools.cache
+def _held_query():
+    table = models.Holding
+    return (sa.select(table.host_id, sa.func.count(),
+                      sa.func.sum(table.bytes))
+            .where(table.host_id.in_(sa.bindparam('ids', expanding=True)))
+            .group_by(table.host_id))
+
+
+@functools.cache
+def _wanted_query():
     item, held = models.PlanItem, models.Holding
     present = sa.case((held.object_id.is_not(None), 1), else_=0)
-    rows = session.execute(
+    return (
         sa.select(item.host, sa.func.count(), sa.func.sum(item.bytes),
                   sa.func.sum(present), sa.func.sum(present * item.bytes))
         .select_from(item)
@@ -138,6 +152,5 @@ def _wanted(session, names):
         .outerjoin(held, sa.and_(
             held.host_id == models.Host.id, held.kind == item.kind,
             held.object_id == item.object_id))
-        .where(item.host.in_(names)).group_by(item.host))
-    return {host: tuple(int(number) for number in numbers)
-            for host, *numbers in rows}
+        .where(item.host.in_(sa.bindparam('names', expanding=True)))
+        .group_by(item.host))

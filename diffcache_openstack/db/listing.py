@@ -29,6 +29,8 @@ from sqlalchemy import orm
 from diffcache_openstack.common import exceptions
 
 Entry = dict[str, typing.Any]
+# What runs a listing's queries; a connection is the cheaper of the two.
+Reader = orm.Session | sa.Connection
 
 
 class Page(typing.NamedTuple):
@@ -56,7 +58,7 @@ class Viewer(typing.NamedTuple):
     sees_all: bool
 
 
-def part_by_key(session: orm.Session, query: sa.Select,
+def part_by_key(session: Reader, query: sa.Select,
                 key: orm.InstrumentedAttribute, page: Page) -> Part:
     """A part of a query's rows, in the order of a unique column.
 
@@ -64,12 +66,11 @@ def part_by_key(session: orm.Session, query: sa.Select,
     """
     if page.marker is not None:
         query = query.where(key > page.marker)
-    rows = session.execute(
-        query.order_by(key).limit(page.limit + 1)).mappings().all()
-    return cut(rows, page, key.key)
+    result = session.execute(query.order_by(key).limit(page.limit + 1))
+    return cut(_entries(result), page, key.key)
 
 
-def part_by_time(session: orm.Session, query: sa.Select,
+def part_by_time(session: Reader, query: sa.Select,
                  table: typing.Any, page: Page,
                  when: orm.InstrumentedAttribute) -> Part:
     """A part of a query's rows, the latest first.
@@ -86,23 +87,26 @@ def part_by_time(session: orm.Session, query: sa.Select,
                 f' without one.')
         query = query.where(sa.or_(
             when < since, sa.and_(when == since, table.id > page.marker)))
-    rows = session.execute(query.order_by(when.desc(), table.id).limit(
-        page.limit + 1)).mappings().all()
-    return cut(rows, page, 'id')
+    result = session.execute(query.order_by(when.desc(), table.id).limit(
+        page.limit + 1))
+    return cut(_entries(result), page, 'id')
+
+
+def _entries(result):
+    """Rows as dicts; several times faster than by their mappings."""
+    names = list(result.keys())
+    return [dict(zip(names, row)) for row in result]
 
 
 def cut(rows: collections.abc.Sequence[typing.Mapping], page: Page, key: str
         ) -> Part:
     """Rows as a part; one more than the limit tells that there are more."""
-    kept = rows[:page.limit]
+    entries = [dict(row) for row in rows[:page.limit]]
     # By the names that times have, so that not each value is looked at.
-    times = [name for name in kept[0] if name.endswith('_at')] if kept else []
-    entries = []
-    for row in kept:
-        entry = dict(row)
-        for name in times:
+    for name in [name for name in (rows[0] if rows else ())
+                 if name.endswith('_at')]:
+        for entry in entries:
             entry[name] = instant(entry[name])
-        entries.append(entry)
     more = len(rows) > page.limit
     return Part(entries, entries[-1][key] if more else None)
 

@@ -116,6 +116,29 @@ class Holding(Base):
     bytes: orm.Mapped[int] = orm.mapped_column(sa.BigInteger)
 
 
+class Fill(Base):
+    """An object that a plan wants on a host and that is not there yet.
+
+    ``active`` tells that it is on its way, ``attempts`` how many tries failed
+    since the host was told to hold it.
+    """
+
+    __tablename__ = 'fills'
+
+    host_id: orm.Mapped[int] = orm.mapped_column(
+        sa.ForeignKey('hosts.id', ondelete='CASCADE'), primary_key=True,
+        autoincrement=False)
+    kind: orm.Mapped[str] = orm.mapped_column(KIND, primary_key=True)
+    object_id: orm.Mapped[str] = orm.mapped_column(HASH, primary_key=True)
+    active: orm.Mapped[bool]
+    bytes_total: orm.Mapped[int] = orm.mapped_column(sa.BigInteger)
+    bytes_done: orm.Mapped[int] = orm.mapped_column(sa.BigInteger)
+    attempts: orm.Mapped[int]
+    error: orm.Mapped[str | None] = orm.mapped_column(sa.Text)
+    retry_at: orm.Mapped[datetime.datetime | None] = orm.mapped_column(
+        UTCDateTime)
+
+
 class Template(Base):
     """An image."""
 
@@ -142,6 +165,24 @@ class Template(Base):
     form_id: orm.Mapped[str | None] = orm.mapped_column(HASH)
     form_size: orm.Mapped[int] = orm.mapped_column(sa.BigInteger)
     family: orm.Mapped[str | None] = orm.mapped_column(TEMPLATE)
+    members: orm.Mapped[list['TemplateMember']] = orm.relationship(
+        cascade='all, delete-orphan', passive_deletes=True, lazy='selectin')
+
+
+class TemplateMember(Base):
+    """A project that a shared image is shared with."""
+
+    __tablename__ = 'template_members'
+    __table_args__ = (
+        sa.Index('ix_template_members_member', 'member'),
+        TABLE_OPTIONS,
+    )
+
+    template_id: orm.Mapped[str] = orm.mapped_column(
+        TEMPLATE, sa.ForeignKey('templates.id', ondelete='CASCADE'),
+        primary_key=True)
+    member: orm.Mapped[str] = orm.mapped_column(sa.String(255),
+                                                primary_key=True)
 
 
 class Patch(Base):
@@ -313,6 +354,9 @@ class PrecacheTarget(Base):
     way: orm.Mapped[str | None] = orm.mapped_column(sa.String(16))
     bytes_total: orm.Mapped[int] = orm.mapped_column(sa.BigInteger)
     bytes_done: orm.Mapped[int] = orm.mapped_column(sa.BigInteger)
+    attempts: orm.Mapped[int] = orm.mapped_column(default=0)
+    retry_at: orm.Mapped[datetime.datetime | None] = orm.mapped_column(
+        UTCDateTime)
     message: orm.Mapped[str | None] = orm.mapped_column(sa.Text)
     updated_at: orm.Mapped[datetime.datetime] = orm.mapped_column(UTCDateTime)
 

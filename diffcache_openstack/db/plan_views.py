@@ -16,7 +16,6 @@ import json
 import typing
 
 import sqlalchemy as sa
-from sqlalchemy import orm
 
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.db import listing
@@ -32,7 +31,7 @@ CURRENT = 'current'
 SUPERSEDED = 'superseded'
 
 
-def list_plans(session: orm.Session,
+def list_plans(session: listing.Reader,
                filters: collections.abc.Mapping[str, typing.Any],
                page: listing.Page) -> listing.Part:
     """Plans and proposals, the latest first.
@@ -52,7 +51,7 @@ def list_plans(session: orm.Session,
     return listing.Part(entries, entries[-1]['id'] if more else None)
 
 
-def get_plan(session: orm.Session, plan_id: str) -> listing.Entry:
+def get_plan(session: listing.Reader, plan_id: str) -> listing.Entry:
     """One plan, as :func:`list_plans` shows it, with hosts and items.
 
     :raises NotFound: there is none with that id
@@ -70,7 +69,7 @@ def get_plan(session: orm.Session, plan_id: str) -> listing.Entry:
     return entry
 
 
-def current_fill(session: orm.Session, site: str) -> listing.Entry | None:
+def current_fill(session: listing.Reader, site: str) -> listing.Entry | None:
     """The plan in force at a site, with how much of it is held."""
     plan, item, held = models.Plan, models.PlanItem, models.Holding
     row = session.execute(_plans().where(

@@ -31,6 +31,7 @@ _PLAIN = ('id', 'name', 'project_id', 'user_id', 'request_id', 'state',
           'expires_at')
 _SHOWN = (*_PLAIN, *_LISTS, 'created_at', 'updated_at')
 CHANGEABLE = ('name', 'priority', 'rate', 'window', 'pinned', 'expires_at')
+_PROGRESS = ('state', 'way', 'bytes_done', 'attempts', 'retry_at', 'message')
 # Changes of these alone make no new plan.
 _HARMLESS = {'name', 'expires_at'}
 
@@ -53,14 +54,20 @@ class Wanted(typing.NamedTuple):
 
 
 class Progress(typing.NamedTuple):
-    """How far an image is at a host."""
+    """How far an image is at a host.
+
+    :ivar attempts: that failed since the host was told
+    :ivar retry_at: when there is another
+    """
 
     host: str
     template_id: str
     state: str
-    way: str | None
-    bytes_done: int
-    message: str | None
+    way: str | None = None
+    bytes_done: int = 0
+    attempts: int = 0
+    retry_at: datetime.datetime | None = None
+    message: str | None = None
 
 
 def create(session: orm.Session, job: objects.PrecacheJob,
@@ -251,11 +258,11 @@ def set_progress(session: orm.Session, job_id: str,
             for row in targets(session, job_id)}
     for found in progress:
         row = rows.get((found.host, found.template_id))
-        new = (found.state, found.way, found.bytes_done, found.message)
-        if row is None or new == (row.state, row.way, row.bytes_done,
-                                  row.message):
+        if row is None or all(getattr(row, name) == getattr(found, name)
+                              for name in _PROGRESS):
             continue
-        row.state, row.way, row.bytes_done, row.message = new
+        for name in _PROGRESS:
+            setattr(row, name, getattr(found, name))
         row.updated_at = when
     job = _need(session, job_id)
     if job.state in precache.LIVING:
@@ -309,7 +316,7 @@ def sites_of(session: orm.Session, job_id: str) -> list[str]:
         .order_by(models.Host.site)))
 
 
-def list_jobs(session: orm.Session, viewer: listing.Viewer,
+def list_jobs(session: listing.Reader, viewer: listing.Viewer,
               filters: collections.abc.Mapping[str, typing.Any],
               page: listing.Page) -> listing.Part:
     """The jobs that a viewer may see, by id, with their progress.
@@ -323,7 +330,7 @@ def list_jobs(session: orm.Session, viewer: listing.Viewer,
     return part
 
 
-def get_job(session: orm.Session, viewer: listing.Viewer, job_id: str
+def get_job(session: listing.Reader, viewer: listing.Viewer, job_id: str
             ) -> listing.Entry:
     """One job, as :func:`list_jobs` shows it.
 
@@ -338,7 +345,7 @@ def get_job(session: orm.Session, viewer: listing.Viewer, job_id: str
     return entry
 
 
-def list_targets(session: orm.Session, job_id: str,
+def list_targets(session: listing.Reader, job_id: str,
                  filters: collections.abc.Mapping[str, typing.Any],
                  page: listing.Page) -> listing.Part:
     """How far a job is, by host and image.
@@ -349,8 +356,8 @@ def list_targets(session: orm.Session, job_id: str,
     table = models.PrecacheTarget
     query = listing.narrowed(
         sa.select(*listing.columns(table, (
-            'host', 'template_id', 'state', 'way', 'bytes_total',
-            'bytes_done', 'message', 'updated_at'))).where(
+            'host', 'template_id', *_PROGRESS, 'bytes_total',
+            'updated_at'))).where(
             table.job_id == job_id), table, filters, ('state', 'host'))
     if page.marker is not None:
         host, separator, template_id = page.marker.rpartition('/')

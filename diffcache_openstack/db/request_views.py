@@ -16,7 +16,6 @@ import datetime
 import typing
 
 import sqlalchemy as sa
-from sqlalchemy import orm
 
 from diffcache_openstack.db import listing
 from diffcache_openstack.db import models
@@ -27,7 +26,7 @@ _SHOWN = ('id', 'template_id', 'host', 'site', 'mode', 'way', 'detail',
 _COLUMNS = ('template_id', 'host', 'site', 'way')
 
 
-def list_requests(session: orm.Session,
+def list_requests(session: listing.Reader,
                   filters: collections.abc.Mapping[str, typing.Any],
                   page: listing.Page) -> listing.Part:
     """Requests, the latest first.
@@ -48,7 +47,7 @@ def list_requests(session: orm.Session,
                                 table.started_at)
 
 
-def summary(session: orm.Session, site: str, since: datetime.datetime
+def summary(session: listing.Reader, site: str, since: datetime.datetime
             ) -> list[listing.Entry]:
     """What requests of a site came to, by way, most requests first."""
     table = models.Request
@@ -70,7 +69,7 @@ def summary(session: orm.Session, site: str, since: datetime.datetime
                                             entry['way']))
 
 
-def whole_bytes(session: orm.Session, site: str, since: datetime.datetime
+def whole_bytes(session: listing.Reader, site: str, since: datetime.datetime
                 ) -> int:
     """What the requests of a site would have moved over the WAN uncached."""
     table, template = models.Request, models.Template

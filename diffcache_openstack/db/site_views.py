@@ -12,7 +12,6 @@
 """Sites as listings and reports show them."""
 
 import sqlalchemy as sa
-from sqlalchemy import orm
 
 from diffcache_openstack.db import listing
 from diffcache_openstack.db import models
@@ -22,7 +21,7 @@ from diffcache_openstack import objects
 _SHOWN = ('name', 'map_generation', 'plan_generation', 'planned_at')
 
 
-def list_sites(session: orm.Session, page: listing.Page) -> listing.Part:
+def list_sites(session: listing.Reader, page: listing.Page) -> listing.Part:
     """Sites by name, with how their hosts are."""
     part = listing.part_by_key(
         session, sa.select(*listing.columns(models.Site, _SHOWN)),
@@ -31,7 +30,7 @@ def list_sites(session: orm.Session, page: listing.Page) -> listing.Part:
     return part
 
 
-def get_site(session: orm.Session, name: str) -> listing.Entry:
+def get_site(session: listing.Reader, name: str) -> listing.Entry:
     """One site, as :func:`list_sites` shows it.
 
     :raises NotFound: no host of the site was ever registered
@@ -46,7 +45,7 @@ def get_site(session: orm.Session, name: str) -> listing.Entry:
     return entry
 
 
-def held_bytes(session: orm.Session, site: str) -> listing.Entry:
+def held_bytes(session: listing.Reader, site: str) -> listing.Entry:
     """Objects and bytes on the living hosts of a site, by kind."""
     host, held = models.Host, models.Holding
     rows = session.execute(

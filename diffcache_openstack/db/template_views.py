@@ -12,10 +12,10 @@
 """Templates and patches as listings show them."""
 
 import collections.abc
+import functools
 import typing
 
 import sqlalchemy as sa
-from sqlalchemy import orm
 
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.db import listing
@@ -33,7 +33,7 @@ _PATCH_SHOWN = ('id', 'base', 'target', 'size', 'create_seconds',
 _OPEN = ('public', 'community')
 
 
-def list_templates(session: orm.Session, viewer: listing.Viewer,
+def list_templates(session: listing.Reader, viewer: listing.Viewer,
                    filters: collections.abc.Mapping[str, typing.Any],
                    page: listing.Page) -> listing.Part:
     """The images that a viewer may see, by id, with where they are.
@@ -57,7 +57,7 @@ def list_templates(session: orm.Session, viewer: listing.Viewer,
     return part
 
 
-def get_template(session: orm.Session, viewer: listing.Viewer,
+def get_template(session: listing.Reader, viewer: listing.Viewer,
                  template_id: str) -> listing.Entry:
     """One image, as :func:`list_templates` shows it.
 
@@ -72,7 +72,7 @@ def get_template(session: orm.Session, viewer: listing.Viewer,
     return entry
 
 
-def locations(session: orm.Session, content_id: str) -> list[listing.Entry]:
+def locations(session: listing.Reader, content_id: str) -> list[listing.Entry]:
     """Living hosts that hold a content whole, by name."""
     host, held = models.Host, models.Holding
     rows = session.execute(
@@ -90,7 +90,7 @@ def unknown_template(template_id: str) -> exceptions.NotFound:
         f' image cache object list" for those that are.')
 
 
-def list_patches(session: orm.Session,
+def list_patches(session: listing.Reader,
                  filters: collections.abc.Mapping[str, typing.Any],
                  page: listing.Page) -> listing.Part:
     """Patches by id, with on how many hosts they are.
@@ -108,7 +108,7 @@ def list_patches(session: orm.Session,
     return part
 
 
-def get_patch(session: orm.Session, patch_id: str) -> listing.Entry:
+def get_patch(session: listing.Reader, patch_id: str) -> listing.Entry:
     """One patch, as :func:`list_patches` shows it.
 
     :raises NotFound: there is none with that id
@@ -137,20 +137,20 @@ def _visible(viewer):
     query = sa.select(*listing.columns(table, _SHOWN))
     if viewer.sees_all:
         return query
+    member = models.TemplateMember
+    shared = sa.select(member.template_id).where(
+        member.member == viewer.project_id)
     # An image that was deleted is nobody's business but the operator's.
     return query.where(table.status != objects.DELETED, sa.or_(
-        table.visibility.in_(_OPEN), sa.and_(
-            table.owner.is_not(None), table.owner == viewer.project_id)))
+        table.visibility.in_(_OPEN),
+        sa.and_(table.owner.is_not(None), table.owner == viewer.project_id),
+        sa.and_(table.visibility == objects.SHARED, table.id.in_(shared))))
 
 
 def _add_counts(session, entries):
     _add_holders(session, entries, objects.TEMPLATES, 'content_id')
-    table = models.Template
-    rows = session.execute(
-        sa.select(table.family, sa.func.count()).where(
-            table.family.in_([entry['id'] for entry in entries]),
-            table.status != objects.DELETED)
-        .group_by(table.family))
+    rows = session.execute(_members(), {
+        'ids': [entry['id'] for entry in entries]})
     members = {family: count for family, count in rows}
     for entry in entries:
         entry['members'] = members.get(entry['id'], 0)
@@ -158,13 +158,30 @@ def _add_counts(session, entries):
 
 def _add_holders(session, entries, kind, key):
     """Add how many living hosts hold each entry's object."""
-    host, held = models.Host, models.Holding
-    rows = session.execute(
-        sa.select(held.object_id, sa.func.count())
-        .join(host, host.id == held.host_id)
-        .where(host.alive, held.kind == kind,
-               held.object_id.in_({entry[key] for entry in entries}))
-        .group_by(held.object_id))
+    rows = session.execute(_holders(), {
+        'kind': kind, 'ids': sorted({entry[key] for entry in entries})})
     counts = {object_id: count for object_id, count in rows}
     for entry in entries:
         entry['host_count'] = counts.get(entry[key], 0)
+
+
+# Made once: a hundred values in a query cost more than asking it.
+@functools.cache
+def _members():
+    """How many images name each of some as their family."""
+    table = models.Template
+    return (sa.select(table.family, sa.func.count())
+            .where(table.family.in_(sa.bindparam('ids', expanding=True)),
+                   table.status != objects.DELETED)
+            .group_by(table.family))
+
+
+@functools.cache
+def _holders():
+    """How many living hosts hold each of some objects."""
+    host, held = models.Host, models.Holding
+    return (sa.select(held.object_id, sa.func.count())
+            .join(host, host.id == held.host_id)
+            .where(host.alive, held.kind == sa.bindparam('kind'),
+                   held.object_id.in_(sa.bindparam('ids', expanding=True)))
+            .group_by(held.object_id))

@@ -26,7 +26,8 @@ QCOW2 = 'qcow2'
 DISK_FORMATS = (RAW, QCOW2)
 
 PUBLIC = 'public'
-VISIBILITIES = (PUBLIC, 'community', 'shared', 'private')
+SHARED = 'shared'
+VISIBILITIES = (PUBLIC, 'community', SHARED, 'private')
 
 ACTIVE = 'active'
 DEACTIVATED = 'deactivated'
@@ -47,15 +48,17 @@ class Template(base.DiffCacheObject):
     makes this file of the raw content; None where the file is the raw content.
     ``owner`` is a project id, or None. ``family`` is the id of the template
     that this one is a descendant of, if that is known.
-    Only an image whose ``status`` is active may be served.
+    Only an image whose ``status`` is active may be served. ``members`` are the
+    projects that one whose ``visibility`` is shared is shared with.
 
     Version history:
 
     * 1.0: first version
     * 1.1: the file, the form, owner, visibility, status, family, created_at
+    * 1.2: members
     """
 
-    VERSION = '1.1'
+    VERSION = '1.2'
 
     fields = {
         'id': fields.StringField(),
@@ -74,6 +77,7 @@ class Template(base.DiffCacheObject):
         'form_size': fields.NonNegativeIntegerField(default=0),
         'family': fields.StringField(nullable=True, default=None),
         'created_at': fields.DateTimeField(nullable=True, default=None),
+        'members': fields.ListOfStringsField(default=[]),
     }
 
 

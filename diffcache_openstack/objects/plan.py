@@ -65,3 +65,26 @@ class Plan(base.DiffCacheObject):
         'hosts': fields.ListOfStringsField(default=[]),
         'items': fields.ListOfObjectsField('PlanItem', default=[]),
     }
+
+
+@base.DiffCacheObjectRegistry.register
+class Fill(base.DiffCacheObject):
+    """An object that a plan wants on a host and that is not there yet.
+
+    Bytes are those of the transfer, which for a patch are few. ``attempts``
+    are those that failed since the host was told to hold the object;
+    ``error`` is the last one's, and after ``retry_at`` there is another.
+    """
+
+    VERSION = '1.0'
+
+    fields = {
+        'kind': fields.EnumField(catalogue.KINDS),
+        'id': base.HashField(),
+        'active': fields.BooleanField(default=False),
+        'bytes_total': fields.NonNegativeIntegerField(default=0),
+        'bytes_done': fields.NonNegativeIntegerField(default=0),
+        'attempts': fields.NonNegativeIntegerField(default=0),
+        'error': fields.StringField(nullable=True, default=None),
+        'retry_at': fields.DateTimeField(nullable=True, default=None),
+    }

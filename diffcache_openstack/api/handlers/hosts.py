@@ -29,7 +29,7 @@ TABLE = routing.Table()
              query=schemas.LIST_QUERY, response=schemas.LIST)
 def list_hosts(request: requests.Request) -> dict[str, typing.Any]:
     """List hosts by name, with how full they are."""
-    part = request.read(host_views.list_hosts, request.filters(),
+    part = request.look(host_views.list_hosts, request.filters(),
                         request.page)
     return paging.document(request, 'hosts', part)
 
@@ -39,7 +39,7 @@ def list_hosts(request: requests.Request) -> dict[str, typing.Any]:
 def show_host(request: requests.Request, name: str
               ) -> dict[str, typing.Any]:
     """Show a host, and the Mbit/s that it is taken to receive at."""
-    host = request.read(host_views.get_host, name)
+    host = request.look(host_views.get_host, name)
     links = model.links_of(host['site'], request.services.conf.planner)
     return {'host': {**host, 'links': {
         'local': links.local, 'peer': links.peer, 'repo': links.repo}}}
@@ -50,7 +50,7 @@ def show_host(request: requests.Request, name: str
 def list_objects(request: requests.Request, name: str
                  ) -> dict[str, typing.Any]:
     """List what a host holds."""
-    part = request.read(host_views.list_objects, name, request.filters(),
+    part = request.look(host_views.list_objects, name, request.filters(),
                         request.page)
     return paging.document(request, 'objects', part)
 

@@ -27,7 +27,7 @@ TABLE = routing.Table()
              query=schemas.LIST_QUERY, response=schemas.LIST)
 def list_patches(request: requests.Request) -> dict[str, typing.Any]:
     """List patches by id."""
-    part = request.read(template_views.list_patches, request.filters(),
+    part = request.look(template_views.list_patches, request.filters(),
                         request.page)
     return paging.document(request, 'patches', part)
 
@@ -37,4 +37,4 @@ def list_patches(request: requests.Request) -> dict[str, typing.Any]:
 def show_patch(request: requests.Request, patch_id: str
                ) -> dict[str, typing.Any]:
     """Show a patch."""
-    return {'patch': request.read(template_views.get_patch, patch_id)}
+    return {'patch': request.look(template_views.get_patch, patch_id)}

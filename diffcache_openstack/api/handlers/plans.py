@@ -30,7 +30,7 @@ _COMPUTING = ('computing', 'failed')
              query=schemas.LIST_QUERY, response=schemas.LIST)
 def list_plans(request: requests.Request) -> dict[str, typing.Any]:
     """List plans, the latest first."""
-    part = request.read(plan_views.list_plans, request.filters(),
+    part = request.look(plan_views.list_plans, request.filters(),
                         request.page)
     return paging.document(request, 'plans', part)
 
@@ -40,7 +40,7 @@ def list_plans(request: requests.Request) -> dict[str, typing.Any]:
 def show_plan(request: requests.Request, plan_id: str
               ) -> dict[str, typing.Any]:
     """Show a plan, with all that it wants on hosts."""
-    return {'plan': request.read(plan_views.get_plan, plan_id)}
+    return {'plan': request.look(plan_views.get_plan, plan_id)}
 
 
 @TABLE.route('POST', '/v1/plans', policy=policies.CREATE,
@@ -103,6 +103,6 @@ def what_if(request: requests.Request) -> dict[str, typing.Any]:
 
 
 def _summary(request, plan_id):
-    plan = request.read(plan_views.get_plan, plan_id)
+    plan = request.look(plan_views.get_plan, plan_id)
     del plan['hosts'], plan['items']
     return plan

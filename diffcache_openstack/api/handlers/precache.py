@@ -21,17 +21,19 @@ from diffcache_openstack.api.policies import precache as policies
 from diffcache_openstack.api import requests
 from diffcache_openstack.api import routing
 from diffcache_openstack.api.schemas import precache as schemas
+from diffcache_openstack.api import versions
 from diffcache_openstack.db import precache as db
 from diffcache_openstack import objects
 
 TABLE = routing.Table()
+_WITH_ATTEMPTS = versions.parse('1.3')
 
 
 @TABLE.route('GET', '/v1/precache-jobs', policy=policies.LIST,
              query=schemas.LIST_QUERY, response=schemas.LIST)
 def list_jobs(request: requests.Request) -> dict[str, typing.Any]:
     """List the precache jobs of the caller's project, by id."""
-    part = request.read(db.list_jobs, request.viewer, request.filters(),
+    part = request.look(db.list_jobs, request.viewer, request.filters(),
                         request.page)
     return paging.document(request, 'precache_jobs', part)
 
@@ -51,8 +53,11 @@ def list_targets(request: requests.Request, job_id: str
                  ) -> dict[str, typing.Any]:
     """List how far a precache job is, by host and image."""
     _shown(request, job_id)
-    part = request.read(db.list_targets, job_id, request.filters(),
+    part = request.look(db.list_targets, job_id, request.filters(),
                         request.page)
+    if request.version < _WITH_ATTEMPTS:
+        for entry in part.entries:
+            del entry['attempts'], entry['retry_at']
     return paging.document(request, 'targets', part)
 
 
@@ -114,4 +119,4 @@ def retry_job(request: requests.Request, job_id: str
 
 def _shown(request, job_id):
     """The job, if the caller may see it: what is not seen is not there."""
-    return {'precache_job': request.read(db.get_job, request.viewer, job_id)}
+    return {'precache_job': request.look(db.get_job, request.viewer, job_id)}

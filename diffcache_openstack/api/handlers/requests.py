@@ -35,7 +35,7 @@ def list_requests(request: requests.Request) -> dict[str, typing.Any]:
     for name in ('since', 'until'):
         if name in filters:
             filters[name] = _instant(name, filters[name])
-    part = request.read(request_views.list_requests, filters, request.page)
+    part = request.look(request_views.list_requests, filters, request.page)
     return paging.document(request, 'requests', part)
 
 

@@ -33,7 +33,7 @@ _DAYS = 7
              query=schemas.LIST_QUERY, response=schemas.LIST)
 def list_sites(request: requests.Request) -> dict[str, typing.Any]:
     """List sites by name, with how many hosts they have."""
-    part = request.read(site_views.list_sites, request.page)
+    part = request.look(site_views.list_sites, request.page)
     return paging.document(request, 'sites', part)
 
 
@@ -44,7 +44,7 @@ def show_report(request: requests.Request, name: str
     """Show what a site holds, how requests were served, what that saved."""
     days = request.parameters.get('days', _DAYS)
     since = base.now() - datetime.timedelta(days=days)
-    return {'report': request.read(_report, name, since)}
+    return {'report': request.look(_report, name, since)}
 
 
 def _report(session, name, since):

@@ -29,7 +29,7 @@ _WITH_MEMBERS = versions.parse('1.1')
              query=schemas.LIST_QUERY, response=schemas.LIST)
 def list_templates(request: requests.Request) -> dict[str, typing.Any]:
     """List the templates that the caller's project may see, by id."""
-    part = request.read(template_views.list_templates, request.viewer,
+    part = request.look(template_views.list_templates, request.viewer,
                         request.filters(), request.page)
     for entry in part.entries:
         _adapt(request, entry)
@@ -41,7 +41,7 @@ def list_templates(request: requests.Request) -> dict[str, typing.Any]:
 def show_template(request: requests.Request, template_id: str
                   ) -> dict[str, typing.Any]:
     """Show a template that the caller's project may see."""
-    entry = request.read(template_views.get_template, request.viewer,
+    entry = request.look(template_views.get_template, request.viewer,
                          template_id)
     return {'template': _adapt(request, entry)}
 
@@ -51,9 +51,9 @@ def show_template(request: requests.Request, template_id: str
 def list_locations(request: requests.Request, template_id: str
                    ) -> dict[str, typing.Any]:
     """List the living hosts that hold a template whole."""
-    entry = request.read(template_views.get_template, request.viewer,
+    entry = request.look(template_views.get_template, request.viewer,
                          template_id)
-    return {'locations': request.read(template_views.locations,
+    return {'locations': request.look(template_views.locations,
                                       entry['content_id'])}
 
 

@@ -68,12 +68,13 @@ SHOW = common.closed({'precache_job': _JOB})
 TARGETS_QUERY = common.paged_query({
     'state': {**_TARGET_STATE, 'description': 'Targets in this state.'},
     'host': {**common.NAME, 'description': 'Targets of this host.'}})
+_SINCE_1_3 = {'attempts': common.COUNT, 'retry_at': common.INSTANT_OR_NULL}
 TARGETS = common.listing('targets', common.closed({
     'id': common.STRING, 'host': common.NAME, 'template_id': common.TEMPLATE,
     'state': _TARGET_STATE,
     'way': common.TEXT_OR_NULL, 'bytes_total': common.COUNT,
     'bytes_done': common.COUNT, 'message': common.TEXT_OR_NULL,
-    'updated_at': common.INSTANT}))
+    'updated_at': common.INSTANT, **_SINCE_1_3}, _SINCE_1_3))
 
 _OPTIONAL = [*_CHANGEABLE, *_TARGETS]
 CREATE = common.closed({'precache_job': {

@@ -74,6 +74,17 @@ class Command(command.Command):
         return self.connection.identity.find_project(
             name, ignore_missing=False).id
 
+    def name_images(self, parsed_args: argparse.Namespace, *options: str
+                    ) -> None:
+        """Put ids in the place of names, in the options that were given.
+
+        :raises NotFoundException: there is no such image
+        """
+        for option in options:
+            name = getattr(parsed_args, option)
+            if name:
+                setattr(parsed_args, option, self.image_id(name))
+
 
 class Lister(Command, command.Lister):
     """A command that prints a table."""
@@ -81,6 +92,57 @@ class Lister(Command, command.Lister):
 
 class ShowOne(Command, command.ShowOne):
     """A command that prints the fields of one thing."""
+
+
+class HostCommand(Command):
+    """A command about one host."""
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        """Arguments of the command."""
+        parser = super().get_parser(prog_name)
+        parser.add_argument('host', metavar='<host>', help='Name of the host')
+        return parser
+
+
+class ImageCommand(Command):
+    """A command about one image."""
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        """Arguments of the command."""
+        parser = super().get_parser(prog_name)
+        parser.add_argument('image', metavar='<image>',
+                            help='Image (name or ID)')
+        return parser
+
+
+class SiteCommand(Command):
+    """A command about one site."""
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        """Arguments of the command."""
+        parser = super().get_parser(prog_name)
+        parser.add_argument('site', metavar='<site>', help='Name of the site')
+        return parser
+
+
+def add_filters(parser: argparse.ArgumentParser, what: str,
+                **filters: str) -> None:
+    """Add options that narrow a listing.
+
+    :param what: is listed
+    :param filters: by option, what the help says behind that
+    """
+    for name, text in filters.items():
+        is_image = name in ('image', 'family', 'base', 'target')
+        parser.add_argument(
+            f'--{name}', metavar='<image>' if is_image else f'<{name}>',
+            help=f'{what} {text} only' + is_image * ' (name or ID)')
+
+
+def add_limit(parser: argparse.ArgumentParser, what: str) -> None:
+    """Add the option that says how much is shown of what has no pages."""
+    parser.add_argument('--limit', type=int, metavar='<n>',
+                        help=f'Show so many {what} at most')
 
 
 def add_paging(parser: argparse.ArgumentParser) -> None:

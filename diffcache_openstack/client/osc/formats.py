@@ -85,6 +85,38 @@ class Progress(columns.FormattableColumn):
 
 
 # A column: its heading, the attribute or key, and how it is shown.
+class BytesDone(columns.FormattableColumn):
+    """Bytes of a job's targets that are done, in words for people."""
+
+    def human_readable(self) -> str:
+        """How much of how much."""
+        counts = self._value or {}
+        return (f'{units.format_size(counts.get("bytes_done", 0))} of'
+                f' {units.format_size(counts.get("bytes", 0))}')
+
+
+class Targets(columns.FormattableColumn):
+    """A job's targets, a line for each for people."""
+
+    def human_readable(self) -> str:
+        """Where, how far, and what is wrong."""
+        return '\n'.join(self._line(target) for target in self._value or ())
+
+    @staticmethod
+    def _line(target):
+        done, total = target['bytes_done'] or 0, target['bytes_total'] or 0
+        text = f'{target["host"]} {target["template_id"]}: {target["state"]}'
+        if target['way']:
+            text += f' ({target["way"]})'
+        elif total:
+            text += f' ({done / total:.0%})'
+        if target['message']:
+            text += f'; {target["message"]}'
+        if target['retry_at']:
+            text += f' Next try at {target["retry_at"]}.'
+        return text
+
+
 Column = tuple[str, str, type[columns.FormattableColumn] | None]
 
 

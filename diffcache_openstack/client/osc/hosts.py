@@ -35,8 +35,7 @@ class ListHosts(commands.Lister):
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         """Arguments of the command."""
         parser = super().get_parser(prog_name)
-        parser.add_argument('--site', metavar='<site>',
-                            help='Hosts of this site only')
+        commands.add_filters(parser, 'Hosts', site='of this site')
         parser.add_argument('--role', choices=('compute', 'repository'),
                             help='Hosts of this role only')
         state = parser.add_mutually_exclusive_group()
@@ -55,14 +54,8 @@ class ListHosts(commands.Lister):
             parsed_args, 'site', 'role', 'alive', 'holds')))
 
 
-class ShowHost(commands.ShowOne):
+class ShowHost(commands.HostCommand, commands.ShowOne):
     """Show a host with a cache"""
-
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Arguments of the command."""
-        parser = super().get_parser(prog_name)
-        parser.add_argument('host', metavar='<host>', help='Name of the host')
-        return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
         """Ask the service."""
@@ -70,13 +63,12 @@ class ShowHost(commands.ShowOne):
                               self.client.get_host(parsed_args.host))
 
 
-class ListHostObjects(commands.Lister):
+class ListHostObjects(commands.HostCommand, commands.Lister):
     """List what a host holds"""
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         """Arguments of the command."""
         parser = super().get_parser(prog_name)
-        parser.add_argument('host', metavar='<host>', help='Name of the host')
         parser.add_argument(
             '--kind', choices=('templates', 'patches', 'manifests', 'forms'),
             help='Objects of this kind only')

@@ -22,17 +22,13 @@ _WAYS: list[formats.Column] = [
     ('Detail', 'detail', None)]
 
 
-class Lookup(commands.Lister):
+class Lookup(commands.ImageCommand, commands.HostCommand, commands.Lister):
     """List how a host would get an image, the cheapest way first"""
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         """Arguments of the command."""
         parser = super().get_parser(prog_name)
-        parser.add_argument('host', metavar='<host>', help='Name of the host')
-        parser.add_argument('image', metavar='<image>',
-                            help='Image (name or ID)')
-        parser.add_argument('--limit', type=int, metavar='<n>',
-                            help='Show so many ways at most')
+        commands.add_limit(parser, 'ways')
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:

@@ -43,13 +43,9 @@ class ListObjects(commands.Lister):
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         """Arguments of the command."""
         parser = super().get_parser(prog_name)
-        parser.add_argument('--name', metavar='<name>',
-                            help='Images of this name only')
-        parser.add_argument('--family', metavar='<image>',
-                            help='Images made from this one only (name or'
-                                 ' ID)')
-        parser.add_argument('--host', metavar='<host>',
-                            help='Images only that this host holds')
+        commands.add_filters(parser, 'Images', name='of this name',
+                             family='made from this one',
+                             host='that this host holds')
         parser.add_argument('--status',
                             choices=('active', 'deactivated', 'deleted'),
                             help='Images with this status only')
@@ -58,21 +54,13 @@ class ListObjects(commands.Lister):
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
         """Ask the service."""
-        if parsed_args.family:
-            parsed_args.family = self.image_id(parsed_args.family)
+        self.name_images(parsed_args, 'family')
         return formats.table(_LISTED, self.client.templates(**commands.query(
             parsed_args, 'name', 'family', 'host', 'status')))
 
 
-class ShowObject(commands.ShowOne):
+class ShowObject(commands.ImageCommand, commands.ShowOne):
     """Show an image that the cache knows"""
-
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Arguments of the command."""
-        parser = super().get_parser(prog_name)
-        parser.add_argument('image', metavar='<image>',
-                            help='Image (name or ID)')
-        return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
         """Ask the service."""
@@ -80,15 +68,8 @@ class ShowObject(commands.ShowOne):
             self.image_id(parsed_args.image)))
 
 
-class ListLocations(commands.Lister):
+class ListLocations(commands.ImageCommand, commands.Lister):
     """List the hosts that hold an image whole"""
-
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Arguments of the command."""
-        parser = super().get_parser(prog_name)
-        parser.add_argument('image', metavar='<image>',
-                            help='Image (name or ID)')
-        return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
         """Ask the service."""
@@ -102,18 +83,13 @@ class ListPatches(commands.Lister):
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         """Arguments of the command."""
         parser = super().get_parser(prog_name)
-        parser.add_argument('--base', metavar='<image>',
-                            help='Patches from this image only (name or ID)')
-        parser.add_argument('--target', metavar='<image>',
-                            help='Patches to this image only (name or ID)')
+        commands.add_filters(parser, 'Patches', base='from this image',
+                             target='to this image')
         commands.add_paging(parser)
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
         """Ask the service."""
-        for name in ('base', 'target'):
-            value = getattr(parsed_args, name)
-            if value:
-                setattr(parsed_args, name, self.image_id(value))
+        self.name_images(parsed_args, 'base', 'target')
         return formats.table(_PATCHES, self.client.patches(
             **commands.query(parsed_args, 'base', 'target')))

@@ -81,8 +81,7 @@ class ListPlans(commands.Lister):
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         """Arguments of the command."""
         parser = super().get_parser(prog_name)
-        parser.add_argument('--site', metavar='<site>',
-                            help='Plans of this site only')
+        commands.add_filters(parser, 'Plans', site='of this site')
         parser.add_argument('--state', choices=_STATES,
                             help='Plans in this state only')
         commands.add_paging(parser)
@@ -131,8 +130,7 @@ class ListItems(PlanCommand, commands.Lister):
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         """Arguments of the command."""
         parser = super().get_parser(prog_name)
-        parser.add_argument('--host', metavar='<host>',
-                            help='Objects for this host only')
+        commands.add_filters(parser, 'Objects', host='for this host')
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
@@ -143,13 +141,12 @@ class ListItems(PlanCommand, commands.Lister):
             if parsed_args.host in (None, item['host'])))
 
 
-class CreatePlan(commands.ShowOne):
+class CreatePlan(commands.SiteCommand, commands.ShowOne):
     """Have a plan computed, to be applied or not"""
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         """Arguments of the command."""
         parser = super().get_parser(prog_name)
-        parser.add_argument('site', metavar='<site>', help='Name of the site')
         parser.add_argument('--solver', metavar='<name>',
                             help='auto, ilp or greedy')
         parser.add_argument('--time-limit', type=float, metavar='<seconds>',
@@ -209,8 +206,7 @@ class ExplainPlan(PlanCommand, commands.Lister):
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         """Arguments of the command."""
         parser = super().get_parser(prog_name)
-        parser.add_argument('--host', metavar='<host>',
-                            help='Objects for this host only')
+        commands.add_filters(parser, 'Objects', host='for this host')
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
@@ -219,13 +215,12 @@ class ExplainPlan(PlanCommand, commands.Lister):
             self.plan_id(parsed_args.plan), host=parsed_args.host))
 
 
-class WhatIf(commands.ShowOne):
+class WhatIf(commands.SiteCommand, commands.ShowOne):
     """Say what a change of a site would be worth"""
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         """Arguments of the command."""
         parser = super().get_parser(prog_name)
-        parser.add_argument('site', metavar='<site>', help='Name of the site')
         parser.add_argument('--add-hosts', type=int, metavar='<n>',
                             help='With so many hosts more')
         parser.add_argument('--capacity-bytes', type=int, metavar='<bytes>',

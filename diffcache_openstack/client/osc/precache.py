@@ -25,7 +25,8 @@ from diffcache_openstack.common import units
 
 _LISTED: list[formats.Column] = [
     ('ID', 'id', None), ('Name', 'name', None), ('State', 'state', None),
-    ('Ready', 'progress', formats.Progress), ('Priority', 'priority', None),
+    ('Ready', 'progress', formats.Progress),
+    ('Done', 'progress', formats.BytesDone), ('Priority', 'priority', None),
     ('Pinned', 'is_pinned', None), ('Expires At', 'expires_at', None)]
 _SHOWN: list[formats.Column] = [
     *_LISTED, ('Images', 'images', formats.Names),
@@ -40,15 +41,18 @@ _TARGETS: list[formats.Column] = [
     ('Host', 'host', None), ('Image', 'template_id', None),
     ('State', 'state', None), ('Way', 'way', None),
     ('Size', 'bytes_total', formats.Size),
-    ('Done', 'bytes_done', formats.Size), ('Message', 'message', None)]
-_HOURS = 3600.0
+    ('Done', 'bytes_done', formats.Size), ('Tries', 'attempts', None),
+    ('Next Try', 'retry_at', None), ('Message', 'message', None)]
+_TOLD = ('host', 'template_id', 'state', 'way', 'bytes_done', 'bytes_total',
+         'attempts', 'retry_at', 'message')
+_TIMEOUT = 3600.0
 
 
 def add_wait(parser: argparse.ArgumentParser) -> None:
     """Add the options of waiting for a job."""
     parser.add_argument('--wait', action='store_true',
                         help='Wait until every target is ready')
-    parser.add_argument('--timeout', type=float, default=_HOURS,
+    parser.add_argument('--timeout', type=float, default=_TIMEOUT,
                         metavar='<seconds>',
                         help='Wait so long at most (default: 3600)')
 
@@ -68,7 +72,19 @@ def wait(client: typing.Any, job: typing.Any, timeout: float) -> typing.Any:
     return job
 
 
-class CreateJob(commands.ShowOne):
+class ShowOneJob(commands.ShowOne):
+    """A command that prints the fields of a job."""
+
+    def shown(self, job: typing.Any) -> tuple:
+        """A job, and how far it is at each host."""
+        targets = [{name: getattr(target, name) for name in _TOLD}
+                   for target in self.client.precache_targets(job.id)]
+        headings, values = formats.fields(_SHOWN, job)
+        return ((*headings, 'targets'),
+                (*values, formats.Targets(targets)))
+
+
+class CreateJob(ShowOneJob):
     """Have images cached before they are asked for"""
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
@@ -109,7 +125,7 @@ class CreateJob(commands.ShowOne):
         job = self.client.create_precache_job(**_renamed(values))
         if parsed_args.wait:
             job = wait(self.client, job, parsed_args.timeout)
-        return formats.fields(_SHOWN, job)
+        return self.shown(job)
 
 
 class ListJobs(commands.Lister):
@@ -145,13 +161,12 @@ class JobCommand(commands.Command):
         return parser
 
 
-class ShowJob(JobCommand, commands.ShowOne):
+class ShowJob(JobCommand, ShowOneJob):
     """Show a precache job"""
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
         """Ask the service."""
-        return formats.fields(
-            _SHOWN, self.client.get_precache_job(parsed_args.job))
+        return self.shown(self.client.get_precache_job(parsed_args.job))
 
 
 class SetJob(JobCommand):
@@ -179,7 +194,7 @@ class CancelJob(JobCommand):
         self.client.cancel_precache_job(parsed_args.job)
 
 
-class RetryJob(JobCommand, commands.ShowOne):
+class RetryJob(JobCommand, ShowOneJob):
     """Have hosts try again what they are missing of a precache job"""
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
@@ -194,7 +209,7 @@ class RetryJob(JobCommand, commands.ShowOne):
         job = self.client.get_precache_job(parsed_args.job)
         if parsed_args.wait:
             job = wait(self.client, job, parsed_args.timeout)
-        return formats.fields(_SHOWN, job)
+        return self.shown(job)
 
 
 class ListTargets(JobCommand, commands.Lister):
@@ -207,8 +222,7 @@ class ListTargets(JobCommand, commands.Lister):
             '--state', choices=('waiting', 'fetching', 'ready', 'failed',
                                 'cancelled'),
             help='Targets in this state only')
-        parser.add_argument('--host', metavar='<host>',
-                            help='Targets of this host only')
+        commands.add_filters(parser, 'Targets', host='of this host')
         commands.add_paging(parser)
         return parser
 

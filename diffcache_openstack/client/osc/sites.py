@@ -55,13 +55,12 @@ class ListSites(commands.Lister):
             _SITES, self.client.sites(**commands.query(parsed_args)))
 
 
-class ShowReport(commands.ShowOne):
+class ShowReport(commands.SiteCommand, commands.ShowOne):
     """Show how the caches of a site are doing"""
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         """Arguments of the command."""
         parser = super().get_parser(prog_name)
-        parser.add_argument('site', metavar='<site>', help='Name of the site')
         parser.add_argument('--days', type=int, metavar='<n>',
                             help='How far back requests count (default: 7)')
         return parser
@@ -72,15 +71,13 @@ class ShowReport(commands.ShowOne):
             parsed_args.site, days=parsed_args.days))
 
 
-class ShowForecast(commands.Lister):
+class ShowForecast(commands.SiteCommand, commands.Lister):
     """List the requests that a site is expected to have"""
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         """Arguments of the command."""
         parser = super().get_parser(prog_name)
-        parser.add_argument('site', metavar='<site>', help='Name of the site')
-        parser.add_argument('--limit', type=int, metavar='<n>',
-                            help='Show so many entries at most')
+        commands.add_limit(parser, 'entries')
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
@@ -95,12 +92,8 @@ class ListRequests(commands.Lister):
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         """Arguments of the command."""
         parser = super().get_parser(prog_name)
-        parser.add_argument('--host', metavar='<host>',
-                            help='Requests of this host only')
-        parser.add_argument('--site', metavar='<site>',
-                            help='Requests of this site only')
-        parser.add_argument('--image', dest='template_id', metavar='<image>',
-                            help='Requests for this image only (name or ID)')
+        commands.add_filters(parser, 'Requests', host='of this host',
+                             site='of this site', image='for this image')
         parser.add_argument(
             '--way', choices=('local', 'peer', 'build', 'repository'),
             help='Requests only that were served this way')
@@ -115,8 +108,8 @@ class ListRequests(commands.Lister):
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
         """Ask the service."""
-        if parsed_args.template_id:
-            parsed_args.template_id = self.image_id(parsed_args.template_id)
+        self.name_images(parsed_args, 'image')
+        parsed_args.template_id = parsed_args.image
         return formats.table(_REQUESTS, self.client.requests(
             **commands.query(parsed_args, 'host', 'site', 'template_id',
                              'way', 'failed', 'since', 'until')))

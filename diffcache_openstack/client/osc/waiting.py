@@ -13,6 +13,8 @@
 
 import typing
 
+from diffcache_openstack.common import units
+
 _WIDTH = 30
 
 
@@ -27,16 +29,26 @@ class Bar:
     def job(self, job: typing.Any) -> None:
         """Show how far a precache job is."""
         counts = job.progress
-        self.show(counts['ready'], counts['targets'], 'targets')
+        text = f'{counts["ready"]} of {counts["targets"]} targets'
+        if counts['failed']:
+            text += f', {counts["failed"]} failed'
+        done, total = counts['bytes_done'], counts['bytes']
+        if total:
+            text += (f', {units.format_size(done)} of'
+                     f' {units.format_size(total)}')
+        self._draw(done / total if total else 0.0, text)
 
     def show(self, done: int, total: int, what: str) -> None:
         """Show that so much of something is done."""
+        self._draw(done / total if total else 0.0,
+                   f'{done} of {total} {what}')
+
+    def _draw(self, share, text):
         if not self._stream.isatty():
             return
-        share = done / total if total else 0.0
         filled = int(share * _WIDTH)
         self._stream.write(f'\r{self._label} [{"#" * filled:<{_WIDTH}}]'
-                           f' {done} of {total} {what} ')
+                           f' {text} \x1b[K')
         self._stream.flush()
         self._drawn = True
 

@@ -90,5 +90,9 @@ class Target(base.Resource):
     way = resource.Body('way')
     bytes_total = resource.Body('bytes_total', type=int)
     bytes_done = resource.Body('bytes_done', type=int)
+    #: Tries that failed since the host was told.
+    attempts = resource.Body('attempts', type=int)
+    #: When there is another try.
+    retry_at = resource.Body('retry_at')
     message = resource.Body('message')
     updated_at = resource.Body('updated_at')

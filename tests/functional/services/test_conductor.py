@@ -33,7 +33,7 @@ class RecordingAgent:
         self.plans = queue.Queue()
         self.maps = queue.Queue()
 
-    def hold(self, generation, items):
+    def hold(self, generation, items, limits):
         self.plans.put((generation, items))
 
     def site_map_changed(self, generation):

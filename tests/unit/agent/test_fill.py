@@ -9,13 +9,16 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
+import datetime
 import threading
 
 from diffcache_openstack.agent import fill
 from diffcache_openstack.agent import holdings
 from diffcache_openstack.agent import maker
 from diffcache_openstack.agent import serve
+from diffcache_openstack.agent import shares
 from diffcache_openstack.agent import view
+from diffcache_openstack.common import exceptions
 from tests import base
 from tests.unit.agent import fakes
 
@@ -38,6 +41,7 @@ class FillTest(base.TestCase):
         self.refresh()
         self.open = True
         self.changes = []
+        self.told = []
 
     def refresh(self):
         site = fakes.site_view(list(self.hosts.values()),
@@ -53,7 +57,8 @@ class FillTest(base.TestCase):
             lambda: host.view,
             fill.Limits(1000, lambda: self.open),
             self.directory / f'{name}-plan.json',
-            lambda: self.changes.append(host.held.keys()))
+            lambda: self.changes.append(host.held.keys()),
+            lambda: self.told.append(filler.report()))
         return filler
 
     def started(self, name='h1'):
@@ -62,9 +67,21 @@ class FillTest(base.TestCase):
         self.addCleanup(filler.stop)
         return filler
 
-    def plan(self, *keys, generation=1):
+    def plan(self, *keys, generation=1, shares=None):
         return fill.Plan(generation, tuple(
-            holdings.Wanted(key, n) for n, key in enumerate(keys)))
+            holdings.Wanted(key, n) for n, key in enumerate(keys)),
+            shares or {})
+
+    def until(self, condition):
+        pause = threading.Event()
+        for _ in range(100 * SECONDS):
+            if condition():
+                return
+            pause.wait(0.01)
+        self.fail('It never came to be.')
+
+
+class TestFills(FillTest):
 
     def test_fills_in_the_plans_order(self):
         filler = self.started()
@@ -148,10 +165,36 @@ class FillTest(base.TestCase):
         self.network.down.add('http://repo')
         filler = self.started()
         filler.hold(self.plan(self.keys[0]))
-        pause = threading.Event()
-        while not filler._retry_at:
-            pause.wait(0.01)
+        self.until(lambda: any(found.attempts > 1 for report in self.told
+                               for found in report))
+        [missing] = self.told[-1]
+        self.assertEqual((self.keys[0], self.keys[0].id in missing.error),
+                         (missing.key, True))
         self.network.down.clear()
+        self.assertTrue(filler.wait_filled(SECONDS))
+        self.assertEqual([], filler.report())
+
+    def test_retries_are_told_with_their_time(self):
+        self.network.down.add('http://repo')
+        filler = self.started()
+        filler.hold(self.plan(self.keys[0]))
+        self.until(lambda: self.told)
+        self.until(lambda: not filler._working)
+        [missing] = filler.report()
+        self.assertEqual((False, 1), (missing.active, missing.attempts))
+        self.assertLessEqual(missing.retry_in, fill.FIRST_RETRY)
+
+    def test_bytes_that_came_are_told(self):
+        host = self.hosts['h1']
+        host.plane.hold_fetches.clear()
+        self.patch(fill, 'TELL_INTERVAL', 0.0)
+        filler = self.started()
+        filler.hold(self.plan(self.keys[0]))
+        self.until(lambda: self.told)
+        [missing] = self.told[-1]
+        self.assertEqual((True, 0), (missing.active, missing.attempts))
+        self.assertGreater(missing.total, 0)
+        host.plane.hold_fetches.set()
         self.assertTrue(filler.wait_filled(SECONDS))
 
     def test_another_plan_ends_what_it_no_longer_wants(self):
@@ -166,3 +209,86 @@ class FillTest(base.TestCase):
             pause.wait(0.01)
         self.assertEqual([], filler.missing())
         self.assertNotIn(self.keys[0], host.held)
+
+
+class TestShares(FillTest):
+    """What precache jobs allow."""
+
+    def setUp(self):
+        super().setUp()
+        self.host = self.hosts['h1']
+        self.host.plane.hold_fetches.clear()
+
+    def share(self, rate=None, windows=(), job='job'):
+        return shares.Share(job, rate, windows)
+
+    def held_back(self, *keys, workers=1, **given):
+        """A filler that is in the middle of what it may do."""
+        filler = fill.Filler(
+            self.host.maker, self.host.held, self.host.flights,
+            self.host.gate, fakes.Token, lambda: self.host.view,
+            fill.Limits(1000, lambda: True, workers),
+            self.directory / 'plan.json', lambda: None, lambda: None)
+        filler.start()
+        self.addCleanup(filler.stop)
+        self.addCleanup(self.host.plane.hold_fetches.set)
+        filler.hold(self.plan(*keys, **given))
+        self.until(lambda: filler._working)
+        return filler
+
+    def rates(self, filler):
+        return [pace.rate for pace in list(filler._working.values())]
+
+    def test_the_smaller_rate_holds(self):
+        for rate, expected in ((10, 10), (5000, 1000), (None, 1000)):
+            filler = self.held_back(self.keys[0], shares={
+                self.keys[0]: self.share(rate, ('00:00-24:00',))})
+            self.until(lambda: self.rates(filler) == [expected])
+            filler.stop()
+
+    def test_objects_of_one_job_come_one_after_another(self):
+        limited = {key: self.share(10) for key in self.keys}
+        filler = self.held_back(*self.keys, workers=2, shares=limited)
+        with filler._wake:
+            self.assertEqual((None, 1), (filler._choose()[0],
+                                         len(filler._working)))
+        self.host.plane.hold_fetches.set()
+        self.assertTrue(filler.wait_filled(SECONDS))
+
+    def test_objects_of_two_jobs_come_together(self):
+        filler = self.held_back(*self.keys, workers=2, shares={
+            key: self.share(10, job=key.id) for key in self.keys})
+        self.until(lambda: self.rates(filler) == [10, 10])
+
+    def test_another_rate_holds_at_once(self):
+        key = self.keys[0]
+        filler = self.held_back(key, shares={key: self.share(10)})
+        filler.hold(self.plan(key, shares={key: self.share(20)}))
+        self.until(lambda: self.rates(filler) == [20])
+
+    def test_closed_window_of_a_job_keeps_it_off_the_wan(self):
+        self.host.plane.hold_fetches.set()
+        first, second = self.keys
+        for key in self.keys:
+            self.host._store(view.Key(view.MANIFESTS, key.id), b'm')
+        minute = datetime.datetime.now() - datetime.timedelta(hours=2)
+        closed = f'{minute:%H:%M}-{minute + datetime.timedelta(hours=1):%H:%M}'
+        filler = self.filler()
+        filler.hold(self.plan(first, second, shares={
+            first: self.share(None, (closed,))}))
+        filler.start()
+        self.addCleanup(filler.stop)
+        self.until(lambda: filler.missing() == [first])
+        self.assertEqual([], [key for _, url, key in self.network.fetches
+                              if key == first and url == 'http://repo'])
+
+    def test_limits_outlive_the_process(self):
+        share = self.share(10, ('22:00-06:00', 'sat-sun 00:00-24:00'))
+        self.filler().hold(self.plan(
+            self.keys[0], shares={self.keys[0]: share}))
+        self.assertEqual({self.keys[0]: share}, fill.Plan.load(
+            self.directory / 'h1-plan.json').shares)
+
+    def test_window_that_cannot_be_read_is_refused(self):
+        self.assertRaises(exceptions.InvalidInput, shares.load,
+                          [['templates', 'x', 'job', None, ['at night']]])

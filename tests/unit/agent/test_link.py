@@ -20,6 +20,7 @@ from diffcache_openstack.agent import site_map
 from diffcache_openstack.agent import view
 from diffcache_openstack.common import exceptions
 from diffcache_openstack import objects
+from diffcache_openstack.objects import base as objects_base
 from tests import base
 
 CONTENT = 'a' * 64
@@ -71,6 +72,9 @@ class Conductor:
         if not self.known:
             raise exceptions.NotFound('who?')
 
+    def report_fills(self, ctxt, host, fills):
+        self._note('report_fills', host, fills)
+
     def report_requests(self, ctxt, requests):
         self._note('report_requests', [r.id for r in requests])
 
@@ -113,12 +117,25 @@ class LinkTest(base.TestCase):
         self.keeper = site_map.SiteMapKeeper(self.directory / 'map.json')
         self.spool = reports.Spool(self.directory / 'requests')
         self.held = {}
+        self.fills = []
         self.learned = []
         self.link = link.ConductorLink(
             self.conductor, self.conductor,
             lambda: objects.Host(name='h1', site='s', role='compute'),
             lambda: dict(self.held), self.keeper, self.spool, 3600,
-            lambda: self.learned.append(self.keeper.current().generation))
+            lambda: self.learned.append(self.keeper.current().generation),
+            lambda: list(self.fills))
+
+    def test_fills_are_told_when_they_changed(self):
+        for done in (0, 0, 5, 5):
+            self.fills = [objects.Fill(
+                kind=view.TEMPLATES, id=CONTENT, active=True,
+                bytes_total=9, bytes_done=done,
+                retry_at=objects_base.now())]
+            self.link.talk()
+        self.assertEqual([0, 5], [
+            sum(fill.bytes_done for fill in call[2])
+            for call in self.conductor.named('report_fills')])
 
     def test_says_only_what_is_new(self):
         for _ in range(2):

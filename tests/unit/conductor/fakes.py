@@ -78,7 +78,7 @@ class Host:
     def cancel(self, task_id):
         self.cancelled.put(task_id)
 
-    def hold(self, generation, items):
+    def hold(self, generation, items, limits):
         """Nothing is held."""
 
     def site_map_changed(self, generation):

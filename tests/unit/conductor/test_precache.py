@@ -18,6 +18,9 @@ from keystoneauth1 import exceptions as ksa_exceptions
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.conductor import compute
 from diffcache_openstack.conductor import precache
+from diffcache_openstack.db import catalogue
+from diffcache_openstack.db import fills
+from diffcache_openstack.db import listing
 from diffcache_openstack.db import plans
 from diffcache_openstack.db import precache as db
 from diffcache_openstack.db import sites
@@ -124,6 +127,67 @@ class TestWindows(RoundTest):
     def test_unreadable_one_is_refused(self):
         self.assertRaises(exceptions.InvalidInput, self.create,
                           window='at night')
+
+
+class TestProgress(RoundTest):
+    """How far targets are, by what agents say."""
+
+    def setUp(self):
+        super().setUp()
+        self.content = database.content(1)
+        self.write(catalogue.put_template, database.template(
+            1, data_size=1000), objects_base.now())
+        self.create()
+        self.precacher.round()
+        plan = objects.Plan(
+            site=database.SITE, generation=0, solver='greedy', cost_s=0.0,
+            lower_bound_s=0.0, proved_optimal=False, solver_seconds=0.0,
+            created_at=objects_base.now(), hosts=['h1'],
+            items=[objects.PlanItem(host='h1', kind=objects.TEMPLATES,
+                                    id=self.content, bytes=1000,
+                                    priority=0)])
+        self.write(plans.put_plan, plan, 0)
+
+    def target(self, **values):
+        """The target after the host said this of its fill."""
+        self.write(fills.put, 'h1', [objects.Fill(
+            kind=objects.TEMPLATES, id=self.content, **values)])
+        self.precacher.round()
+        [found] = self.read(
+            db.list_targets, JOB, {}, listing.Page(10)).entries
+        return found
+
+    def test_bytes_that_came(self):
+        found = self.target(active=True, bytes_done=50, bytes_total=200)
+        self.assertEqual(('fetching', 250, 0), (
+            found['state'], found['bytes_done'], found['attempts']))
+
+    def test_a_try_that_failed_is_told(self):
+        found = self.target(attempts=1, error='It is gone.',
+                            retry_at=database.at(60))
+        self.assertEqual(('fetching', 1, 'Try 1 failed: It is gone.'), (
+            found['state'], found['attempts'], found['message']))
+        self.assertTrue(found['retry_at'].endswith('Z'))
+
+    def test_after_some_tries_it_counts_as_failed(self):
+        tries = {'attempts': precache.PATIENCE, 'error': 'No.'}
+        self.assertEqual('failed', self.target(**tries)['state'])
+        job = self.read(db.get_job, listing.Viewer(None, True), JOB)
+        self.assertEqual(1, job['progress']['failed'])
+        # The host does not give up.
+        self.assertEqual('fetching', self.target(
+            active=True, bytes_done=1, bytes_total=2, **tries)['state'])
+
+    def test_ready_is_all_of_it(self):
+        self.target(attempts=2, error='No.')
+        self.write(sites.put_holdings, 'h1', [database.holding(1)],
+                   objects_base.now())
+        self.precacher.round()
+        [found] = self.read(
+            db.list_targets, JOB, {}, listing.Page(10)).entries
+        self.assertEqual(('ready', 1000, 0, None), (
+            found['state'], found['bytes_done'], found['attempts'],
+            found['message']))
 
 
 class Nova:

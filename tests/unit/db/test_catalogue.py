@@ -48,6 +48,21 @@ class TestTemplates(CatalogueTest):
         self.assertEqual('New',
                          self.read(catalogue.get_template, 't1').name)
 
+    def test_new_members_concern_no_map(self):
+        for members in (['p2', 'p1', 'p2'], ['p2', 'p3'], []):
+            known, changed = self.put(database.template(1, members=members))
+            self.assertEqual(sorted(set(members)), known.members)
+            self.assertEqual(set(), changed)
+            self.assertEqual(
+                sorted(set(members)),
+                self.read(catalogue.get_template, 't1').members)
+
+    def test_members_go_with_their_image(self):
+        self.put(database.template(1, members=['p1']))
+        self.write(catalogue.remove_template, 't1')
+        self.put(database.template(1))
+        self.assertEqual([], self.read(catalogue.get_template, 't1').members)
+
     def test_other_content_is_a_conflict(self):
         error = self.assertRaises(
             exceptions.Conflict, self.put,

@@ -22,6 +22,7 @@ from tests import base
 # in which services of two versions meet. So: raise VERSION, make what is new
 # optional, then put the new fingerprint here.
 FINGERPRINTS = {
+    'Fill': '1.0-16629e656d2c73deadbe53d471fd05d4',
     'Holding': '1.1-446eb47b765d70aa9cdffb6d7340d06c',
     'Host': '1.0-345d60665eb045eafb7077cd8f019f74',
     'Links': '1.0-d6591727c8ed0114309ba36c7b3349a9',
@@ -35,7 +36,7 @@ FINGERPRINTS = {
     'SavedVersion': '1.0-4dfac3c8cc19f08bd8a84e55fcff38c9',
     'SiteMap': '1.1-05e34adb0af37cd3c08e243e2e591e2b',
     'TaskReport': '1.0-bea47096af930ce9cf69d98f56d9566d',
-    'Template': '1.1-b0faad24718638d2bd4b24018031798e',
+    'Template': '1.2-21bfd8044d2bce309594a691b3646d98',
     'VersionDisk': '1.0-b2aec17ebe430234fd9b4da7c80b1a06',
     'VersionPolicy': '1.0-315096d20cc4b63a2256e5a6cd0a6b8c',
     'VersionTask': '1.0-83d51133e0a7c1c17c9897895f070be4',

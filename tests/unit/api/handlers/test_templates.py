@@ -15,6 +15,7 @@ from diffcache_openstack.db import catalogue
 from diffcache_openstack import objects
 from diffcache_openstack.objects import base as objects_base
 from tests.unit.api import base
+from tests.unit.conductor import test_manager
 from tests.unit.db import database
 
 
@@ -64,6 +65,29 @@ class TestListing(base.ApiTest):
                 ('visibility=private', ['t3']), ('disk_format=vhd', [])):
             found = self.get(f'/v1/templates?{query}')['templates']
             self.assertEqual(expected, [entry['id'] for entry in found])
+
+    def share(self, members, visibility=objects.SHARED):
+        self.write(catalogue.put_template, database.template(
+            3, owner=base.OTHER_PROJECT, visibility=visibility,
+            data_size=100 * test_manager.MB, members=members),
+            objects_base.now())
+
+    def test_members_see_what_is_shared_with_them(self):
+        self.refused(404, 'GET', '/v1/templates/t3', user='reader')
+        self.share([base.PROJECT, 'somebody'])
+        self.assertEqual('shared', self.get(
+            '/v1/templates/t3', user='reader')['template']['visibility'])
+        self.assertIn('t3', [entry['id'] for entry in self.get(
+            '/v1/templates', user='reader')['templates']])
+
+    def test_who_is_no_member_any_more_sees_it_no_more(self):
+        self.share([base.PROJECT])
+        self.share(['somebody'])
+        self.refused(404, 'GET', '/v1/templates/t3', user='reader')
+
+    def test_members_of_what_is_not_shared_do_not_count(self):
+        self.share([base.PROJECT], 'private')
+        self.refused(404, 'GET', '/v1/templates/t3', user='reader')
 
     def test_in_parts(self):
         answer = self.get('/v1/templates?limit=2')
