@@ -52,6 +52,12 @@ class Agent(typing.Protocol):
                 ) -> objects.Request:
         """Write an image's raw content to a path."""
 
+    def save_server(self, server_id: str, project_id: str, trigger: str,
+                    image_id: str | None,
+                    watch: typing.Callable[[int, int], bool]
+                    ) -> dict[str, typing.Any]:
+        """Save a server that is about to go, if its policy says so."""
+
     def keep_content(self, template: views.TemplateRef,
                      path: pathlib.Path) -> None:
         """Hold, or lend, raw content that came another way."""
@@ -226,6 +232,30 @@ class LocalWorker:
     def fallback(self, service: str, reason: str, count: int) -> None:
         """Count what a service did without the agent."""
         self._usage.fallback(service, reason, count)
+
+    def save_server(self, server_id: str, wish: dict[str, typing.Any],
+                    watch: local_api.Watch) -> dict[str, typing.Any]:
+        """Save a server that is about to go, if its policy says so.
+
+        :param wish: ``project_id``, ``trigger`` (shutdown or delete) and
+            ``image_id``
+        :raises InvalidInput: the wish is none
+        :raises ServiceUnavailable: nobody can tell what the policy is
+        """
+        project_id, trigger = wish.get('project_id'), wish.get('trigger')
+        image_id = wish.get('image_id')
+        if not (isinstance(project_id, str) and isinstance(trigger, str)
+                and isinstance(image_id, (str, type(None)))):
+            raise exceptions.InvalidInput(
+                'A server is saved with a project_id, a trigger and maybe an'
+                ' image_id.')
+
+        def tell(done: int, total: int) -> bool:
+            watch.progress(done, total)
+            return not watch.gone.is_set()
+
+        return self._agent.save_server(server_id, project_id, trigger,
+                                       image_id, tell)
 
     def forget_withdrawn(self) -> None:
         """Drop files of images that may not be served any more."""

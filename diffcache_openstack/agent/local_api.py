@@ -109,6 +109,10 @@ class Worker(typing.Protocol):
     def fallback(self, service: str, reason: str, count: int) -> None:
         """Count what a service did without the agent."""
 
+    def save_server(self, server_id: str, wish: dict[str, typing.Any],
+                    watch: 'Watch') -> dict[str, typing.Any]:
+        """Save a server that is about to go, if its policy says so."""
+
 
 class Watch:
     """How far the making of an image is, and whether anybody cares."""
@@ -419,10 +423,20 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             raise exceptions.InvalidInput(
                 'The content of an image needs an output, a path, and may'
                 ' have a mode.')
+        self._stream(f'content-{image_id[:8]}', lambda watch: {
+            'request': _plain(self.server.worker.content(
+                image_id, output, mode, watch))})
+
+    def _save_server(self, server_id):
+        wish = self._read_json()
+        self._stream(f'save-{server_id[:8]}', lambda watch: {
+            'saved': self.server.worker.save_server(server_id, wish, watch)})
+
+    def _stream(self, name, work):
+        """Do long work in a thread, and tell how far it is meanwhile."""
         watch, ended = Watch(), queue.SimpleQueue()
-        threading.Thread(
-            target=self._work, args=(image_id, output, mode, watch, ended),
-            daemon=True, name=f'content-{image_id[:8]}').start()
+        threading.Thread(target=self._work, args=(name, work, watch, ended),
+                         daemon=True, name=name).start()
         self._send_head(200, {'Content-Type': 'application/x-ndjson',
                               'Transfer-Encoding': 'chunked'})
         try:
@@ -431,15 +445,14 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             watch.gone.set()
             raise
 
-    def _work(self, image_id, output, mode, watch, ended):
+    @staticmethod
+    def _work(name, work, watch, ended):
         try:
-            request = self.server.worker.content(image_id, output, mode,
-                                                 watch)
-            ended.put({'request': _plain(request)})
+            ended.put(work(watch))
         except exceptions.DiffCacheError as error:
             ended.put(_error(error))
         except Exception as error:
-            LOG.exception('Image %s for %s', image_id, output)
+            LOG.exception('%s', name)
             ended.put(_error(exceptions.ServiceUnavailable(
                 f'The agent failed with {type(error).__name__}; its log has'
                 f' the details.')))
@@ -482,7 +495,8 @@ _GET = [(re.compile('/v1/status'), _Handler._status),
         (re.compile(f'/v1/images/{_ID}'), _Handler._image),
         (re.compile(f'/v1/images/{_ID}/file'), _Handler._file),
         (re.compile('/v1/queue'), _Handler._queue)]
-_POST = [(re.compile(f'/v1/images/{_ID}/content'), _Handler._content),
+_POST = [(re.compile(f'/v1/servers/{_ID}/versions'), _Handler._save_server),
+         (re.compile(f'/v1/images/{_ID}/content'), _Handler._content),
          (re.compile('/v1/fallbacks'), _Handler._fallback)]
 _PUT = [(re.compile(f'/v1/images/{_ID}/file'), _Handler._give_file),
         (re.compile(f'/v1/queue/{_ID}'), _Handler._enqueue)]

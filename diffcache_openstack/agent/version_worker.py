@@ -13,12 +13,11 @@
 
 import contextlib
 import logging
-import os
 import pathlib
 import shutil
-import subprocess
 import typing
 
+from diffcache_openstack.agent import version_bases as bases
 from diffcache_openstack.agent import version_guests as guests
 from diffcache_openstack.agent import version_images as images
 from diffcache_openstack.agent import version_stores as stores
@@ -30,6 +29,7 @@ from diffcache_openstack.objects import versions
 from diffcache_openstack.versions import engine
 from diffcache_openstack.versions import heads
 from diffcache_openstack.versions import repository
+from diffcache_openstack.versions import restoring
 
 LOG = logging.getLogger(__name__)
 
@@ -66,6 +66,7 @@ class Worker:
         self._agent = agent
         self._glance = glance
         self._directory = directory
+        self._bases = bases.Bases(directory.parent / 'bases.json')
         self._rate = rate
         self._ways: dict[str, tasks.Perform] = {
             versions.SAVE: self._save, versions.RESTORE: self._restore,
@@ -105,22 +106,16 @@ class Worker:
 
     def _save_once(self, doing, store, guest) -> list[heads.Version]:
         """Save, unless the agent died between that and knowing it."""
-        names = [_series(guest, disk) for disk in guest.disks]
-        known = _newest(store, names)
-        if 'newest' not in doing.notes:
-            doing.note(newest=[version.number if version else 0
-                               for version in known])
-        fresh = [version for version, before
-                 in zip(known, doing.notes['newest'])
-                 if version and version.number > before]
-        if len(fresh) == len(names):
-            LOG.info('Task %s had saved before it was interrupted',
-                     doing.task.id)
-            return fresh
-        disks = [engine.Disk(disk.path, name, disk.base)
-                 for disk, name in zip(guest.disks, names)]
+        disks = [self._engine_disk(guest, disk) for disk in guest.disks]
         return store.save(disks, _owner(guest), _alpha(doing.task.alpha),
-                          self._job(doing))
+                          self._job(doing), token=doing.task.id)
+
+    def _engine_disk(self, guest, disk) -> engine.Disk:
+        base_id = None
+        if disk.base is not None:
+            base_id = self._bases.content_id(disk.base)
+        return engine.Disk(disk.path, _series(guest, disk), disk.base,
+                           base_id=base_id)
 
     def _job(self, doing) -> engine.Job:
         rates = [rate for rate in (self._rate, doing.task.rate) if rate]
@@ -145,8 +140,7 @@ class Worker:
         for disk, version in pairs:
             # The same call finishes what a crash cut short.
             back.append(_again(doing, lambda: store.roll_back(
-                version, engine.Disk(disk.path, _series(guest, disk),
-                                     disk.base), keep=False,
+                version, self._engine_disk(guest, disk), keep=False,
                 job=self._job(doing))))
         doing.report.result = tasks.result(
             bytes_differing=sum(each.bytes_differing for each in back),
@@ -168,8 +162,8 @@ class Worker:
     def _plan(self, doing, pairs, guest):
         store = self._stores.open(doing.task.project_id)
         plans = [store.plan_rollback(
-            version, engine.Disk(disk.path, _series(guest, disk), disk.base),
-            self._job(doing)) for disk, version in pairs]
+            version, self._engine_disk(guest, disk), self._job(doing))
+            for disk, version in pairs]
         doing.report.result = tasks.result(
             dry_run=True,
             bytes_differing=sum(plan.bytes_differing for plan in plans),
@@ -186,12 +180,11 @@ class Worker:
             return
         [disk] = task.disks
         with self._scratch(task) as scratch:
-            raw = scratch / 'raw'
+            image = scratch / 'image'
             base = self._base_of(disk, scratch)
-            self._stores.open(task.project_id).restore(
-                disk.version, raw, 'raw', base, self._job(doing))
-            image = _to_qcow2(raw)
-            raw.unlink()
+            self._stores.open(task.project_id).export(
+                disk.version, restoring.Output(image, 'qcow2'), base,
+                job=self._job(doing))
             size = image.stat().st_size
             image_id = self._glance.upload(image, images.New(
                 id=task.id, owner=task.project_id,
@@ -307,12 +300,6 @@ def _all(store) -> list[heads.Version]:
         return []  # Nothing was ever saved to it.
 
 
-def _newest(store, names) -> list[heads.Version | None]:
-    """The newest version of each series."""
-    found = {version.series: version for version in _all(store)}
-    return [found.get(name) for name in names]
-
-
 def _owner(guest) -> engine.Guest | None:
     if not guest.running:
         return None
@@ -354,22 +341,3 @@ def _refuse_interrupted(guest) -> None:
             raise exceptions.Conflict(
                 f'{disk.path} is in the middle of a rollback; restore a'
                 f' version first.')
-
-
-def _to_qcow2(raw: pathlib.Path) -> pathlib.Path:
-    """A disk as an image that takes no more bytes than the disk has data."""
-    image = raw.with_name('qcow2')
-    command = ['qemu-img', 'convert', '-f', 'raw', '-O', 'qcow2', str(raw),
-               str(image)]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True)
-    except FileNotFoundError as error:
-        raise exceptions.PermanentError(
-            'qemu-img is not installed: install QEMU\'s tools.') from error
-    if done.returncode:
-        free = shutil.disk_usage(raw.parent).free
-        kind = (exceptions.NoSpace if free < os.stat(raw).st_blocks * 512
-                else exceptions.PermanentError)
-        raise kind(f'qemu-img could not convert a version: '
-                   f'{done.stderr.strip()[:500]}')
-    return image

@@ -86,6 +86,21 @@ class LocalClient:
         self._ask('POST', '/v1/fallbacks',
                   {'service': service, 'reason': reason, 'count': count})
 
+    def save_server(self, server_id: str, wish: dict[str, typing.Any],
+                    stall_timeout: float = 60.0) -> dict[str, typing.Any]:
+        """Have a server saved that is about to go, if its policy says so.
+
+        :param wish: ``project_id``, ``trigger`` (shutdown or delete) and
+            ``image_id``
+        :param stall_timeout: seconds without a sign of life
+        :returns: ``version``, its id or None; ``required``, whether the
+            policy insists on it; ``error``, why there is none though there
+            should be
+        """
+        path = f'/v1/servers/{urllib.parse.quote(server_id, safe="")}/versions'
+        return self._awaited('POST', path, wish, stall_timeout, 'saved',
+                             f'saved server {server_id}')
+
     def content(self, image_id: str, output: str, mode: str | None = None,
                 stall_timeout: float = 60.0,
                 progress: Progress | None = None) -> dict[str, typing.Any]:
@@ -100,19 +115,9 @@ class LocalClient:
         :raises NotFound: the catalogue does not have it, or no longer
         """
         body = {'output': output, 'mode': mode}
-        with self._answer('POST', _path(image_id, 'content'), body,
-                          stall_timeout) as answer:
-            while (line := self._line(answer)) is not None:
-                if 'error' in line:
-                    raise _reported(line['error'], answer.status)
-                if 'request' in line:
-                    return line['request']
-                if progress is not None and 'progress' in line:
-                    progress(int(line['progress']['done']),
-                             int(line['progress']['total']))
-        raise exceptions.ServiceUnavailable(
-            f'The agent at {self._path} broke off while it delivered image'
-            f' {image_id}; its log may say why.')
+        return self._awaited('POST', _path(image_id, 'content'), body,
+                             stall_timeout, 'request',
+                             f'delivered image {image_id}', progress)
 
     @contextlib.contextmanager
     def file(self, image_id: str, first: int = 0, last: int | None = None,
@@ -159,6 +164,22 @@ class LocalClient:
     def dequeue(self, image_id: str) -> bool:
         """Take an image out of the queue; False if it was not in it."""
         return self._ask('DELETE', _queue_path(image_id))['queued']
+
+    def _awaited(self, method, path, body, stall_timeout, key, what,
+                 progress=None):
+        """What stands under a key in the last line of an answer."""
+        with self._answer(method, path, body, stall_timeout) as answer:
+            while (line := self._line(answer)) is not None:
+                if 'error' in line:
+                    raise _reported(line['error'], answer.status)
+                if key in line:
+                    return line[key]
+                if progress is not None and 'progress' in line:
+                    progress(int(line['progress']['done']),
+                             int(line['progress']['total']))
+        raise exceptions.ServiceUnavailable(
+            f'The agent at {self._path} broke off while it {what}; its log'
+            f' may say why.')
 
     def _ask(self, method, path, body=None):
         with self._answer(method, path, body, self._timeout) as answer:

@@ -27,6 +27,8 @@ from diffcache_openstack.nova import fetching
 from diffcache_openstack.nova import options
 from diffcache_openstack.nova import source as sources
 from diffcache_openstack.nova import tally as tallies
+from diffcache_openstack.nova import versions
+from nova.compute import task_states
 import nova.conf
 from nova import exception as nova_exception
 from nova import utils as nova_utils
@@ -61,7 +63,10 @@ class LibvirtDriver(driver.LibvirtDriver):
             LOG.critical('nova-compute does not start: %s', error)
             raise nova_exception.InvalidConfiguration(str(error)) from error
         super().__init__(virtapi, read_only)
-        self._fetcher = _fetcher()
+        client, tally = _agent()
+        self._fetcher = _fetcher(client, tally)
+        self._saver = versions.Saver(client, tally,
+                                     CONF.diffcache.stall_timeout)
         backends.install(self.image_backend, checks.IMAGES_TYPES,
                          self._fetcher)
 
@@ -87,6 +92,47 @@ class LibvirtDriver(driver.LibvirtDriver):
 
         return cached()
 
+    def power_off(self, instance: typing.Any, timeout: int = 0,
+                  retry_interval: int = 0) -> None:
+        """Power a server off, then save it if its policy says so."""
+        super().power_off(instance, timeout, retry_interval)
+        if instance.task_state == task_states.POWERING_OFF:
+            self._save(instance, versions.SHUTDOWN,
+                       nova_exception.InstancePowerOffFailure)
+
+    def power_on(self, context: typing.Any, instance: typing.Any,
+                 network_info: typing.Any, *args: typing.Any,
+                 **kwargs: typing.Any) -> None:
+        """Power a server on, unless its disks are neither here nor there.
+
+        :raises InstancePowerOnFailure: a rollback was cut short
+        """
+        folder = pathlib.Path(libvirt_utils.get_instance_path(instance))
+        unfinished = versions.unfinished_rollback(folder)
+        if unfinished is not None:
+            raise nova_exception.InstancePowerOnFailure(
+                reason=f'{unfinished} is in the middle of a rollback, which'
+                       f' the DiffCache agent finishes when it runs')
+        super().power_on(context, instance, network_info, *args, **kwargs)
+
+    def destroy(self, context: typing.Any, instance: typing.Any,
+                network_info: typing.Any, block_device_info: typing.Any = None,
+                destroy_disks: bool = True, destroy_secrets: bool = True
+                ) -> None:
+        """Remove a server, which is saved before if its policy says so."""
+        if destroy_disks and instance.task_state == task_states.DELETING:
+            self._save(instance, versions.DELETE,
+                       nova_exception.InstanceTerminationFailure)
+        super().destroy(context, instance, network_info, block_device_info,
+                        destroy_disks, destroy_secrets)
+
+    def _save(self, instance, trigger, failure):
+        """Save a server; only a policy that requires it stops Nova."""
+        try:
+            self._saver.save_before(instance, trigger)
+        except versions.NotSaved as error:
+            raise failure(reason=str(error)) from error
+
     def manage_image_cache(self, context: typing.Any,
                            all_instances: typing.Any) -> None:
         """Age the image cache, and remove deliveries that were cut off."""
@@ -97,12 +143,17 @@ class LibvirtDriver(driver.LibvirtDriver):
             _remove_abandoned(partial, now)
 
 
-def _fetcher() -> fetching.Fetcher:
+def _agent() -> tuple[local_client.LocalClient, tallies.Tally]:
     group = CONF.diffcache
     client = local_client.LocalClient(group.socket,
                                       timeout=group.connect_timeout)
+    return client, tallies.Tally(pathlib.Path(group.state_file))
+
+
+def _fetcher(client: local_client.LocalClient, tally: tallies.Tally
+             ) -> fetching.Fetcher:
+    group = CONF.diffcache
     mode = None if group.mode == AUTO else group.mode
-    tally = tallies.Tally(pathlib.Path(group.state_file))
     LOG.info('Base images come from the agent at %s; so far: %s',
              group.socket, tally.summary())
     return fetching.Fetcher(

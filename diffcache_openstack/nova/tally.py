@@ -26,6 +26,7 @@ LOG = logging.getLogger(__name__)
 DELIVERED = 'delivered'
 PASSED = 'passed'
 FALLBACKS = 'fallbacks'
+UNSAVED = 'unsaved'
 
 
 class Tally:
@@ -43,7 +44,7 @@ class Tally:
         self._since = str(document.get('since') or base.now().isoformat())
         self._last = document.get('last_fallback')
         self._counts = {name: _counter(document.get(name))
-                        for name in (DELIVERED, PASSED, FALLBACKS)}
+                        for name in (DELIVERED, PASSED, FALLBACKS, UNSAVED)}
         self._unreported = _counter(document.get('unreported'))
 
     def delivered(self, way: str, wan_bytes: int) -> None:
@@ -62,6 +63,17 @@ class Tally:
         with self._lock:
             self._counts[PASSED][reason] += 1
             self._write()
+
+    def unsaved(self, reason: str) -> int:
+        """A server that goes could not be saved as its policy wants.
+
+        :param reason: the class of the error
+        :returns: how often that happened by now, for any reason
+        """
+        with self._lock:
+            self._counts[UNSAVED][reason] += 1
+            self._write()
+            return sum(self._counts[UNSAVED].values())
 
     def fell_back(self, image_id: str, reason: str, message: str) -> int:
         """The agent should have delivered an image, and could not.

@@ -1,0 +1,70 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Content ids of base images: each is read once, and not for each save."""
+
+import logging
+import pathlib
+import threading
+
+from diffcache_openstack import _native
+from diffcache_openstack.agent import files
+from diffcache_openstack.blocks import native
+from diffcache_openstack.common import exceptions
+
+LOG = logging.getLogger(__name__)
+
+_MOST = 1000
+
+
+class Bases:
+    """Remembers ids by file, over restarts.
+
+    Nova names a base image after what it is, and never writes to it again; its
+    times of access and change it does touch. So path, inode and size tell
+    whether it is the file that was read.
+
+    :param path: of the state file
+    """
+
+    def __init__(self, path: pathlib.Path) -> None:
+        self._path = path
+        self._lock = threading.Lock()
+        known = files.read_json(path)
+        self._known: dict[str, list] = known if isinstance(
+            known, dict) else {}
+
+    def content_id(self, image: pathlib.Path) -> str:
+        """The content id of an image.
+
+        :raises InvalidInput: it is refused
+        """
+        state = image.stat()
+        mark = [state.st_dev, state.st_ino, state.st_size]
+        with self._lock:
+            found = self._known.get(str(image))
+            if found is not None and found[:-1] == mark:
+                return found[-1]
+            with native.translated():
+                content_id = _native.qcow2_content_id(image)
+            self._known[str(image)] = [*mark, content_id]
+            self._write()
+            return content_id
+
+    def _write(self):
+        while len(self._known) > _MOST:
+            self._known.pop(next(iter(self._known)))
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            files.write_json(self._path, self._known)
+        except (OSError, exceptions.NoSpace) as error:
+            LOG.warning('Content ids of base images are not kept in %s, and'
+                        ' found out again: %s', self._path, error)

@@ -1,0 +1,85 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Having the agent save servers that Nova shuts down or removes."""
+
+import logging
+import pathlib
+import typing
+
+from diffcache_openstack.common import local_client
+from diffcache_openstack.nova import tally as tallies
+
+LOG = logging.getLogger(__name__)
+
+SHUTDOWN = 'shutdown'
+DELETE = 'delete'
+# What a disk has beside it while it is rolled back.
+_ROLLBACK = '.rollback'
+
+
+class NotSaved(Exception):
+    """A server could not be saved, and its policy requires it."""
+
+
+class Saver:
+    """Asks the agent, which knows the policies.
+
+    :param stall_timeout: seconds without a sign of life from the agent
+    """
+
+    def __init__(self, client: local_client.LocalClient,
+                 tally: tallies.Tally, stall_timeout: float) -> None:
+        self._client = client
+        self._tally = tally
+        self._stall_timeout = stall_timeout
+
+    def save_before(self, instance: typing.Any, trigger: str) -> None:
+        """Save a server that is about to go, if its policy says so.
+
+        Whatever goes wrong is logged and counted, and no more than that
+        unless the policy requires the version.
+
+        :param instance: Nova's
+        :raises NotSaved: it was not saved, and has to be
+        """
+        try:
+            saved = self._client.save_server(instance.uuid, {
+                'project_id': instance.project_id, 'trigger': trigger,
+                'image_id': instance.image_ref or None},
+                self._stall_timeout)
+        except Exception as error:
+            # The edge to another project's code: it must not cost a user
+            # the server's end.
+            self._count(instance, trigger, type(error).__name__, str(error))
+            return
+        if saved['error']:
+            self._count(instance, trigger, 'Failed', saved['error'])
+            if saved['required']:
+                raise NotSaved(
+                    f'Server {instance.uuid} was not saved, which its version'
+                    f' policy requires: {saved["error"]}')
+        elif saved['version']:
+            LOG.info('Server %s was saved as version %s before its %s',
+                     instance.uuid, saved['version'], trigger)
+
+    def _count(self, instance, trigger, reason, message):
+        number = self._tally.unsaved(reason)
+        LOG.warning('Server %s was not saved before its %s (%s: %s); number'
+                    ' %d of its kind', instance.uuid, trigger, reason,
+                    message, number)
+
+
+def unfinished_rollback(folder: pathlib.Path) -> pathlib.Path | None:
+    """A disk in a server's folder that a rollback did not finish."""
+    for journal in sorted(folder.glob(f'*{_ROLLBACK}')):
+        return journal.with_name(journal.name.removesuffix(_ROLLBACK))
+    return None
