@@ -11,6 +11,7 @@
 #    under the License.
 """Versions of servers: what people, policies and hosts ask for."""
 
+import datetime
 import json
 import typing
 import uuid
@@ -18,6 +19,7 @@ import uuid
 from oslo_config import cfg
 from oslo_log import log
 import oslo_messaging
+from sqlalchemy import orm
 
 from diffcache_openstack.common import context as contexts
 from diffcache_openstack.common import exceptions
@@ -34,6 +36,9 @@ from diffcache_openstack.objects import base
 from diffcache_openstack.objects import versions
 
 LOG = log.getLogger(__name__)
+
+# Names of tasks that save versions are made of the versions' ids.
+_SAVES = uuid.UUID('5b0a8d7e-4c53-4e0f-9a35-0d3f7c6f1b52')
 
 
 class Versions:
@@ -227,15 +232,18 @@ class VersionsManager:
 
 
 def save_task(new: objects.NewVersion) -> objects.VersionTask:
-    """The task of saving a version."""
+    """The task of saving a version: always the same one."""
     return objects.VersionTask(
-        id=str(uuid.uuid4()), kind=versions.SAVE, project_id=new.project_id,
-        server_id=new.server_id, version_id=new.id, alpha=new.alpha,
+        id=str(uuid.uuid5(_SAVES, new.id)), kind=versions.SAVE,
+        project_id=new.project_id, server_id=new.server_id, version_id=new.id, alpha=new.alpha,
         rate=new.rate, base_image=new.base_image)
 
 
-def forget(session, version_id, when):
-    """Have a version deleted, within a transaction."""
+def forget(session: orm.Session, version_id: str,
+           when: datetime.datetime) -> None:
+    """Have a version deleted, within a transaction; again is no error."""
+    if db.need(session, version_id).state == versions.DELETING:
+        return
     if not db.begin_deleting(session, version_id, when):
         return
     row = db.need(session, version_id)
@@ -245,6 +253,8 @@ def forget(session, version_id, when):
 
 
 def _create(session, new, task, when):
+    if db_tasks.is_known(session, task.id):
+        return
     _not_restored(session, new.server_id)
     if db.create(session, new, when):
         db_tasks.create(session, task, when)
@@ -281,6 +291,8 @@ def _server_of(session, version_id):
 
 def _restore(session, version_id, task_id, keep_version, dry_run, when):
     row = _complete(session, version_id)
+    if db_tasks.is_known(session, task_id):
+        return
     _not_restored(session, row.server_id)
     if keep_version is not None:
         db.create(session, objects.NewVersion(
@@ -320,6 +332,8 @@ def _diff(session, version_id, against, task_id, when):
 
 
 def _begin_local(session, new, task, host, when):
+    if db_tasks.is_known(session, task.id):
+        return
     running = [entry for entry in db_tasks.open_tasks(session)
                if entry.task.project_id == new.project_id
                and entry.state == versions.RUNNING

@@ -60,6 +60,11 @@ def create(session: orm.Session, task: objects.VersionTask,
     session.flush()
 
 
+def is_known(session: orm.Session, task_id: str) -> bool:
+    """Whether there is, or was not long ago, a task of an id."""
+    return session.get(models.VersionTask, task_id) is not None
+
+
 def open_tasks(session: orm.Session) -> list[Open]:
     """Tasks that have not ended, oldest first."""
     table = models.VersionTask

@@ -13,7 +13,10 @@
 
 import json
 
+from diffcache_openstack.common import exceptions
+from diffcache_openstack.conductor import versionsapi
 from diffcache_openstack.db import models
+from diffcache_openstack import objects
 from diffcache_openstack.objects import versions
 from tests.unit.api import base
 from tests.unit.conductor import fakes
@@ -368,6 +371,57 @@ class TestOtherWork(VersionsTest):
         status, body, _headers = self.call('POST', path, {}, user='member')
         self.assertEqual((200, 'cancelled'),
                          (status, body['version_task']['state']))
+
+
+class TestRepeating(VersionsTest):
+    """A call whose answer got lost is made again."""
+
+    def calls(self):
+        return versionsapi.VersionsAPI(self.bus, self.conf)
+
+    def open_tasks(self):
+        return len(self.get(f'{TASKS}?limit=100')['version_tasks'])
+
+    def test_save(self):
+        new = objects.NewVersion(id=base.unknown_id(), server_id='stopped',
+                                 project_id=base.PROJECT)
+        for _attempt in range(2):
+            self.calls().create_version(self.ctxt, new)
+        self.assertEqual(1, self.open_tasks())
+
+    def test_restore(self):
+        version, task_id = self.save(), base.unknown_id()
+        keep = base.unknown_id()
+        for _attempt in range(2):
+            self.calls().restore_version(self.ctxt, version['id'], task_id,
+                                         keep, False)
+        self.assertEqual(2, self.open_tasks())
+
+    def test_delete(self):
+        version = self.save()
+        for _attempt in range(2):
+            self.calls().delete_version(self.ctxt, version['id'])
+        self.assertEqual(2, self.open_tasks())
+
+    def test_hook(self):
+        self.calls().set_policy(self.ctxt, objects.VersionPolicy(
+            id=base.unknown_id(), project_id=base.PROJECT, on_delete=True,
+            required=True))
+        new = objects.NewVersion(
+            id=base.unknown_id(), server_id='stopped',
+            project_id=base.PROJECT, trigger=versions.DELETE)
+        answers = [self.calls().begin_local(self.ctxt, 'h1', new)
+                   for _attempt in range(2)]
+        self.assertEqual(answers[0][0].id, answers[1][0].id)
+        self.assertTrue(answers[0][1])
+        # Another server of the project has to wait for its turn.
+        other = objects.NewVersion(
+            id=base.unknown_id(), server_id='running',
+            project_id=base.PROJECT, trigger=versions.DELETE)
+        self.assertRaises(exceptions.Busy, self.calls().begin_local,
+                          self.ctxt, 'h1', other)
+        other.trigger = versions.SHUTDOWN
+        self.assertIsNone(self.calls().begin_local(self.ctxt, 'h1', other))
 
 
 class TestPolicies(VersionsTest):
