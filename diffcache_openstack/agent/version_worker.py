@@ -91,6 +91,7 @@ class Worker:
         store = self._stores.open(task.project_id)
         guest = self._guests.find(task.server_id)
         _refuse_interrupted(guest)
+        _refuse_raw(guest)
         found = _again(doing, lambda: self._save_once(doing, store, guest))
         return objects.SavedVersion(
             disks=[_disk(disk.device, version)
@@ -329,6 +330,18 @@ def _pairs(guest, disks) -> list[tuple[guests.Disk, str]]:
             f' {", ".join(disk.device for disk in guest.disks)}, the version'
             f' has {", ".join(sorted(wanted))}: start a new server from it.')
     return [(disk, wanted[disk.device]) for disk in guest.disks]
+
+
+def _refuse_raw(guest) -> None:
+    """Refuse disks of which no one moment could be kept.
+
+    :raises InvalidInput: the server runs, and has such a disk
+    """
+    for disk in guest.disks:
+        if guest.running and disk.format == 'raw':
+            raise exceptions.InvalidInput(
+                f'Server {guest.server_id} runs, and its disk {disk.device}'
+                f' is raw, not qcow2: stop it to save it.')
 
 
 def _refuse_interrupted(guest) -> None:

@@ -235,8 +235,9 @@ def save_task(new: objects.NewVersion) -> objects.VersionTask:
     """The task of saving a version: always the same one."""
     return objects.VersionTask(
         id=str(uuid.uuid5(_SAVES, new.id)), kind=versions.SAVE,
-        project_id=new.project_id, server_id=new.server_id, version_id=new.id, alpha=new.alpha,
-        rate=new.rate, base_image=new.base_image)
+        project_id=new.project_id, server_id=new.server_id,
+        version_id=new.id, alpha=new.alpha, rate=new.rate,
+        base_image=new.base_image)
 
 
 def forget(session: orm.Session, version_id: str,
