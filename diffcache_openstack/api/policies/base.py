@@ -41,6 +41,21 @@ def documented(name: str, check: str, description: str,
         name, check, description, listed, scope_types=ALL_SCOPES)
 
 
+class Rules(list[policy.DocumentedRuleDefault]):
+    """The rules of a resource."""
+
+    def __init__(self, resource: str):
+        super().__init__()
+        self._resource = resource
+
+    def add(self, action: str, check: str, description: str,
+            *operations: tuple[str, str]) -> str:
+        """Have a rule of an action; returns the rule's name."""
+        name = f'diffcache:{self._resource}:{action}'
+        self.append(documented(name, check, description, *operations))
+        return name
+
+
 RULES = [
     policy.RuleDefault(
         'admin_api', 'role:admin', 'Those who run the cloud.'),

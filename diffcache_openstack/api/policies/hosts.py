@@ -13,17 +13,13 @@
 
 from diffcache_openstack.api.policies import base
 
-LIST = 'diffcache:hosts:list'
-SHOW = 'diffcache:hosts:show'
-DELETE = 'diffcache:hosts:delete'
-
-RULES = [
-    base.documented(LIST, base.OPERATOR_READER, 'List hosts.',
-                    ('GET', '/v1/hosts')),
-    base.documented(SHOW, base.OPERATOR_READER,
-                    'Show a host, and what it holds.',
-                    ('GET', '/v1/hosts/{name}'),
-                    ('GET', '/v1/hosts/{name}/objects')),
-    base.documented(DELETE, base.ADMIN, 'Forget a host.',
-                    ('DELETE', '/v1/hosts/{name}')),
-]
+RULES = base.Rules('hosts')
+LIST = RULES.add(
+    'list', base.OPERATOR_READER, 'List hosts.',
+    ('GET', '/v1/hosts'))
+SHOW = RULES.add(
+    'show', base.OPERATOR_READER, 'Show a host, and what it holds.',
+    ('GET', '/v1/hosts/{name}'), ('GET', '/v1/hosts/{name}/objects'))
+DELETE = RULES.add(
+    'delete', base.ADMIN, 'Forget a host.',
+    ('DELETE', '/v1/hosts/{name}'))

@@ -13,10 +13,8 @@
 
 from diffcache_openstack.api.policies import base
 
-SHOW = 'diffcache:lookups:show'
-
-RULES = [
-    base.documented(SHOW, base.OPERATOR_READER,
-                    'See how a host would get an image, and at what cost.',
-                    ('GET', '/v1/lookups')),
-]
+RULES = base.Rules('lookups')
+SHOW = RULES.add(
+    'show', base.OPERATOR_READER,
+    'See how a host would get an image, and at what cost.',
+    ('GET', '/v1/lookups'))

@@ -13,12 +13,10 @@
 
 from diffcache_openstack.api.policies import base
 
-LIST = 'diffcache:patches:list'
-SHOW = 'diffcache:patches:show'
-
-RULES = [
-    base.documented(LIST, base.OPERATOR_READER, 'List patches.',
-                    ('GET', '/v1/patches')),
-    base.documented(SHOW, base.OPERATOR_READER, 'Show a patch.',
-                    ('GET', '/v1/patches/{patch_id}')),
-]
+RULES = base.Rules('patches')
+LIST = RULES.add(
+    'list', base.OPERATOR_READER, 'List patches.',
+    ('GET', '/v1/patches'))
+SHOW = RULES.add(
+    'show', base.OPERATOR_READER, 'Show a patch.',
+    ('GET', '/v1/patches/{patch_id}'))

@@ -13,27 +13,22 @@
 
 from diffcache_openstack.api.policies import base
 
-LIST = 'diffcache:plans:list'
-SHOW = 'diffcache:plans:show'
-CREATE = 'diffcache:plans:create'
-WHAT_IF = 'diffcache:plans:what_if'
-APPLY = 'diffcache:plans:apply'
-CANCEL = 'diffcache:plans:cancel'
-
-RULES = [
-    base.documented(LIST, base.OPERATOR_READER, 'List plans.',
-                    ('GET', '/v1/plans')),
-    base.documented(SHOW, base.OPERATOR_READER,
-                    'Show a plan, what it wants where, and why.',
-                    ('GET', '/v1/plans/{plan_id}'),
-                    ('GET', '/v1/plans/{plan_id}/explanation')),
-    base.documented(CREATE, base.ADMIN, 'Have a plan computed.',
-                    ('POST', '/v1/plans')),
-    base.documented(WHAT_IF, base.ADMIN,
-                    'Ask what a change of a site would be worth.',
-                    ('POST', '/v1/what-if')),
-    base.documented(APPLY, base.ADMIN, 'Put a proposed plan into force.',
-                    ('POST', '/v1/plans/{plan_id}/apply')),
-    base.documented(CANCEL, base.ADMIN, 'Drop a proposed plan.',
-                    ('POST', '/v1/plans/{plan_id}/cancel')),
-]
+RULES = base.Rules('plans')
+LIST = RULES.add(
+    'list', base.OPERATOR_READER, 'List plans.',
+    ('GET', '/v1/plans'))
+SHOW = RULES.add(
+    'show', base.OPERATOR_READER, 'Show a plan, what it wants where, and why.',
+    ('GET', '/v1/plans/{plan_id}'), ('GET', '/v1/plans/{plan_id}/explanation'))
+CREATE = RULES.add(
+    'create', base.ADMIN, 'Have a plan computed.',
+    ('POST', '/v1/plans'))
+WHAT_IF = RULES.add(
+    'what_if', base.ADMIN, 'Ask what a change of a site would be worth.',
+    ('POST', '/v1/what-if'))
+APPLY = RULES.add(
+    'apply', base.ADMIN, 'Put a proposed plan into force.',
+    ('POST', '/v1/plans/{plan_id}/apply'))
+CANCEL = RULES.add(
+    'cancel', base.ADMIN, 'Drop a proposed plan.',
+    ('POST', '/v1/plans/{plan_id}/cancel'))

@@ -13,27 +13,24 @@
 
 from diffcache_openstack.api.policies import base
 
-LIST = 'diffcache:precache_jobs:list'
-SHOW = 'diffcache:precache_jobs:show'
-CREATE = 'diffcache:precache_jobs:create'
-UPDATE = 'diffcache:precache_jobs:update'
-CANCEL = 'diffcache:precache_jobs:cancel'
-RETRY = 'diffcache:precache_jobs:retry'
-
-RULES = [
-    base.documented(LIST, base.READER, 'List the project\'s precache jobs.',
-                    ('GET', '/v1/precache-jobs')),
-    base.documented(SHOW, base.READER, 'Show a precache job of the project.',
-                    ('GET', '/v1/precache-jobs/{job_id}'),
-                    ('GET', '/v1/precache-jobs/{job_id}/targets')),
-    # Space on hosts is the operator's to give.
-    base.documented(CREATE, base.ADMIN_OR_SERVICE, 'Create a precache job.',
-                    ('POST', '/v1/precache-jobs')),
-    base.documented(UPDATE, base.MEMBER, 'Change a precache job.',
-                    ('PATCH', '/v1/precache-jobs/{job_id}')),
-    base.documented(CANCEL, base.MEMBER, 'Cancel a precache job.',
-                    ('POST', '/v1/precache-jobs/{job_id}/cancel')),
-    base.documented(RETRY, base.MEMBER,
-                    'Have hosts try again what they are missing.',
-                    ('POST', '/v1/precache-jobs/{job_id}/retry')),
-]
+RULES = base.Rules('precache_jobs')
+LIST = RULES.add(
+    'list', base.READER, 'List the project\'s precache jobs.',
+    ('GET', '/v1/precache-jobs'))
+SHOW = RULES.add(
+    'show', base.READER, 'Show a precache job of the project.',
+    ('GET', '/v1/precache-jobs/{job_id}'),
+    ('GET', '/v1/precache-jobs/{job_id}/targets'))
+# Space on hosts is the operator's to give.
+CREATE = RULES.add(
+    'create', base.ADMIN_OR_SERVICE, 'Create a precache job.',
+    ('POST', '/v1/precache-jobs'))
+UPDATE = RULES.add(
+    'update', base.MEMBER, 'Change a precache job.',
+    ('PATCH', '/v1/precache-jobs/{job_id}'))
+CANCEL = RULES.add(
+    'cancel', base.MEMBER, 'Cancel a precache job.',
+    ('POST', '/v1/precache-jobs/{job_id}/cancel'))
+RETRY = RULES.add(
+    'retry', base.MEMBER, 'Have hosts try again what they are missing.',
+    ('POST', '/v1/precache-jobs/{job_id}/retry'))

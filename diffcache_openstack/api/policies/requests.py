@@ -13,13 +13,11 @@
 
 from diffcache_openstack.api.policies import base
 
-LIST = 'diffcache:requests:list'
-FORECAST = 'diffcache:requests:forecast'
-
-RULES = [
-    base.documented(LIST, base.OPERATOR_READER, 'List past requests.',
-                    ('GET', '/v1/requests')),
-    base.documented(FORECAST, base.OPERATOR_READER,
-                    'See what requests a site is expected to have.',
-                    ('GET', '/v1/sites/{name}/forecast')),
-]
+RULES = base.Rules('requests')
+LIST = RULES.add(
+    'list', base.OPERATOR_READER, 'List past requests.',
+    ('GET', '/v1/requests'))
+FORECAST = RULES.add(
+    'forecast', base.OPERATOR_READER,
+    'See what requests a site is expected to have.',
+    ('GET', '/v1/sites/{name}/forecast'))

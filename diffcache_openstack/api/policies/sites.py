@@ -13,13 +13,10 @@
 
 from diffcache_openstack.api.policies import base
 
-LIST = 'diffcache:sites:list'
-REPORT = 'diffcache:sites:report'
-
-RULES = [
-    base.documented(LIST, base.OPERATOR_READER, 'List sites.',
-                    ('GET', '/v1/sites')),
-    base.documented(REPORT, base.OPERATOR_READER,
-                    'See how a site is doing.',
-                    ('GET', '/v1/sites/{name}/report')),
-]
+RULES = base.Rules('sites')
+LIST = RULES.add(
+    'list', base.OPERATOR_READER, 'List sites.',
+    ('GET', '/v1/sites'))
+REPORT = RULES.add(
+    'report', base.OPERATOR_READER, 'See how a site is doing.',
+    ('GET', '/v1/sites/{name}/report'))

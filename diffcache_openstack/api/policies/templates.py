@@ -13,18 +13,14 @@
 
 from diffcache_openstack.api.policies import base
 
-LIST = 'diffcache:templates:list'
-SHOW = 'diffcache:templates:show'
-LOCATIONS = 'diffcache:templates:locations'
-
-RULES = [
-    base.documented(LIST, base.READER,
-                    'List the templates that the project may see.',
-                    ('GET', '/v1/templates')),
-    base.documented(SHOW, base.READER,
-                    'Show a template that the project may see.',
-                    ('GET', '/v1/templates/{template_id}')),
-    base.documented(LOCATIONS, base.OPERATOR_READER,
-                    'See the names of the hosts that hold a template.',
-                    ('GET', '/v1/templates/{template_id}/locations')),
-]
+RULES = base.Rules('templates')
+LIST = RULES.add(
+    'list', base.READER, 'List the templates that the project may see.',
+    ('GET', '/v1/templates'))
+SHOW = RULES.add(
+    'show', base.READER, 'Show a template that the project may see.',
+    ('GET', '/v1/templates/{template_id}'))
+LOCATIONS = RULES.add(
+    'locations', base.OPERATOR_READER,
+    'See the names of the hosts that hold a template.',
+    ('GET', '/v1/templates/{template_id}/locations'))

@@ -115,10 +115,8 @@ class ShowPlan(PlanCommand, commands.ShowOne):
     def _draw(self, plan, path):
         # Loads much, and only here.
         from diffcache_openstack.client.osc import graphs
-        names = {template.id: template.name
-                 for template in self.client.templates()}
         try:
-            graphs.draw_plan(plan, names, path)
+            graphs.draw_plan(plan, self.client.templates(), path)
         except (OSError, ValueError) as error:
             raise exceptions.CommandError(
                 f'{path} was not drawn: {error}') from error

@@ -13,8 +13,10 @@
 
 import argparse
 import types
+from unittest import mock
 
 from openstack import exceptions
+from openstackclient.compute.v2 import server
 from osc_lib import exceptions as osc_exceptions
 
 from diffcache_openstack.client.osc import hooks
@@ -65,6 +67,32 @@ class TestServerCreate(HookTest):
         _hook, arguments = self.hook(hooks.ServerCreate, hints={})
         self.assertEqual({}, arguments.hints)
 
+    def asked(self, *words):
+        """What "openstack server create" asks of Nova, which is none."""
+        self.patch(server.sdk_utils, 'supports_microversion',
+                   lambda adapter, version: True)
+        self.patch(server, '_prep_server_detail',
+                   lambda *_details: {'id': 's1'})
+        app = mock.MagicMock()
+        command = server.CreateServer(app, None, cmd_name=None)
+        hook = hooks.ServerCreate(command)
+        parser = hook.get_parser(command.get_parser('server create'))
+        command.take_action(hook.before(parser.parse_args([
+            '--image', 'i1', '--flavor', 'tiny', '--nic', 'none', *words,
+            'web'])))
+        [call] = app.client_manager.compute.create_server.call_args_list
+        return call.kwargs
+
+    def test_scheduler_is_told(self):
+        self.assertEqual(
+            {'group': 'g', 'diffcache:prefer_cached': 'true'},
+            self.asked('--hint', 'group=g', '--prefer-cached')[
+                'scheduler_hints'])
+
+    def test_scheduler_is_told_nothing_without_it(self):
+        self.assertNotIn('diffcache:prefer_cached', self.asked().get(
+            'scheduler_hints') or {})
+
 
 class TestAggregateCacheImage(HookTest):
 
@@ -90,6 +118,20 @@ class TestAggregateCacheImage(HookTest):
         self.assertIn('still running', str(error))
         [job] = self.cloud.precache_jobs()
         self.assertEqual((['7'], ['t1']), (job.aggregates, job.images))
+
+    def test_wait_ends_when_hosts_have_it(self):
+        self.conductor._precacher._compute = types.SimpleNamespace(
+            hosts=lambda aggregates, zones: {'h1'} if aggregates else set())
+        self.assertEqual(0, self.run_after('--wait', '--timeout', '60'))
+        [job] = self.cloud.precache_jobs()
+        self.assertEqual('ready', job.state)
+
+    def test_wait_for_an_image_that_cannot_be(self):
+        self.conductor._precacher._compute = types.SimpleNamespace(
+            hosts=lambda aggregates, zones: {'h9'} if aggregates else set())
+        error = self.assertRaises(osc_exceptions.CommandError,
+                                  self.run_after, '--wait')
+        self.assertIn('1 of 1 targets', str(error))
 
     def test_command_that_failed(self):
         hook, arguments = self.hook(hooks.AggregateCacheImage, '--wait')

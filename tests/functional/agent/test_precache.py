@@ -1,0 +1,122 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Precache jobs of a site whose bytes are counted."""
+
+import threading
+import time
+import uuid
+
+from diffcache_openstack.common import context
+from diffcache_openstack.common import messaging
+from diffcache_openstack.conductor import controlapi
+from diffcache_openstack.db import engine
+from diffcache_openstack.db import listing
+from diffcache_openstack.db import precache as db
+from diffcache_openstack import objects
+from diffcache_openstack.objects import base as objects_base
+from diffcache_openstack.objects import precache
+from tests.functional.agent import test_embedded
+
+HOST = 'host-1'
+RATE = 2_000_000
+# What a transfer may be ahead of its rate: what it may catch up with, and
+# what was read and not yet accounted for.
+AHEAD = 0.25 * RATE
+EVERYBODY = listing.Viewer(None, True)
+
+
+class TestRate(test_embedded.EmbeddedTestCase):
+
+    def new_site(self, options=None):
+        return super().new_site({
+            ('conductor', 'check_interval'): 1,
+            ('fill', 'concurrency'): 2, **(options or {})})
+
+    def setUp(self):
+        super().setUp()
+        conf = self.site._conf({})
+        bus = messaging.Bus(conf, objects_base.Serializer())
+        self.addCleanup(bus.close)
+        self.control = controlapi.ControlAPI(bus, conf)
+        self.database = engine.Database(conf)
+        self.addCleanup(self.database.close)
+        self.context = context.RequestContext.for_service('test')
+
+    def create(self, *images, **values):
+        job = objects.PrecacheJob(
+            id=str(uuid.uuid4()), images=list(images), hosts=[HOST],
+            pinned=True, **values)
+        self.control.create_precache_job(self.context, job)
+        return job.id
+
+    def targets(self, job_id):
+        return self.database.look(db.list_targets, job_id, {},
+                                  listing.Page(100)).entries
+
+    def received(self):
+        return self.site.hosts[HOST].plane.stats()['received']['templates']
+
+    def watch(self, job_id):
+        """Bytes by time, and the targets that were seen, until it is ready."""
+        samples, seen = [], []
+        pause = threading.Event()
+
+        def is_ready():
+            samples.append((time.monotonic(), self.received()))
+            seen.extend(self.targets(job_id))
+            pause.wait(0.02)
+            return self.database.look(db.get_job, EVERYBODY, job_id)[
+                'state'] == precache.READY
+
+        self.site.wait(is_ready, 120, 'the job to be ready')
+        return samples, seen
+
+    def assertNeverFaster(self, samples, rate):
+        """No window of time, whichever, had more bytes than it may have."""
+        for number, (start, before) in enumerate(samples):
+            for end, after in samples[number + 1:]:
+                self.assertLessEqual(after - before,
+                                     rate * (end - start) + AHEAD)
+
+    def test_a_jobs_rate_holds_for_all_it_fetches(self):
+        job_id = self.create('system', 'other', rate=RATE)
+        samples, seen = self.watch(job_id)
+        self.assertNeverFaster(samples, RATE)
+        self.assertGreater(samples[-1][1], 14 * 2 ** 20)
+        # It was told on the way how far it was.
+        self.assertTrue([
+            target for target in seen
+            if 0 < target['bytes_done'] < target['bytes_total']])
+        for target in self.targets(job_id):
+            self.assertEqual(
+                (precache.READY, target['bytes_total']),
+                (target['state'], target['bytes_done']))
+
+    def test_another_rate_holds_from_then_on(self):
+        job_id = self.create('system', rate=100_000)
+        self.site.wait(lambda: self.received() > 0, 60, 'the first bytes')
+        self.control.update_precache_job(self.context, job_id, 1,
+                                         {'rate': None})
+        self.watch(job_id)
+
+    def test_what_is_damaged_at_the_source_is_told(self):
+        repository = self.site.repository.held
+        key = self.template('other')
+        repository.path(key).unlink()
+        job_id = self.create('other')
+        self.site.wait(lambda: any(
+            target['state'] == precache.FAILED
+            for target in self.targets(job_id)), 60, 'the failure')
+        [target] = self.targets(job_id)
+        self.assertGreaterEqual(target['attempts'], 3)
+        self.assertIn(key.id, target['message'])
+        self.assertIsNotNone(target['retry_at'])
