@@ -14,10 +14,12 @@
 import argparse
 import contextlib
 import json
+import math
 import os
 import signal
 import sys
 import threading
+import time
 import typing
 
 from cliff import lister
@@ -33,16 +35,35 @@ from diffcache_openstack.placement import replan
 from diffcache_openstack.placement.solvers import base
 from diffcache_openstack.placement import whatif
 
+# Seconds, Mbit/s and factors of less are as good as none.
+_TINY = 1e-9
 
-def _positive(kind: type) -> typing.Callable[[str], typing.Any]:
+
+def _number(
+    kind: type, least: float = -math.inf
+) -> typing.Callable[[str], typing.Any]:
+    """A parser of finite numbers of at least ``least``."""
+    what = 'a whole number' if kind is int else 'a number'
+    if least == _TINY:
+        what += ' above 0'
+    elif least > -math.inf:
+        what += f' of at least {least}'
+
     def parse(text: str):
-        value = kind(text)
-        if not value > 0:
-            raise ValueError(text)
+        try:
+            value = kind(text)
+        except ValueError:
+            value = math.nan
+        if not math.isfinite(value) or value < least:
+            raise argparse.ArgumentTypeError(f'{text!r} is not {what}')
         return value
 
-    parse.__name__ = f'{kind.__name__} above 0'
     return parse
+
+
+def _positive(kind: type) -> typing.Callable[[str], typing.Any]:
+    """A parser of finite numbers above 0."""
+    return _number(kind, 1 if kind is int else _TINY)
 
 
 def _add_solver_options(parser: argparse.ArgumentParser) -> None:
@@ -191,6 +212,7 @@ class Solve(show.ShowOne):
         _check_writable(args.output)
         solver = base.load(args.solver)
         instance = instances.load(args.instance)
+        begin = time.process_time()
         with _Watcher(sys.stderr) as watcher:
             solution = solver.solve(
                 instance,
@@ -198,8 +220,10 @@ class Solve(show.ShowOne):
                 stop=watcher.stop,
                 **_solver_options(args),
             )
+        spent = time.process_time() - begin
         _write_placement(solution.placement, args.output)
         fields = _solution_fields(solution)
+        fields['cpu_seconds'] = round(spent, 3)
         return list(fields), list(fields.values())
 
 
@@ -295,7 +319,7 @@ class Plan(show.ShowOne):
         )
         parser.add_argument(
             '--move-weight',
-            type=float,
+            type=_number(float, 0),
             default=defaults.move_weight,
             metavar='W',
             help='Seconds of waiting that a second of transfer is worth.',
@@ -367,27 +391,33 @@ class WhatIf(show.ShowOne):
         parser.add_argument('instance', metavar='INSTANCE.json')
         parser.add_argument(
             '--add-hosts',
-            type=int,
+            type=_number(int, 0),
             default=0,
             metavar='N',
             help='Hosts more, which share the requests there are.',
         )
         parser.add_argument(
             '--add-capacity',
-            type=float,
+            type=_number(float),
             default=0.0,
             metavar='MB',
-            help='MB more on every host.',
+            help='MB more on every host; below 0 for less.',
         )
         parser.add_argument(
-            '--repo', type=float, metavar='MBPS', help="The WAN's bandwidth."
+            '--repo',
+            type=_positive(float),
+            metavar='MBPS',
+            help="The WAN's bandwidth.",
         )
         parser.add_argument(
-            '--peer', type=float, metavar='MBPS', help="The LAN's bandwidth."
+            '--peer',
+            type=_positive(float),
+            metavar='MBPS',
+            help="The LAN's bandwidth.",
         )
         parser.add_argument(
             '--demand',
-            type=float,
+            type=_positive(float),
             default=1.0,
             metavar='X',
             help='Factor on all requests.',
@@ -406,6 +436,10 @@ class WhatIf(show.ShowOne):
             peer_mbps=args.peer,
             demand=args.demand,
         )
+        if change == whatif.Change():
+            raise exceptions.InvalidInput(
+                'what-if: name a change, for instance --add-hosts 1'
+            )
         with _Watcher(sys.stderr) as watcher:
             result = whatif.compare(
                 instance,

@@ -33,6 +33,8 @@ class Maps:
         # Assigned whole, so threads need no lock; at worst two of them make
         # the same map.
         self._latest: dict[str, objects.SiteMap] = {}
+        # The options that the maps of each site show.
+        self._shown: dict[str, tuple] = {}
 
     def get(self, site: str, known: int | None) -> objects.SiteMap | None:
         """The map of a site; None if its generation is the known one.
@@ -47,6 +49,26 @@ class Maps:
             latest = self._database.read(self._read, site)
             self._latest[site] = latest
         return latest
+
+    def note_options(self) -> set[str]:
+        """Mark maps as changed if options that they show are others now.
+
+        What hosts were told before this conductor began is not known, so
+        the first time marks all.
+
+        :returns: the sites whose map changed
+        """
+        changed = set()
+        for site in self._database.read(sites.list_sites):
+            links = model.links_of(site, self._conf.planner)
+            options = (links.local, links.peer, links.repo,
+                       self._conf.planner.hops)
+            if self._shown.get(site) != options:
+                self._shown[site] = options
+                changed.add(site)
+        if changed:
+            self._database.write(sites.raise_generation, changed)
+        return changed
 
     def _read(self, session, site):
         # The generation comes first: if the engine shows changes that are

@@ -14,6 +14,7 @@
 import datetime
 import itertools
 import time
+import typing
 
 from oslo_config import cfg
 from oslo_log import log
@@ -29,6 +30,7 @@ from diffcache_openstack.db import precache
 from diffcache_openstack.db import sites
 from diffcache_openstack import objects
 from diffcache_openstack.objects import base
+from diffcache_openstack.placement import instance as instances
 from diffcache_openstack.placement import placement as placements
 from diffcache_openstack.placement import replan
 from diffcache_openstack.placement.solvers import auto
@@ -101,7 +103,9 @@ class Planner:
         site_model = model.build(state, options)
         if current is not None:
             site_model = site_model.placed_too(current.items)
-        solution = self._solve(site_model.instance)
+        solution = self.solve(
+            site_model.instance, solvers.load(self._conf.planner.solver),
+            self._conf.planner.time_limit)
         if current is not None and not self._is_worth_it(
                 site_model, current, solution):
             LOG.info('Site %s keeps plan %s: a new one would cost %.1f s/day',
@@ -110,11 +114,16 @@ class Planner:
             return current
         return self._store(site, site_model, solution, generation)
 
-    def _solve(self, instance):
+    def solve(self, instance: instances.Instance, solver: solvers.Solver,
+              time_limit: float) -> solvers.Solution:
+        """A placement of a site, what moving to it costs weighed in.
+
+        :param time_limit: seconds
+        """
         options = self._conf.planner
-        solver = solvers.load(options.solver)
-        limits = {'time_limit': options.time_limit, 'hops': options.hops,
-                  'threads': options.threads}
+        limits: dict[str, typing.Any] = {
+            'time_limit': time_limit, 'hops': options.hops,
+            'threads': options.threads}
         if isinstance(solver, auto.AutoSolver):
             return replan.solve(instance, self._terms(), **limits)
         return solver.solve(instance, **limits)

@@ -137,12 +137,13 @@ class Proposals:
 
     def _solve(self, site, solver, name, time_limit):
         options = self._conf.planner
-        generation, _current, state = self._database.read(
+        generation, current, state = self._database.read(
             self._planner.read_state, site)
         site_model = model.build(state, options)
-        solution = solver.solve(
-            site_model.instance, time_limit=time_limit, hops=options.hops,
-            threads=options.threads)
+        if current is not None:
+            site_model = site_model.placed_too(current.items)
+        solution = self._planner.solve(
+            site_model.instance, solver, time_limit)
         return objects.Plan(
             site=site, generation=generation, solver=name,
             cost_s=solution.cost_s, lower_bound_s=solution.lower_bound_s,

@@ -79,7 +79,7 @@ class ConductorService(service.Service):
         self._precacher = precache.Precacher(
             self.conf, self._database, self._planner, self._notifier, name)
         agents = self._put_versions_together(name)
-        site_maps = maps.Maps(self.conf, self._database)
+        site_maps = self._maps = maps.Maps(self.conf, self._database)
         self._server = self._bus.server(
             oslo_messaging.Target(topic=rpcapi.TOPIC, server=name),
             [manager.ConductorManager(
@@ -138,6 +138,7 @@ class ConductorService(service.Service):
             seconds=self.conf.conductor.host_timeout)
         try:
             names, changed = self._database.write(sites.expire_hosts, before)
+            changed |= self._maps.note_options()
         except Exception:
             LOG.exception('Hosts were not checked; the next round will')
             return

@@ -23,7 +23,6 @@ already placed, what must stay where it is, and hosts that take nothing.
 
 import dataclasses
 import json
-import math
 import typing
 
 import numpy as np
@@ -33,6 +32,11 @@ from diffcache_openstack.common import exceptions
 REPOSITORY = 0
 
 _LINKS = ('local', 'peer', 'repo')
+
+# Beyond these, sums of products would not be finite or mean nothing.
+_LARGEST = 1e15
+_SLOWEST = 1e-9
+_TOO_LARGE = f'must be finite, at most {_LARGEST:g}'
 
 
 class InstanceError(exceptions.InvalidInput):
@@ -306,8 +310,8 @@ def _vector(data: dict, field: str) -> np.ndarray:
 def _number(where: str, value: typing.Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise InstanceError(f'{where}: expected a number, not {value!r}')
-    if not math.isfinite(value):
-        raise InstanceError(f'{where}: must be finite, not {value}')
+    if not abs(value) <= _LARGEST:
+        raise InstanceError(f'{where}: {_TOO_LARGE}')
     return value
 
 
@@ -346,8 +350,9 @@ def _matrix(field: str, rows: typing.Any, width: int) -> np.ndarray:
             for m, value in enumerate(row):
                 _number(f'{field}[{n}][{m}]', value)
     matrix = matrix.astype(float)
-    if not np.isfinite(matrix).all():
-        _reject_at(field, ~np.isfinite(matrix), 'must be finite')
+    usable = np.abs(matrix) <= _LARGEST
+    if not usable.all():
+        _reject_at(field, ~usable, _TOO_LARGE)
     return matrix
 
 
@@ -406,8 +411,10 @@ def _bandwidths(data: dict, hosts: int) -> Bandwidths:
         if len(values) != hosts:
             raise InstanceError(f'{where}: {len(values)} for {hosts} hosts')
         for number in values:
-            if _number(where, number) <= 0:
-                raise InstanceError(f'{where}: must be above 0')
+            if _number(where, number) < _SLOWEST:
+                raise InstanceError(
+                    f'{where}: must be above 0 (at least {_SLOWEST:g} Mbps)'
+                )
         links.append(np.array(values, dtype=float))
     return Bandwidths(*links)
 

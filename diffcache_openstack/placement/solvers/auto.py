@@ -31,15 +31,43 @@ TARGET_GAP = 1e-4
 # Share of the time limit that goes to the lower bound.
 _BOUND_SHARE = 0.3
 
+# Requested pairs of template and host up to which a proof of optimality takes
+# seconds, and the patches in a row up to which it does.
+_PROVABLE_CELLS = 40
+_PROVABLE_HOPS = 2
+
+# Seconds that a proof may take where no time limit is given.
+_PROOF_SECONDS = 20.0
+
 
 class AutoSolver(base.Solver):
-    """Scales to thousands of templates, and says how far from optimal."""
+    """Scales to thousands of templates, and says how far from optimal.
+
+    Instances so small that the exact solver proves them in seconds go to it.
+    """
 
     def solve(self, instance, **options) -> base.Solution:
         """See :class:`base.Solver`."""
         return sites.solve_each(
-            instance, base.Options(**options), solve_site
+            instance, base.Options(**options), self._solve_site
         )
+
+    def _solve_site(self, instance, options) -> base.Solution:
+        if not _is_provable(instance, options.hops):
+            return solve_site(instance, options)
+        if options.time_limit is None:
+            options = dataclasses.replace(options, time_limit=_PROOF_SECONDS)
+        # By name, for it builds on this module.
+        return base.load('ilp').solve(
+            instance,
+            **{f.name: getattr(options, f.name)
+               for f in dataclasses.fields(options)},
+        )
+
+
+def _is_provable(instance: instances.Instance, hops: int) -> bool:
+    asked = int(np.count_nonzero(instance.rates))
+    return asked <= _PROVABLE_CELLS and hops <= _PROVABLE_HOPS
 
 
 @dataclasses.dataclass(frozen=True)

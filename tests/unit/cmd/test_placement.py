@@ -64,6 +64,7 @@ class TestPlacement(base.TestCase):
             placed = json.loads(self.output.read_text())
             self.assertEqual(solved['templates'], len(placed['templates']))
             self.assertEqual(solved['patches'], len(placed['patches']))
+            self.assertLessEqual(0.0, solved['cpu_seconds'])
 
     def test_ilp_proves(self):
         solved = self.solve('--solver', 'ilp', '--threads', '1')

@@ -41,6 +41,23 @@ class TestMaps(database.DatabaseTest):
         self.conf.set_override('hops', 3, 'planner')
         self.assertEqual(3, self.get().hops)
 
+    def test_options_that_change_make_a_new_one(self):
+        self.maps.note_options()
+        before = self.get()
+        self.conf.set_override('hops', 2, 'planner')
+        self.conf.set_override('repository_bandwidth', 7.0, 'planner')
+        self.assertEqual({database.SITE}, self.maps.note_options())
+        after = self.get(before.generation)
+        self.assertEqual((2, 7.0), (after.hops, after.links.repo))
+        self.assertEqual(set(), self.maps.note_options())
+        self.assertIsNone(self.get(after.generation))
+
+    def test_conductor_that_begins_sends_it_once_more(self):
+        known = self.get().generation
+        other = maps.Maps(self.conf, self.database)
+        self.assertEqual({database.SITE}, other.note_options())
+        self.assertGreater(other.get(database.SITE, known).generation, known)
+
     def test_known_generation_is_not_sent(self):
         self.assertIsNone(self.get(self.get().generation))
 

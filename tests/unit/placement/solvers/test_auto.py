@@ -35,9 +35,25 @@ SMALL_TRACE = workloads.TraceShape(
 class TestAuto(conformance.SolverContract, test_base.TestCase):
     solver = 'auto'
 
-    def test_near_the_published_optima(self):
+    def search(self, instance, hops=1):
+        """What the search finds by itself where the instance is small."""
+        return auto.solve_site(instance, base.Options(hops=hops))
+
+    def test_small_instances_are_proved(self):
         for name, optimum in shapes.OPTIMA.items():
             solution = self.solve(shapes.stored(name))
+            self.assertTrue(solution.proved_optimal, name)
+            self.assertAlmostEqual(optimum, solution.cost_s, 2, name)
+
+    def test_small_instances_with_two_rounds_are_proved(self):
+        for name, optimum in shapes.TWO_HOP_OPTIMA.items():
+            solution = self.solve(shapes.stored(name), hops=2)
+            self.assertTrue(solution.proved_optimal, name)
+            self.assertAlmostEqual(optimum, solution.cost_s, 0, name)
+
+    def test_near_the_published_optima(self):
+        for name, optimum in shapes.OPTIMA.items():
+            solution = self.search(shapes.stored(name))
             self.assertLess(solution.cost_s, optimum * 1.005, name)
 
     @settings(max_examples=8)
@@ -48,7 +64,7 @@ class TestAuto(conformance.SolverContract, test_base.TestCase):
         instance = instances.from_dict(shapes.small(seed))
         proved = base.load('ilp').solve(instance, hops=hops)
         self.assertTrue(proved.proved_optimal)
-        solution = self.solve(instance, hops=hops)
+        solution = self.search(instance, hops)
         self.assertLessEqual(
             solution.lower_bound_s, proved.cost_s * (1 + 1e-9)
         )
@@ -65,7 +81,7 @@ class TestAuto(conformance.SolverContract, test_base.TestCase):
         }
         instance = instances.from_dict(document)
         proved = base.load('ilp').solve(instance)
-        solution = self.solve(instance)
+        solution = self.search(instance)
         self.assertLessEqual(
             solution.lower_bound_s, proved.cost_s * (1 + 1e-9)
         )
