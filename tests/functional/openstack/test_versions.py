@@ -1,0 +1,135 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Versions of servers on real compute hosts, with the openstack client.
+
+The guest counts on its disk how often it came up, and says so: that is how
+each state is told from the others.
+"""
+
+import json
+import os
+import pathlib
+import subprocess
+import uuid
+
+from tests.functional.openstack import machine
+from tests.functional.openstack import nova_hosts
+
+_SECONDS = 600
+
+
+class VersionsTest(nova_hosts.NovaTest):
+
+    def setUp(self):
+        super().setUp()
+        self.state = pathlib.Path(os.environ[machine.STATE])
+        self.host, self.other = self.trial.hosts[:2]
+
+    def type(self, command):
+        """What a command of the client prints, parsed if it is JSON."""
+        done = subprocess.run(
+            ['bash', '-c', f'. {self.state}/openrc; openstack'
+             f' --os-compute-api-version 2.93 {command}'], text=True,
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE, timeout=_SECONDS)
+        self.assertEqual(0, done.returncode, f'{command}: {done.stderr}')
+        return json.loads(done.stdout) if '-f json' in command else None
+
+    def save(self, server):
+        """A version that was saved while the guest ran."""
+        version = self.type(
+            f'server version create {server} --wait -f json')
+        self.addCleanup(self.forget, version['id'])
+        self.assertEqual('available', version['state'])
+        return version
+
+    def forget(self, version):
+        """Delete a version, and the image that it was made."""
+        image = self.type(f'server version show {version} -f json')['image']
+        if image:
+            self.trial.admin.image.delete_image(image, ignore_missing=True)
+        self.type(f'server version delete {version} --wait')
+
+    def restore(self, server, version):
+        """Roll a server back; returns how often its guest came up then."""
+        before = self.boots(server)
+        self.type(f'server version restore {version} --restart'
+                  f' --discard-current')
+        self.wait_for_status(server, 'ACTIVE')
+        return self.wait_until(
+            lambda: (now := self.boots(server)) != before and now,
+            'the guest came up again', nova_hosts.SECONDS)
+
+    def reboot(self, server):
+        with self.boots_again(server):
+            self.compute.reboot_server(server, 'HARD')
+            self.wait_for_status(server, 'ACTIVE')
+
+
+class TestServers(VersionsTest):
+
+    def test_saved_rolled_back_and_started_elsewhere(self):
+        server = self.create(self.image_of('web'), self.host)
+        first = self.save(server)
+        self.assertGreater(first['pause_ms'], 0)
+        self.reboot(server)
+        second = self.save(server)
+        self.assertEqual(first['id'], second['parent'])
+        # The guest wrote one sector, and QEMU stores whole clusters.
+        self.assertLess(second['changed'], 1 << 20)
+        self.reboot(server)
+        self.assertEqual(3, self.boots(server))
+        # What it was comes up once more each time.
+        self.assertEqual(2, self.restore(server, first['id']))
+        self.reboot(server)
+        self.reboot(server)
+        self.assertEqual(3, self.restore(server, second['id']))
+        self.start_elsewhere(first['id'], 2)
+        self.rebuild(server, second['id'], 3)
+
+    def start_elsewhere(self, version, boot):
+        """Start a server from a version on the other host."""
+        name = f'w-{uuid.uuid4().hex[:8]}'
+        created = self.type(
+            f'server create --flavor tiny --nic none --from-version'
+            f' {version} --host {self.other} {name} -f json')
+        self.addCleanup(self.trial.delete, created['id'])
+        self.trial.wait_active(created['id'])
+        self.guest(created['id'], self.other, name='guest-web', boot=boot)
+
+    def rebuild(self, server, version, boot):
+        """Rebuild the server where it is."""
+        before = self.boots(server)
+        self.type(f'server rebuild {server} --from-version {version}')
+        self.wait_for_status(server, 'ACTIVE')
+        self.wait_until(lambda: self.boots(server) != before or
+                        before == boot, 'the guest came up again',
+                        nova_hosts.SECONDS)
+        self.assertEqual(boot, self.boots(server))
+
+    def test_saved_before_it_is_deleted(self):
+        server = self.create(self.image_of('web'), self.host)
+        self.type(f'server version policy set --server {server} --on-delete'
+                  f' --required -f json')
+        self.addCleanup(self.type,
+                        f'server version policy unset --server {server}')
+        self.trial.delete(server)
+
+        def listed():
+            return self.type(f'server version list --server {server}'
+                             f' -f json')
+
+        [version] = self.wait_until(listed, 'there is a version', 120)
+        self.assertEqual(('available', 'delete'),
+                         (version['State'], version['Trigger']))
+        self.addCleanup(self.forget, version['ID'])
+        self.start_elsewhere(version['ID'], 2)
