@@ -118,6 +118,8 @@ class Tasks:
         with self._lock:
             doing = self._known.get(task.id)
             if doing is not None:
+                # Whoever sends it again does not know how it ended.
+                doing.told = False
                 return doing
             doing = Doing(task, self._directory / f'{task.id}.json', {})
             doing.write()

@@ -36,6 +36,9 @@ LOG = log.getLogger(__name__)
 
 LEASE = 'version-upkeep'
 _LEASE_TIME = datetime.timedelta(seconds=120)
+# How often it is looked whether servers are due, in the time between saves.
+_LOOKS = 10
+_LONGEST_LOOK_SECONDS = 300.0
 # Servers in these states have disks that can be saved.
 _SAVEABLE = ('ACTIVE', 'PAUSED', 'SHUTOFF', 'SUSPENDED')
 
@@ -53,6 +56,7 @@ class Upkeep:
         self._versions = worker
         self._servers = servers
         self._owner = owner
+        self._looked: dict[str, datetime.datetime] = {}
 
     def round(self) -> None:
         """Look once, unless another conductor does."""
@@ -78,7 +82,7 @@ class Upkeep:
         self._database.write(db_tasks.prune, before)
 
     def _save_due(self, policy, own, now):
-        if not policy.every:
+        if not policy.every or not self._is_time_to_look(policy, now):
             return
         servers = self._servers_of(policy, own)
         last = self._database.read(db.last_saves,
@@ -89,6 +93,15 @@ class Upkeep:
                 continue
             if server.status in _SAVEABLE and server.host:
                 self._save(policy, server)
+
+    def _is_time_to_look(self, policy, now):
+        """Not to ask Nova each round for what is due in hours."""
+        interval = min(policy.every / _LOOKS, _LONGEST_LOOK_SECONDS)
+        last = self._looked.get(policy.id)
+        if last and (now - last).total_seconds() < interval:
+            return False
+        self._looked[policy.id] = now
+        return True
 
     def _servers_of(self, policy, own):
         if policy.server_id is None:

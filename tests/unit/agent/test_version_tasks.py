@@ -81,6 +81,14 @@ class TestTasks(TasksTest):
         self.ended(self.new().perform(task()))
         self.assertEqual([task().id], self.done)
 
+    def test_sent_again_after_its_end_is_told_again(self):
+        tasks = self.new()
+        self.ended(tasks.perform(task()))
+        self.told.clear()
+        tasks.perform(task())
+        self.assertTrue(self.told.wait(SECONDS))
+        self.assertEqual([task().id], self.done)
+
     def test_failure_says_why(self):
         def fail(doing):
             raise exceptions.NoSpace('the disk is full')

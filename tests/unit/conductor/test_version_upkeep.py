@@ -91,6 +91,14 @@ class TestSchedules(RoundTest):
         [task] = self.tasks(versions.SAVE)
         self.assertEqual(('auto', 't1'), (task.alpha, task.base_image))
 
+    def test_nova_is_not_asked_each_round(self):
+        asked = []
+        self.nova.of_project = lambda project: asked.append(project) or []
+        self.policy(every=3600)
+        for _round in range(3):
+            self.upkeep.round()
+        self.assertEqual([PROJECT], asked)
+
     def test_server_that_is_no_more(self):
         self.policy(server_id='gone', every=3600)
         self.assertEqual([], self.round())
