@@ -45,7 +45,8 @@ LAST_RETRY = 900.0
 # What an image service says of images that will be, are, or were.
 _GONE = ('deleted', 'pending_delete')
 _SERVED = {views.ACTIVE: views.ACTIVE, views.DEACTIVATED: views.DEACTIVATED}
-_CHANGEABLE = ('name', 'owner', 'visibility', 'status', 'family')
+_CHANGEABLE = ('name', 'owner', 'visibility', 'status', 'family',
+               'members')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,6 +55,7 @@ class Image:
 
     :param status: active, deactivated, deleted, or one on the way there
     :param os_hash_value: of the file, made with os_hash_algo
+    :param members: projects that it is shared with, sorted
     """
 
     id: str
@@ -67,6 +69,7 @@ class Image:
     owner: str | None
     visibility: str
     family: str | None = None
+    members: list[str] = dataclasses.field(default_factory=list)
 
 
 class Source(typing.Protocol):
@@ -238,7 +241,7 @@ class Ingest:
                 'os_hash_algo': image.os_hash_algo,
                 'os_hash_value': image.os_hash_value,
                 'visibility': image.visibility, 'status': image.status,
-                'family': image.family}, made)
+                'family': image.family, 'members': image.members}, made)
             LOG.info('Image %s (%s), %d bytes, taken in within %.1f s',
                      image.id, image.name, size, time.monotonic() - started)
 

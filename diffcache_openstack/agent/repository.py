@@ -55,6 +55,7 @@ class ImageRecord:
     form_id: str | None = None
     form_size: int = 0
     family: str | None = None
+    members: list[str] = dataclasses.field(default_factory=list)
 
 
 @dataclasses.dataclass(frozen=True)

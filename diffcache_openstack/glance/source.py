@@ -33,7 +33,7 @@ LOG = logging.getLogger(__name__)
 GROUP = 'glance'
 # What may change whether an image is served, and to whom.
 EVENTS = r'^image\.(activate|create|deactivate|delete|reactivate|update' \
-         r'|upload)$'
+         r'|upload|member\.(create|update|delete))$'
 POOL = 'diffcache-ingest'
 #: The property by which a user tells from which image another one was made.
 FAMILY = 'diffcache_base_template'
@@ -85,7 +85,9 @@ class GlanceSource:
     def start(self, changed: collections.abc.Callable[[str], None]) -> None:
         """Begin to tell the ids of images that changed."""
         def tell(notification: dict) -> None:
-            image_id = notification['payload'].get('id')
+            payload = notification['payload']
+            # That of a member names the image otherwise.
+            image_id = payload.get('id') or payload.get('image_id')
             if isinstance(image_id, str):
                 LOG.debug('%s: image %s', notification['event_type'],
                           image_id)
@@ -110,7 +112,8 @@ class GlanceSource:
             os_hash_algo=image.hash_algo, os_hash_value=image.hash_value,
             owner=image.owner_id or image.owner,
             visibility=image.visibility,
-            family=(image.properties or {}).get(FAMILY))
+            family=(image.properties or {}).get(FAMILY),
+            members=self._members(image))
         if size > self._largest and described.status == 'active':
             LOG.warning('Image %s has %d bytes, more than [glance]'
                         ' largest_image; it is left to Glance', image.id,
@@ -118,6 +121,17 @@ class GlanceSource:
             # Not gone, and not to be taken in either.
             return dataclasses.replace(described, status='too large')
         return described
+
+    def _members(self, image) -> list[str]:
+        """Projects that may have a shared image, accepted or not."""
+        if image.visibility != 'shared':
+            return []
+        try:
+            return sorted(member.member_id
+                          for member in self._images.members(image.id))
+        except sdk_exceptions.NotFoundException:
+            # It was deleted, or shared no more, since it was looked at.
+            return []
 
 
 def _connect(conf):

@@ -121,6 +121,18 @@ class IngestTest(base.TestCase):
     def template(self, data=RAW):
         return fakes.key_of(data)
 
+    def test_members_of_a_shared_image(self):
+        self.source.put('image', RAW, visibility='shared', members=['a'])
+        self.assertEqual(['a'], self.look().members)
+        self.source.change('image', members=['a', 'b'])
+        self.assertEqual(['a', 'b'], self.look().members)
+        # The conductor is not told again when nothing changed.
+        told = self.catalogue.templates['image']
+        self.look()
+        self.assertIs(told, self.catalogue.templates['image'])
+        self.source.change('image', visibility='private', members=[])
+        self.assertEqual([], self.look().members)
+
     def test_raw(self):
         self.source.put('image', RAW)
         record = self.look()
