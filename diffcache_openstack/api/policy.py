@@ -63,7 +63,9 @@ class Enforcer:
         :raises Forbidden: naming the rule
         """
         if not self.may(ctxt, rule):
-            raise http.Forbidden(f'The policy {rule} does not allow this.')
+            raise http.Forbidden(
+                f'The policy {rule} does not allow this; it takes a role that'
+                f' the policy file, or its default, names.')
 
     def may(self, ctxt: contexts.RequestContext, rule: str) -> bool:
         """Whether a rule allows the caller something of its own project."""

@@ -53,6 +53,8 @@ _LEASE_TIME = datetime.timedelta(seconds=120)
 # How long a job that ended is kept.
 KEPT = datetime.timedelta(days=30)
 
+_MATERIAL = (objects.TEMPLATES, objects.PATCHES)
+
 LOCAL = 'local'
 PEER = 'peer'
 BUILD = 'build'
@@ -224,7 +226,9 @@ class View:
         self._into: dict[str, list[objects.Patch]] = {}
         for patch in patches:
             self._into.setdefault(patch.target, []).append(patch)
-        self._held = {host.name: {held.id for held in host.holdings}
+        # A manifest has the id of the content that it is of.
+        self._held = {host.name: {held.id for held in host.holdings
+                                  if held.kind in _MATERIAL}
                       for host in hosts}
         self._at_site: dict[str, set[str]] = {}
         for host in hosts:

@@ -229,8 +229,8 @@ def unknown_site(site: str) -> exceptions.NotFound:
 def unknown_host(name: str) -> exceptions.NotFound:
     """The error for a host that does not exist."""
     return exceptions.NotFound(
-        f'Host {name} is not registered; its agent has to call'
-        f' register_host first.')
+        f'Host {name} is not registered; start its diffcache-agent, or see'
+        f' "openstack image cache host list" for the hosts there are.')
 
 
 def _ensure_site(session, name, when):

@@ -15,6 +15,7 @@ import argparse
 import contextlib
 import typing
 
+from keystoneauth1 import exceptions as ksa_exceptions
 from openstack import exceptions
 from osc_lib.command import command
 from osc_lib import exceptions as osc_exceptions
@@ -31,11 +32,29 @@ def errors_in_words() -> typing.Iterator[None]:
     try:
         yield
     except exceptions.HttpException as error:
-        raise osc_exceptions.CommandError(
-            error.message if error.details is None or error.message
-            else error.details) from error
+        raise osc_exceptions.CommandError(_http_words(error)) from error
     except exceptions.SDKException as error:
         raise osc_exceptions.CommandError(str(error)) from error
+    except ksa_exceptions.ConnectFailure as error:
+        # The library's text tells how often it tried, and all its layers.
+        place = str(error).removeprefix('Unable to establish connection to ')
+        raise osc_exceptions.CommandError(
+            f'{place.partition(": ")[0]} does not answer; see whether'
+            f' diffcache-api runs there, and try again.') from error
+    except ksa_exceptions.EndpointNotFound as error:
+        raise osc_exceptions.CommandError(
+            f'{error}; have a service of type "diffcache" with an endpoint in'
+            f' Keystone\'s catalogue, or set diffcache_endpoint_override in'
+            f' clouds.yaml.') from error
+
+
+def _http_words(error):
+    if error.status_code == 401:
+        return ('The service does not accept the token (401); log in again,'
+                ' and check the OS_ variables or --os-cloud.')
+    if error.details is None or error.message:
+        return error.message
+    return error.details
 
 
 class Command(command.Command):

@@ -45,6 +45,7 @@ _TARGETS: list[formats.Column] = [
     ('Next Try', 'retry_at', None), ('Message', 'message', None)]
 _TOLD = ('host', 'template_id', 'state', 'way', 'bytes_done', 'bytes_total',
          'attempts', 'retry_at', 'message')
+_PLACES = ('hosts', 'aggregates', 'availability_zones')
 _TIMEOUT = 3600.0
 
 
@@ -115,12 +116,13 @@ class CreateJob(ShowOneJob):
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
         """Tell the service, and wait if that was asked for."""
+        _check_aim(parsed_args)
         values = _changeable(parsed_args)
         values['images'] = [self.image_id(name)
                             for name in parsed_args.images]
         values['families'] = [self.image_id(name)
                               for name in parsed_args.families]
-        for name in ('hosts', 'aggregates', 'availability_zones'):
+        for name in _PLACES:
             values[name] = getattr(parsed_args, name)
         job = self.client.create_precache_job(**_renamed(values))
         if parsed_args.wait:
@@ -230,6 +232,16 @@ class ListTargets(JobCommand, commands.Lister):
         """Ask the service."""
         return formats.table(_TARGETS, self.client.precache_targets(
             parsed_args.job, **commands.query(parsed_args, 'state', 'host')))
+
+
+def _check_aim(parsed_args):
+    if not parsed_args.images and not parsed_args.families:
+        raise exceptions.CommandError(
+            'Say what shall be cached: name an image, or a --family.')
+    if not any(getattr(parsed_args, name) for name in _PLACES):
+        raise exceptions.CommandError(
+            'Say where it shall be cached: --host, --aggregate or'
+            ' --availability-zone.')
 
 
 def _add_changeable(parser):

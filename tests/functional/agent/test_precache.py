@@ -108,7 +108,7 @@ class TestRate(test_embedded.EmbeddedTestCase):
                                          {'rate': None})
         self.watch(job_id)
 
-    def test_what_is_damaged_at_the_source_is_told(self):
+    def test_what_the_source_lost_is_told(self):
         repository = self.site.repository.held
         key = self.template('other')
         repository.path(key).unlink()

@@ -75,8 +75,8 @@ MAY = {
     'diffcache:templates:locations': OPERATORS,
 }
 PUBLIC = ('/', '/v1')
-ACCESS = (pathlib.Path(__file__).parents[2] / 'functional' / 'api'
-          / 'gabbits' / 'access.yaml')
+GABBITS = (pathlib.Path(__file__).parents[2] / 'functional' / 'api'
+           / 'gabbits')
 UNKNOWN = '11111111-1111-4111-8111-111111111111'
 METHODS = ('GET', 'POST', 'PATCH', 'DELETE')
 
@@ -135,17 +135,34 @@ class TestDescriptions(tests_base.TestCase):
 
 
 class TestOverHttp(tests_base.TestCase):
+    """Each route is asked over HTTP in each of the ways that are refused."""
 
-    def test_each_is_asked_without_token_and_without_rights(self):
-        requests = {(method, test[method].replace(UNKNOWN, '*'),
-                     test['status'])
-                    for test in yaml.safe_load(ACCESS.read_text())['tests']
-                    for method in METHODS if method in test}
+    def requests(self, name):
+        """Method, path without ids and parameters, status; of a file."""
+        tests = yaml.safe_load((GABBITS / name).read_text())['tests']
+        return {(method, test[method].replace(UNKNOWN, '*').split('?')[0],
+                 test['status'])
+                for test in tests for method in METHODS if method in test}
+
+    def check(self, name, wanted):
+        """Compare with the statuses wanted of each route."""
+        requests = self.requests(name)
         for route in handlers.routes():
-            if route.path not in PUBLIC:
-                path = re.sub('<[^>]*>', '*', route.path)
-                for status in (401, 403):
-                    self.assertIn((route.method, path, status), requests)
+            path = re.sub('<[^>]*>', '*', route.path)
+            for status in wanted(route):
+                self.assertIn((route.method, path, status), requests)
+
+    def test_without_token_and_without_rights(self):
+        self.check('access.yaml', lambda route: (
+            () if route.path in PUBLIC else (401, 403)))
+
+    def test_of_what_does_not_exist(self):
+        self.check('missing.yaml', lambda route: (
+            (404,) if '<' in route.path else ()))
+
+    def test_malformed(self):
+        self.check('malformed.yaml', lambda route: (
+            (400, 415) if route.body is not None else (400,)))
 
 
 class TestAccess(base.ApiTest):
@@ -179,6 +196,22 @@ class TestAccess(base.ApiTest):
             with self.subTest(route=route.template, method=route.method):
                 error = self.refused(404, route.method, example(route))
                 self.assertEqual('diffcache.not_found', error['code'])
+
+
+class TestBodies(base.ApiTest):
+
+    def test_text_that_is_no_json(self):
+        for route in handlers.routes():
+            if route.body is None:
+                continue
+            answer = self.client.open(
+                example(route), method=route.method, data=b'{"a": ',
+                content_type='application/json', headers={
+                    'X-Auth-Token': 'admin',
+                    'OpenStack-API-Version': 'diffcache latest'})
+            with self.subTest(route=route.template, method=route.method):
+                self.assertEqual(400, answer.status_code, answer.text)
+                self.assertIn('no JSON', answer.text)
 
 
 class TestPolicyFile(base.ApiTest):

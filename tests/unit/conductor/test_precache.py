@@ -162,6 +162,12 @@ class TestProgress(RoundTest):
         self.assertEqual(('fetching', 250, 0), (
             found['state'], found['bytes_done'], found['attempts']))
 
+    def test_a_manifest_is_not_the_image(self):
+        self.write(sites.put_holdings, 'h1', [objects.Holding(
+            kind=objects.MANIFESTS, id=self.content, bytes=1)],
+            objects_base.now())
+        self.assertEqual('fetching', self.target(active=True)['state'])
+
     def test_a_try_that_failed_is_told(self):
         found = self.target(attempts=1, error='It is gone.',
                             retry_at=database.at(60))

@@ -171,6 +171,13 @@ class TestPrecache(cloud.CommandTest):
             '--wait')
         self.assertIn('1 of 1 targets', str(error))
 
+    def test_what_and_where_have_to_be_said(self):
+        for words, said in ((('t1',), '--host'), (('--host', 'h1'),
+                                                  '--family')):
+            error = self.assertRaises(exceptions.CommandError, self.take,
+                                      precache.CreateJob, *words)
+            self.assertIn(said, str(error))
+
     def test_words_that_are_no_durations(self):
         for word in ('7', 'd', '1y', '-1d', '1.5h'):
             self.assertRaises(SystemExit, self.create, '--lifetime', word)
