@@ -14,13 +14,15 @@
 import argparse
 import io
 import pathlib
+import re
+import sys
 from typing import Any
 
 from cliff import lister
 from cliff import show
+import stevedore
 
 from diffcache_openstack.cmd import progress
-from diffcache_openstack.common import units
 from diffcache_openstack.versions import engine
 from diffcache_openstack.versions import repository
 from diffcache_openstack.versions import restoring
@@ -28,12 +30,32 @@ from diffcache_openstack.versions import retention
 from diffcache_openstack.versions import upkeep
 
 _AUTO = 'auto'
+_MB = 1e6
+# The format that a command line asks for.
+_FORMAT = re.compile('\0(?:-f\0?|--format[=\0])(?P<name>json|value)(?:\0|$)')
 
 
 def _bar(command: show.ShowOne | lister.Lister, label: str) -> progress.Bar:
     """Return a progress bar; a quiet run gets one that nobody sees."""
     quiet = not command.app.options.verbose_level
     return progress.Bar(label, io.StringIO() if quiet else command.app.stderr)
+
+
+class _Quick:
+    """Loads one way to format only, if the command line says which.
+
+    The others bring libraries that take longer than many a save.
+    """
+
+    formatter_namespace: str
+
+    def _load_formatter_plugins(self) -> stevedore.ExtensionManager[Any]:
+        wanted = _FORMAT.search('\0'.join(sys.argv))
+        if wanted is None:
+            return stevedore.ExtensionManager(
+                self.formatter_namespace, invoke_on_load=True)
+        return stevedore.NamedExtensionManager(
+            self.formatter_namespace, [wanted['name']], invoke_on_load=True)
 
 
 def _columns(fields: dict[str, Any]) -> tuple[list[str], list[Any]]:
@@ -81,10 +103,16 @@ def _rate(text: str) -> float:
     if value <= 0:
         raise argparse.ArgumentTypeError(
             f'{text!r} is no rate: write MB per second')
-    return value * units.MB
+    return value * _MB
 
 
-class _Disk(show.ShowOne):
+def _size(text: str) -> int:
+    # Brings oslo.config, which saving can do without.
+    from diffcache_openstack.common import units
+    return units.parse_size(text)
+
+
+class _Disk(_Quick, show.ShowOne):
     """Options of the commands that look at a disk."""
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
@@ -142,7 +170,7 @@ class Save(_Disk):
             help='Channel of its guest agent, which is asked to keep the '
                  'filesystems still meanwhile.')
         parser.add_argument(
-            '--block-size', type=units.parse_size, metavar='BYTES',
+            '--block-size', type=_size, metavar='BYTES',
             default=repository.BLOCK_SIZE,
             help='Size of a block in a store that is yet to be made '
                  '(default: 4096).')
@@ -166,7 +194,7 @@ class Save(_Disk):
         return _columns(version.summary())
 
 
-class List(lister.Lister):
+class List(_Quick, lister.Lister):
     """List versions, oldest first."""
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
@@ -185,7 +213,7 @@ class List(lister.Lister):
         return columns, [[row[column] for column in columns] for row in rows]
 
 
-class Show(show.ShowOne):
+class Show(_Quick, show.ShowOne):
     """Describe a version."""
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
@@ -204,7 +232,7 @@ class Show(show.ShowOne):
             'snapshots': [each.name for each in version.snapshots]})
 
 
-class Verify(show.ShowOne):
+class Verify(_Quick, show.ShowOne):
     """Read everything in a store, and name what is damaged."""
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
@@ -237,7 +265,7 @@ class Verify(show.ShowOne):
             'orphans': result.orphans})
 
 
-class Delete(lister.Lister):
+class Delete(_Quick, lister.Lister):
     """Forget versions; prune gives their space back."""
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
@@ -253,7 +281,7 @@ class Delete(lister.Lister):
         return ['version'], [[version] for version in gone]
 
 
-class Prune(show.ShowOne):
+class Prune(_Quick, show.ShowOne):
     """Drop versions by age, and give back what no version needs."""
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
@@ -286,7 +314,7 @@ class Prune(show.ShowOne):
                 engine.Job(bar)).to_dict())
 
 
-class Diff(show.ShowOne):
+class Diff(_Quick, show.ShowOne):
     """Tell in what two versions differ."""
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
@@ -304,7 +332,7 @@ class Diff(show.ShowOne):
             'bytes': found.bytes, 'ranges': found.ranges})
 
 
-class Restore(show.ShowOne):
+class Restore(_Quick, show.ShowOne):
     """Write a version to a new file."""
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
@@ -333,7 +361,7 @@ class Restore(show.ShowOne):
         with _bar(self, 'restore') as bar:
             return _columns(_open(args).restore(
                 args.version, args.output, args.disk_format, args.base,
-                engine.Job(bar)).to_dict())
+                job=engine.Job(bar)).to_dict())
 
 
 class Rollback(_Disk):

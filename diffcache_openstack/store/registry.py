@@ -12,13 +12,15 @@
 """The store that a URI names."""
 
 import pathlib
+from typing import TYPE_CHECKING
 import urllib.parse
-
-from oslo_config import cfg
 
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.store import base
 from diffcache_openstack.store import file
+
+if TYPE_CHECKING:
+    from oslo_config import cfg
 
 
 def open_store(uri: str, config_files: list[str] | None = None
@@ -44,6 +46,8 @@ def open_store(uri: str, config_files: list[str] | None = None
 
 def _open_glance(path: str, config_files: list[str]) -> base.BlobStore:
     # Takes a third of a second, and most stores are directories.
+    from oslo_config import cfg
+
     from diffcache_openstack.store import glance
     driver, _, prefix = path.partition(':')
     conf = cfg.ConfigOpts()
@@ -52,7 +56,7 @@ def _open_glance(path: str, config_files: list[str]) -> base.BlobStore:
     return glance.GlanceStore(store, driver, prefix or _prefix(conf, driver))
 
 
-def _prefix(conf: cfg.ConfigOpts, driver: str) -> str:
+def _prefix(conf: 'cfg.ConfigOpts', driver: str) -> str:
     options = conf.glance_store
     if driver == 'file':
         return f'file://{options.filesystem_store_datadir}'

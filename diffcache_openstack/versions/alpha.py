@@ -88,6 +88,8 @@ class Costs:
     contiguous: npt.NDArray[Any]
     # Bytes that storing it contiguously adds.
     added: npt.NDArray[Any]
+    # What restoring costs besides, however the groups are stored.
+    common: float = 0.0
 
 
 def automatic(costs: Costs, factor: float) -> list[int]:
@@ -105,7 +107,8 @@ def automatic(costs: Costs, factor: float) -> list[int]:
         raise exceptions.InvalidInput(
             f'A restore factor of {factor}: choose 1 or more')
     gains = costs.now - costs.contiguous
-    excess = float(costs.now.sum() - factor * costs.contiguous.sum())
+    excess = float(costs.now.sum() + costs.common
+                   - factor * (costs.contiguous.sum() + costs.common))
     worth = gains / np.maximum(costs.added, 1.0)
     chosen: list[int] = []
     for group in np.argsort(-worth, kind='stable'):

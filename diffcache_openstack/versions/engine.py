@@ -148,7 +148,8 @@ class Engine:
         :param guest: who has the disks; None for a guest that is stopped
         :param alpha: 0 (incremental) to 1 (differential), or ``'auto'``
         :param token: tells this save from others: if it was made already,
-            the versions that it made are returned
+            the versions that it made are returned; if it was interrupted
+            after its snapshot, the state of that moment is saved
         :returns: the versions, in the order of the disks
         """
         requests = self._requests(disks, guest, alpha, job)

@@ -26,6 +26,9 @@ from diffcache_openstack.versions import heads
 # counted apart. Of a hundred versions the newest took no more CPU than the
 # oldest, so little is left for the jump itself.
 SEEK_BYTES = 64
+# Writing a block to the disk that is restored costs so many times what reading
+# it from the store does.
+WRITE = 1.0
 # The mark of blocks that are in no pack yet.
 SPOOLED = 0xffffffff
 
@@ -82,11 +85,14 @@ class Delta:
         return list(zip(self._cut_packs.tolist(), self._cut_slots.tolist(),
                         self._cut_lengths.tolist()))
 
-    def costs(self, frames: Sequence[Frame], head: heads.Head) -> alpha.Costs:
+    def costs(self, frames: Sequence[Frame], head: heads.Head,
+              shared: int) -> alpha.Costs:
         """What restoring each group costs, and what storing it again adds.
 
         A frame that several groups need is read once: each pays for the
         share that it uses.
+
+        :param shared: blocks that are restored besides the delta's
         """
         count = -(-len(self._owners) // self._size)
         packs = [pack for pack in head.packs.values() if pack.blocks]
@@ -101,8 +107,10 @@ class Delta:
         if frames:
             now += self._read_now(np.array(frames, dtype=np.int64), count)
         contiguous = blocks * mean + SEEK_BYTES
-        return alpha.Costs(np.maximum(now, contiguous), contiguous,
-                           (blocks - new) * mean)
+        write = blocks * mean * WRITE
+        return alpha.Costs(
+            np.maximum(now, contiguous) + write, contiguous + write,
+            (blocks - new) * mean, shared * mean * (1 + WRITE))
 
     def _read_now(self, table: npt.NDArray[np.int64], count: int
                   ) -> npt.NDArray[Any]:
@@ -118,12 +126,15 @@ class Delta:
                 + np.bincount(groups, jumps * float(SEEK_BYTES),
                               minlength=count))
 
-    def automatic(self, frames: Sequence[Frame], head: heads.Head,
-                  factor: float) -> list[tuple[int, int]]:
+    @property
+    def blocks(self) -> int:
+        """Blocks of the delta."""
+        return len(self._owners)
+
+    def automatic(self, costs: alpha.Costs, factor: float
+                  ) -> list[tuple[int, int]]:
         """Ranges of the groups that have to be stored again.
 
         A restore then costs at most ``factor`` times a differential one's.
         """
-        if not len(self._owners):
-            return []
-        return self._ranges(alpha.automatic(self.costs(frames, head), factor))
+        return self._ranges(alpha.automatic(costs, factor))

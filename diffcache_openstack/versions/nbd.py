@@ -20,7 +20,6 @@ import socket
 import struct
 import subprocess
 import tempfile
-import time
 
 from diffcache_openstack.common import exceptions
 
@@ -38,16 +37,23 @@ _CMD_FLUSH = 3
 _CMD_WRITE_ZEROES = 6
 _FLAG_FIXED = 1
 _FLAG_NO_ZEROES = 2
-_START_S = 30.0
+_TIMEOUT_S = 120.0
+# What a shell says when there is no such program.
+_NOT_FOUND = 127
+
+
+def _connect(path: pathlib.Path) -> socket.socket:
+    connected = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    connected.settimeout(_TIMEOUT_S)
+    connected.connect(str(path))
+    return connected
 
 
 class Client:
     """A connection to an NBD server."""
 
-    def __init__(self, path: pathlib.Path) -> None:
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self._socket.settimeout(120)
-        self._socket.connect(str(path))
+    def __init__(self, connected: socket.socket) -> None:
+        self._socket = connected
         self._handle = 0
         self._handshake()
 
@@ -129,35 +135,43 @@ class Server:
     def __enter__(self) -> Client:
         self._directory = tempfile.TemporaryDirectory(prefix='diffcache-')
         path = pathlib.Path(self._directory.name) / 'nbd'
-        try:
-            self._process = subprocess.Popen(
-                ['qemu-nbd', '--format', self._format, '--socket', str(path),
-                 '--cache', 'writeback', '--discard', 'unmap',
-                 '--detect-zeroes', 'off', str(self._disk)],
-                stderr=subprocess.PIPE, text=True)
-        except FileNotFoundError as exc:
-            raise exceptions.PermanentError(
-                'qemu-nbd is not installed: install QEMU\'s tools') from exc
-        self._client = self._connect(path)
+        # The client waits at the door before the server starts: should this
+        # process be killed, the server finds nobody there and ends.
+        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as door:
+            door.bind(str(path))
+            door.listen(1)
+            waiting = _connect(path)
+            self._process = self._start(door.fileno())
+        self._client = self._meet(waiting)
         return self._client
 
-    def _connect(self, path: pathlib.Path) -> Client:
-        deadline = time.monotonic() + _START_S
-        while True:
-            if self._process.poll() is not None:
-                assert self._process.stderr is not None
-                message = self._process.stderr.read().strip()
-                kind = (exceptions.Busy if 'lock' in message
-                        else exceptions.PermanentError)
-                raise kind(f'qemu-nbd cannot open {self._disk}: {message}')
-            try:
-                return Client(path)
-            except (FileNotFoundError, ConnectionRefusedError) as exc:
-                if time.monotonic() > deadline:
-                    self._process.kill()
-                    raise exceptions.ServiceUnavailable(
-                        f'qemu-nbd does not serve {self._disk}') from exc
-                time.sleep(0.01)
+    def _start(self, door: int) -> subprocess.Popen[str]:
+        # As systemd hands sockets over; only the shell knows the number of
+        # the process that it will be.
+        script = (f'export LISTEN_PID=$$ LISTEN_FDS=1; '
+                  f'exec qemu-nbd "$@" 3<&{door}')
+        return subprocess.Popen(
+            ['/bin/sh', '-c', script, 'sh', '--format', self._format,
+             '--cache', 'writeback', '--discard', 'unmap', '--detect-zeroes',
+             'off', str(self._disk)], pass_fds=[door],
+            stderr=subprocess.PIPE, text=True)
+
+    def _meet(self, waiting: socket.socket) -> Client:
+        try:
+            return Client(waiting)
+        except (exceptions.ServiceUnavailable, OSError) as exc:
+            waiting.close()
+            self._process.kill()
+            _, message = self._process.communicate()
+            self._directory.cleanup()
+            if self._process.returncode == _NOT_FOUND:
+                raise exceptions.PermanentError(
+                    'qemu-nbd is not installed: install QEMU\'s tools'
+                ) from exc
+            kind = (exceptions.Busy if 'lock' in message
+                    else exceptions.PermanentError)
+            raise kind(f'qemu-nbd cannot open {self._disk}: '
+                       f'{message.strip()}') from exc
 
     def __exit__(self, *_exc_info: object) -> None:
         try:

@@ -13,6 +13,7 @@
 
 import dataclasses
 import datetime
+import hashlib
 import logging
 import pathlib
 import secrets
@@ -116,20 +117,31 @@ def save_together(repo: repository.Repository, requests: Sequence[Request],
         head = repo.head_or_new()
         if token is not None and (made := head.of_token(token)):
             return made
+        if token is not None and head.number == 0:
+            # The store's id is part of the snapshot's name: who tries again
+            # must find the same.
+            repo.commit(head)
         with repo.opened(head) as opened:
             saving = _Saving(repo, head, opened, staging, token)
             try:
                 for request in requests:
                     saving.add(request, progress)
                 saving.commit()
-            except BaseException:
-                saving.forget_snapshots()
+            except BaseException as exc:
+                if token is None or not _goes_on(exc):
+                    saving.forget_snapshots()
                 raise
             saving.drop_older_snapshots()
             # Until it is durable, which the record itself cannot know.
             seconds = round(time.monotonic() - started, 3)
             return [dataclasses.replace(version, seconds=seconds)
                     for version in saving.versions]
+
+
+def _goes_on(exc: BaseException) -> bool:
+    """Whether the same save may be tried again, and should find its state."""
+    return (isinstance(exc, exceptions.RetryableError)
+            and not isinstance(exc, exceptions.Cancelled))
 
 
 class _Saving:
@@ -216,16 +228,31 @@ class _Saving:
         if request.snapshot in names:
             state.snapshot = request.snapshot
         elif request.snapshotter is not None:
-            made = self._snapshot(request.snapshotter, request.snapshot or (
-                f'{_PREFIX}-{self._head.store_id}-{version_id[:8]}'))
-            state.snapshot, state.taken = made.name, made.taken
-            state.made = True
+            name = request.snapshot or self._snapshot_name(version_id)
+            if name in names:
+                LOG.info('%s: going on with the save that made the snapshot '
+                         '%s', request.disk, name)
+            else:
+                made = self._snapshot(request.snapshotter, name)
+                name, state.taken = made.name, made.taken
+            state.snapshot, state.made = name, True
             with native_errors.translated():
                 state.info = _native.version_disk_info(request.disk)
         elif request.snapshot is not None:
             raise exceptions.NotFound(
                 f'{request.disk} has no snapshot {request.snapshot!r}')
         return state
+
+    def _snapshot_name(self, version_id: str) -> str:
+        """What the snapshot is called that this save takes.
+
+        A save that is told by a token finds the snapshot that it took before
+        it was interrupted, and so saves the state of that moment.
+        """
+        told = version_id
+        if self._save_token is not None:
+            told = hashlib.sha256(self._save_token.encode()).hexdigest()
+        return f'{_PREFIX}-{self._head.store_id}-{told[:8]}'
 
     def _snapshot(self, snapshotter: snapshots.Snapshots, name: str) -> _Made:
         """The snapshot of a guest's disks: one, however many they are."""
@@ -300,10 +327,20 @@ class _Saving:
             runs = self._opened.differential(
                 reference, preview, self._head.next_version)
         delta = groups.Delta(runs, request.group_blocks)
-        if request.alpha == 'auto':
+        if request.alpha != 'auto':
+            return delta.exact(float(request.alpha))
+        if not delta.blocks:
+            return []
+        with native_errors.translated():
             frames = self._opened.frames(delta.stored_runs())
-            return delta.automatic(frames, self._head, request.factor)
-        return delta.exact(float(request.alpha))
+            # All that a restore reads from the store, whichever version
+            # brought it.
+            stored = self._opened.differential(
+                heads.BASE_ROOT if state.base else heads.ZERO_ROOT, preview,
+                self._head.next_version)
+        shared = sum(run[1] for run in stored) - delta.blocks
+        costs = delta.costs(frames, self._head, shared)
+        return delta.automatic(costs, request.factor)
 
     def _reference(self, state: _State, series: str) -> heads.Root | None:
         """What a differential delta is told from.

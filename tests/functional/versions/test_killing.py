@@ -11,15 +11,25 @@
 #    under the License.
 """Writers that are killed lose nothing."""
 
+import unittest
+
 from tests import base
 from tests.functional.versions import killing
+from tests.unit.versions import fixture
 
 
 class TestKilling(base.TestCase):
 
-    def test_forty_killed_writers_lose_nothing(self):
-        counts = killing.kill_often(self.directory, 40, seed=1)
+    def kill_forty(self, disk_format: str) -> None:
+        counts = killing.kill_often(self.directory, 40, 1, disk_format)
         self.assertGreaterEqual(
             sum(count for what, count in counts.items()
                 if what.endswith('killed')), 40)
         self.assertGreater(counts['versions completed'], 0)
+
+    def test_forty_killed_writers_lose_nothing(self):
+        self.kill_forty('raw')
+
+    @unittest.skipUnless(fixture.has_qemu(), fixture.NEEDS_QEMU)
+    def test_nor_do_those_of_qcow2_disks(self):
+        self.kill_forty('qcow2')

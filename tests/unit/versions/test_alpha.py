@@ -11,6 +11,8 @@
 #    under the License.
 """Chunk groups: the CloudVS paper's figures 3 to 6, and the automatic way."""
 
+import dataclasses
+
 import hypothesis
 from hypothesis import strategies as st
 import numpy as np
@@ -90,6 +92,13 @@ class TestAutomatic(base.TestCase):
         costs = alpha.Costs(np.array([10.0, 11.0]), np.array([10.0, 10.0]),
                             np.array([5.0, 5.0]))
         self.assertEqual([], alpha.automatic(costs, 1.1))
+
+    def test_what_a_restore_costs_anyway_counts(self):
+        costs = alpha.Costs(np.array([40.0, 10.0]), np.array([10.0, 10.0]),
+                            np.array([30.0, 1.0]))
+        self.assertEqual([0], alpha.automatic(costs, 1.2))
+        besides = dataclasses.replace(costs, common=130.0)
+        self.assertEqual([], alpha.automatic(besides, 1.2))
 
     def test_the_best_gain_for_its_bytes_is_stored(self):
         costs = alpha.Costs(np.array([40.0, 40.0, 10.0]),

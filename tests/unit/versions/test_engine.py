@@ -13,8 +13,10 @@
 
 import threading
 import unittest
+from unittest import mock
 
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.store import file
 from diffcache_openstack.versions import engine
 from diffcache_openstack.versions import restoring
 from diffcache_openstack.versions import retention
@@ -65,6 +67,25 @@ class TestEngine(fixture.VersionsTestCase):
         self.assertEqual(image.read_bytes(), output.read_bytes())
         self.assertRaises(exceptions.BaseMismatch, self.engine.restore,
                           version.id, output, 'raw', image)
+
+    @unittest.skipUnless(fixture.has_qemu(), fixture.NEEDS_QEMU)
+    def test_an_interrupted_save_goes_on_with_its_moment(self):
+        disk = self.directory / 'disk.qcow2'
+        fixture.make_qcow2(disk, 1 << 20)
+        fixture.qemu_io(disk, 'write -P 1 0 4k')
+
+        def lost(*_args):
+            raise exceptions.ServiceUnavailable('the store is gone')
+
+        told = engine.Disk(disk, 'q')
+        with mock.patch.object(file.FileStore, 'put_file', lost):
+            self.assertRaises(exceptions.ServiceUnavailable, self.engine.save,
+                              [told], token='t-1')
+        fixture.qemu_io(disk, 'write -P 2 0 4k')
+        [version] = self.engine.save([told], token='t-1')
+        self.assertEqual(1, self.content(version)[0])
+        [version] = self.engine.save([told], token='t-2')
+        self.assertEqual(2, self.content(version)[0])
 
     @unittest.skipUnless(fixture.has_qemu(), fixture.NEEDS_QEMU)
     def test_an_exported_version_lies_on_nothing(self):
