@@ -15,6 +15,7 @@ import contextlib
 import logging
 import pathlib
 import shutil
+import subprocess
 import typing
 
 from diffcache_openstack.agent import version_bases as bases
@@ -181,11 +182,12 @@ class Worker:
             return
         [disk] = task.disks
         with self._scratch(task) as scratch:
-            image = scratch / 'image'
+            raw = scratch / 'raw'
             base = self._base_of(disk, scratch)
             self._stores.open(task.project_id).export(
-                disk.version, restoring.Output(image, 'qcow2'), base,
+                disk.version, restoring.Output(raw, 'raw'), base,
                 job=self._job(doing))
+            image = _without_holes(raw)
             size = image.stat().st_size
             image_id = self._glance.upload(image, images.New(
                 id=task.id, owner=task.project_id,
@@ -354,3 +356,25 @@ def _refuse_interrupted(guest) -> None:
             raise exceptions.Conflict(
                 f'{disk.path} is in the middle of a rollback; restore a'
                 f' version first.')
+
+
+def _without_holes(raw: pathlib.Path) -> pathlib.Path:
+    """A sparse disk as a file that has no more bytes than the disk has data.
+
+    :raises NoSpace: there is no room for it
+    """
+    image = raw.with_name('qcow2')
+    try:
+        done = subprocess.run(
+            ['qemu-img', 'convert', '-f', 'raw', '-O', 'qcow2', str(raw),
+             str(image)], capture_output=True, text=True)
+    except FileNotFoundError as error:
+        raise exceptions.PermanentError(
+            'qemu-img is not installed: install QEMU\'s tools.') from error
+    if done.returncode:
+        full = 'No space left' in done.stderr
+        raise (exceptions.NoSpace if full else exceptions.PermanentError)(
+            f'qemu-img could not make an image of a version:'
+            f' {done.stderr.strip()[:500]}')
+    raw.unlink()
+    return image

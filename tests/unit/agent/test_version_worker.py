@@ -216,6 +216,8 @@ class TestImages(WorkerTest):
         new, image = self.image(self.export(name='Gold'))
         self.assertEqual(('Gold', 'p', 'an-image', 1),
                          (new.name, new.owner, new.family, new.min_disk))
+        # Four MiB, of which one and a cluster have data, and tables.
+        self.assertLess(image.stat().st_size, 2 * MIB)
         self.base.rename(self.directory / 'gone')
         self.assertEqual(self.expected, self.content(image))
 
