@@ -26,21 +26,9 @@ from diffcache_openstack.conf import opts
 POLICY_FILE = 'policy.yaml'
 
 
-# How often the files are looked at, which each request did; seconds.
-_LOOK_INTERVAL = 1.0
-
-
-class _Rules(policy.Enforcer):
-    """Rules whose files are looked at now and then."""
-
-    _look_at = 0.0
-
-    def load_rules(self, force_reload: bool = False) -> None:
-        """Read files that changed, unless that was looked at just now."""
-        now = time.monotonic()
-        if force_reload or now >= self._look_at:
-            self._look_at = now + _LOOK_INTERVAL
-            super().load_rules(force_reload)
+# How long a decision holds, seconds. The library looks at its files and at
+# the signatures of its checks each time it decides, which takes longer.
+_LIFETIME = 1.0
 
 
 class Enforcer:
@@ -53,9 +41,11 @@ class Enforcer:
             cannot be used
         """
         policy_opts.set_defaults(conf, POLICY_FILE)
-        self.rules = _Rules(conf, use_conf=True)
+        self.rules = policy.Enforcer(conf, use_conf=True)
         self.rules.register_defaults(policies.list_rules())
         self.rules.load_rules()
+        self._decisions: dict[tuple[str, str, str], bool] = {}
+        self._forget_at = 0.0
 
     def require(self, ctxt: contexts.RequestContext, rule: str) -> None:
         """Refuse what a rule does not allow.
@@ -75,6 +65,17 @@ class Enforcer:
     def allows(self, ctxt: contexts.RequestContext, rule: str,
                target: dict[str, typing.Any]) -> bool:
         """Whether a rule allows the caller something with a target."""
+        now = time.monotonic()
+        if now >= self._forget_at:
+            self._decisions, self._forget_at = {}, now + _LIFETIME
+        # All that a rule can look at.
+        key = (rule, repr(target), repr(ctxt.to_policy_values()))
+        decision = self._decisions.get(key)
+        if decision is None:
+            decision = self._decisions[key] = self._decide(ctxt, rule, target)
+        return decision
+
+    def _decide(self, ctxt, rule, target):
         try:
             return bool(self.rules.authorize(rule, target, ctxt))
         except policy.InvalidScope:

@@ -91,7 +91,7 @@ class TestRate(test_embedded.EmbeddedTestCase):
         job_id = self.create('system', 'other', rate=RATE)
         samples, seen = self.watch(job_id)
         self.assertNeverFaster(samples, RATE)
-        self.assertGreater(samples[-1][1], 14 * 2 ** 20)
+        self.assertEqual(14 * 2 ** 20, samples[-1][1])
         # It was told on the way how far it was.
         self.assertTrue([
             target for target in seen
