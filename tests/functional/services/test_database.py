@@ -14,13 +14,23 @@
 import subprocess
 import sys
 
+import sqlalchemy as sa
+
 from diffcache_openstack.conf import opts
 from diffcache_openstack.db import engine
+from diffcache_openstack.db import listing
 from diffcache_openstack.db import migration
+from diffcache_openstack.db import models
+from diffcache_openstack.db import request_views
+from diffcache_openstack.db import sites
+from diffcache_openstack.db import template_views
 from tests import base
 from tests.functional.fixtures import mariadb
+from tests.unit.db import database
 from tests.unit.db import test_engine
+from tests.unit.db import test_fills
 from tests.unit.db import test_history
+from tests.unit.db import test_listing
 from tests.unit.db import test_migration
 from tests.unit.db import test_plans
 from tests.unit.db import test_sites
@@ -81,6 +91,77 @@ class TestHistory(OnMariaDB, test_history.TestHistory):
 
     def prepare(self):
         self.add_templates()
+
+
+class TestEntries(OnMariaDB, test_listing.TestEntries):
+    pass
+
+
+class TestFills(OnMariaDB, test_fills.TestFills):
+
+    def prepare(self):
+        self.write(sites.put_host, database.host('h1'), database.at(0))
+
+
+class TestPaging(OnMariaDB, database.DatabaseTest):
+    """Parts of listings are found by an index, wherever they are."""
+
+    ROWS = 3000
+
+    def prepare(self):
+        when = database.at(0)
+        with self.database.engine.begin() as connection:
+            connection.execute(sa.insert(models.Template), [
+                {'id': f't{n:05d}', 'name': 'x', 'size': 1, 'data_size': 1,
+                 'content_id': database.content(n), 'created_at': when,
+                 'disk_format': 'raw', 'file_size': 1, 'form_size': 0,
+                 'visibility': 'public', 'status': 'active'}
+                for n in range(self.ROWS)])
+            connection.execute(sa.insert(models.Request), [
+                {'id': f'r{n:05d}', 'template_id': 't00001', 'host': 'h1',
+                 'site': 'edge', 'mode': 'on_the_fly', 'way': 'local',
+                 'detail': '', 'seconds': 1.0, 'wan_bytes': 0,
+                 'lan_bytes': 0, 'fallbacks': 0, 'apply_seconds': 0.0,
+                 'started_at': database.at(n)} for n in range(self.ROWS)])
+            connection.execute(sa.text(
+                'ANALYZE TABLE templates, requests')).all()
+
+    def plans(self, function, *args):
+        """What the server says of how it does a listing's queries."""
+        sent = []
+
+        def note(_connection, _cursor, statement, parameters, *_rest):
+            sent.append((statement, parameters))
+
+        engine_used = self.database.engine
+        sa.event.listen(engine_used, 'before_cursor_execute', note)
+        self.database.look(function, *args)
+        sa.event.remove(engine_used, 'before_cursor_execute', note)
+        with engine_used.connect() as connection:
+            return [row for statement, parameters in sent
+                    for row in connection.exec_driver_sql(
+                        f'EXPLAIN {statement}', parameters).mappings()]
+
+    def test_templates(self):
+        everybody = listing.Viewer(None, True)
+        first, *_rest = self.plans(
+            template_views.list_templates, everybody, {},
+            listing.Page(100, 't02000'))
+        self.assertEqual(('range', 'PRIMARY'), (first['type'], first['key']))
+        self.assertNotIn('filesort', first['Extra'] or '')
+
+    def test_counts_of_templates(self):
+        found = self.plans(
+            template_views.list_templates, listing.Viewer(None, True), {},
+            listing.Page(100, 't02000'))
+        self.assertNotIn('ALL', {row['type'] for row in found
+                                 if row['table'] != 'hosts'}, found)
+
+    def test_requests_of_an_hour(self):
+        hour = {'since': database.at(1000), 'until': database.at(1060)}
+        first, *_rest = self.plans(request_views.list_requests, hour,
+                                   listing.Page(100))
+        self.assertEqual('ix_requests_started_at', first['key'], first)
 
 
 class TestManage(base.TestCase):
