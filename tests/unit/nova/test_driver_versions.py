@@ -1,0 +1,103 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""The driver has servers saved where Nova stops or removes them."""
+
+import types
+from unittest import mock
+
+# Before Nova itself, which may be missing.
+from tests.unit.nova import needs  # noqa: F401
+
+from nova.compute import task_states
+from nova import exception
+from nova.virt.libvirt import driver as libvirt_driver
+
+from diffcache_openstack.nova import driver
+from tests.unit.nova import test_driver
+
+class Agent:
+    """An agent that answers as a test says."""
+
+    def __init__(self, order):
+        self.answer = {'version': 'v', 'required': False, 'error': None}
+        self._order = order
+
+    def save_server(self, server_id, wish, stall_timeout):
+        self._order.append(wish['trigger'])
+        return self.answer
+
+
+class HooksTest(test_driver.DriverTest):
+
+    def setUp(self):
+        super().setUp()
+        self.order = []
+        self.agent = Agent(self.order)
+        self.patch(driver.local_client, 'LocalClient',
+                   return_value=self.agent)
+        for name in ('power_off', 'power_on', 'destroy'):
+            self.patch(libvirt_driver.LibvirtDriver, name,
+                       side_effect=lambda *_, name=name: self.order.append(
+                           name))
+        self.driver = self.load()
+        self.instance = types.SimpleNamespace(
+            uuid='a-server', project_id='p', image_ref='', task_state=None)
+
+    def required(self):
+        self.agent.answer = {'version': None, 'required': True,
+                             'error': 'no space'}
+
+    def test_saved_after_it_was_shut_down(self):
+        self.instance.task_state = task_states.POWERING_OFF
+        self.driver.power_off(self.instance, 60, 10)
+        self.assertEqual(['power_off', 'shutdown'], self.order)
+        self.required()
+        self.assertRaises(exception.InstancePowerOffFailure,
+                          self.driver.power_off, self.instance)
+
+    def test_not_when_it_is_off_for_a_moment_only(self):
+        self.instance.task_state = task_states.RESIZE_MIGRATING
+        self.driver.power_off(self.instance)
+        self.assertEqual(['power_off'], self.order)
+
+    def test_saved_before_it_is_deleted(self):
+        self.instance.task_state = task_states.DELETING
+        self.driver.destroy(None, self.instance, None)
+        self.assertEqual(['delete', 'destroy'], self.order)
+
+    def test_what_has_to_be_saved_stays(self):
+        self.required()
+        self.instance.task_state = task_states.DELETING
+        self.assertRaises(exception.InstanceTerminationFailure,
+                          self.driver.destroy, None, self.instance, None)
+        self.assertEqual(['delete'], self.order)
+
+    def test_not_when_its_disks_stay_or_it_never_started(self):
+        self.instance.task_state = task_states.DELETING
+        self.driver.destroy(None, self.instance, None,
+                            destroy_disks=False)
+        self.instance.task_state = task_states.SPAWNING
+        self.driver.destroy(None, self.instance, None)
+        self.assertEqual(['destroy', 'destroy'], self.order)
+
+    def test_disk_in_the_middle_of_a_rollback_is_not_started(self):
+        folder = self.instances / 'a-server'
+        folder.mkdir()
+        with mock.patch.object(driver.libvirt_utils, 'get_instance_path',
+                               return_value=str(folder)):
+            self.driver.power_on(None, self.instance, None)
+            (folder / 'disk.rollback').touch()
+            error = self.assertRaises(
+                exception.InstancePowerOnFailure, self.driver.power_on,
+                None, self.instance, None)
+        self.assertIn('rollback', str(error))
+        self.assertEqual(['power_on'], self.order)
