@@ -24,6 +24,7 @@ from nova.virt.libvirt import driver as libvirt_driver
 from diffcache_openstack.nova import driver
 from tests.unit.nova import test_driver
 
+
 class Agent:
     """An agent that answers as a test says."""
 
