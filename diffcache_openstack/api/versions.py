@@ -33,8 +33,7 @@ HISTORY: dict[str, str] = {
            ' their family.',
     '1.2': 'Versions of servers, tasks that work on them, and policies that'
            ' say when servers are saved.',
-    '1.3': 'Targets of precache jobs tell ``attempts`` and ``retry_at``.'
-           ' Templates that are shared with a project are seen by it.',
+    '1.3': 'Targets of precache jobs tell ``attempts`` and ``retry_at``.',
 }
 
 
