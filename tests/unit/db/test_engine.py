@@ -33,7 +33,7 @@ class TestRetries(database.DatabaseTest):
         return function
 
     def test_deadlock_is_run_again(self):
-        for run in (self.write, self.read):
+        for run in (self.write, self.read, self.database.look):
             self.assertEqual(3, run(
                 self.failing(2, db_exception.DBDeadlock()), 'x'))
 
