@@ -30,7 +30,9 @@ from diffcache_openstack.store import base
 
 LOG = logging.getLogger(__name__)
 
-FORMAT = 1
+FORMAT = 2
+# The first had versions without what came later, which have defaults.
+_FORMATS = (1, FORMAT)
 _MAGIC = b'DCVHEAD1'
 _KEPT_HEADS = 4
 _POINTERS = ('latest-0', 'latest-1')
@@ -227,7 +229,7 @@ class Head:
         if not body.startswith(_MAGIC):
             raise exceptions.FormatError(f'{name} is no head of a store.')
         fields = json.loads(zlib.decompress(body[len(_MAGIC):]))
-        if fields['format'] != FORMAT:
+        if fields['format'] not in _FORMATS:
             raise exceptions.FormatError(
                 f'{name} has format {fields["format"]}: use the release that '
                 f'wrote it.')
