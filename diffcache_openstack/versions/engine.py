@@ -16,10 +16,12 @@ What the toolbox's commands and the service do with versions, they do through
 use one store at a time is the store's matter (:meth:`BlobStore.lock`).
 """
 
+import contextlib
 import dataclasses
 import pathlib
 import threading
 from typing import Callable
+from typing import Iterator
 from typing import Sequence
 
 from diffcache_openstack.common import exceptions
@@ -33,6 +35,7 @@ from diffcache_openstack.versions import rollback
 from diffcache_openstack.versions import saving
 from diffcache_openstack.versions import snapshots
 from diffcache_openstack.versions import upkeep
+from diffcache_openstack.versions import views
 
 KEY_BYTES = 32
 
@@ -145,6 +148,9 @@ class Engine:
              token: str | None = None) -> list[heads.Version]:
         """Save disks at one moment: all become versions, or none.
 
+        A running guest's raw disks are seen through views that are made just
+        before the snapshots of its qcow2 disks: each kind is of one moment.
+
         :param guest: who has the disks; None for a guest that is stopped
         :param alpha: 0 (incremental) to 1 (differential), or ``'auto'``
         :param token: tells this save from others: if it was made already,
@@ -153,14 +159,16 @@ class Engine:
         :returns: the versions, in the order of the disks
         """
         requests = self._requests(disks, guest, alpha, job)
-        return saving.save_together(self._repo, requests, job.report, token)
+        with _views(requests, guest) as seen:
+            return saving.save_together(self._repo, seen, job.report, token)
 
     def _requests(self, disks: Sequence[Disk], guest: Guest | None,
                   alpha: float | str, job: Job) -> list[saving.Request]:
         together = _running(disks, guest)
         return [saving.Request(
             disk.path, disk.series, disk.parent, alpha, disk.snapshot,
-            job.rate, disk.base, disk.base_id, _snapshotter(disk, together))
+            job.rate, disk.base, disk.base_id, _snapshotter(disk, together),
+            as_it_is=disk.as_it_is)
             for disk in disks]
 
     def restore(self, name: str, output: pathlib.Path,
@@ -242,6 +250,29 @@ class Engine:
                             job.report)
 
 
+@contextlib.contextmanager
+def _views(requests: list[saving.Request], guest: Guest | None
+           ) -> Iterator[list[saving.Request]]:
+    """The requests with views in the place of a running guest's raw disks."""
+    raw = [] if guest is None else [
+        at for at, request in enumerate(requests)
+        if request.snapshotter is None and not request.as_it_is]
+    if not raw:
+        yield requests
+        return
+    assert guest is not None
+    disks = [requests[at].disk for at in raw]
+    for disk in disks:
+        views.remove_remains(disk)
+    with views.views_of(disks, guest.monitor) as (paths, pause_ms):
+        seen = list(requests)
+        for at, path in zip(raw, paths):
+            seen[at] = dataclasses.replace(
+                requests[at], disk=path,
+                taken=snapshots.Taken(pause_ms=pause_ms))
+        yield seen
+
+
 def _running(disks: Sequence[Disk], guest: Guest | None
              ) -> snapshots.Running | None:
     """What takes one snapshot of all disks of a running guest."""
@@ -257,7 +288,7 @@ def _snapshotter(disk: Disk, together: snapshots.Running | None
     if disk.as_it_is:
         return None
     if together is not None:
-        return together
+        return together if snapshots.can_keep(disk.path) else None
     return rollback.snapshots_for(disk.path)
 
 

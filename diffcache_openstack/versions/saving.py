@@ -65,6 +65,10 @@ class Request:
     # With alpha 'auto': how much a restore may cost, as a multiple of what a
     # differential version's would.
     factor: float = FACTOR
+    # Nothing writes to the disk meanwhile: it needs no view either.
+    as_it_is: bool = False
+    # What it cost the guest that the disk can be read, if it did already.
+    taken: snapshots.Taken = snapshots.Taken()
     group_blocks: int = GROUP_BLOCKS
 
 
@@ -221,7 +225,7 @@ class _Saving:
             info, parent.base if parent else None, bases.Given(
                 request.disk, request.base, request.base_id))
         self._puts += known.puts
-        state = _State(info, lies_on)
+        state = _State(info, lies_on, taken=request.taken)
         if info['format'] != 'qcow2':
             return state
         names = [name for _, name, _ in info['snapshots']]

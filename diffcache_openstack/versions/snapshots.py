@@ -186,6 +186,14 @@ class Monitor:
         return answer['return']
 
 
+def opened(where: pathlib.Path | Channel
+           ) -> contextlib.AbstractContextManager[Channel]:
+    """What speaks to a monitor, for the time of a ``with`` block."""
+    if isinstance(where, pathlib.Path):
+        return Monitor(where)
+    return contextlib.nullcontext(where)
+
+
 def _node(monitor: Channel, disk: pathlib.Path) -> dict[str, Any]:
     """What a monitor tells of the node of a disk.
 
@@ -233,13 +241,8 @@ class Running(Snapshots):
         self._disks = disks
         self._agent = agent
 
-    def _opened(self) -> contextlib.AbstractContextManager[Channel]:
-        if isinstance(self._monitor, pathlib.Path):
-            return Monitor(self._monitor)
-        return contextlib.nullcontext(self._monitor)
-
     def create(self, name: str) -> Taken:
-        with self._opened() as monitor:
+        with opened(self._monitor) as monitor:
             actions = [
                 {'type': 'blockdev-snapshot-internal-sync',
                  'data': {'device': _node(monitor, disk)['node-name'],
@@ -254,7 +257,7 @@ class Running(Snapshots):
         return Taken(pause_ms, stillness.frozen_ms, stillness.quiesced)
 
     def delete(self, name: str) -> None:
-        with self._opened() as monitor:
+        with opened(self._monitor) as monitor:
             for disk in self._disks:
                 node = _node(monitor, disk)
                 kept = node['image'].get('snapshots', ())

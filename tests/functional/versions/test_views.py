@@ -1,0 +1,107 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Reflinks of a running guest's raw disk, on a real XFS, in a real QEMU."""
+
+import os
+import pathlib
+import shutil
+import subprocess
+import time
+import unittest
+
+from diffcache_openstack.versions import engine
+from diffcache_openstack.versions import snapshots
+from tests import base
+
+_QEMU = 'qemu-system-x86_64'
+_START_S = 30
+_MIB = 1 << 20
+
+
+@unittest.skipUnless(
+    os.geteuid() == 0 and shutil.which('mkfs.xfs') and shutil.which(_QEMU),
+    f'needs root, mkfs.xfs and {_QEMU}')
+class TestReflink(base.TestCase):
+
+    def setUp(self):
+        super().setUp()
+        image = self.directory / 'xfs'
+        with open(image, 'wb') as stream:
+            stream.truncate(400 * _MIB)
+        subprocess.run(['mkfs.xfs', '-q', '-m', 'reflink=1', str(image)],
+                       check=True)
+        self.mount = self.directory / 'mount'
+        self.mount.mkdir()
+        subprocess.run(['mount', '-o', 'loop', str(image), str(self.mount)],
+                       check=True)
+        self.addCleanup(subprocess.run, ['umount', str(self.mount)],
+                        check=True)
+        self.disk = self.mount / 'disk'
+        self.disk.write_bytes(b'\1' * _MIB + bytes(7 * _MIB))
+        self.socket = self.directory / 'qmp'
+        self.start_guest()
+
+    def start_guest(self):
+        process = subprocess.Popen([
+            _QEMU, '-accel', 'tcg', '-m', '64', '-display', 'none',
+            '-nodefaults', '-qmp', f'unix:{self.socket},server=on,wait=off',
+            '-blockdev', 'driver=raw,node-name=disk,file.driver=file,'
+            f'file.filename={self.disk}',
+            '-device', 'virtio-blk-pci,id=disk0,drive=disk'],
+            stderr=subprocess.DEVNULL)
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        deadline = time.monotonic() + _START_S
+        while not self.socket.exists():
+            self.assertLess(time.monotonic(), deadline, 'QEMU did not start')
+            time.sleep(0.05)
+
+    def guest_writes(self, pattern):
+        """Let the guest write to the first MiB."""
+        with snapshots.Monitor(self.socket) as monitor:
+            answer = monitor.command('human-monitor-command', **{
+                'command-line':
+                    'qemu-io -d /machine/peripheral/disk0/virtio-backend '
+                    f'"write -P {pattern} 0 1M"'})
+        self.assertEqual('', answer)
+
+    def status(self):
+        with snapshots.Monitor(self.socket) as monitor:
+            return monitor.command('query-status')['running']
+
+    def content(self, store, version) -> bytes:
+        output = self.directory / 'out'
+        store.restore(version.id, output, 'raw')
+        return output.read_bytes()
+
+    def test_what_the_guest_writes_meanwhile_is_of_the_next_version(self):
+        store = engine.Engine.open(f'file://{self.directory}/store')
+        disk = engine.Disk(self.disk, 'a')
+        seen = []
+
+        def write_on(_done, _total):
+            if not seen:
+                seen.append(self.status())
+                self.guest_writes(2)
+
+        # The guest writes before the first piece is read: a view of it that
+        # is none would have that.
+        [first] = store.save([disk], engine.Guest(self.socket),
+                             job=engine.Job(rate=2 * _MIB,
+                                            progress=write_on))
+        [second] = store.save([disk], engine.Guest(self.socket))
+        self.assertEqual([True], seen)
+        self.assertEqual(b'\1' * _MIB, self.content(store, first)[:_MIB])
+        self.assertEqual(b'\2' * _MIB, self.content(store, second)[:_MIB])
+        self.assertGreater(first.pause_ms, 0)
+        self.assertEqual(['disk'], [each.name for each
+                                    in pathlib.Path(self.mount).iterdir()])
