@@ -143,7 +143,8 @@ def still(monitor: snapshots.Channel) -> Iterator[None]:
 
 @contextlib.contextmanager
 def views_of(disks: Sequence[pathlib.Path],
-             where: pathlib.Path | snapshots.Channel) -> Iterator[tuple[list[pathlib.Path], float]]:
+             where: pathlib.Path | snapshots.Channel
+             ) -> Iterator[tuple[list[pathlib.Path], float]]:
     """Views of raw disks of a running guest, all of one moment.
 
     Yields what is to be read and the milliseconds that the guest stood still.
