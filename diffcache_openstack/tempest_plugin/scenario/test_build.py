@@ -29,9 +29,6 @@ class TestBuild(base.ScenarioTest):
         host = self.hosts[0]
         original = self.upload('base')
         self.start(original, host)
-        self.wait_until(
-            lambda: self.described(host, original)['at_site'],
-            f'{host} holds image {original}')
         derived = self.upload('derived')
 
         def is_a_patch_away() -> bool:
