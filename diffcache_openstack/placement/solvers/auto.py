@@ -144,12 +144,14 @@ def _links(instance) -> list[tuple[float, float, float]]:
 def patience(instance: instances.Instance) -> int:
     """Steps without improvement after which the search ends by itself.
 
-    Steps of the smallest instances take microseconds, and their optima are
-    the most isolated.
+    Steps of small instances take microseconds, and their optima are the most
+    isolated. Those of the smallest are the exact solver's to find.
     """
     cells = instance.host_count * instance.template_count
     wide = 20 * instance.host_count + instance.template_count
-    return 3000 + wide + max(0, 20000 - 200 * cells)
+    if cells <= _PROVABLE_CELLS:
+        return 3000 + wide + 20000 - 200 * cells
+    return 3000 + wide + max(0, 50000 - 25 * cells)
 
 
 def solve_site(

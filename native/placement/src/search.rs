@@ -1,6 +1,11 @@
 //! Large-neighbourhood search: take some of a placement away, insert anew, keep
 //! what is no worse. Ejection is the smallest such neighbourhood: one object
 //! goes in, just enough comes out for it.
+//!
+//! In small instances, where nothing helps any more, the search climbs: for some
+//! steps it accepts what is not much dearer than the best so far, less and less of
+//! it (record-to-record travel, Dueck 1993), goes downhill from there, and begins
+//! again at the best.
 
 use crate::pack::{pack, Item};
 use crate::problem::Problem;
@@ -14,6 +19,16 @@ const EXTRA: usize = 16;
 /// Templates not near that a packing may choose from.
 const POOL: usize = 20;
 
+/// Requested pairs of template and host up to which the search may climb: in
+/// small instances it soon is where no single step helps, and steps are cheap.
+const SMALL: usize = 2000;
+
+/// How far above the least cost a climb begins at most, how many steps it
+/// takes to come down again, and how many go downhill only thereafter.
+const HEAT: f64 = 0.02;
+const CLIMB: usize = 300;
+const COLD: usize = 1500;
+
 /// A search over one placement.
 pub struct Search<'s, 'a> {
     problem: &'a Problem,
@@ -25,6 +40,16 @@ pub struct Search<'s, 'a> {
     hosts: Vec<u32>,
     /// What an ejection made room for.
     wanted: Option<(u32, u32)>,
+    /// Least cost so far.
+    best: f64,
+    /// Contents of the hosts at that cost, if the state has gone on from it.
+    saved: Option<Vec<Vec<u32>>>,
+    /// Share of the least cost by which a climb may begin above it at most,
+    /// and by which the one at hand began.
+    heat: f64,
+    now: f64,
+    /// Steps since the least cost was found.
+    idle: usize,
 }
 
 impl<'s, 'a> Search<'s, 'a> {
@@ -49,7 +74,13 @@ impl<'s, 'a> Search<'s, 'a> {
         let hosts = (0..problem.hosts() as u32)
             .filter(|&host| problem.capacity[host as usize] > 0.0)
             .collect();
+        let small = problem.cells.items().len() <= SMALL;
         Self {
+            best: state.cost,
+            saved: None,
+            heat: if small { HEAT } else { 0.0 },
+            now: 0.0,
+            idle: 0,
             problem,
             state,
             random: Random::new(seed),
@@ -60,14 +91,52 @@ impl<'s, 'a> Search<'s, 'a> {
         }
     }
 
-    /// Cost of the placement as it is.
+    /// Least cost so far.
     #[must_use]
     pub fn cost(&self) -> f64 {
-        self.state.cost
+        self.best
     }
 
-    /// One step; true if the cost fell.
+    /// Goes back to the best placement so far.
+    pub fn settle(&mut self) {
+        let Some(saved) = self.saved.take() else {
+            return;
+        };
+        for (host, wanted) in saved.iter().enumerate() {
+            for object in self.state.contents[host].clone() {
+                if !wanted.contains(&object) {
+                    self.state.remove(object as usize, host);
+                }
+            }
+        }
+        for (host, wanted) in saved.iter().enumerate() {
+            for &object in wanted {
+                self.state.add(object as usize, host);
+            }
+        }
+        self.state.cost = self.best;
+    }
+
+    /// Share of the least cost by which the state may be above it now.
+    fn slack(&mut self) -> f64 {
+        if self.heat == 0.0 {
+            return 0.0;
+        }
+        self.idle += 1;
+        let Some(phase) = self.idle.checked_sub(COLD) else {
+            return 0.0;
+        };
+        let phase = phase % (CLIMB + COLD);
+        if phase == 0 {
+            self.settle();
+            self.now = self.heat * self.random.unit();
+        }
+        self.now * (1.0 - phase as f64 / CLIMB as f64).max(0.0)
+    }
+
+    /// One step; true if it found a cost below all others.
     pub fn step(&mut self, over: &mut dyn FnMut() -> bool) -> bool {
+        let slack = self.slack();
         if self.hosts.is_empty() || self.lottery.is_empty() {
             return false;
         }
@@ -83,19 +152,34 @@ impl<'s, 'a> Search<'s, 'a> {
         };
         self.insert(&hosts, &removed, &mut added, over);
         let after = self.state.cost;
-        if after < before - 1e-9 * before.abs() {
+        if after < self.best - 1e-9 * self.best.abs() {
+            self.best = after;
+            self.saved = None;
+            self.idle = 0;
             return true;
         }
         if after > before * (1.0 + 1e-12) {
-            for &(object, host) in added.iter().rev() {
-                self.state.remove(object as usize, host as usize);
+            let accepted = after <= self.best * (1.0 + slack);
+            if !accepted || self.saved.is_none() {
+                self.undo(&removed, &added);
+                self.state.cost = before;
             }
-            for &(object, host) in removed.iter().rev() {
-                self.state.add(object as usize, host as usize);
+            if accepted && self.saved.is_none() {
+                self.saved = Some(self.state.contents.clone());
+                self.undo(&added, &removed);
             }
-            self.state.cost = before;
         }
         false
+    }
+
+    /// Takes back what was added and puts back what was removed.
+    fn undo(&mut self, removed: &[(u32, u32)], added: &[(u32, u32)]) {
+        for &(object, host) in added.iter().rev() {
+            self.state.remove(object as usize, host as usize);
+        }
+        for &(object, host) in removed.iter().rev() {
+            self.state.add(object as usize, host as usize);
+        }
     }
 
     fn host(&mut self) -> u32 {
@@ -343,5 +427,37 @@ impl<'s, 'a> Search<'s, 'a> {
             patches: &patches,
         };
         added.extend(fill(state, problem, choice, taste, random, over));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::state::{tests::mesh, Fixed};
+
+    /// Whatever it climbs over, the search ends at the least cost it saw.
+    #[test]
+    fn climbs_come_back_to_the_best() {
+        let problem = mesh(1);
+        let mut state = State::new(&problem, &Fixed::default());
+        let empty = state.cost;
+        let mut least = empty;
+        let mut climbed = false;
+        let mut search = Search::new(&problem, &mut state, 0.1, &[], 3);
+        for _ in 0..4 * (CLIMB + COLD) {
+            search.step(&mut || false);
+            climbed |= search.state.cost > search.cost() * (1.0 + 1e-6);
+            least = least.min(search.state.cost);
+        }
+        search.settle();
+        let best = search.cost();
+        assert!(climbed && best < 0.5 * empty);
+        assert!((best - least).abs() < 1e-6 * best);
+        let mut fresh = State::new(&problem, &Fixed::default());
+        for (object, host) in state.pairs() {
+            fresh.add(object as usize, host as usize);
+        }
+        assert!((fresh.cost - best).abs() < 1e-6 * best);
+        assert!(state.free.iter().all(|&free| free >= 0.0));
     }
 }

@@ -312,6 +312,7 @@ fn wander<'a>(
     while !stop.load(Ordering::Relaxed) {
         search.step(&mut || stop.load(Ordering::Relaxed));
     }
+    search.settle();
     state
 }
 
@@ -344,5 +345,6 @@ fn improve<'a>(
             });
         }
     }
+    search.settle();
     steps
 }

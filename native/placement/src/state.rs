@@ -522,14 +522,14 @@ fn useful_from_far(problem: &Problem) -> Rows<u32> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
     use crate::problem::{tests::chain, Links};
     use crate::random::Random;
 
     /// Eight templates on three hosts, most pairs with a patch, some of them
     /// worth it with the base from the repository.
-    fn mesh(hops: usize) -> Problem {
+    pub(crate) fn mesh(hops: usize) -> Problem {
         let mut random = Random::new(23);
         let ends: Vec<(u32, u32)> = (0..64u32)
             .map(|n| (n / 8, n % 8))
