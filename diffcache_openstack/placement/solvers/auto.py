@@ -151,7 +151,7 @@ def patience(instance: instances.Instance) -> int:
     wide = 20 * instance.host_count + instance.template_count
     if cells <= _PROVABLE_CELLS:
         return 3000 + wide + 20000 - 200 * cells
-    return 3000 + wide + max(0, 50000 - 25 * cells)
+    return 3000 + wide + max(0, 60000 - 400 * cells)
 
 
 def solve_site(
