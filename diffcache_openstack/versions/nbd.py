@@ -141,20 +141,21 @@ class Server:
             door.bind(str(path))
             door.listen(1)
             waiting = _connect(path)
-            self._process = self._start(door.fileno())
+            self._process = self._start(door)
         self._client = self._meet(waiting)
         return self._client
 
-    def _start(self, door: int) -> subprocess.Popen[str]:
+    def _start(self, door: socket.socket) -> subprocess.Popen[str]:
         # As systemd hands sockets over; only the shell knows the number of
-        # the process that it will be.
-        script = (f'export LISTEN_PID=$$ LISTEN_FDS=1; '
-                  f'exec qemu-nbd "$@" 3<&{door}')
+        # the process that it will be. It gets the socket as its input, for a
+        # shell may know no descriptors of two digits.
+        script = ('export LISTEN_PID=$$ LISTEN_FDS=1; '
+                  'exec qemu-nbd "$@" 3<&0 </dev/null')
         return subprocess.Popen(
             ['/bin/sh', '-c', script, 'sh', '--format', self._format,
              '--cache', 'writeback', '--discard', 'unmap', '--detect-zeroes',
-             'off', str(self._disk)], pass_fds=[door],
-            stderr=subprocess.PIPE, text=True)
+             'off', str(self._disk)], stdin=door, stderr=subprocess.PIPE,
+            text=True)
 
     def _meet(self, waiting: socket.socket) -> Client:
         try:

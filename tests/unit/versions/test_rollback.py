@@ -11,15 +11,33 @@
 #    under the License.
 """Rolling disks back."""
 
+import contextlib
+import os
 import unittest
 
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.versions import nbd
 from diffcache_openstack.versions import rollback
 from diffcache_openstack.versions import saving
 from diffcache_openstack.versions import snapshots
 from tests.unit.versions import fixture
 
 BLOCK = fixture.BLOCK
+
+
+@unittest.skipUnless(fixture.has_qemu(), fixture.NEEDS_QEMU)
+class TestServer(fixture.VersionsTestCase):
+
+    def test_a_process_with_many_open_files_has_a_server_too(self):
+        """A shell that knows descriptors of one digit only failed here."""
+        disk = self.directory / 'disk.qcow2'
+        fixture.make_qcow2(disk, 1 << 20)
+        with contextlib.ExitStack() as stack:
+            for _ in range(20):
+                stack.enter_context(open(os.devnull, 'rb'))
+            with nbd.Server(disk, 'qcow2') as client:
+                client.write(0, b'x')
+                client.flush()
 
 
 class TestRaw(fixture.VersionsTestCase):
