@@ -141,11 +141,11 @@ class Server:
             door.bind(str(path))
             door.listen(1)
             waiting = _connect(path)
-            self._process = self._start(door)
+            self._process = self._start(door.fileno())
         self._client = self._meet(waiting)
         return self._client
 
-    def _start(self, door: socket.socket) -> subprocess.Popen[str]:
+    def _start(self, door: int) -> subprocess.Popen[str]:
         # As systemd hands sockets over; only the shell knows the number of
         # the process that it will be. It gets the socket as its input, for a
         # shell may know no descriptors of two digits.
