@@ -111,14 +111,13 @@ class ScenarioTest(test.BaseTestCase):
         return local_client.LocalClient(CONF.diffcache.agent_sockets[host],
                                         timeout=30)
 
-    def holds(self, host: str, content: str) -> bool:
-        """Whether an agent holds raw content, or the hashes of its leaves.
+    def held(self, host: str, content: str) -> set[str]:
+        """What an agent holds of raw content: ``templates``, ``manifests``.
 
         :param content: its id, as the agent describes images
         """
-        holdings = self.agent(host).status()['holdings']
-        return any(content == name for kind, name, _ in holdings
-                   if kind in ('templates', 'manifests'))
+        return {kind for kind, name, _
+                in self.agent(host).status()['holdings'] if name == content}
 
     def described(self, host: str, image: str) -> dict[str, typing.Any]:
         """How an image would come to a host, once its agent knows it."""
