@@ -9,8 +9,7 @@ use crate::crypt::Name;
 use crate::error::{Result, VersionsError};
 use crate::map::{BlockRef, NodeRef, HEIGHT};
 use crate::pack::{
-    decode_frame, encode_frame, pack_header, PackIndex, PackWriter, Written, FRAME_BLOCKS,
-    PACK_HEADER,
+    decode_frame, pack_header, Encoder, PackIndex, PackWriter, Written, FRAME_BLOCKS, PACK_HEADER,
 };
 use crate::store::{Pack, Store};
 use crate::tree::Live;
@@ -201,7 +200,7 @@ pub fn compact(
     let mut compactor = Compactor {
         store,
         writer: PackWriter::create(dir, new)?,
-        level,
+        encoder: Encoder::new(level),
         slots: Vec::new(),
         names: Vec::new(),
         blocks: Vec::new(),
@@ -218,7 +217,7 @@ pub fn compact(
 struct Compactor<'a> {
     store: &'a Store,
     writer: PackWriter,
-    level: i32,
+    encoder: Encoder,
     /// The slots of all blocks that are kept.
     slots: Vec<u32>,
     /// Blocks of frames that are not copied as they are.
@@ -267,7 +266,7 @@ impl Compactor<'_> {
         if self.names.is_empty() {
             return Ok(());
         }
-        let frame = encode_frame(&self.blocks, self.level, &self.store.cipher)?;
+        let frame = self.encoder.encode(&self.blocks, &self.store.cipher)?;
         self.writer.append(&self.names, &frame.bytes, frame.raw)?;
         self.names.clear();
         self.blocks.clear();

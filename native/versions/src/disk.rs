@@ -151,21 +151,18 @@ impl View {
             .sum()
     }
 
-    /// Reads a region into `out`, whole blocks: zeroes follow the disk's end.
+    /// Reads a region into `out`, which has at least its bytes: zeroes follow the disk's end.
     ///
     /// # Errors
     /// `Source`; `Qcow2` if a compressed cluster is damaged.
-    pub fn read(&self, region: &Region, block_size: u32, out: &mut Vec<u8>) -> Result<()> {
-        let len = region.len.next_multiple_of(u64::from(block_size)) as usize;
-        let start = out.len();
-        out.resize(start + len, 0);
+    pub fn read(&self, region: &Region, out: &mut [u8]) -> Result<()> {
         match region.kept {
-            Kept::Zero | Kept::Base => {}
+            Kept::Zero | Kept::Base => out.fill(0),
             Kept::At(offset) => {
                 // A qcow2 file may end within its last cluster.
                 let there = self.file.len().saturating_sub(offset).min(region.len) as usize;
-                self.file
-                    .read_exact_at(&mut out[start..start + there], offset)?;
+                self.file.read_exact_at(&mut out[..there], offset)?;
+                out[there..].fill(0);
                 self.bytes_read.fetch_add(there as u64, Ordering::Relaxed);
             }
             Kept::Compressed(offset, len) => {
@@ -175,7 +172,8 @@ impl View {
                 let mut cluster = vec![0; self.cluster_size as usize];
                 decompress(self.compression, &stream, &mut cluster)?;
                 let wanted = region.len as usize;
-                out[start..start + wanted].copy_from_slice(&cluster[..wanted]);
+                out[..wanted].copy_from_slice(&cluster[..wanted]);
+                out[wanted..].fill(0);
             }
         }
         Ok(())
@@ -311,8 +309,8 @@ mod tests {
             .iter()
             .find(|region| region.kept == Kept::At(5 << 20))
             .unwrap();
-        let mut out = Vec::new();
-        view.read(data, 4096, &mut out).unwrap();
+        let mut out = vec![1; data.len as usize];
+        view.read(data, &mut out).unwrap();
         assert_eq!(&out[..101], [[7; 100].as_slice(), &[0]].concat());
     }
 }

@@ -7,8 +7,10 @@
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 
 use diffcache_core::task::{for_each_piece, Task};
+use zstd::bulk::Compressor;
 
 use crate::codec::Cursor;
 use crate::crypt::{Cipher, Name, NAME_LEN};
@@ -19,11 +21,13 @@ pub const PACK_MAGIC: &[u8; 8] = b"DCVPACK1";
 /// First bytes of an index.
 pub const INDEX_MAGIC: &[u8; 8] = b"DCVINDX1";
 /// Version of both formats.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
+/// The first version, which had frames of 64 blocks at most; read like the other.
+const FIRST_VERSION: u32 = 1;
 /// Bytes before a pack's first frame.
 pub const PACK_HEADER: u64 = 32;
 /// Blocks of a frame, at most.
-pub const FRAME_BLOCKS: usize = 64;
+pub const FRAME_BLOCKS: usize = 256;
 /// Bytes of a pack's blocks before compression, at most: some tens of MiB once compressed.
 pub const PACK_RAW: u64 = 64 << 20;
 const MAX_BLOCKS: u32 = 1 << 24;
@@ -31,7 +35,7 @@ const SEALED: u32 = 1;
 const DENSE: u32 = 2;
 const CHECK_LEN: usize = 16;
 /// Frames compressed together, by all threads.
-const BATCH: usize = 32;
+const BATCH: usize = 8;
 
 /// What an index says of one frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,6 +61,8 @@ pub struct PackIndex {
     pub id: u32,
     /// How many times dead blocks were dropped from it.
     pub generation: u32,
+    /// The version of its format.
+    pub version: u32,
     /// Bytes of a block.
     pub block_size: u32,
     /// Frames are sealed with the project's key.
@@ -79,6 +85,7 @@ impl PackIndex {
         Self {
             id,
             generation,
+            version: VERSION,
             block_size,
             sealed,
             slots_total: 0,
@@ -132,7 +139,7 @@ impl PackIndex {
     pub fn encode(&self) -> Vec<u8> {
         let mut out = INDEX_MAGIC.to_vec();
         for number in [
-            VERSION,
+            self.version,
             self.id,
             self.generation,
             self.block_size,
@@ -174,7 +181,7 @@ impl PackIndex {
             return Err(cursor.error("it is no index"));
         }
         let version = cursor.u32()?;
-        if version != VERSION {
+        if !(FIRST_VERSION..=VERSION).contains(&version) {
             return Err(cursor.error(format!("version {version} is unknown")));
         }
         let (id, generation, block_size) = (cursor.u32()?, cursor.u32()?, cursor.u32()?);
@@ -196,6 +203,7 @@ impl PackIndex {
         let index = Self {
             id,
             generation,
+            version,
             block_size,
             sealed: flags & SEALED != 0,
             slots_total,
@@ -275,7 +283,7 @@ pub fn pack_header(index: &PackIndex) -> [u8; PACK_HEADER as usize] {
     for (slot, number) in
         out[8..24]
             .chunks_exact_mut(4)
-            .zip([VERSION, index.id, index.generation, sealed])
+            .zip([index.version, index.id, index.generation, sealed])
     {
         slot.copy_from_slice(&number.to_le_bytes());
     }
@@ -297,16 +305,45 @@ pub struct Encoded {
     pub raw: bool,
 }
 
-/// Compresses and seals the blocks of a frame.
-///
-/// # Errors
-/// `Io` if the compressor fails.
-pub fn encode_frame(blocks: &[u8], level: i32, cipher: &Cipher) -> Result<Encoded> {
-    let packed =
-        zstd::bulk::compress(blocks, level).map_err(VersionsError::io("compressing a frame"))?;
-    let raw = packed.len() >= blocks.len();
-    let bytes = cipher.seal(if raw { blocks.to_vec() } else { packed })?;
-    Ok(Encoded { bytes, raw })
+/// Compresses frames. A compressor is set up once and then used again, by one thread at a time: setting one up costs as much as a small frame.
+pub struct Encoder {
+    level: i32,
+    idle: Mutex<Vec<Compressor<'static>>>,
+}
+
+impl Encoder {
+    /// An encoder of a zstd level.
+    pub fn new(level: i32) -> Self {
+        Self {
+            level,
+            idle: Mutex::default(),
+        }
+    }
+
+    /// Compresses and seals the blocks of a frame.
+    ///
+    /// # Errors
+    /// `Io` if the compressor fails.
+    pub fn encode(&self, blocks: &[u8], cipher: &Cipher) -> Result<Encoded> {
+        let failed = VersionsError::io("compressing a frame");
+        let idle = self.idle().pop();
+        let packed = match idle.map_or_else(|| Compressor::new(self.level), Ok) {
+            Ok(mut compressor) => {
+                let packed = compressor.compress(blocks);
+                self.idle().push(compressor);
+                packed
+            }
+            Err(error) => Err(error),
+        };
+        let packed = packed.map_err(failed)?;
+        let raw = packed.len() >= blocks.len();
+        let bytes = cipher.seal(if raw { blocks.to_vec() } else { packed })?;
+        Ok(Encoded { bytes, raw })
+    }
+
+    fn idle(&self) -> std::sync::MutexGuard<'_, Vec<Compressor<'static>>> {
+        self.idle.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// The blocks of a frame, from what is kept.
@@ -446,6 +483,7 @@ pub struct PackOptions {
 /// Writes as many packs as it takes.
 pub struct PackSet<'a> {
     options: PackOptions,
+    encoder: Encoder,
     cipher: &'a Cipher,
     next: u32,
     writer: Option<PackWriter>,
@@ -460,6 +498,7 @@ impl<'a> PackSet<'a> {
     /// Packs get the numbers from `next` on.
     pub fn new(options: PackOptions, cipher: &'a Cipher, next: u32) -> Self {
         Self {
+            encoder: Encoder::new(options.level),
             options,
             cipher,
             next,
@@ -495,7 +534,7 @@ impl<'a> PackSet<'a> {
         let frames: Vec<&[u8]> = self.blocks.chunks(frame_len).collect();
         let silent = task.silent();
         let encoded = for_each_piece(&silent, frames.len() as u64, |piece| {
-            encode_frame(frames[piece as usize], self.options.level, self.cipher)
+            self.encoder.encode(frames[piece as usize], self.cipher)
         })?;
         let writer = match &mut self.writer {
             Some(writer) => writer,

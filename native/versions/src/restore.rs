@@ -272,22 +272,52 @@ impl Image<'_> {
         let mut kinds: Vec<Option<Kind>> = vec![None; clusters as usize];
         let end = self.size.div_ceil(self.block());
         tree::runs(&self.store.maps, self.root, 0, end, &mut |run| {
+            let clusters = run.start / per_cluster..run.end().div_ceil(per_cluster);
             let kind = match run.at {
                 BlockRef::Zero => zero,
+                BlockRef::Base if !has_base => return self.classify_base(&run, &mut kinds),
                 BlockRef::Base => base,
                 BlockRef::Stored { .. } => Kind::Data,
             };
-            let clusters = run.start / per_cluster..run.end().div_ceil(per_cluster);
-            for slot in &mut kinds[clusters.start as usize..clusters.end as usize] {
-                *slot = match slot {
-                    None => Some(kind),
-                    Some(other) if *other == kind => continue,
-                    Some(_) => Some(Kind::Data),
-                };
-            }
+            mark(&mut kinds, clusters, kind);
             Ok(())
         })?;
         Ok(kinds.into_iter().map(|kind| kind.unwrap_or(zero)).collect())
+    }
+
+    /// What the clusters of the base's blocks are in a file that lies on nothing: where the base has no data they are not there.
+    fn classify_base(&self, run: &Run, kinds: &mut [Option<Kind>]) -> Result<()> {
+        let (from, to) = (run.start * self.block(), run.end() * self.block());
+        let all = from / CLUSTER..to.div_ceil(CLUSTER);
+        let Some(base) = self.base else {
+            // Reading it tells what is missing.
+            mark(kinds, all, Kind::Data);
+            return Ok(());
+        };
+        mark(kinds, all, Kind::Absent);
+        let mut at = from;
+        while at < to {
+            match base.next_data(at)? {
+                Some((start, end)) if start < to => {
+                    let (start, end) = (start.max(at), end.min(to));
+                    mark(kinds, start / CLUSTER..end.div_ceil(CLUSTER), Kind::Data);
+                    at = end;
+                }
+                _ => break,
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Says what some clusters are; one of several kinds has to have data.
+fn mark(kinds: &mut [Option<Kind>], clusters: std::ops::Range<u64>, kind: Kind) {
+    let end = (clusters.end as usize).min(kinds.len());
+    for slot in &mut kinds[clusters.start as usize..end] {
+        *slot = match slot {
+            Some(other) if *other != kind => Some(Kind::Data),
+            _ => Some(kind),
+        };
     }
 }
 

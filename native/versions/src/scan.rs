@@ -2,7 +2,9 @@
 
 use std::collections::HashMap;
 use std::fs::File;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use diffcache_core::manifest::is_zero;
@@ -173,7 +175,31 @@ enum Found {
 
 struct Piece {
     found: Vec<Found>,
+    /// What was read; more may follow that means nothing.
     data: Vec<u8>,
+}
+
+/// Buffers that are used again: the pages of fresh ones cost as much as what is read into them.
+#[derive(Default)]
+struct Buffers(Mutex<Vec<Vec<u8>>>);
+
+impl Buffers {
+    /// A buffer of at least so many bytes, whatever they are.
+    fn take(&self, len: usize) -> Vec<u8> {
+        let mut buffer = self.idle().pop().unwrap_or_default();
+        if buffer.len() < len {
+            buffer.resize(len, 0);
+        }
+        buffer
+    }
+
+    fn give(&self, buffer: Vec<u8>) {
+        self.idle().push(buffer);
+    }
+
+    fn idle(&self) -> std::sync::MutexGuard<'_, Vec<Vec<u8>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// What changed: ascending runs, of which new blocks are where `target` put them.
@@ -200,10 +226,11 @@ pub fn scan(
     let (mut runs, mut counts) = (Vec::new(), Counts::default());
     resize(store, view, parent, &mut runs)?;
     let groups = group(&view.regions);
+    let buffers = Buffers::default();
     for batch in groups.chunks(BATCH) {
         let pieces = for_each_piece(&silent, batch.len() as u64, |piece| {
             let regions = &batch[piece as usize];
-            let found = look(store, view, parent, regions)?;
+            let found = look(store, view, parent, regions, &buffers)?;
             meter.add(to_read(regions));
             limiter.wait(view.bytes_read.load(std::sync::atomic::Ordering::Relaxed));
             Ok::<_, VersionsError>(found)
@@ -211,13 +238,14 @@ pub fn scan(
         for piece in pieces {
             take(
                 store,
-                piece,
+                &piece,
                 target,
                 session,
                 &mut runs,
                 &mut counts,
                 &silent,
             )?;
+            buffers.give(piece.data);
         }
     }
     Ok((settle(runs), counts))
@@ -319,14 +347,22 @@ fn overlay_rest(lower: &[Run], mut out: Vec<Run>, upper: Vec<Run>) -> Vec<Run> {
 }
 
 /// Finds what the parent does not have in some regions.
-fn look(store: &Store, view: &View, parent: &Parent<'_>, regions: &[Region]) -> Result<Piece> {
+fn look(
+    store: &Store,
+    view: &View,
+    parent: &Parent<'_>,
+    regions: &[Region],
+    buffers: &Buffers,
+) -> Result<Piece> {
+    let block = u64::from(store.block_size);
+    let padded = |region: &Region| region.len.next_multiple_of(block) as usize;
+    let read = |region: &&Region| matches!(region.kept, Kept::At(_) | Kept::Compressed(..));
     let mut piece = Piece {
         found: Vec::new(),
-        data: Vec::new(),
+        data: buffers.take(regions.iter().filter(read).map(padded).sum()),
     };
-    let mut buffer = Vec::new();
+    let mut filled = 0;
     for region in regions {
-        let block = u64::from(store.block_size);
         let (from, to) = (
             region.start / block,
             (region.start + region.len).div_ceil(block),
@@ -335,9 +371,10 @@ fn look(store: &Store, view: &View, parent: &Parent<'_>, regions: &[Region]) -> 
         match region.kept {
             Kept::Zero | Kept::Base => look_at_mark(region.kept, parent, &old, &mut piece),
             Kept::At(_) | Kept::Compressed(..) => {
-                buffer.clear();
-                view.read(region, store.block_size, &mut buffer)?;
-                look_at_data(store, parent, &old, &buffer, &mut piece)?;
+                let part = filled..filled + padded(region);
+                filled = part.end;
+                view.read(region, &mut piece.data[part.clone()])?;
+                look_at_data(store, parent, &old, part, &mut piece)?;
             }
         }
     }
@@ -375,14 +412,16 @@ fn look_at_data(
     store: &Store,
     parent: &Parent<'_>,
     old: &[Run],
-    bytes: &[u8],
+    part: Range<usize>,
     piece: &mut Piece,
 ) -> Result<()> {
     let size = store.block_size as usize;
-    let mut blocks = bytes.chunks_exact(size);
+    let start = part.start;
+    let Piece { found, data } = piece;
+    let mut blocks = (start..).step_by(size).zip(data[part].chunks_exact(size));
     for run in old {
         for i in 0..run.len {
-            let Some(bytes) = blocks.next() else {
+            let Some((at, bytes)) = blocks.next() else {
                 return Ok(());
             };
             let (block, was) = (run.start + i, run.at.plus(i));
@@ -398,14 +437,14 @@ fn look_at_data(
                 let same = was == BlockRef::Zero
                     || (was == BlockRef::Base && base == Some(BaseBlock::Zero));
                 if !same {
-                    piece.found.push(known(BlockRef::Zero));
+                    found.push(known(BlockRef::Zero));
                 }
                 continue;
             }
             let name = store.cipher.name(bytes);
             if base == Some(BaseBlock::Data(&name)) {
                 if was != BlockRef::Base {
-                    piece.found.push(known(BlockRef::Base));
+                    found.push(known(BlockRef::Base));
                 }
                 continue;
             }
@@ -414,9 +453,7 @@ fn look_at_data(
                     continue;
                 }
             }
-            let at = piece.data.len();
-            piece.data.extend_from_slice(bytes);
-            piece.found.push(Found::New { block, name, at });
+            found.push(Found::New { block, name, at });
         }
     }
     Ok(())
@@ -425,7 +462,7 @@ fn look_at_data(
 /// Puts what is new where it belongs, in the order of the disk.
 fn take(
     store: &Store,
-    piece: Piece,
+    piece: &Piece,
     target: &mut Target<'_, '_>,
     session: &mut HashMap<Name, BlockRef>,
     runs: &mut Vec<Run>,
@@ -433,8 +470,8 @@ fn take(
     task: &Task<'_>,
 ) -> Result<()> {
     let size = store.block_size as usize;
-    for found in piece.found {
-        let run = match found {
+    for found in &piece.found {
+        let run = match *found {
             Found::Known(run) => run,
             Found::New { block, name, at } => {
                 let known = store.find(&name).or_else(|| target.known(&name, session));

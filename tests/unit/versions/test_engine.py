@@ -11,6 +11,7 @@
 #    under the License.
 """The object that programs use a store through."""
 
+import os
 import threading
 import unittest
 from unittest import mock
@@ -90,13 +91,16 @@ class TestEngine(fixture.VersionsTestCase):
     @unittest.skipUnless(fixture.has_qemu(), fixture.NEEDS_QEMU)
     def test_an_exported_version_lies_on_nothing(self):
         image = self.write_file('base', self.blocks_of(64))
+        os.truncate(image, 8 << 20)
         disk = self.directory / 'disk.qcow2'
-        fixture.make_qcow2(disk, 64 * fixture.BLOCK, image)
+        fixture.make_qcow2(disk, 8 << 20, image)
         fixture.qemu_io(disk, 'write -P 7 64k 4k')
         [version] = self.engine.save([engine.Disk(disk, 'q', image)])
         output = restoring.Output(self.directory / 'out', 'qcow2')
         self.engine.export(version.id, output, image)
         self.assert_same_disk(disk, output.path)
+        # What is zero in the base takes no place.
+        self.assertLess(output.path.stat().st_size, 1 << 20)
         image.unlink()
         self.assertIn(b'\7' * 4096, output.path.read_bytes())
 
