@@ -131,7 +131,7 @@ class TestInterface(ConductorTest):
         error = self.assertRaises(
             exceptions.NotFound, self.api.report_holdings, self.ctxt, 'h1',
             [])
-        self.assertIn('register_host', str(error))
+        self.assertIn('start its diffcache-agent', str(error))
 
 
 class TestPlans(ConductorTest):
