@@ -430,3 +430,52 @@ fn reads_past_the_end_are_refused() {
     assert!(view.read_exact_at(&mut [0; 2], 99_999).is_err());
     assert!(view.read_exact_at(&mut [0; 2], u64::MAX).is_err());
 }
+
+/// Base and target of `data/block-1.bin`, which the first release of the format made: moved blocks, text that repeats, noise, zeroes, growth.
+fn first_format() -> (Vec<u8>, Vec<u8>) {
+    let mut base = noise(1, 60 * BLOCK);
+    base.resize(100 * BLOCK, 0);
+    base.extend(noise(2, 20 * BLOCK + 100));
+    let mut target = base.clone();
+    target[5 * BLOCK..9 * BLOCK].copy_from_slice(&base[30 * BLOCK..34 * BLOCK]);
+    let text: Vec<u8> = (0..20 * BLOCK).map(|i| (i / 97) as u8).collect();
+    target[70 * BLOCK..90 * BLOCK].copy_from_slice(&text);
+    target[100 * BLOCK..100 * BLOCK + 3000].copy_from_slice(&noise(3, 3000));
+    target[20 * BLOCK..24 * BLOCK].fill(0);
+    target.extend(text);
+    target.extend(noise(4, 777));
+    (base, target)
+}
+
+/// Its last run is coded as two records, of which the reader took the second for one run too many.
+#[test]
+fn a_repeat_followed_by_the_last_new_blocks_is_read() {
+    let repeat = noise(1, 10 * BLOCK);
+    let target = [repeat.as_slice(), &repeat, &noise(2, 3 * BLOCK)].concat();
+    let base = Vec::new();
+    let patch = make(&base, &target, 3);
+    let view = PatchView::open(&base, &patch, None).unwrap();
+    let mut bytes = vec![0; target.len()];
+    view.read_exact_at(&mut bytes, 0).unwrap();
+    assert!(bytes == target);
+}
+
+#[test]
+fn patches_of_the_first_format_still_apply() {
+    let (base, target) = first_format();
+    let patch = include_bytes!("data/block-1.bin").to_vec();
+    let files = Files::new();
+    let out = files.path("out");
+    apply(
+        &files.write("base", &base),
+        &files.write("patch", &patch),
+        &out,
+        &Task::default(),
+    )
+    .unwrap();
+    assert!(std::fs::read(out).unwrap() == target);
+    let view = PatchView::open(&base, &patch, None).unwrap();
+    let mut bytes = vec![0; target.len()];
+    view.read_exact_at(&mut bytes, 0).unwrap();
+    assert!(bytes == target);
+}

@@ -431,9 +431,6 @@ pub fn decode_map(bytes: &[u8], header: &Header) -> Result<(Vec<Run>, u32), Patc
     let mut runs = Vec::new();
     let (mut start, mut next, mut literals, mut shift) = (0u32, 0u32, 0u32, 0i64);
     while start < total {
-        if runs.len() as u64 >= header.runs {
-            return Err(records.contradiction());
-        }
         let code = records.varint()?;
         let len = u32::try_from(code >> 2)
             .ok()
@@ -466,6 +463,10 @@ pub fn decode_map(bytes: &[u8], header: &Header) -> Result<(Vec<Run>, u32), Patc
             }
         };
         push(&mut runs, Run { start, len, src });
+        // After joining: what refers back and the new literals that follow it are two records of one run.
+        if runs.len() as u64 > header.runs {
+            return Err(records.contradiction());
+        }
         start += len;
     }
     records.finish()?;
