@@ -20,10 +20,12 @@ use crate::sink::LeafSink;
 use crate::source::{FileSource, ReadAt};
 use crate::task::{for_each_piece_with, Meter, Task};
 
-/// Leaves per piece of work: 4 MiB, so that remote reads are large.
+/// Leaves per piece of work: 4 MiB, so that remote reads are large, and most frames lie in one piece.
 const PIECE_LEAVES: u64 = 64;
+/// Leaves that are built, hashed and handed on at a time: 256 KiB, which stay in a core's own cache meanwhile.
+const STEP_LEAVES: u64 = 4;
 /// The same in blocks.
-pub(super) const PIECE_BLOCKS: u32 = PIECE_LEAVES as u32 * LEAF_BLOCKS;
+pub(super) const STEP_BLOCKS: u32 = STEP_LEAVES as u32 * LEAF_BLOCKS;
 
 /// Shorter runs of moved blocks are written rather than shared: an extent costs the filesystem more.
 const MIN_SHARED: u32 = 16;
@@ -157,8 +159,9 @@ pub fn apply_to_sink(
     let pieces = target.leaf_count().div_ceil(PIECE_LEAVES);
     let written = for_each_piece_with(task, pieces, Vec::new, |buf, piece| {
         let mut written = 0;
-        if build.read_piece(piece, buf, &cache)? {
-            for (leaf, data) in leaves_of(piece, buf) {
+        let (first, len) = (piece * PIECE_LEAVES, build.len(piece, PIECE_LEAVES));
+        if build.read(first, len, buf, &cache)? {
+            for (leaf, data) in leaves_of(first, buf) {
                 if !target.verify_leaf(leaf, data) {
                     return Err(PatchError::Leaf {
                         leaf,
@@ -179,7 +182,7 @@ pub fn apply_to_sink(
                 target: target.content_id_hex(),
             });
         }
-        build.meter.add(build.piece_len(piece) as u64);
+        build.meter.add(len as u64);
         Ok(written)
     })?;
     Ok(ApplyStats {
@@ -190,11 +193,9 @@ pub fn apply_to_sink(
     })
 }
 
-/// The leaves in a piece's bytes, by index.
-fn leaves_of(piece: u64, buf: &[u8]) -> impl Iterator<Item = (u64, &[u8])> {
-    buf.chunks(LEAF_LEN)
-        .enumerate()
-        .map(move |(i, data)| (piece * PIECE_LEAVES + i as u64, data))
+/// The leaves in the bytes from leaf `first` on, by index.
+fn leaves_of(first: u64, buf: &[u8]) -> impl Iterator<Item = (u64, &[u8])> {
+    (first..).zip(buf.chunks(LEAF_LEN))
 }
 
 /// One run through a target.
@@ -204,68 +205,68 @@ pub(super) struct Build<'a, P> {
     pub meter: Meter<'a>,
 }
 
+/// What one thread keeps between pieces.
+#[derive(Default)]
+struct Hands {
+    buf: Vec<u8>,
+    cache: FrameCache,
+}
+
+/// What became of a piece.
+struct Built {
+    /// Its leaves; none if all of it is zero.
+    leaves: Vec<LeafHash>,
+    written: u64,
+    /// The manifest of an image of a single leaf, which leaves do not tell.
+    single: Option<Box<Manifest>>,
+}
+
 impl<P: ReadAt> Build<'_, P> {
-    fn piece_len(&self, piece: u64) -> usize {
-        let start = piece * PIECE_LEAVES * LEAF_SIZE;
-        (self.patch.header().target_size - start).min(PIECE_LEAVES * LEAF_SIZE) as usize
+    /// Bytes of the `index`-th stretch of `leaves` leaves.
+    fn len(&self, index: u64, leaves: u64) -> usize {
+        let start = index * leaves * LEAF_SIZE;
+        let rest = self.patch.header().target_size.saturating_sub(start);
+        rest.min(leaves * LEAF_SIZE) as usize
     }
 
-    /// Rebuilds a piece into `buf`; false, and nothing is touched, if all of it is zero.
-    fn read_piece(
+    /// Rebuilds the `len` bytes from leaf `first` on into `buf`; false, and nothing is touched, if all of them are zero.
+    fn read(
         &self,
-        piece: u64,
+        first: u64,
+        len: usize,
         buf: &mut Vec<u8>,
         cache: &FrameCache,
     ) -> Result<bool, PatchError> {
-        let first = piece as u32 * PIECE_BLOCKS;
-        let mut runs = within(self.patch.runs(), first, first + PIECE_BLOCKS);
+        let start = first as u32 * LEAF_BLOCKS;
+        let end = start + len.div_ceil(BLOCK_LEN) as u32;
+        let mut runs = within(self.patch.runs(), start, end);
         if runs.all(|run| run.src == Src::Zero) {
             return Ok(false);
         }
-        buf.resize(self.piece_len(piece), 0);
-        self.patch.rebuild(self.base, first, buf, cache)?;
+        buf.resize(len, 0);
+        self.patch.rebuild(self.base, start, buf, cache)?;
         Ok(true)
     }
 
-    /// Rebuilds everything, passing each piece that is not all zero to `consume` (first block, bytes), which returns the bytes that it wrote.
+    /// Rebuilds everything, passing each step of `STEP_BLOCKS` to `consume` (first block; bytes, none if all of them are zero), which returns the
+    /// bytes that it wrote.
     pub fn run<F>(&self, task: &Task<'_>, consume: F) -> Result<(Manifest, u64), PatchError>
     where
         F: Fn(u32, &[u8]) -> Result<u64, PatchError> + Sync,
     {
         let size = self.patch.header().target_size;
-        let cache = FrameCache::default();
         let pieces = leaf_count(size).div_ceil(PIECE_LEAVES);
-        let parts = for_each_piece_with(task, pieces, Vec::new, |buf, piece| {
-            let len = self.piece_len(piece);
-            let filled = self.read_piece(piece, buf, &cache)?;
-            if !filled {
-                buf.clear();
-            }
-            let first = piece as u32 * PIECE_BLOCKS;
-            let leaves = match filled {
-                true => self.hash_leaves(piece, buf)?,
-                false => Vec::new(),
-            };
-            let written = consume(first, buf)?;
-            self.meter.add(len as u64);
-            let single = (leaf_count(size) == 1).then(|| {
-                let data = if filled {
-                    buf.as_slice()
-                } else {
-                    &[0; LEAF_LEN][..len]
-                };
-                Box::new(Manifest::of_single_leaf(data))
-            });
-            Ok::<_, PatchError>((leaves, written, single))
+        let parts = for_each_piece_with(task, pieces, Hands::default, |hands, piece| {
+            self.piece(piece, hands, &consume)
         })?;
-        let written = parts.iter().map(|(_, written, _)| written).sum();
-        let single = parts.first().and_then(|(_, _, single)| single.clone());
+        let written = parts.iter().map(|built| built.written).sum();
+        let single = parts.first().and_then(|built| built.single.clone());
         let manifest = match single {
             Some(manifest) => *manifest,
             None => {
                 let mut builder = Builder::new(size);
-                for ((leaves, _, _), piece) in parts.iter().zip(0u64..) {
-                    builder.add(piece * PIECE_LEAVES, leaves);
+                for (built, piece) in parts.iter().zip(0u64..) {
+                    builder.add(piece * PIECE_LEAVES, &built.leaves);
                 }
                 builder.finish(&task.silent())?
             }
@@ -278,10 +279,50 @@ impl<P: ReadAt> Build<'_, P> {
         Ok((manifest, written))
     }
 
-    /// Hashes the leaves of a piece; those that the patch carries hashes of are compared at once.
-    fn hash_leaves(&self, piece: u64, buf: &[u8]) -> Result<Vec<LeafHash>, PatchError> {
-        let mut leaves = Vec::with_capacity(PIECE_LEAVES as usize);
-        for (leaf, data) in leaves_of(piece, buf) {
+    /// Rebuilds a piece step by step.
+    fn piece<F>(&self, piece: u64, hands: &mut Hands, consume: &F) -> Result<Built, PatchError>
+    where
+        F: Fn(u32, &[u8]) -> Result<u64, PatchError>,
+    {
+        let mut built = Built {
+            leaves: Vec::new(),
+            written: 0,
+            single: None,
+        };
+        for step in piece * (PIECE_LEAVES / STEP_LEAVES)..(piece + 1) * (PIECE_LEAVES / STEP_LEAVES)
+        {
+            let len = self.len(step, STEP_LEAVES);
+            if len == 0 {
+                break;
+            }
+            let first = step * STEP_LEAVES;
+            let filled = self.read(first, len, &mut hands.buf, &hands.cache)?;
+            if !filled {
+                hands.buf.clear();
+            }
+            let hashes = self.hash_leaves(first, &hands.buf)?;
+            built.leaves.extend(hashes);
+            built.leaves.resize(
+                (first - piece * PIECE_LEAVES) as usize + leaf_count(len as u64) as usize,
+                LeafHash::Zero,
+            );
+            built.written += consume(first as u32 * LEAF_BLOCKS, &hands.buf)?;
+            self.meter.add(len as u64);
+        }
+        if leaf_count(self.patch.header().target_size) == 1 {
+            hands.buf.resize(self.len(0, 1), 0);
+            built.single = Some(Box::new(Manifest::of_single_leaf(&hands.buf)));
+        }
+        if built.leaves.iter().all(|leaf| *leaf == LeafHash::Zero) {
+            built.leaves = Vec::new();
+        }
+        Ok(built)
+    }
+
+    /// Hashes the leaves from number `first` on; those that the patch carries hashes of are compared at once.
+    fn hash_leaves(&self, first: u64, buf: &[u8]) -> Result<Vec<LeafHash>, PatchError> {
+        let mut leaves = Vec::with_capacity(STEP_LEAVES as usize);
+        for (leaf, data) in leaves_of(first, buf) {
             if is_zero(data) {
                 leaves.push(LeafHash::Zero);
                 continue;
@@ -312,7 +353,7 @@ struct Writer<'a> {
 }
 
 impl Writer<'_> {
-    /// Writes a piece that starts at block `first`; `data` is empty for a piece of zeroes.
+    /// Writes a step that starts at block `first`; `data` is empty if it is all zeroes.
     fn write(&self, first: u32, data: &[u8]) -> Result<u64, PatchError> {
         match self.reflinked {
             true => self.write_changes(first, data),
@@ -345,7 +386,7 @@ impl Writer<'_> {
     fn write_changes(&self, first: u32, data: &[u8]) -> Result<u64, PatchError> {
         let size = self.patch.header().target_size;
         let mut written = 0;
-        for run in within(self.patch.runs(), first, first + PIECE_BLOCKS) {
+        for run in within(self.patch.runs(), first, first + STEP_BLOCKS) {
             let start = (run.start - first) as usize * BLOCK_LEN;
             let end = ((run.end() - first) as usize * BLOCK_LEN)
                 .min((size - u64::from(first) * BLOCK) as usize);

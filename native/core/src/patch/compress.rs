@@ -65,15 +65,15 @@ pub struct Compressor {
 
 impl Compressor {
     /// For a level of `CreateOptions`. Frames are short of context, so that from level 3 on zstd is asked for
-    /// two levels more than would give the same size in one stream.
+    /// one level more. That makes the default, level 3, the last one that looks for matches in two tables of
+    /// hashes: the next one saves 2 % of the bytes, at one and a half times the CPU time.
     ///
     /// # Errors
     /// `Zstd`.
     pub fn new(level: i32) -> Result<Compressor, PatchError> {
-        let zstd_level = if level < 3 {
-            level
-        } else {
-            (level + 2).min(22)
+        let zstd_level = match level {
+            ..3 => level,
+            _ => (level + 1).min(22),
         };
         Ok(Compressor {
             normal: context(zstd_level)?,

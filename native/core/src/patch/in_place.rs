@@ -17,7 +17,7 @@ use std::time::Instant;
 
 use rustix::fs::{copy_file_range, fallocate, flock, FallocateFlags, FlockOperation};
 
-use super::apply::{ApplyStats, Build, PIECE_BLOCKS};
+use super::apply::{ApplyStats, Build, STEP_BLOCKS};
 use super::format::Header;
 use super::reader::PatchFile;
 use super::runs::{within, Run, Src, BLOCK, BLOCK_LEN};
@@ -197,7 +197,7 @@ impl Journal<'_> {
         };
         build.run(task, |first, data| {
             let mut written = 0;
-            for run in within(patch.runs(), first, first + PIECE_BLOCKS).filter(is_change) {
+            for run in within(patch.runs(), first, first + STEP_BLOCKS).filter(is_change) {
                 let start = (run.start - first) as usize * BLOCK_LEN;
                 let end = (start + run.len as usize * BLOCK_LEN).min(data.len());
                 let offset = u64::from(run.start) * BLOCK;
