@@ -42,12 +42,12 @@ class TestVisibility(base.ApiTest):
             [], self.ids(f'?owner={base.OTHER_PROJECT}', user='reader'))
 
     def test_deleted_ones_are_the_operators(self):
-        # Deleted now: the conductor forgets those that have long been.
+        # The conductor forgets those that were registered long ago.
+        now = objects_base.now()
         self.write(catalogue.put_template, database.template(
-            2, data_size=100 * base.test_manager.MB, family='t1',
-            status=objects.DELETED), objects_base.now())
-        self.assertEqual(['t1'], self.ids(user='reader'))
-        self.assertEqual(['t2'], self.ids('?status=deleted'))
+            5, created_at=now, status=objects.DELETED), now)
+        self.assertEqual(['t1', 't2'], self.ids(user='reader'))
+        self.assertEqual(['t5'], self.ids('?status=deleted'))
 
     def test_project_that_is_none_owns_nothing(self):
         # An image without an owner is not that of a token without a project.
