@@ -22,6 +22,7 @@ import time
 import typing
 import uuid
 
+from diffcache_openstack.common import local_client
 from tests import base
 
 _TOOLS = pathlib.Path(__file__).parents[3] / 'tools' / 'openstack.d'
@@ -30,6 +31,9 @@ sys.path.insert(0, str(_TOOLS))
 from onemachine import trial  # noqa: E402
 
 STATE = 'DIFFCACHE_OPENSTACK_STATE'
+_QUIET_SECONDS = 2
+# Heartbeats of agents among each other.
+_BESIDES = 20_000
 
 
 class TestCase(base.TestCase):
@@ -67,6 +71,23 @@ class TestCase(base.TestCase):
         server = self.trial.create(image, host)
         self.addCleanup(self.trial.delete, server)
         return self.trial.wait_for_guest(server, started)
+
+    def wait_until_quiet(self) -> None:
+        """Wait until plans are filled, and nothing crosses the WAN.
+
+        What is counted afterwards is what a test does.
+        """
+        last = -1
+
+        def is_quiet() -> bool:
+            nonlocal last
+            before, last = last, self.trial.wan_bytes()
+            time.sleep(_QUIET_SECONDS)
+            return last - before < _BESIDES and not any(
+                local_client.LocalClient(str(self.trial.socket(name)))
+                .status()['missing'] for name in (*self.trial.hosts, 'edge'))
+
+        self.wait_until(is_quiet, 'fills have ended', 300)
 
     def wait_until(self, condition: typing.Callable[[], typing.Any],
                    what: str, seconds: float = 120) -> typing.Any:

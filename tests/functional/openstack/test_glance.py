@@ -13,6 +13,7 @@
 
 import concurrent.futures
 import hashlib
+import json
 import os
 import pathlib
 import subprocess
@@ -131,6 +132,7 @@ class TestDownload(GlanceTest):
     def test_many_ask_at_once_for_an_image_the_site_lacks(self):
         for path in (self.raw(16, 100 * MIB), self.qcow2(32)):
             image = self.upload(path)
+            self.wait_until_quiet()
             cost = self.known(image)
             least = min(cost['file_wan_bytes'], cost['file_size'])
             before = self.trial.wan_bytes()
@@ -151,6 +153,7 @@ class TestDownload(GlanceTest):
         self.wait_until(lambda: self.known(target)['way'] == 'build'
                         or self.known(target)['at_site'], 'a patch')
         self.get(base)
+        self.wait_until_quiet()
         before = self.trial.wan_bytes()
         self.assertWhole(guests['guest-web'], self.get(target))
         self.assertLess(self.trial.wan_bytes() - before,
@@ -185,6 +188,23 @@ class TestDownload(GlanceTest):
         self.assertWhole(path, self.get(image, owner))
         for headers in ({}, {'Range': 'bytes=0-99'}):
             self.assertEqual(404, self.get(image, other, **headers).status)
+
+    def test_members_of_a_shared_image_are_known(self):
+        glance = self.trial.admin.image
+        image = self.upload(self.raw(2, 10 * MIB), visibility='shared')
+        member = self.trial.member('glance-other').current_project_id
+        kept = self.record(image)
+        self.assertEqual([], kept()['members'])
+        glance.add_member(image, member_id=member)
+        self.wait_until(lambda: kept()['members'] == [member], 'its member')
+        glance.remove_member(member, image)
+        self.wait_until(lambda: kept()['members'] == [], 'its absence')
+
+    def record(self, image):
+        """What the repository's agent keeps of an image, read each time."""
+        folder = self.trial.where.data / 'repository'
+        path = next(path for path in folder.rglob(f'{image}*.json'))
+        return lambda: json.loads(path.read_text())
 
     def test_without_the_agent_glance_reads_its_store(self):
         path = self.raw(2, 10 * MIB)
