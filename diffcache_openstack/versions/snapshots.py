@@ -26,6 +26,7 @@ import socket
 import subprocess
 import time
 from typing import Any
+from typing import Iterator
 from typing import Protocol
 
 from diffcache_openstack import _native
@@ -74,16 +75,38 @@ def can_keep(disk: pathlib.Path) -> bool:
         return _native.version_disk_info(disk)['format'] == 'qcow2'
 
 
+def working_path(disk: pathlib.Path) -> pathlib.Path:
+    """The file that says that qemu-img is, or was, changing snapshots."""
+    return disk.with_name(f'{disk.name}.snapshots')
+
+
 class Offline(Snapshots):
-    """A disk that no guest uses, through qemu-img, which checks that."""
+    """A disk that no guest uses, through qemu-img, which checks that.
+
+    A qemu-img that is killed meanwhile leaves reference counts that are too
+    high: no data is lost or wrong, but space is, and the disk's check fails.
+    A file beside the disk says that one was at work; the next one mends.
+    """
 
     def __init__(self, disk: pathlib.Path) -> None:
         self._disk = disk
+        self._marker = working_path(disk)
+
+    @contextlib.contextmanager
+    def _marked(self) -> Iterator[None]:
+        if self._marker.exists():
+            self._run('check', '-q', '-r', 'all')
+        self._marker.touch()
+        try:
+            yield
+        finally:
+            # Not reached if this process is killed.
+            self._marker.unlink()
 
     def _run(self, *arguments: str) -> None:
         try:
             done = subprocess.run(
-                ['qemu-img', 'snapshot', *arguments, str(self._disk)],
+                ['qemu-img', *arguments, str(self._disk)],
                 capture_output=True, text=True, timeout=_TIMEOUT_S)
         except FileNotFoundError as exc:
             raise exceptions.PermanentError(
@@ -100,15 +123,17 @@ class Offline(Snapshots):
                 f'{self._disk} is in use: {message}; give the QMP socket of '
                 f'its guest')
         raise exceptions.PermanentError(
-            f'qemu-img snapshot failed on {self._disk}: {message}')
+            f'qemu-img {arguments[0]} failed on {self._disk}: {message}')
 
     def create(self, name: str) -> Taken:
-        self._run('-c', name)
+        with self._marked():
+            self._run('snapshot', '-c', name)
         # No guest, so all that was written is on the disk.
         return Taken(quiesced=True)
 
     def delete(self, name: str) -> None:
-        self._run('-d', name)
+        with self._marked():
+            self._run('snapshot', '-d', name)
 
 
 class Channel(Protocol):
