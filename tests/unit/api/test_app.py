@@ -135,7 +135,7 @@ class TestErrors(base.ApiTest):
         self.assertIn('plan/site', error['detail'])
 
     def test_failure_tells_nothing_of_the_inside(self):
-        self.database.read = lambda *args: 1 / 0
+        self.database.look = lambda *args: 1 / 0
         error = self.refused(500, 'GET', '/v1/hosts')
         self.assertNotIn('division', error['detail'])
 
