@@ -151,7 +151,7 @@ class TestRequestIds(base.ApiTest):
     def test_callers_id_reaches_the_agent(self):
         sent = f'req-{base.unknown_id()}'
         found = queue.Queue()
-        self.listen('h1').hold = lambda generation, items: found.put(
+        self.listen('h1').hold = lambda *_plan: found.put(
             context.get_current())
         self.api.plan_now(self.ctxt, 'edge')
         found.get(timeout=base.test_manager.ANSWER_SECONDS)
