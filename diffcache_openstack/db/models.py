@@ -166,7 +166,7 @@ class Template(Base):
     form_size: orm.Mapped[int] = orm.mapped_column(sa.BigInteger)
     family: orm.Mapped[str | None] = orm.mapped_column(TEMPLATE)
     members: orm.Mapped[list['TemplateMember']] = orm.relationship(
-        cascade='all, delete-orphan', passive_deletes=True, lazy='selectin')
+        cascade='all, delete-orphan', passive_deletes=True, lazy='subquery')
 
 
 class TemplateMember(Base):
