@@ -35,15 +35,14 @@ def list_hosts(session: listing.Reader,
     :param filters: site, role, alive, and holds: the id of an object
     """
     table = models.Host
-    query = listing.narrowed(
-        sa.select(table.id, *listing.columns(table, _SHOWN)), table, filters,
-        _COLUMNS)
+    query = listing.narrowed(_hosts(), table, filters, _COLUMNS)
     if 'holds' in filters:
         query = query.where(table.id.in_(
             sa.select(models.Holding.host_id).where(
                 models.Holding.object_id == filters['holds'])))
     part = listing.part_by_key(session, query, table.name, page)
-    _add_fill(session, part.entries)
+    for entry in part.entries:
+        _name_sums(entry)
     return part
 
 
@@ -52,15 +51,11 @@ def get_host(session: listing.Reader, name: str) -> listing.Entry:
 
     :raises NotFound: the host is not registered
     """
-    table = models.Host
-    row = session.execute(
-        sa.select(table.id, *listing.columns(table, _SHOWN)).where(
-            table.name == name)).mappings().one_or_none()
+    row = session.execute(_hosts().where(
+        models.Host.name == name)).mappings().one_or_none()
     if row is None:
         raise sites.unknown_host(name)
-    entry = listing.plain(row)
-    _add_fill(session, [entry])
-    return entry
+    return _name_sums(listing.plain(row))
 
 
 def list_objects(session: listing.Reader, name: str,
@@ -102,55 +97,48 @@ def _add_templates(session, entries):
                               if entry['kind'] != objects.PATCHES else [])
 
 
-def _add_fill(session, entries):
-    """Add what hosts hold, and how much of their plan that is."""
-    held = _held(session, [entry['id'] for entry in entries])
-    wanted = _wanted(session, [entry['name'] for entry in entries])
-    for entry in entries:
-        count, size = held.get(entry.pop('id'), (0, 0))
-        entry['held'] = {'objects': count, 'bytes': size}
-        entry['plan'] = dict(zip(
-            ('objects', 'bytes', 'held_objects', 'held_bytes'),
-            wanted.get(entry['name'], (0, 0, 0, 0))))
-
-
-def _held(session, host_ids):
-    rows = session.execute(_held_query(), {'ids': host_ids})
-    return {host_id: (count, int(size)) for host_id, count, size in rows}
-
-
-def _wanted(session, names):
-    """By host: objects and bytes of the plan in force, and those held."""
-    rows = session.execute(_wanted_query(), {'names': names})
-    return {host: tuple(int(number) for number in numbers)
-            for host, *numbers in rows}
-
-
-# Made once: a hundred values in a query cost more than asking it.
 @functools.cache
-def _held_query():
+def _hosts():
+    table = models.Host
+    return sa.select(*listing.columns(table, _SHOWN),
+                     _held().label('held'), _wanted().label('plan'))
+
+
+def _name_sums(entry):
+    """Say what each of the sums is of."""
+    entry['held'] = dict(zip(('objects', 'bytes'), entry['held']))
+    entry['plan'] = dict(zip(
+        ('objects', 'bytes', 'held_objects', 'held_bytes'), entry['plan']))
+    return entry
+
+
+def _held():
+    """Objects that a host holds, and their bytes."""
     table = models.Holding
-    return (sa.select(table.host_id, sa.func.count(),
-                      sa.func.sum(table.bytes))
-            .where(table.host_id.in_(sa.bindparam('ids', expanding=True)))
-            .group_by(table.host_id))
+    return (sa.select(listing.packed(sa.func.count(), _sum(table.bytes)))
+            .where(table.host_id == models.Host.id)
+            .correlate(models.Host).scalar_subquery())
 
 
-@functools.cache
-def _wanted_query():
-    item, held = models.PlanItem, models.Holding
+def _wanted():
+    """Objects of a host in the plan in force and their bytes; those held."""
+    host, item, held = models.Host, models.PlanItem, models.Holding
     present = sa.case((held.object_id.is_not(None), 1), else_=0)
     return (
-        sa.select(item.host, sa.func.count(), sa.func.sum(item.bytes),
-                  sa.func.sum(present), sa.func.sum(present * item.bytes))
-        .select_from(item)
-        .join(models.Plan, models.Plan.id == item.plan_id)
-        .join(models.Site, sa.and_(
-            models.Site.name == models.Plan.site,
-            models.Site.plan_generation == models.Plan.generation))
-        .join(models.Host, models.Host.name == item.host)
+        sa.select(listing.packed(
+            sa.func.count(item.object_id), _sum(item.bytes), _sum(present),
+            _sum(present * item.bytes)))
+        .select_from(models.Site)
+        .join(models.Plan, sa.and_(
+            models.Plan.site == models.Site.name,
+            models.Plan.generation == models.Site.plan_generation))
+        .join(item, item.plan_id == models.Plan.id)
         .outerjoin(held, sa.and_(
-            held.host_id == models.Host.id, held.kind == item.kind,
+            held.host_id == host.id, held.kind == item.kind,
             held.object_id == item.object_id))
-        .where(item.host.in_(sa.bindparam('names', expanding=True)))
-        .group_by(item.host))
+        .where(models.Site.name == host.site, item.host == host.name)
+        .correlate(host).scalar_subquery())
+
+
+def _sum(value):
+    return sa.func.coalesce(sa.func.sum(value), 0)

@@ -21,6 +21,7 @@ queries that does not depend on how many entries there are.
 
 import collections.abc
 import datetime
+import functools
 import json
 import typing
 
@@ -102,8 +103,8 @@ def _entries(session, query):
     """
     columns = list(query.selected_columns)
     texts = session.execute(query.with_only_columns(
-        sa.func.json_array(*columns, type_=sa.Text),
-        maintain_column_froms=True)).scalars().all()
+        _row_text(tuple(columns)), maintain_column_froms=True)
+    ).scalars().all()
     names = [column.key for column in columns]
     entries = [dict(zip(names, row))
                for row in json.loads(f'[{",".join(texts)}]')]
@@ -116,13 +117,43 @@ def _entries(session, query):
     return entries
 
 
+# Views keep their columns: putting the same text together again and again
+# costs about what asking for it does.
+@functools.lru_cache(maxsize=64)
+def _row_text(columns):
+    return sa.func.json_array(*columns, type_=sa.Text)
+
+
 def _stored_instant(text):
     """A time as the databases write it, without its zone."""
     return text.replace(' ', 'T').removesuffix('.000000') + 'Z'
 
 
+class Packed(sa.TypeDecorator):
+    """A list of values that a subquery gives as one."""
+
+    impl = sa.Text
+    cache_ok = True
+
+    def process_result_value(self, value: typing.Any, dialect: sa.Dialect
+                             ) -> list | None:
+        """The list."""
+        return None if value is None else unpacked(value)
+
+
+def unpacked(value: str | list) -> list:
+    """What was packed: within JSON, databases nest it, or quote it."""
+    return json.loads(value) if isinstance(value, str) else value
+
+
+def packed(*values: sa.ColumnElement) -> sa.ColumnElement:
+    """Several values as one, so that one correlated subquery gives them."""
+    return sa.func.json_array(*values, type_=Packed)
+
+
 # What databases do not have as JSON has it.
-_FROM_JSON = {sa.Boolean: bool, models.UTCDateTime: _stored_instant}
+_FROM_JSON = {sa.Boolean: bool, models.UTCDateTime: _stored_instant,
+              Packed: unpacked}
 
 
 def cut(rows: collections.abc.Sequence[typing.Mapping], page: Page, key: str

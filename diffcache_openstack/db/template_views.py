@@ -16,6 +16,7 @@ import functools
 import typing
 
 import sqlalchemy as sa
+from sqlalchemy import orm
 
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.db import listing
@@ -52,9 +53,7 @@ def list_templates(session: listing.Reader, viewer: listing.Viewer,
                 models.Host, models.Host.id == models.Holding.host_id).where(
                 models.Host.name == filters['host'],
                 models.Holding.kind == objects.TEMPLATES)))
-    part = listing.part_by_key(session, query, table.id, page)
-    _add_counts(session, part.entries)
-    return part
+    return listing.part_by_key(session, query, table.id, page)
 
 
 def get_template(session: listing.Reader, viewer: listing.Viewer,
@@ -67,9 +66,7 @@ def get_template(session: listing.Reader, viewer: listing.Viewer,
         models.Template.id == template_id)).mappings().one_or_none()
     if row is None:
         raise unknown_template(template_id)
-    entry = listing.plain(row)
-    _add_counts(session, [entry])
-    return entry
+    return listing.plain(row)
 
 
 def locations(session: listing.Reader, content_id: str) -> list[listing.Entry]:
@@ -98,14 +95,12 @@ def list_patches(session: listing.Reader,
     :param filters: base and target, each an image's id or a content's
     """
     table = models.Patch
-    query = sa.select(*listing.columns(table, _PATCH_SHOWN))
+    query = _patches()
     for name in ('base', 'target'):
         if name in filters:
             query = query.where(getattr(table, name).in_(
                 _contents_named(filters[name])))
-    part = listing.part_by_key(session, query, table.id, page)
-    _add_holders(session, part.entries, objects.PATCHES, 'id')
-    return part
+    return listing.part_by_key(session, query, table.id, page)
 
 
 def get_patch(session: listing.Reader, patch_id: str) -> listing.Entry:
@@ -113,17 +108,13 @@ def get_patch(session: listing.Reader, patch_id: str) -> listing.Entry:
 
     :raises NotFound: there is none with that id
     """
-    table = models.Patch
-    row = session.execute(
-        sa.select(*listing.columns(table, _PATCH_SHOWN)).where(
-            table.id == patch_id)).mappings().one_or_none()
+    row = session.execute(_patches().where(
+        models.Patch.id == patch_id)).mappings().one_or_none()
     if row is None:
         raise exceptions.NotFound(
             f'Patch {patch_id} is not in the catalogue; see GET /v1/patches'
             f' for those that are.')
-    entry = listing.plain(row)
-    _add_holders(session, [entry], objects.PATCHES, 'id')
-    return entry
+    return listing.plain(row)
 
 
 def _contents_named(text):
@@ -134,7 +125,7 @@ def _contents_named(text):
 
 def _visible(viewer):
     table = models.Template
-    query = sa.select(*listing.columns(table, _SHOWN))
+    query = _templates()
     if viewer.sees_all:
         return query
     member = models.TemplateMember
@@ -147,41 +138,39 @@ def _visible(viewer):
         sa.and_(table.visibility == objects.SHARED, table.id.in_(shared))))
 
 
-def _add_counts(session, entries):
-    _add_holders(session, entries, objects.TEMPLATES, 'content_id')
-    rows = session.execute(_members(), {
-        'ids': [entry['id'] for entry in entries]})
-    members = {family: count for family, count in rows}
-    for entry in entries:
-        entry['members'] = members.get(entry['id'], 0)
-
-
-def _add_holders(session, entries, kind, key):
-    """Add how many living hosts hold each entry's object."""
-    rows = session.execute(_holders(), {
-        'kind': kind, 'ids': sorted({entry[key] for entry in entries})})
-    counts = {object_id: count for object_id, count in rows}
-    for entry in entries:
-        entry['host_count'] = counts.get(entry[key], 0)
-
-
-# Made once: a hundred values in a query cost more than asking it.
 @functools.cache
-def _members():
-    """How many images name each of some as their family."""
+def _templates():
     table = models.Template
-    return (sa.select(table.family, sa.func.count())
-            .where(table.family.in_(sa.bindparam('ids', expanding=True)),
-                   table.status != objects.DELETED)
-            .group_by(table.family))
+    return sa.select(
+        *listing.columns(table, _SHOWN),
+        _holders(table.content_id, objects.TEMPLATES), _members())
 
 
 @functools.cache
-def _holders():
-    """How many living hosts hold each of some objects."""
+def _patches():
+    table = models.Patch
+    return sa.select(*listing.columns(table, _PATCH_SHOWN),
+                     _holders(table.id, objects.PATCHES))
+
+
+# The counts are subqueries of a listing's one query: naming a hundred objects
+# in queries of their own costs more than all else that listing takes.
+def _members():
+    """How many images name an image as their family."""
+    table, member = models.Template, orm.aliased(models.Template)
+    return (sa.select(sa.func.count())
+            .where(member.family == table.id,
+                   member.status != objects.DELETED)
+            .correlate(table).scalar_subquery().label('members'))
+
+
+def _holders(key, kind):
+    """How many living hosts hold an object.
+
+    :param key: the column that has its id
+    """
     host, held = models.Host, models.Holding
-    return (sa.select(held.object_id, sa.func.count())
-            .join(host, host.id == held.host_id)
-            .where(host.alive, held.kind == sa.bindparam('kind'),
-                   held.object_id.in_(sa.bindparam('ids', expanding=True)))
-            .group_by(held.object_id))
+    return (sa.select(sa.func.count())
+            .select_from(held).join(host, host.id == held.host_id)
+            .where(host.alive, held.kind == kind, held.object_id == key)
+            .correlate(key.class_).scalar_subquery().label('host_count'))
