@@ -12,8 +12,9 @@ use crate::error::{Result, VersionsError};
 use crate::map::{BlockRef, Maps};
 use crate::pack::{decode_frame, PackIndex};
 
-/// Decompressed frames kept in memory, in bytes.
-const CACHE_BYTES: usize = 128 << 20;
+/// Decompressed frames kept in memory, in bytes: while a disk is put together from its start to its end, each of a hundred older
+/// versions has a frame open.
+const CACHE_BYTES: usize = 256 << 20;
 
 /// Reads packs that are not local files.
 pub trait Remote: Send + Sync {
@@ -254,23 +255,32 @@ fn unreadable(pack: &Pack, path: &std::path::Path, error: std::io::Error) -> Ver
     }
 }
 
-/// The frames used last.
+/// The frames used last, by second chance: what was used since it last came to the front of the queue goes to its end once more.
 #[derive(Default)]
 struct Cache {
-    frames: HashMap<(u32, usize), Arc<Vec<u8>>>,
+    frames: HashMap<(u32, usize), Cached>,
     order: VecDeque<(u32, usize)>,
     bytes: usize,
 }
 
+struct Cached {
+    frame: Arc<Vec<u8>>,
+    used: bool,
+}
+
 impl Cache {
-    fn get(&self, key: (u32, usize)) -> Option<Arc<Vec<u8>>> {
-        self.frames.get(&key).cloned()
+    fn get(&mut self, key: (u32, usize)) -> Option<Arc<Vec<u8>>> {
+        self.frames.get_mut(&key).map(|cached| {
+            cached.used = true;
+            Arc::clone(&cached.frame)
+        })
     }
 
     fn put(&mut self, key: (u32, usize), frame: Arc<Vec<u8>>) {
         self.bytes += frame.len();
-        if let Some(old) = self.frames.insert(key, frame) {
-            self.bytes -= old.len();
+        let used = false;
+        if let Some(old) = self.frames.insert(key, Cached { frame, used }) {
+            self.bytes -= old.frame.len();
             return;
         }
         self.order.push_back(key);
@@ -278,8 +288,16 @@ impl Cache {
             let Some(oldest) = self.order.pop_front() else {
                 return;
             };
-            if let Some(frame) = self.frames.remove(&oldest) {
-                self.bytes -= frame.len();
+            match self.frames.get_mut(&oldest) {
+                Some(cached) if cached.used => {
+                    cached.used = false;
+                    self.order.push_back(oldest);
+                }
+                Some(cached) => {
+                    self.bytes -= cached.frame.len();
+                    self.frames.remove(&oldest);
+                }
+                None => {}
             }
         }
     }
