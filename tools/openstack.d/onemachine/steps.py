@@ -48,10 +48,10 @@ class Progress:
         return time.monotonic() - self._started
 
     def say(self, text: str) -> None:
-        """One line on standard output."""
+        """One line on standard error; standard output is for answers."""
         with self._lock:
-            sys.stdout.write(f'[{self.seconds:4.0f}s] {text}\n')
-            sys.stdout.flush()
+            sys.stderr.write(f'[{self.seconds:4.0f}s] {text}\n')
+            sys.stderr.flush()
 
 
 def run(steps: list[Step], progress: Progress) -> None:
