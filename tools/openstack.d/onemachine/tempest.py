@@ -45,7 +45,6 @@ class Tempest:
                 'admin_domain_name': 'Default',
                 'use_dynamic_credentials': True,
                 'create_isolated_networks': False,
-                'tempest_roles': 'member',
             },
             'identity': {'uri_v3': f'{where.url("keystone")}/v3',
                          'auth_version': 'v3', 'region': 'RegionOne'},
