@@ -39,9 +39,13 @@ def contents(checkout: pathlib.Path) -> tuple[str, dict[str, str]]:
     installed = importlib.metadata.distribution(DISTRIBUTION)
     stem = f'{DISTRIBUTION.replace("-", "_")}-{installed.version}'
     info = f'{stem}.dist-info'
+    # Where a wheel was built in the checkout, what that left is found first;
+    # it has the same fields under another name.
+    metadata = (installed.read_text('METADATA')
+                or installed.read_text('PKG-INFO'))
     return f'{stem}-py3-none-any.whl', {
         f'{stem}.pth': f'{checkout}\n',
-        f'{info}/METADATA': installed.read_text('METADATA'),
+        f'{info}/METADATA': metadata,
         f'{info}/entry_points.txt': installed.read_text('entry_points.txt'),
         f'{info}/WHEEL': _WHEEL,
     }
