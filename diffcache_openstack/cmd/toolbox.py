@@ -80,7 +80,10 @@ class _CommandManager(commandmanager.CommandManager):
 
     def load_commands(self, namespace: str) -> None:
         self.group_list.append(namespace)
-        for entry in importlib.metadata.entry_points(group=namespace):
+        # Looking through all distributions would take longer than many a
+        # command.
+        ours = importlib.metadata.distribution('diffcache-openstack')
+        for entry in ours.entry_points.select(group=namespace):
             self.commands[entry.name.replace('_', ' ')] = entry
 
 

@@ -84,7 +84,7 @@ class _Contest:
     @property
     def smallest(self) -> int:
         """The size of the smallest patch so far, in bytes."""
-        return self._best.patch_size
+        return self._found().patch_size
 
     def leave_out(self, name: str, why: str) -> None:
         """Note that a codec was not tried."""
@@ -92,7 +92,7 @@ class _Contest:
 
     def finish(self, patch: str) -> Choice:
         """Move the smallest patch to ``patch``."""
-        best = self._best
+        best = self._found()
         made = os.path.join(self._scratch, best.codec)
         with files.translate_os_errors(patch):
             # The rdiff codec leaves its hashes beside the delta.
@@ -102,6 +102,11 @@ class _Contest:
             os.replace(made, patch)
         return Choice(best, f'{best.codec} is the smallest '
                             f'({"; ".join(self._notes)})')
+
+    def _found(self) -> codec_base.PatchInfo:
+        if self._best is None:
+            raise RuntimeError('no codec has entered yet')
+        return self._best
 
 
 def create(base: str, target: str, patch: str, level: int | None = None,

@@ -228,10 +228,12 @@ class RdiffCodec(codec_base.PatchCodec):
               progress: codec_base.Progress | None = None
               ) -> codec_base.PatchInfo:
         info = self._check(base, patch)
+        size = info.target_size or 0
+        meter = codec_base.Meter(progress, size)
         with files.atomic_output(output) as temporary:
             with files.translate_os_errors(output):
                 with open(temporary, 'r+b', buffering=0) as stream:
-                    _apply(base, patch, stream, info.target_size, progress)
+                    _apply(base, patch, _SparseWriter(stream, size), meter)
             _verify_target(info, temporary, base)
         return info
 
@@ -306,11 +308,8 @@ def _make_delta(base: str, target: str, delta: str,
                             lambda data: _write_all(stream, data))
 
 
-def _apply(base: str, patch: str, stream: io.RawIOBase, target_size: int,
-           progress: codec_base.Progress | None) -> None:
-    writer = _SparseWriter(stream, target_size)
-    meter = codec_base.Meter(progress, target_size)
-
+def _apply(base: str, patch: str, writer: _SparseWriter,
+           meter: codec_base.Meter) -> None:
     def sink(data: memoryview) -> None:
         writer.write(data)
         meter.advance(len(data))

@@ -15,10 +15,11 @@ use std::time::{Duration, Instant};
 use rustix::time::{clock_gettime, ClockId};
 
 use super::compare::{Compared, Images};
+use super::compress::zstd_level;
 use super::format::{
     encode_frames, encode_map, Coded, Header, HEADER_LEN, MAX_SIZE, STALE_UNKNOWN,
 };
-use super::literals::{compress_all, compress_copies, find_repeats, Literals};
+use super::literals::{compress_all, compress_copies, find_repeats, Effort, Literals};
 use super::matching::match_moved;
 use super::reader::changed_leaves;
 use super::runs::{Run, Src, BLOCK};
@@ -92,11 +93,16 @@ pub fn create(
         name: &name,
         at: HEADER_LEN,
     };
-    let mut coded = compress_all(&images, &literals, options, &mut file)?;
-    let copies = literals.unshare(&coded);
-    compress_copies(&images, &copies, options, &mut file, &mut coded)?;
     let mut header = empty_header(&compared, options.level);
     count_blocks(&mut header, &literals.runs);
+    let (new, known) = (header.blocks_inserted, header.blocks_copied);
+    let effort = Effort {
+        zstd_level: zstd_level(options.level, new, known),
+        task: options.task,
+    };
+    let mut coded = compress_all(&images, &literals, &effort, &mut file)?;
+    let copies = literals.unshare(&coded);
+    compress_copies(&images, &copies, &effort, &mut file, &mut coded)?;
     header.stale_blocks = stale_blocks(&survey(target)?, &literals.runs);
     file.write_meta(&mut header, &literals, &coded, &compared.target)?;
     header.create_wall_us = started.elapsed().as_micros() as u64;

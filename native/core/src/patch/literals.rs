@@ -5,12 +5,13 @@ use std::sync::mpsc::sync_channel;
 
 use super::compare::Images;
 use super::compress::{Compressor, Encoded, Surroundings, MIXED};
-use super::create::{CreateOptions, PatchWriter};
+use super::create::PatchWriter;
 use super::format::{Coded, Frame};
 use super::index::{BlockIndex, Sampling};
 use super::reader::{read_cost, read_padded};
 use super::runs::{push, within, Run, Src, BLOCK, BLOCK_LEN};
 use super::PatchError;
+use crate::task::Task;
 
 /// Literal blocks per unit of work: 16 MiB. Frames do not cross units, and are smaller at their ends.
 const UNIT_BLOCKS: u32 = 4096;
@@ -101,6 +102,15 @@ fn verified(images: &Images<'_>, repeat: Repeat) -> Result<u32, PatchError> {
         }
     }
     Ok(repeat.len)
+}
+
+/// How literals are compressed.
+#[derive(Clone, Copy)]
+pub(super) struct Effort<'a> {
+    /// One of zstd's levels.
+    pub zstd_level: i32,
+    /// How the job runs.
+    pub task: Task<'a>,
 }
 
 /// A finished map.
@@ -343,18 +353,18 @@ fn unit_parts(parts: &[Part], unit: u32) -> impl Iterator<Item = Part> + '_ {
 pub(super) fn compress_copies(
     images: &Images<'_>,
     parts: &[Part],
-    options: &CreateOptions<'_>,
+    effort: &Effort<'_>,
     file: &mut PatchWriter<'_>,
     coded: &mut Coded,
 ) -> Result<(), PatchError> {
     let mut worker = Worker {
         images,
         parts,
-        compressor: Compressor::new(options.level)?,
+        compressor: Compressor::new(effort.zstd_level)?,
         raw: Vec::new(),
     };
     for group in parts.chunks(64) {
-        options.task.check()?;
+        effort.task.check()?;
         let mut frames = Vec::new();
         worker.read(group)?;
         let raw = &worker.raw;
@@ -370,14 +380,14 @@ pub(super) fn compress_copies(
 pub(super) fn compress_all(
     images: &Images<'_>,
     literals: &Literals,
-    options: &CreateOptions<'_>,
+    effort: &Effort<'_>,
     file: &mut PatchWriter<'_>,
 ) -> Result<Coded, PatchError> {
     let units = literals.count.div_ceil(UNIT_BLOCKS);
     let parts = literals.new_parts();
     let next = AtomicU32::new(0);
-    let threads = options.task.threads_for(u64::from(units)).min(MAX_THREADS);
-    let meter = options.task.meter(u64::from(literals.count) * BLOCK);
+    let threads = effort.task.threads_for(u64::from(units)).min(MAX_THREADS);
+    let meter = effort.task.meter(u64::from(literals.count) * BLOCK);
     let mut coded = Coded::default();
     std::thread::scope(|scope| {
         // Bounded, so that a slow disk holds the compressors up instead of filling the memory.
@@ -385,7 +395,7 @@ pub(super) fn compress_all(
         for _ in 0..threads {
             let sender = sender.clone();
             let (next, parts) = (&next, parts.as_slice());
-            let compressor = Compressor::new(options.level)?;
+            let compressor = Compressor::new(effort.zstd_level)?;
             scope.spawn(move || {
                 let mut worker = Worker {
                     images,
@@ -398,7 +408,7 @@ pub(super) fn compress_all(
                     if unit >= units {
                         return;
                     }
-                    let frames = options
+                    let frames = effort
                         .task
                         .check()
                         .map_err(PatchError::from)
