@@ -14,15 +14,13 @@
 import argparse
 import io
 import pathlib
-import re
-import sys
 from typing import Any
 
 from cliff import lister
 from cliff import show
-import stevedore
 
 from diffcache_openstack.cmd import progress
+from diffcache_openstack.cmd import quick
 from diffcache_openstack.versions import engine
 from diffcache_openstack.versions import repository
 from diffcache_openstack.versions import restoring
@@ -31,31 +29,12 @@ from diffcache_openstack.versions import upkeep
 
 _AUTO = 'auto'
 _MB = 1e6
-# The format that a command line asks for.
-_FORMAT = re.compile('\0(?:-f\0?|--format[=\0])(?P<name>json|value)(?:\0|$)')
 
 
 def _bar(command: show.ShowOne | lister.Lister, label: str) -> progress.Bar:
     """Return a progress bar; a quiet run gets one that nobody sees."""
     quiet = not command.app.options.verbose_level
     return progress.Bar(label, io.StringIO() if quiet else command.app.stderr)
-
-
-class _Quick:
-    """Loads one way to format only, if the command line says which.
-
-    The others bring libraries that take longer than many a save.
-    """
-
-    formatter_namespace: str
-
-    def _load_formatter_plugins(self) -> stevedore.ExtensionManager[Any]:
-        wanted = _FORMAT.search('\0'.join(sys.argv))
-        if wanted is None:
-            return stevedore.ExtensionManager(
-                self.formatter_namespace, invoke_on_load=True)
-        return stevedore.NamedExtensionManager(
-            self.formatter_namespace, [wanted['name']], invoke_on_load=True)
 
 
 def _columns(fields: dict[str, Any]) -> tuple[list[str], list[Any]]:
@@ -112,7 +91,7 @@ def _size(text: str) -> int:
     return units.parse_size(text)
 
 
-class _Disk(_Quick, show.ShowOne):
+class _Disk(quick.Quick, show.ShowOne):
     """Options of the commands that look at a disk."""
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
@@ -194,7 +173,7 @@ class Save(_Disk):
         return _columns(version.summary())
 
 
-class List(_Quick, lister.Lister):
+class List(quick.Quick, lister.Lister):
     """List versions, oldest first."""
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
@@ -213,7 +192,7 @@ class List(_Quick, lister.Lister):
         return columns, [[row[column] for column in columns] for row in rows]
 
 
-class Show(_Quick, show.ShowOne):
+class Show(quick.Quick, show.ShowOne):
     """Describe a version."""
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
@@ -232,7 +211,7 @@ class Show(_Quick, show.ShowOne):
             'snapshots': [each.name for each in version.snapshots]})
 
 
-class Verify(_Quick, show.ShowOne):
+class Verify(quick.Quick, show.ShowOne):
     """Read everything in a store, and name what is damaged."""
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
@@ -265,7 +244,7 @@ class Verify(_Quick, show.ShowOne):
             'orphans': result.orphans})
 
 
-class Delete(_Quick, lister.Lister):
+class Delete(quick.Quick, lister.Lister):
     """Forget versions; prune gives their space back."""
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
@@ -281,7 +260,7 @@ class Delete(_Quick, lister.Lister):
         return ['version'], [[version] for version in gone]
 
 
-class Prune(_Quick, show.ShowOne):
+class Prune(quick.Quick, show.ShowOne):
     """Drop versions by age, and give back what no version needs."""
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
@@ -298,6 +277,11 @@ class Prune(_Quick, show.ShowOne):
             '--dead-share', type=float, default=upkeep.DEAD_SHARE,
             metavar='S', help='Write packs anew when more than this part of '
             'their blocks is dead (default: 0.2).')
+        parser.add_argument(
+            '--level', type=int, default=0, metavar='N',
+            choices=range(1, 20), help='Compress packs of a lower level than '
+            'this again, 1 to 19: higher is smaller and slower. Without it '
+            'packs stay as they are.')
         parser.add_argument('--dry-run', action='store_true',
                             help='Only tell what would be done.')
         return parser
@@ -310,11 +294,12 @@ class Prune(_Quick, show.ShowOne):
             args.keep_weekly, args.keep_monthly)
         with _bar(self, 'prune') as bar:
             return _columns(_open(args).prune(
-                {args.series: policy}, args.dead_share, args.dry_run,
+                {args.series: policy},
+                upkeep.Rule(args.dead_share, args.level), args.dry_run,
                 engine.Job(bar)).to_dict())
 
 
-class Diff(_Quick, show.ShowOne):
+class Diff(quick.Quick, show.ShowOne):
     """Tell in what two versions differ."""
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
@@ -332,7 +317,7 @@ class Diff(_Quick, show.ShowOne):
             'bytes': found.bytes, 'ranges': found.ranges})
 
 
-class Restore(_Quick, show.ShowOne):
+class Restore(quick.Quick, show.ShowOne):
     """Write a version to a new file."""
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:

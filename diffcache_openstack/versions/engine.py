@@ -218,6 +218,24 @@ class Engine:
         [request] = self._requests([disk], None, 0.0, job)
         return rollback.roll_back(self._repo, name, request, keep, job.report)
 
+    def go_back(self, targets: Sequence[tuple[str, Disk]],
+                way: str = rollback.AUTO, job: Job = _QUIET
+                ) -> rollback.Back:
+        """Make the disks of a stopped guest be what versions were: all.
+
+        After a crash the same call goes on; see :meth:`interrupted`.
+
+        :param targets: versions' names, and the disks
+        :param way: ``rollback`` in place, ``rebuild``, or ``auto`` for the
+            cheaper one
+        """
+        disks = [disk for _, disk in targets]
+        requests = self._requests(disks, None, 0.0, job)
+        return rollback.go_back(
+            self._repo, [(name, request) for (name, _), request
+                         in zip(targets, requests)], way,
+            progress=job.report)
+
     @staticmethod
     def interrupted(disk: pathlib.Path) -> dict[str, str | None] | None:
         """What a rollback of a disk that was cut short was doing, if one was.
@@ -240,14 +258,14 @@ class Engine:
         return upkeep.delete(self._repo, names)
 
     def prune(self, policies: dict[str | None, retention.Policy]
-              | None = None, dead_share: float = upkeep.DEAD_SHARE,
+              | None = None, rule: upkeep.Rule = upkeep.Rule(),
               dry_run: bool = False, job: Job = _QUIET) -> upkeep.Pruned:
         """Drop versions that no policy keeps; give back dead space.
 
         :param policies: by series; None stands for all others
+        :param rule: which packs are written anew
         """
-        return upkeep.prune(self._repo, policies, dead_share, dry_run,
-                            job.report)
+        return upkeep.prune(self._repo, policies, rule, dry_run, job.report)
 
 
 @contextlib.contextmanager

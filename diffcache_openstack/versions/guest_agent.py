@@ -162,7 +162,7 @@ def still(where: pathlib.Path | Channel | None) -> Iterator[Stillness]:
         yield found
     finally:
         if asked is not None:
-            _thaw(where)
+            thaw(where)
             if found.quiesced:
                 found.frozen_ms = (time.monotonic() - asked) * 1000
 
@@ -181,15 +181,19 @@ def _freeze(where: pathlib.Path | Channel, found: Stillness
     try:
         with _opened(where) as agent:
             started = time.monotonic()
-            agent.count('guest-fsfreeze-freeze')
-            found.quiesced = True
+            # A guest without a filesystem that can be frozen says 0.
+            found.quiesced = agent.count('guest-fsfreeze-freeze') > 0
+    except exceptions.PermanentError as exc:
+        LOG.warning('The guest does not keep its filesystems still, or does '
+                    'so for somebody else already: %s', exc)
+        return None
     except exceptions.DiffCacheError as exc:
         LOG.warning('Filesystems of the guest are not kept still: %s', exc)
     # A freeze whose answer was lost may still have happened.
     return started
 
 
-def _thaw(where: pathlib.Path | Channel) -> None:
+def thaw(where: pathlib.Path | Channel) -> None:
     """Let a guest go on; thawing what is not frozen does nothing."""
     try:
         with _opened(where) as agent:

@@ -30,12 +30,14 @@ from diffcache_openstack.store import base
 
 LOG = logging.getLogger(__name__)
 
-FORMAT = 2
-# The first had versions without what came later, which have defaults.
-_FORMATS = (1, FORMAT)
+FORMAT = 3
+# The first had versions without what came later, and the second packs; these
+# have defaults.
+_FORMATS = (1, 2, FORMAT)
 _MAGIC = b'DCVHEAD1'
 _KEPT_HEADS = 4
 _POINTERS = ('latest-0', 'latest-1')
+_KEYS = ('key-0', 'key-1')
 
 # A tree's root: kind (0 zeroes, 1 the base image, 2 a node), map, index.
 Root = tuple[int, int, int]
@@ -55,6 +57,8 @@ class Pack:
     blocks: int
     data_bytes: int
     index_bytes: int
+    # The zstd level that all of it was compressed with at least; 0: unknown.
+    level: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -341,7 +345,43 @@ def commit(store: base.BlobStore, head: Head) -> None:
 
 def is_bookkeeping(name: str) -> bool:
     """Whether a blob is a head or a pointer."""
-    return name.startswith('head-') or name in _POINTERS
+    return name.startswith('head-') or name in (*_POINTERS, *_KEYS)
+
+
+def read_key_id(store: base.BlobStore) -> str | None:
+    """What a key manager calls the key that a store is sealed with.
+
+    :returns: None if the store has no key, or none that a key manager keeps
+    :raises IntegrityError: both copies are damaged
+    """
+    damaged = None
+    for name in _KEYS:
+        try:
+            return _opened(store.read(name), name).decode()
+        except exceptions.NotFound:
+            continue
+        except exceptions.IntegrityError as exc:
+            damaged = exc
+    # Before there is a head, whoever wrote it was killed: nothing is sealed.
+    if damaged is not None and load(store) is not None:
+        raise damaged
+    return None
+
+
+def keep_key_id(store: base.BlobStore, key_id: str) -> None:
+    """Remember, twice, which key a new store is sealed with.
+
+    The lock must be held.
+
+    :raises Conflict: another writer was faster: read which one
+    """
+    data = _sealed(key_id.encode())
+    for name in _KEYS:
+        if not store.atomic and read_key_id(store) is None:
+            # A killed writer may have left a part of it, which nobody counts.
+            store.delete(name)
+        store.create(name, data)
+    store.flush()
 
 
 def damaged_bookkeeping(store: base.BlobStore, head: Head) -> list[str]:
@@ -352,6 +392,7 @@ def damaged_bookkeeping(store: base.BlobStore, head: Head) -> list[str]:
             read_pointer(store, name)
         except exceptions.IntegrityError as exc:
             found.append(str(exc))
+    found += _damaged_key_ids(store)
     for number in range(max(1, head.number - _KEPT_HEADS + 1), head.number):
         name = head_name(number)
         try:
@@ -360,4 +401,17 @@ def damaged_bookkeeping(store: base.BlobStore, head: Head) -> list[str]:
             continue
         except exceptions.DiffCacheError as exc:
             found.append(str(exc))
+    return found
+
+
+def _damaged_key_ids(store: base.BlobStore) -> list[str]:
+    """What is wrong with the copies of the key's id, one line each."""
+    found = []
+    for name in _KEYS:
+        try:
+            _opened(store.read(name), name)
+        except exceptions.NotFound:
+            continue
+        except exceptions.IntegrityError as exc:
+            found.append(f'{exc} Copy the other one over it.')
     return found

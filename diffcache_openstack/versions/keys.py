@@ -22,11 +22,38 @@ from castellan.common import exception as castellan_exceptions
 from castellan.common.objects import symmetric_key
 from castellan import key_manager
 from oslo_config import cfg
+from oslo_context import context as oslo_context
 
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.common import keystone
 from diffcache_openstack.versions import engine
 
 _ALGORITHM = 'AES'
+# The group whose options say who asks Barbican.
+GROUP = 'barbican'
+_REFUSED = (401, 403)
+
+
+class Caller(oslo_context.RequestContext):
+    """This service, as a key manager is asked by it.
+
+    Barbican gets to know the user that ``[barbican]`` names. Others have
+    options of their own, and ask no user.
+    """
+
+    def __init__(self, conf: cfg.ConfigOpts) -> None:
+        super().__init__()
+        self._conf = conf
+        self._auth: Any = None
+
+    def get_auth_plugin(self) -> Any:
+        """What castellan logs in with.
+
+        :raises InvalidInput: the options do not suffice
+        """
+        if self._auth is None:
+            self._auth = keystone.auth(self._conf, GROUP)
+        return self._auth
 
 
 class Keys:
@@ -52,12 +79,8 @@ class Keys:
             return self._manager.create_key(
                 context, algorithm=_ALGORITHM, length=engine.KEY_BYTES * 8,
                 name=name)
-        except castellan_exceptions.Forbidden as exc:
-            raise exceptions.PermanentError(
-                'The key manager makes no key for this user: give the user '
-                'a role that may create secrets.') from exc
         except castellan_exceptions.CastellanException as exc:
-            raise _unavailable(exc) from exc
+            raise _translated(exc) from exc
 
     def get(self, context: Any, key_id: str) -> bytes:
         """The 32 bytes of a key.
@@ -73,13 +96,9 @@ class Keys:
                 KeyError) as exc:
             raise exceptions.NotFound(
                 f'The key manager has no key {key_id}: versions sealed with '
-                f'it cannot be read without it.') from exc
-        except castellan_exceptions.Forbidden as exc:
-            raise exceptions.PermanentError(
-                f'The key manager does not give the key {key_id} to this '
-                f'user.') from exc
+                f'it cannot be read without it; restore it there.') from exc
         except castellan_exceptions.CastellanException as exc:
-            raise _unavailable(exc) from exc
+            raise _translated(exc) from exc
         data = key.get_encoded()
         if (not isinstance(key, symmetric_key.SymmetricKey)
                 or data is None or len(data) != engine.KEY_BYTES):
@@ -101,9 +120,23 @@ class Keys:
             raise exceptions.NotFound(
                 f'The key manager has no key {key_id}.') from exc
         except castellan_exceptions.CastellanException as exc:
-            raise _unavailable(exc) from exc
+            raise _translated(exc) from exc
 
 
-def _unavailable(exc: Exception) -> exceptions.ServiceUnavailable:
+def _translated(error: Exception) -> exceptions.DiffCacheError:
+    """What an error of castellan's means: it tells little but by its cause."""
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, exceptions.DiffCacheError):
+            return cause
+        status = getattr(cause, 'status_code',
+                         getattr(cause, 'http_status', None))
+        if (isinstance(cause, castellan_exceptions.Forbidden)
+                or status in _REFUSED):
+            return exceptions.PermanentError(
+                f'The key manager refuses this service: {cause}; look at '
+                f'[{GROUP}], and give its user a role that may create and '
+                f'read secrets.')
+        cause = cause.__cause__ or cause.__context__
     return exceptions.ServiceUnavailable(
-        f'The key manager: {exc}; look whether it runs and try again.')
+        f'The key manager: {error}; look whether it runs and try again.')

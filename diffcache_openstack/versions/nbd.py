@@ -183,4 +183,6 @@ class Server:
                 self._process.wait(60)
             except subprocess.TimeoutExpired:
                 self._process.kill()
+            assert self._process.stderr is not None
+            self._process.stderr.close()
             self._directory.cleanup()

@@ -39,7 +39,8 @@ GROUP_BLOCKS = 500
 # With alpha 'auto' a restore of any version costs at most this multiple of
 # what it would cost if the version were stored as differential.
 FACTOR = 1.15
-_PREFIX = 'dc'
+# Snapshots that versions are told from are called something beginning so.
+PREFIX = 'dc'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -233,7 +234,7 @@ class _Saving:
             state.snapshot = request.snapshot
         elif request.snapshotter is not None:
             name = request.snapshot or self._snapshot_name(version_id)
-            if name in names:
+            if name in names and not self._made_by(request.snapshotter):
                 LOG.info('%s: going on with the save that made the snapshot '
                          '%s', request.disk, name)
             else:
@@ -256,16 +257,20 @@ class _Saving:
         told = version_id
         if self._save_token is not None:
             told = hashlib.sha256(self._save_token.encode()).hexdigest()
-        return f'{_PREFIX}-{self._head.store_id}-{told[:8]}'
+        return f'{PREFIX}-{self._head.store_id}-{told[:8]}'
 
     def _snapshot(self, snapshotter: snapshots.Snapshots, name: str) -> _Made:
         """The snapshot of a guest's disks: one, however many they are."""
-        for made in self._made:
-            if made.snapshotter is snapshotter:
-                return made
-        made = _Made(snapshotter, name, snapshotter.create(name))
-        self._made.append(made)
+        made = self._made_by(snapshotter)
+        if made is None:
+            made = _Made(snapshotter, name, snapshotter.create(name))
+            self._made.append(made)
         return made
+
+    def _made_by(self, snapshotter: snapshots.Snapshots) -> _Made | None:
+        """The snapshot that this commit took, if it did already."""
+        return next((made for made in self._made
+                     if made.snapshotter is snapshotter), None)
 
     def _anchor(self, info: dict[str, Any], parent: heads.Version | None
                 ) -> tuple[heads.Version, heads.Snapshot] | None:
@@ -362,7 +367,8 @@ class _Saving:
             blob=f'pack-{number:08d}-{self._token}',
             index=f'index-{number:08d}-{self._token}', generation=0,
             origin=self._head.next_version, blocks=pack['blocks'],
-            data_bytes=pack['data_bytes'], index_bytes=pack['index_bytes'])
+            data_bytes=pack['data_bytes'], index_bytes=pack['index_bytes'],
+            level=self._repo.level)
         # The next disk of this commit finds its blocks there.
         self._opened.add_pack(number, entry.origin, pack['index'],
                               data=pack['data'])
@@ -414,7 +420,7 @@ class _Saving:
 
     def drop_older_snapshots(self) -> None:
         """Remove our snapshots that the new ones replace."""
-        ours = f'{_PREFIX}-{self._head.store_id}-'
+        ours = f'{PREFIX}-{self._head.store_id}-'
         older: dict[tuple[int, str], snapshots.Snapshots] = {}
         for request, state, _version in self._done:
             if not state.made:

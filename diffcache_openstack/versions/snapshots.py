@@ -97,11 +97,9 @@ class Offline(Snapshots):
         if self._marker.exists():
             self._run('check', '-q', '-r', 'all')
         self._marker.touch()
-        try:
-            yield
-        finally:
-            # Not reached if this process is killed.
-            self._marker.unlink()
+        yield
+        # Not reached if this process or qemu-img is killed, or fails.
+        self._marker.unlink()
 
     def _run(self, *arguments: str) -> None:
         try:

@@ -13,6 +13,7 @@
 
 import dataclasses
 import logging
+import math
 import pathlib
 import secrets
 from typing import Any
@@ -51,6 +52,18 @@ def delete(repo: repository.Repository, names: Sequence[str]) -> list[str]:
 
 
 @dataclasses.dataclass(frozen=True)
+class Rule:
+    """Which packs are written anew."""
+
+    # Those with a larger part of dead blocks.
+    dead_share: float = DEAD_SHARE
+    # Those that were compressed at a lower zstd level than this.
+    level: int = 0
+    # But of these no more bytes at a time, as nobody can save meanwhile.
+    most_bytes: float = math.inf
+
+
+@dataclasses.dataclass(frozen=True)
 class Pruned:
     """What pruning did, or would do. Sizes in bytes."""
 
@@ -69,12 +82,12 @@ class Pruned:
 
 def prune(repo: repository.Repository,
           policies: dict[str | None, retention.Policy] | None = None,
-          dead_share: float = DEAD_SHARE, dry_run: bool = False,
+          rule: Rule = Rule(), dry_run: bool = False,
           progress: Progress = None) -> Pruned:
     """Drop the versions that no policy keeps, and give back the space.
 
     :param policies: by series; None stands for all others
-    :param dead_share: packs with a larger part of dead blocks are rewritten
+    :param rule: which packs are written anew
     """
     with repo.writing() as staging:
         head = repo.head()
@@ -83,7 +96,7 @@ def prune(repo: repository.Repository,
         for version in gone:
             del head.versions[version.id]
         with repo.opened(head) as opened:
-            pruning = _Pruning(repo, head, opened, staging, dead_share)
+            pruning = _Pruning(repo, head, opened, staging, rule)
             pruning.packs(dry_run, progress)
             pruning.maps(dry_run)
             pruning.bases()
@@ -111,15 +124,16 @@ class _Pruning:
 
     def __init__(self, repo: repository.Repository, head: heads.Head,
                  opened: _native.VersionStore, staging: pathlib.Path,
-                 dead_share: float) -> None:
+                 rule: Rule) -> None:
         self._repo = repo
         self._head = head
         self._opened = opened
         self._staging = staging
-        self._dead_share = dead_share
+        self._rule = rule
         self._token = secrets.token_hex(4)
         self._puts: list[tuple[str, pathlib.Path]] = []
         self._old: list[str] = []
+        self._left = rule.most_bytes
         self.removed = self.rewritten = self.maps_removed = 0
         roots = [version.root for version in head.versions.values()]
         with native_errors.translated():
@@ -133,15 +147,23 @@ class _Pruning:
                 self._drop(pack.blob, pack.index)
                 del self._head.packs[number]
                 self.removed += 1
-            elif dead > self._dead_share * (live + dead):
+            elif (dead > self._rule.dead_share * (live + dead)
+                  or self._compresses(pack)):
                 self._rewrite(number, pack, live, dry_run, progress)
                 self.rewritten += 1
+
+    def _compresses(self, pack: heads.Pack) -> bool:
+        """Whether a pack is to be compressed again, and this time."""
+        return pack.level < self._rule.level and self._left > 0
 
     def _drop(self, *blobs: str) -> None:
         self._old += blobs
 
     def _rewrite(self, number: int, pack: heads.Pack, live: int,
                  dry_run: bool, progress: Progress) -> None:
+        again = self._compresses(pack)
+        if again:
+            self._left -= pack.data_bytes
         if dry_run:
             share = live / max(1, pack.blocks)
             self._head.packs[number] = dataclasses.replace(
@@ -149,16 +171,19 @@ class _Pruning:
                 data_bytes=round(pack.data_bytes * share),
                 index_bytes=round(pack.index_bytes * share))
             return
+        level = max(pack.level, self._repo.level,
+                    self._rule.level if again else 0)
+        write = self._opened.repack if again else self._opened.compact
         with native_errors.translated():
-            written = self._opened.compact(
-                number, self._live, self._staging, self._repo.level,
-                progress=progress)
+            written = write(number, self._live, self._staging, level,
+                            progress=progress)
         entry = heads.Pack(
             blob=f'pack-{number:08d}-{self._token}',
             index=f'index-{number:08d}-{self._token}',
             generation=pack.generation + 1, origin=pack.origin,
             blocks=written['blocks'], data_bytes=written['data_bytes'],
-            index_bytes=written['index_bytes'])
+            index_bytes=written['index_bytes'],
+            level=level if again else pack.level)
         self._puts += [(entry.blob, written['data']),
                        (entry.index, written['index'])]
         self._drop(pack.blob, pack.index)

@@ -17,7 +17,7 @@ use diffcache_versions::map::{BlockRef, NodeRef};
 use diffcache_versions::pack::{PackOptions, Written};
 use diffcache_versions::restore::{differences, Image, Sink};
 use diffcache_versions::save::{self, SaveOptions};
-use diffcache_versions::scan::{Parent, SPOOLED};
+use diffcache_versions::scan::{Look, Parent, SPOOLED};
 use diffcache_versions::snapshots::{probe, Disk as Qcow2Disk};
 use diffcache_versions::store::{Place, Remote, Store};
 use diffcache_versions::tree::{self, Live};
@@ -155,7 +155,6 @@ fn save_options(store: &Store, dir: &Path, next_pack: u32, level: i32) -> SaveOp
             level,
         },
         next_pack,
-        rate: None,
     }
 }
 
@@ -283,19 +282,24 @@ impl VersionStore {
             let file = FileSource::open(&disk).map_err(source_error)?;
             let (view, delta) =
                 View::open(file, &wanted, store.block_size).map_err(versions_error)?;
-            let parent = Parent {
-                root,
-                size: parent_size,
-                base: base_id.as_deref().and_then(|id| store.base(id)),
-                has_base,
+            let look = Look {
+                store: &store,
+                view: &view,
+                parent: Parent {
+                    root,
+                    size: parent_size,
+                    base: base_id.as_deref().and_then(|id| store.base(id)),
+                    has_base,
+                },
+                rate,
+                task,
             };
-            let mut options = save_options(&store, &staging, next_pack, level);
-            options.rate = rate;
+            let options = save_options(&store, &staging, next_pack, level);
             let mut session = self.session.write().unwrap_or_else(PoisonError::into_inner);
             let draft = match target {
-                "packs" => save::incremental(&store, &view, &parent, &options, &mut session, task),
-                "spool" => save::spooled(&store, &view, &parent, &options, &mut session, task),
-                _ => save::compare(&store, &view, &parent, rate, task),
+                "packs" => save::incremental(&look, &options, &mut session),
+                "spool" => save::spooled(&look, &options, &mut session),
+                _ => save::compare(&look),
             };
             Ok(VersionDraft {
                 draft: draft.map_err(versions_error)?,
@@ -573,6 +577,23 @@ impl VersionStore {
     ) -> PyResult<Bound<'py, PyDict>> {
         let written = run(py, progress, |task| {
             check::compact(&self.read(), id, &live.0, &staging, level, task).map_err(versions_error)
+        })?;
+        written_dict(py, &written)
+    }
+
+    /// The same, with all frames compressed again.
+    #[pyo3(signature = (id, live, staging, level, progress=None))]
+    fn repack<'py>(
+        &self,
+        py: Python<'py>,
+        id: u32,
+        live: &VersionLive,
+        staging: PathBuf,
+        level: i32,
+        progress: Option<Py<PyAny>>,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        let written = run(py, progress, |task| {
+            check::repack(&self.read(), id, &live.0, &staging, level, task).map_err(versions_error)
         })?;
         written_dict(py, &written)
     }

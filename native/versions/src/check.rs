@@ -194,28 +194,41 @@ pub fn compact(
     level: i32,
     task: &Task<'_>,
 ) -> Result<Written> {
-    let pack = store.pack(id)?;
-    let old = &pack.index;
-    let new = PackIndex::new(id, old.generation + 1, old.block_size, old.sealed);
-    let mut compactor = Compactor {
-        store,
-        writer: PackWriter::create(dir, new)?,
-        encoder: Encoder::new(level),
-        slots: Vec::new(),
-        names: Vec::new(),
-        blocks: Vec::new(),
-    };
-    for at in 0..old.frames.len() {
+    let mut compactor = Compactor::new(store, id, dir, level)?;
+    for at in 0..compactor.pack.index.frames.len() {
         task.check()?;
-        compactor.frame(pack, at, live)?;
+        compactor.frame(at, live)?;
     }
-    compactor.flush()?;
-    let slots = (compactor.slots, old.slots_total);
-    compactor.writer.finish(Some(slots))
+    compactor.finish()
+}
+
+/// The same, but compresses all frames again.
+///
+/// # Errors
+/// As `compact`.
+pub fn repack(
+    store: &Store,
+    id: u32,
+    live: &Live,
+    dir: &Path,
+    level: i32,
+    task: &Task<'_>,
+) -> Result<Written> {
+    let mut compactor = Compactor::new(store, id, dir, level)?;
+    let frames = compactor.pack.index.frames.len();
+    let meter = task.meter(compactor.pack.index.data_len);
+    for at in 0..frames {
+        task.check()?;
+        let ranks = compactor.needed(at, live);
+        compactor.take(at, &ranks)?;
+        meter.add(u64::from(compactor.pack.index.frames[at].len));
+    }
+    compactor.finish()
 }
 
 struct Compactor<'a> {
     store: &'a Store,
+    pack: &'a Pack,
     writer: PackWriter,
     encoder: Encoder,
     /// The slots of all blocks that are kept.
@@ -225,36 +238,76 @@ struct Compactor<'a> {
     blocks: Vec<u8>,
 }
 
-impl Compactor<'_> {
-    fn frame(&mut self, pack: &Pack, at: usize, live: &Live) -> Result<()> {
-        let index = &pack.index;
+impl<'a> Compactor<'a> {
+    fn new(store: &'a Store, id: u32, dir: &Path, level: i32) -> Result<Self> {
+        let pack = store.pack(id)?;
+        let old = &pack.index;
+        let new = PackIndex::new(id, old.generation + 1, old.block_size, old.sealed);
+        Ok(Self {
+            store,
+            pack,
+            writer: PackWriter::create(dir, new)?,
+            encoder: Encoder::new(level),
+            slots: Vec::new(),
+            names: Vec::new(),
+            blocks: Vec::new(),
+        })
+    }
+
+    fn finish(mut self) -> Result<Written> {
+        self.flush()?;
+        let total = self.pack.index.slots_total;
+        let dropped = (self.slots.len() as u32) < total;
+        self.writer.finish(dropped.then_some((self.slots, total)))
+    }
+
+    /// The blocks of a frame that are needed, by rank.
+    fn needed(&self, at: usize, live: &Live) -> Vec<u32> {
+        let index = &self.pack.index;
         let frame = &index.frames[at];
-        let ranks: Vec<u32> = (frame.first..frame.first + frame.count)
+        (frame.first..frame.first + frame.count)
             .filter(|rank| live.has_slot(index.id, index.slot(*rank)))
-            .collect();
+            .collect()
+    }
+
+    fn frame(&mut self, at: usize, live: &Live) -> Result<()> {
+        let ranks = self.needed(at, live);
+        let whole = ranks.len() == self.pack.index.frames[at].count as usize;
+        // A few blocks that wait are better joined with this frame than kept in a small one.
+        match whole && (self.names.is_empty() || self.names.len() >= FRAME_BLOCKS / 2) {
+            true => self.copy(at, &ranks),
+            false => self.take(at, &ranks),
+        }
+    }
+
+    /// Keeps a whole frame as it is.
+    fn copy(&mut self, at: usize, ranks: &[u32]) -> Result<()> {
+        self.flush()?;
+        let index = &self.pack.index;
+        let frame = &index.frames[at];
+        let kept = self
+            .store
+            .read(self.pack, frame.offset, frame.len as usize)?;
+        decode_frame(index, frame, kept.clone(), &self.store.cipher)?;
+        self.slots
+            .extend(ranks.iter().map(|rank| index.slot(*rank)));
+        let names = names_of(index, ranks);
+        self.writer.append(&names, &kept, frame.raw)
+    }
+
+    /// Keeps some blocks of a frame together with others.
+    fn take(&mut self, at: usize, ranks: &[u32]) -> Result<()> {
         if ranks.is_empty() {
             return Ok(());
         }
-        let names: Vec<Name> = ranks
-            .iter()
-            .filter_map(|rank| index.names.get(*rank as usize).copied())
-            .collect();
-        self.slots
-            .extend(ranks.iter().map(|rank| index.slot(*rank)));
-        // A few blocks that wait are better joined with this frame than kept in a small one.
-        let whole = ranks.len() == frame.count as usize;
-        if whole && (self.names.is_empty() || self.names.len() >= FRAME_BLOCKS / 2) {
-            self.flush()?;
-            let kept = self.store.read(pack, frame.offset, frame.len as usize)?;
-            decode_frame(index, frame, kept.clone(), &self.store.cipher)?;
-            return self.writer.append(&names, &kept, frame.raw);
-        }
+        let index = &self.pack.index;
         let blocks = self.store.frame(index.id, at)?;
         let size = index.block_size as usize;
-        for (rank, name) in ranks.iter().zip(names) {
-            let start = (rank - frame.first) as usize * size;
+        for (rank, name) in ranks.iter().zip(names_of(index, ranks)) {
+            let start = (rank - index.frames[at].first) as usize * size;
             self.blocks.extend_from_slice(&blocks[start..start + size]);
             self.names.push(name);
+            self.slots.push(index.slot(*rank));
             if self.names.len() == FRAME_BLOCKS {
                 self.flush()?;
             }
@@ -272,6 +325,11 @@ impl Compactor<'_> {
         self.blocks.clear();
         Ok(())
     }
+}
+
+fn names_of(index: &PackIndex, ranks: &[u32]) -> Vec<Name> {
+    let name = |rank: &u32| index.names.get(*rank as usize).copied();
+    ranks.iter().filter_map(name).collect()
 }
 
 /// Writes the next generation of a map: without the nodes that no tree needs. Returns the file and its bytes.

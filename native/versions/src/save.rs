@@ -11,7 +11,7 @@ use crate::disk::View;
 use crate::error::{Result, VersionsError};
 use crate::map::{push_run, BlockRef, MapFile, NodeRef, Run};
 use crate::pack::{PackOptions, PackSet, Written};
-use crate::scan::{overlay, scan, Counts, Parent, Spool, Target, SPOOLED};
+use crate::scan::{overlay, scan, Counts, Look, Spool, Target, SPOOLED};
 use crate::store::Store;
 use crate::tree;
 
@@ -39,8 +39,6 @@ pub struct SaveOptions {
     pub packs: PackOptions,
     /// The first number for new packs.
     pub next_pack: u32,
-    /// At most so many bytes are read in a second.
-    pub rate: Option<f64>,
 }
 
 /// Finds what changed, and stores what is new in packs at once (the incremental delta).
@@ -48,26 +46,15 @@ pub struct SaveOptions {
 /// # Errors
 /// As `scan::scan`.
 pub fn incremental(
-    store: &Store,
-    view: &View,
-    parent: &Parent<'_>,
+    look: &Look<'_>,
     options: &SaveOptions,
     session: &mut HashMap<Name, BlockRef>,
-    task: &Task<'_>,
 ) -> Result<Draft> {
-    let mut packs = PackSet::new(options.packs.clone(), &store.cipher, options.next_pack);
-    let mut target = Target::Packs(&mut packs);
-    let (changes, counts) = scan(
-        store,
-        view,
-        parent,
-        options.rate,
-        &mut target,
-        session,
-        task,
-    )?;
-    let kept = Kept::Packs(packs.finish(&task.silent())?);
-    Ok(draft(view, changes, counts, kept))
+    let cipher = &look.store.cipher;
+    let mut packs = PackSet::new(options.packs.clone(), cipher, options.next_pack);
+    let found = scan(look, &mut Target::Packs(&mut packs), session)?;
+    let kept = Kept::Packs(packs.finish(&look.task.silent())?);
+    Ok(draft(look.view, found, kept))
 }
 
 /// Finds what changed, and spools what is new, so that it can be stored together with blocks that the store already has.
@@ -75,46 +62,26 @@ pub fn incremental(
 /// # Errors
 /// As `scan::scan`.
 pub fn spooled(
-    store: &Store,
-    view: &View,
-    parent: &Parent<'_>,
+    look: &Look<'_>,
     options: &SaveOptions,
     session: &mut HashMap<Name, BlockRef>,
-    task: &Task<'_>,
 ) -> Result<Draft> {
-    let mut spool = Spool::create(&options.packs.dir, store.block_size)?;
-    let mut target = Target::Spool(&mut spool);
-    let (changes, counts) = scan(
-        store,
-        view,
-        parent,
-        options.rate,
-        &mut target,
-        session,
-        task,
-    )?;
-    Ok(draft(view, changes, counts, Kept::Spool(spool)))
+    let mut spool = Spool::create(&options.packs.dir, look.store.block_size)?;
+    let found = scan(look, &mut Target::Spool(&mut spool), session)?;
+    Ok(draft(look.view, found, Kept::Spool(spool)))
 }
 
 /// Finds what changed, and stores nothing.
 ///
 /// # Errors
 /// As `scan::scan`.
-pub fn compare(
-    store: &Store,
-    view: &View,
-    parent: &Parent<'_>,
-    rate: Option<f64>,
-    task: &Task<'_>,
-) -> Result<Draft> {
+pub fn compare(look: &Look<'_>) -> Result<Draft> {
     let mut names = Vec::new();
-    let mut target = Target::Names(&mut names);
-    let mut session = HashMap::new();
-    let (changes, counts) = scan(store, view, parent, rate, &mut target, &mut session, task)?;
-    Ok(draft(view, changes, counts, Kept::Names(names)))
+    let found = scan(look, &mut Target::Names(&mut names), &mut HashMap::new())?;
+    Ok(draft(look.view, found, Kept::Names(names)))
 }
 
-fn draft(view: &View, changes: Vec<Run>, counts: Counts, kept: Kept) -> Draft {
+fn draft(view: &View, (changes, counts): (Vec<Run>, Counts), kept: Kept) -> Draft {
     Draft {
         size: view.size,
         counts,

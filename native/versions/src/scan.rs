@@ -202,6 +202,20 @@ impl Buffers {
     }
 }
 
+/// What is looked at, and what it is compared with.
+pub struct Look<'a> {
+    /// The store.
+    pub store: &'a Store,
+    /// The disk.
+    pub view: &'a View,
+    /// What it is compared with.
+    pub parent: Parent<'a>,
+    /// At most so many bytes are read in a second.
+    pub rate: Option<f64>,
+    /// Hears of what was read.
+    pub task: &'a Task<'a>,
+}
+
 /// What changed: ascending runs, of which new blocks are where `target` put them.
 ///
 /// `session` has the blocks that other disks, saved together with this one, brought.
@@ -209,35 +223,32 @@ impl Buffers {
 /// # Errors
 /// `Source`, `Qcow2`, `Io`; `Damaged` or `Missing` if the parent's maps are; `Cancelled`.
 pub fn scan(
-    store: &Store,
-    view: &View,
-    parent: &Parent<'_>,
-    rate: Option<f64>,
+    look: &Look<'_>,
     target: &mut Target<'_, '_>,
     session: &mut HashMap<Name, BlockRef>,
-    task: &Task<'_>,
 ) -> Result<(Vec<Run>, Counts)> {
+    let view = look.view;
     let limiter = Limiter {
-        rate,
+        rate: look.rate,
         started: Instant::now(),
     };
-    let meter = task.meter(view.bytes_to_read());
-    let silent = task.silent();
+    let meter = look.task.meter(view.bytes_to_read());
+    let silent = look.task.silent();
     let (mut runs, mut counts) = (Vec::new(), Counts::default());
-    resize(store, view, parent, &mut runs)?;
+    resize(look, &mut runs);
     let groups = group(&view.regions);
     let buffers = Buffers::default();
     for batch in groups.chunks(BATCH) {
         let pieces = for_each_piece(&silent, batch.len() as u64, |piece| {
             let regions = &batch[piece as usize];
-            let found = look(store, view, parent, regions, &buffers)?;
+            let found = look.at(regions, &buffers)?;
             meter.add(to_read(regions));
             limiter.wait(view.bytes_read.load(std::sync::atomic::Ordering::Relaxed));
             Ok::<_, VersionsError>(found)
         })?;
         for piece in pieces {
             take(
-                store,
+                look.store,
                 &piece,
                 target,
                 session,
@@ -274,11 +285,12 @@ fn group(regions: &[Region]) -> Vec<&[Region]> {
 }
 
 /// A disk that grew or shrank: what is beyond the shorter end.
-fn resize(store: &Store, view: &View, parent: &Parent<'_>, runs: &mut Vec<Run>) -> Result<()> {
-    let block = u64::from(store.block_size);
-    let (old, new) = (parent.size.div_ceil(block), view.size.div_ceil(block));
+fn resize(look: &Look<'_>, runs: &mut Vec<Run>) {
+    let block = u64::from(look.store.block_size);
+    let parent = &look.parent;
+    let (old, new) = (parent.size.div_ceil(block), look.view.size.div_ceil(block));
     if parent.size == 0 || old == new {
-        return Ok(());
+        return;
     }
     let grown = new > old && parent.has_base;
     runs.push(Run {
@@ -290,7 +302,6 @@ fn resize(store: &Store, view: &View, parent: &Parent<'_>, runs: &mut Vec<Run>) 
             BlockRef::Zero
         },
     });
-    Ok(())
 }
 
 /// Later runs win; what `resize` put first gives way to what was read.
@@ -346,117 +357,108 @@ fn overlay_rest(lower: &[Run], mut out: Vec<Run>, upper: Vec<Run>) -> Vec<Run> {
     out
 }
 
-/// Finds what the parent does not have in some regions.
-fn look(
-    store: &Store,
-    view: &View,
-    parent: &Parent<'_>,
-    regions: &[Region],
-    buffers: &Buffers,
-) -> Result<Piece> {
-    let block = u64::from(store.block_size);
-    let padded = |region: &Region| region.len.next_multiple_of(block) as usize;
-    let read = |region: &&Region| matches!(region.kept, Kept::At(_) | Kept::Compressed(..));
-    let mut piece = Piece {
-        found: Vec::new(),
-        data: buffers.take(regions.iter().filter(read).map(padded).sum()),
-    };
-    let mut filled = 0;
-    for region in regions {
-        let (from, to) = (
-            region.start / block,
-            (region.start + region.len).div_ceil(block),
-        );
-        let old = tree::collect(&store.maps, parent.root, from, to)?;
-        match region.kept {
-            Kept::Zero | Kept::Base => look_at_mark(region.kept, parent, &old, &mut piece),
-            Kept::At(_) | Kept::Compressed(..) => {
-                let part = filled..filled + padded(region);
-                filled = part.end;
-                view.read(region, &mut piece.data[part.clone()])?;
-                look_at_data(store, parent, &old, part, &mut piece)?;
+impl Look<'_> {
+    /// Finds what the parent does not have in some regions.
+    fn at(&self, regions: &[Region], buffers: &Buffers) -> Result<Piece> {
+        let block = u64::from(self.store.block_size);
+        let padded = |region: &Region| region.len.next_multiple_of(block) as usize;
+        let read = |region: &&Region| matches!(region.kept, Kept::At(_) | Kept::Compressed(..));
+        let mut piece = Piece {
+            found: Vec::new(),
+            data: buffers.take(regions.iter().filter(read).map(padded).sum()),
+        };
+        let mut filled = 0;
+        for region in regions {
+            let (from, to) = (
+                region.start / block,
+                (region.start + region.len).div_ceil(block),
+            );
+            let old = tree::collect(&self.store.maps, self.parent.root, from, to)?;
+            match region.kept {
+                Kept::Zero | Kept::Base => self.mark(region.kept, &old, &mut piece),
+                Kept::At(_) | Kept::Compressed(..) => {
+                    let part = filled..filled + padded(region);
+                    filled = part.end;
+                    self.view.read(region, &mut piece.data[part.clone()])?;
+                    self.data(&old, part, &mut piece)?;
+                }
+            }
+        }
+        Ok(piece)
+    }
+
+    fn mark(&self, kept: Kept, old: &[Run], piece: &mut Piece) {
+        let new = match kept {
+            Kept::Base => BlockRef::Base,
+            _ => BlockRef::Zero,
+        };
+        for run in old.iter().filter(|run| run.at != new) {
+            let either = matches!(
+                (run.at, new),
+                (BlockRef::Base, BlockRef::Zero) | (BlockRef::Zero, BlockRef::Base)
+            );
+            match self.parent.base {
+                // Base and zero are the same where the base is zero.
+                Some(base) if either => {
+                    let differs = |block: &u64| base.block(*block) != BaseBlock::Zero;
+                    for start in (run.start..run.end()).filter(differs) {
+                        piece.found.push(Found::Known(Run {
+                            start,
+                            len: 1,
+                            at: new,
+                        }));
+                    }
+                }
+                _ => piece.found.push(Found::Known(Run { at: new, ..*run })),
             }
         }
     }
-    Ok(piece)
-}
 
-fn look_at_mark(kept: Kept, parent: &Parent<'_>, old: &[Run], piece: &mut Piece) {
-    let new = match kept {
-        Kept::Base => BlockRef::Base,
-        _ => BlockRef::Zero,
-    };
-    for run in old.iter().filter(|run| run.at != new) {
-        let either = matches!(
-            (run.at, new),
-            (BlockRef::Base, BlockRef::Zero) | (BlockRef::Zero, BlockRef::Base)
-        );
-        match parent.base {
-            // Base and zero are the same where the base is zero.
-            Some(base) if either => {
-                let differs = |block: &u64| base.block(*block) != BaseBlock::Zero;
-                for start in (run.start..run.end()).filter(differs) {
-                    piece.found.push(Found::Known(Run {
-                        start,
+    fn data(&self, old: &[Run], part: Range<usize>, piece: &mut Piece) -> Result<()> {
+        let (store, parent) = (self.store, &self.parent);
+        let size = store.block_size as usize;
+        let start = part.start;
+        let Piece { found, data } = piece;
+        let mut blocks = (start..).step_by(size).zip(data[part].chunks_exact(size));
+        for run in old {
+            for i in 0..run.len {
+                let Some((at, bytes)) = blocks.next() else {
+                    return Ok(());
+                };
+                let (block, was) = (run.start + i, run.at.plus(i));
+                let known = |at| {
+                    Found::Known(Run {
+                        start: block,
                         len: 1,
-                        at: new,
-                    }));
-                }
-            }
-            _ => piece.found.push(Found::Known(Run { at: new, ..*run })),
-        }
-    }
-}
-
-fn look_at_data(
-    store: &Store,
-    parent: &Parent<'_>,
-    old: &[Run],
-    part: Range<usize>,
-    piece: &mut Piece,
-) -> Result<()> {
-    let size = store.block_size as usize;
-    let start = part.start;
-    let Piece { found, data } = piece;
-    let mut blocks = (start..).step_by(size).zip(data[part].chunks_exact(size));
-    for run in old {
-        for i in 0..run.len {
-            let Some((at, bytes)) = blocks.next() else {
-                return Ok(());
-            };
-            let (block, was) = (run.start + i, run.at.plus(i));
-            let known = |at| {
-                Found::Known(Run {
-                    start: block,
-                    len: 1,
-                    at,
-                })
-            };
-            let base = parent.base.map(|base| base.block(block));
-            if is_zero(bytes) {
-                let same = was == BlockRef::Zero
-                    || (was == BlockRef::Base && base == Some(BaseBlock::Zero));
-                if !same {
-                    found.push(known(BlockRef::Zero));
-                }
-                continue;
-            }
-            let name = store.cipher.name(bytes);
-            if base == Some(BaseBlock::Data(&name)) {
-                if was != BlockRef::Base {
-                    found.push(known(BlockRef::Base));
-                }
-                continue;
-            }
-            if let BlockRef::Stored { pack, slot } = was {
-                if *store.name(pack, slot)? == name {
+                        at,
+                    })
+                };
+                let base = parent.base.map(|base| base.block(block));
+                if is_zero(bytes) {
+                    let same = was == BlockRef::Zero
+                        || (was == BlockRef::Base && base == Some(BaseBlock::Zero));
+                    if !same {
+                        found.push(known(BlockRef::Zero));
+                    }
                     continue;
                 }
+                let name = store.cipher.name(bytes);
+                if base == Some(BaseBlock::Data(&name)) {
+                    if was != BlockRef::Base {
+                        found.push(known(BlockRef::Base));
+                    }
+                    continue;
+                }
+                if let BlockRef::Stored { pack, slot } = was {
+                    if *store.name(pack, slot)? == name {
+                        continue;
+                    }
+                }
+                found.push(Found::New { block, name, at });
             }
-            found.push(Found::New { block, name, at });
         }
+        Ok(())
     }
-    Ok(())
 }
 
 /// Puts what is new where it belongs, in the order of the disk.

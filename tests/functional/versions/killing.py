@@ -11,10 +11,10 @@
 #    under the License.
 """Killing writers of a version store at random moments.
 
-Each round starts a process that saves, prunes or rolls back, kills it with
-SIGKILL after a random time, and checks everything that must hold: no version
-is lost or changed, the store is intact, and a disk in the middle of a
-rollback can become either state.
+Each round starts a process that saves, prunes, rolls back or builds a disk
+anew, kills it with SIGKILL after a random time, and checks everything that
+must hold: no version is lost or changed, the store is intact, and a disk in
+the middle of a rollback can become either state.
 
 ``python -m tests.functional.versions.killing --kills 1000 --directory DIR``
 runs as many rounds as it takes for so many kills to hit a running process.
@@ -64,7 +64,7 @@ class RawDisk:
     """A raw disk."""
 
     # How long what is done with it takes at first, in seconds.
-    usual = {'save': 0.05, 'prune': 0.05, 'rollback': 0.08}
+    usual = {'save': 0.05, 'prune': 0.05, 'rollback': 0.08, 'rebuild': 0.05}
 
     def __init__(self, directory: pathlib.Path, content: bytes) -> None:
         self.path = directory / 'disk'
@@ -85,7 +85,7 @@ class RawDisk:
 class Qcow2Disk:
     """A qcow2 disk, of which internal snapshots are taken."""
 
-    usual = {'save': 0.2, 'prune': 0.05, 'rollback': 0.5}
+    usual = {'save': 0.2, 'prune': 0.05, 'rollback': 0.5, 'rebuild': 0.4}
 
     def __init__(self, directory: pathlib.Path, content: bytes) -> None:
         self.path = directory / 'disk.qcow2'
@@ -162,7 +162,7 @@ class Round:
 
     def run(self) -> None:
         """One round: start, kill, check."""
-        kinds = ['save', 'save', 'prune', 'rollback']
+        kinds = ['save', 'save', 'prune', 'rollback', 'rebuild']
         kind = self.noise.choice(kinds if self.known else ['save'])
         getattr(self, f'_{kind}')()
         self._check_versions()
@@ -232,8 +232,9 @@ class Round:
         keep = self.noise.randrange(1, MOST_VERSIONS)
         policy = retention.Policy(last=keep)
         doomed = {each.id for each in retention.dropped(versions, policy)}
+        rule = upkeep.Rule(0.05, self.noise.choice((0, 9)))
         hit = self._kill('prune', lambda: upkeep.prune(
-            self.repo, {None: policy}, dead_share=0.05))
+            self.repo, {None: policy}, rule))
         left = set(self.repo.head().versions)
         wanted = set(self.known)
         if left not in (wanted, wanted - doomed) or (
@@ -263,6 +264,25 @@ class Round:
         rollback.roll_back(self.repo, choice, self.request())
         if self.disk.digest() != self.known[choice]:
             raise Wrong('a rollback that was taken up again went wrong')
+
+    def _rebuild(self) -> None:
+        self.change(BLOCKS)
+        target = self.noise.choice(sorted(self.known))
+        states = (self.disk.digest(), self.known[target])
+        self._kill('rebuild', lambda: rollback.go_back(
+            self.repo, [(target, self.request())], rollback.REBUILD))
+        # The disk is one of both whatever happens; the journal may be there.
+        if self.disk.digest() not in states:
+            raise Wrong('a disk that is built anew is neither state')
+        self._check_versions()
+        rollback.go_back(self.repo, [(target, self.request())],
+                         self.noise.choice(rollback.WAYS))
+        if self.disk.digest() != self.known[target]:
+            raise Wrong('a restore that was taken up again went wrong')
+        if rollback.interrupted(self.disk.path) is not None or any(
+                'rebuilt' in path.name for path
+                in self.disk.path.parent.iterdir()):
+            raise Wrong('something is left of a restore that was done')
 
     def _check_versions(self) -> None:
         if not self.known:

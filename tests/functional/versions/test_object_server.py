@@ -11,7 +11,8 @@
 #    under the License.
 """Blobs and versions in real object servers, through glance_store.
 
-S3 is that of versitygw, which keeps its objects in a directory of the test.
+S3 is that of versitygw, which keeps its objects in a directory of the test;
+Swift is Swift.
 Any other server is told by two variables of the environment:
 ``DIFFCACHE_TEST_STORE``, a store's URI, and ``DIFFCACHE_TEST_STORE_CONFIG``,
 a file with the options of ``[glance_store]``. In both ``{container}`` stands
@@ -27,14 +28,12 @@ import subprocess
 import tempfile
 import time
 import unittest
+import urllib.parse
 import uuid
 
 from diffcache_openstack.store import registry
-from diffcache_openstack.versions import repository
-from diffcache_openstack.versions import restoring
-from diffcache_openstack.versions import saving
-from diffcache_openstack.versions import upkeep
 from tests import base
+from tests.functional.fixtures import swift
 from tests.unit.store import conformance
 
 _SERVER = 'versitygw'
@@ -49,32 +48,9 @@ def _free_port() -> int:
         return probe.getsockname()[1]
 
 
-class Server(conformance.Conformance):
-    """What holds for every object server."""
-
-    def test_versions_are_kept_there(self):
-        repo = repository.Repository(self.store)
-        disk = self.write_file('disk', bytes(range(256)) * 16000)
-        output = self.directory / 'out'
-        for change in range(3):
-            with open(disk, 'r+b') as stream:
-                stream.seek(change * 8192)
-                stream.write(b'change')
-            version = saving.save(repo, saving.Request(disk, 'a'))
-            restoring.restore(repo, version.id,
-                              restoring.Output(output, 'raw'))
-            self.assertEqual(disk.read_bytes(), output.read_bytes())
-        upkeep.delete(repo, list(repo.head().versions)[:2])
-        upkeep.prune(repo, dead_share=0.0)
-        self.assertTrue(upkeep.verify(repo).intact)
-        restoring.restore(repo, version.id,
-                          restoring.Output(output, 'raw'))
-        self.assertEqual(disk.read_bytes(), output.read_bytes())
-
-
 @unittest.skipUnless('DIFFCACHE_TEST_STORE' in os.environ,
                      'needs DIFFCACHE_TEST_STORE')
-class TestGiven(Server, base.TestCase):
+class TestGiven(conformance.KeepsVersions, base.TestCase):
 
     def make_store(self):
         container = f'diffcache-test-{uuid.uuid4().hex}'
@@ -88,7 +64,7 @@ class TestGiven(Server, base.TestCase):
 
 @unittest.skipUnless(shutil.which(_SERVER)
                      and importlib.util.find_spec('boto3'), _NEEDS)
-class TestS3(Server, base.TestCase):
+class TestS3(conformance.KeepsVersions, base.TestCase):
 
     def make_store(self):
         # The server keeps extended attributes, which tmpfs may not have.
@@ -123,3 +99,29 @@ class TestS3(Server, base.TestCase):
                 self.assertLess(time.monotonic(), deadline,
                                 'the object server did not start')
                 time.sleep(0.05)
+
+
+@unittest.skipUnless(swift.is_there() and importlib.util.find_spec(
+    'swiftclient'), swift.NEEDS)
+class TestSwift(conformance.KeepsVersions, base.TestCase):
+
+    @classmethod
+    def setUpClass(cls):
+        super().setUpClass()
+        cls.server = swift.Swift()
+        cls.server.setUp()
+        cls.addClassCleanup(cls.server.cleanUp)
+
+    def make_store(self):
+        container = f'diffcache-test-{uuid.uuid4().hex}'
+        config = self.write_file('glance.conf', (
+            '[glance_store]\n'
+            f'swift_store_auth_address = http://{self.server.address}\n'
+            f'swift_store_user = {swift.USER}\n'
+            f'swift_store_key = {swift.KEY}\n'
+            f'swift_store_container = {container}\n'
+            'swift_store_create_container_on_put = true\n').encode())
+        user = urllib.parse.quote(swift.USER, safe='')
+        return registry.open_store(
+            f'glance:swift:swift+http://{user}:{swift.KEY}@'
+            f'{self.server.address}/{container}', [str(config)])

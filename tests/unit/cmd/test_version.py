@@ -96,7 +96,13 @@ class TestVersionCommands(VersionCommandTest):
                               '--dry-run')
         self.assertEqual(BLOCK, plan['bytes_to_write'])
         self.assertNotEqual(wanted, self.disk.read_bytes())
-        done = self.call_json('rollback', first['version'], str(self.disk))
+        code, out, err = self.call(
+            'rollback', first['version'], str(self.disk), '--store',
+            self.uri, '-f', 'json')
+        self.assertEqual(0, code)
+        # People are told how it was done; programs are not.
+        self.assertIn('4096 bytes differed', err)
+        done = json.loads(out)
         self.assertEqual(BLOCK, done['bytes_written'])
         self.assertEqual(wanted, self.disk.read_bytes())
         listed = self.call_json('list', '--series', 'vm')

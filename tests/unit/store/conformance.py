@@ -15,6 +15,10 @@ import pathlib
 
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.store import base as store_base
+from diffcache_openstack.versions import repository
+from diffcache_openstack.versions import restoring
+from diffcache_openstack.versions import saving
+from diffcache_openstack.versions import upkeep
 
 
 class Conformance:
@@ -110,3 +114,33 @@ class Conformance:
         for _ in range(2):
             with self.store.lock():
                 self.store.replace('a', b'')
+
+
+class KeepsVersions(Conformance):
+    """What holds where versions are kept, besides."""
+
+    def test_a_life_of_versions(self):
+        repo = repository.Repository(self.store)
+        disk = self.write_file('disk', bytes(range(256)) * 16000)
+        output = self.directory / 'out'
+        contents = []
+        for change in range(3):
+            with open(disk, 'r+b') as stream:
+                stream.seek(change * 8192)
+                stream.write(b'change')
+            saving.save(repo, saving.Request(disk, 'a'))
+            contents.append(disk.read_bytes())
+        versions = repo.head().of_series('a')
+        self.assertEqual(3, len(versions))
+        for version, content in zip(versions, contents):
+            restoring.restore(repo, version.id,
+                              restoring.Output(output, 'raw'))
+            self.assertEqual(content, output.read_bytes())
+        upkeep.delete(repo, [version.id for version in versions[:2]])
+        upkeep.prune(repo, rule=upkeep.Rule(0.0, level=9))
+        self.assertTrue(upkeep.verify(repo).intact)
+        self.assertEqual([versions[2].id],
+                         [each.id for each in repo.head().of_series('a')])
+        restoring.restore(repo, versions[2].id,
+                          restoring.Output(output, 'raw'))
+        self.assertEqual(contents[2], output.read_bytes())

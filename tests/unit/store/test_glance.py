@@ -19,10 +19,6 @@ from oslo_config import cfg
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.store import glance
 from diffcache_openstack.store import registry
-from diffcache_openstack.versions import repository
-from diffcache_openstack.versions import restoring
-from diffcache_openstack.versions import saving
-from diffcache_openstack.versions import upkeep
 from tests import base
 from tests.unit.store import conformance
 
@@ -73,7 +69,7 @@ class Sequential:
         return self._driver.add(name, stream, size, algorithm)
 
 
-class TestSequentialDriver(TestGlanceStore):
+class TestSequentialDriver(conformance.KeepsVersions, TestGlanceStore):
     """As glance_store's drivers of S3 and Swift are."""
 
     def make_store(self):
@@ -81,25 +77,6 @@ class TestSequentialDriver(TestGlanceStore):
         driver = Sequential(store._driver)
         driver.directory = self.directory / 'blobs'
         return glance.GlanceStore(driver, 'file', store._prefix)
-
-    def test_versions_are_kept_there(self):
-        repo = repository.Repository(self.store)
-        disk = self.write_file('disk', bytes(range(256)) * 1600)
-        output = self.directory / 'out'
-        for change in range(3):
-            with open(disk, 'r+b') as stream:
-                stream.seek(change * 8192)
-                stream.write(b'change')
-            version = saving.save(repo, saving.Request(disk, 'a'))
-            restoring.restore(repo, version.id,
-                              restoring.Output(output, 'raw'))
-            self.assertEqual(disk.read_bytes(), output.read_bytes())
-        upkeep.delete(repo, list(repo.head().versions)[:2])
-        upkeep.prune(repo, dead_share=0.0)
-        self.assertTrue(upkeep.verify(repo).intact)
-        restoring.restore(repo, version.id,
-                          restoring.Output(output, 'raw'))
-        self.assertEqual(disk.read_bytes(), output.read_bytes())
 
 
 class TestLoadDriver(base.TestCase):

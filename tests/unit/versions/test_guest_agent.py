@@ -50,9 +50,12 @@ class ScriptedAgent:
                 # What the client before left behind.
                 connection.sendall(b'{"return": 1}\n')
                 for line in lines:
-                    connection.sendall(self._answer(line))
+                    answer = self._answer(line)
+                    if answer is None:
+                        break  # It hangs up.
+                    connection.sendall(answer)
 
-    def _answer(self, line: bytes) -> bytes:
+    def _answer(self, line: bytes) -> bytes | None:
         request = json.loads(line.rpartition(b'\xff')[2])
         if request['execute'] == 'guest-sync-delimited':
             answer = {'return': request['arguments']['id']}
@@ -60,7 +63,7 @@ class ScriptedAgent:
         self.asked.append(request['execute'])
         answer = self._answers.get(request['execute'], {
             'error': {'desc': 'The command is disabled'}})
-        return json.dumps(answer).encode() + b'\n'
+        return None if answer is None else json.dumps(answer).encode() + b'\n'
 
     def close(self) -> None:
         """Stop listening."""
@@ -98,7 +101,21 @@ class TestGuestAgent(base.TestCase):
         with guest_agent.still(agent.path) as found:
             pass
         self.assertFalse(found.quiesced)
+        # It may be still for somebody else.
+        self.assertEqual(['guest-fsfreeze-freeze'], agent.asked)
+
+    def test_a_guest_that_hangs_up_may_be_frozen(self):
+        agent = self.agent(freeze=None, thaw={'return': 2})
+        with guest_agent.still(agent.path) as found:
+            pass
+        self.assertFalse(found.quiesced)
         self.assertEqual('guest-fsfreeze-thaw', agent.asked[-1])
+
+    def test_a_guest_that_can_freeze_nothing_is_not_quiesced(self):
+        agent = self.agent(freeze={'return': 0}, thaw={'return': 0})
+        with guest_agent.still(agent.path) as found:
+            pass
+        self.assertFalse(found.quiesced)
 
     def test_nonsense_is_no_answer(self):
         agent = self.agent(freeze={'return': 'yes'})

@@ -13,8 +13,10 @@
 
 import contextlib
 import os
+import pathlib
 import subprocess
 import unittest
+from unittest import mock
 
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.versions import nbd
@@ -163,3 +165,158 @@ class TestQcow2(fixture.VersionsTestCase):
         self.assertEqual((done.kept, 4, 0), (
             again.parent, again.blocks_changed, again.blocks_stored))
         self.assertLess(again.bytes_read, 1 << 20)
+
+
+@unittest.skipUnless(fixture.has_qemu(), fixture.NEEDS_QEMU)
+class TestSeveral(fixture.VersionsTestCase):
+    """A qcow2 disk on a base, and one that is raw."""
+
+    def setUp(self):
+        super().setUp()
+        self.base = self.write_file('base', self.blocks_of(256))
+        # Known by a name that leads elsewhere, as Nova's base images may be.
+        self.link = self.directory / 'link'
+        self.link.symlink_to(self.base)
+        self.overlay = self.directory / 'overlay.qcow2'
+        fixture.make_qcow2(self.overlay, 4 << 20, self.link)
+        fixture.qemu_io(self.overlay, 'write -P 7 128k 64k')
+        self.requests = [
+            saving.Request(self.overlay, 'q', base=self.link,
+                           snapshotter=snapshots.Offline(self.overlay)),
+            saving.Request(self.disk, 'a')]
+        versions = saving.save_together(self.repo, self.requests)
+        self.targets = [(version.id, request) for version, request
+                        in zip(versions, self.requests)]
+        self.before = self.state()
+        fixture.qemu_io(self.overlay, 'write -P 8 1M 4k')
+        self.write_blocks(self.disk, 3)
+
+    def state(self):
+        """What a guest would read of both disks."""
+        raw = self.directory / 'raw'
+        subprocess.run(['qemu-img', 'convert', '-O', 'raw',
+                        str(self.overlay), str(raw)], check=True)
+        return raw.read_bytes(), self.disk.read_bytes()
+
+    def back(self, way):
+        return rollback.go_back(self.repo, self.targets, way)
+
+    def assertBack(self):
+        self.assertEqual(self.before, self.state())
+        self.assertEqual(
+            0, TestOffline.check(self.overlay), 'the disk has errors')
+        self.assertEqual(
+            [None, None], [rollback.interrupted(request.disk)
+                           for request in self.requests])
+        left = {path.name for path in self.directory.iterdir()}
+        self.assertFalse([name for name in left if 'rebuilt' in name])
+
+    def test_what_differs_little_is_written_in_place(self):
+        self.assertEqual('rollback', rollback.go_back(
+            self.repo, self.targets).way)
+        self.assertBack()
+
+    def test_what_differs_much_is_written_anew(self):
+        self.disk.write_bytes(self.blocks_of(700))
+        back = rollback.go_back(self.repo, self.targets)
+        self.assertEqual('rebuild', back.way)
+        self.assertIn(f'{701 * BLOCK} bytes in', back.reason)
+        self.assertBack()
+
+    def test_disks_built_anew_take_the_places_of_the_old_ones(self):
+        for request in self.requests:
+            request.disk.chmod(0o640)
+        inodes = [request.disk.stat().st_ino for request in self.requests]
+        back = self.back('rebuild')
+        self.assertEqual('It was asked for.', back.reason)
+        self.assertBack()
+        for request, inode in zip(self.requests, inodes):
+            self.assertEqual(0o640, request.disk.stat().st_mode & 0o777)
+            self.assertNotEqual(inode, request.disk.stat().st_ino)
+        info = subprocess.run(['qemu-img', 'info', str(self.overlay)],
+                              check=True, capture_output=True, text=True)
+        self.assertIn(f'backing file: {self.link}\n', info.stdout)
+        # The next save looks at what changed since, and at no more.
+        [version, _raw] = saving.save_together(self.repo, self.requests)
+        self.assertEqual(0, version.blocks_changed)
+        self.assertLess(version.bytes_read, 1 << 20)
+
+    def test_all_or_none(self):
+        with open(self.disk, 'ab') as stream:
+            stream.write(bytes(BLOCK))
+        after = self.state()
+        for way in rollback.WAYS:
+            self.assertRaises(exceptions.InvalidInput, self.back, way)
+            self.assertEqual(after, self.state())
+            self.assertIsNone(rollback.interrupted(self.overlay))
+
+    def test_a_disk_that_a_guest_has_keeps_the_others_from_going_back(self):
+        after = self.state()
+        with nbd.Server(self.overlay, 'qcow2'):
+            self.targets.reverse()
+            for way in ('rollback', 'rebuild'):
+                self.assertRaises(exceptions.Busy, self.back, way)
+        self.assertEqual(after, self.state())
+        self.assertIsNone(rollback.interrupted(self.disk))
+
+    def test_cut_short_between_two_disks(self):
+        replace = os.replace
+
+        def once(source, target):
+            replace(source, target)
+            if pathlib.Path(target) == self.overlay:
+                raise KeyboardInterrupt
+
+        with mock.patch.object(os, 'replace', once):
+            self.assertRaises(KeyboardInterrupt, self.back, 'rebuild')
+        # Neither may be started, or saved, before both are back.
+        self.assertEqual(
+            [version for version, _ in self.targets],
+            [rollback.interrupted(request.disk)['version']
+             for request in self.requests])
+        self.back('auto')
+        self.assertBack()
+
+    def test_what_a_killed_one_built_is_removed(self):
+        nest = rollback._nest(self.overlay)
+        nest.mkdir()
+        (nest / '.overlay.qcow2.1-1.part').write_bytes(b'a part')
+        self.back('rollback')
+        self.assertBack()
+
+    def test_no_room_for_disks_anew(self):
+        self.disk.write_bytes(self.blocks_of(700))
+        with mock.patch.object(rollback, '_build',
+                               side_effect=exceptions.NoSpace('full')):
+            self.assertRaises(exceptions.NoSpace, self.back, 'rebuild')
+            back = self.back('auto')
+        self.assertEqual('rollback', back.way)
+        self.assertIn('full', back.reason)
+        self.assertBack()
+
+    def test_disks_that_belong_to_somebody_else(self):
+        self.disk.write_bytes(self.blocks_of(700))
+        stat = os.stat_result((0o100600, 1, 1, 1, 12345, 12345, 1, 1, 1, 1))
+        real = pathlib.Path.stat
+        with mock.patch.object(
+                pathlib.Path, 'stat', autospec=True, side_effect=lambda path,
+                **options: stat if path == self.disk
+                else real(path, **options)), mock.patch.object(
+                    os, 'chown', side_effect=PermissionError):
+            self.assertRaises(exceptions.PermanentError, self.back,
+                              'rebuild')
+            back = self.back('auto')
+        self.assertEqual('rollback', back.way)
+        self.assertIn(f'owner of {self.disk}', back.reason)
+        self.assertBack()
+
+    def test_snapshots_of_others_are_not_lost(self):
+        subprocess.run(['qemu-img', 'snapshot', '-c', 'mine',
+                        str(self.overlay)], check=True)
+        self.disk.write_bytes(self.blocks_of(700))
+        self.assertRaises(exceptions.Conflict, self.back, 'rebuild')
+        self.assertEqual('rollback', self.back('auto').way)
+        self.assertBack()
+
+    def test_no_such_way(self):
+        self.assertRaises(exceptions.InvalidInput, self.back, 'sideways')

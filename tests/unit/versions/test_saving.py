@@ -25,6 +25,7 @@ from diffcache_openstack.versions import heads
 from diffcache_openstack.versions import repository
 from diffcache_openstack.versions import restoring
 from diffcache_openstack.versions import saving
+from diffcache_openstack.versions import snapshots
 from diffcache_openstack.versions import upkeep
 from tests.unit.versions import fixture
 
@@ -276,6 +277,24 @@ class TestKey(fixture.VersionsTestCase):
                           self.store, key=b'short')
 
 
+class Together(snapshots.Snapshots):
+    """One snapshot of several disks, as a running guest's monitor takes it."""
+
+    def __init__(self, disks):
+        self._disks = [snapshots.Offline(disk) for disk in disks]
+        self.taken = 0
+
+    def create(self, name):
+        self.taken += 1
+        for disk in self._disks:
+            disk.create(name)
+        return snapshots.Taken(pause_ms=7.0, quiesced=True)
+
+    def delete(self, name):
+        for disk in self._disks:
+            disk.delete(name)
+
+
 @unittest.skipUnless(fixture.has_qemu(), fixture.NEEDS_QEMU)
 class TestQcow2(fixture.VersionsTestCase):
 
@@ -311,6 +330,20 @@ class TestQcow2(fixture.VersionsTestCase):
             self.assert_same_disk(wanted, output)
             subprocess.run(['qemu-img', 'check', '-q', str(output)],
                            check=True)
+
+    def test_one_snapshot_of_several_disks_tells_of_all(self):
+        disks = [self.directory / f'{name}.qcow2' for name in 'xy']
+        for disk in disks:
+            fixture.make_qcow2(disk, 1 << 20)
+        together = Together(disks)
+        for token in (None, 'a-token'):
+            versions = saving.save_together(self.repo, [
+                saving.Request(disk, disk.name, snapshotter=together)
+                for disk in disks], token=token)
+            self.assertEqual(2 * [(7.0, True)], [
+                (version.pause_ms, version.quiesced)
+                for version in versions])
+        self.assertEqual(2, together.taken)
 
     def test_one_snapshot_is_kept_in_the_disk(self):
         self.save_qcow2(self.qcow2)
@@ -439,7 +472,7 @@ class Machine(stateful.RuleBasedStateMachine):
     @stateful.precondition(lambda self: self.saved)
     @stateful.rule()
     def prune(self):
-        upkeep.prune(self.case.repo, dead_share=0.1)
+        upkeep.prune(self.case.repo, rule=upkeep.Rule(0.1))
         assert upkeep.verify(self.case.repo).intact
 
     @stateful.invariant()

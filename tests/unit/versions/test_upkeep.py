@@ -35,7 +35,7 @@ class TestPrune(fixture.VersionsTestCase):
         versions, contents = self.chain()
         upkeep.delete(self.repo, [versions[0].id])
         before = self.repo.head().bytes_stored()
-        done = upkeep.prune(self.repo, dead_share=0.05)
+        done = upkeep.prune(self.repo, rule=upkeep.Rule(0.05))
         self.assertEqual((before, 1), (done.bytes_before,
                                        done.packs_rewritten))
         # Of the first pack, what the second version overwrote.
@@ -83,10 +83,52 @@ class TestPrune(fixture.VersionsTestCase):
         self.assertLess(done.bytes_after, done.bytes_before)
         self.assertEqual(names, sorted(self.store.names()))
 
+    def test_packs_are_compressed_again_once(self):
+        # Text, of which a higher level makes less.
+        words = [bytes(self.noise.choices(range(97, 123), k=3 + at % 7))
+                 for at in range(2000)]
+        for step in range(3):
+            text = b' '.join(self.noise.choices(
+                words, [1 / at for at in range(1, 2001)], k=100000))
+            self.disk.write_bytes(text)
+            self.save()
+        contents = {version.id: self.content(version)
+                    for version in self.repo.head().versions.values()}
+        before = self.repo.head().bytes_stored()
+        rule = upkeep.Rule(level=15)
+        foreseen = upkeep.prune(self.repo, rule=rule, dry_run=True)
+        done = upkeep.prune(self.repo, rule=rule)
+        self.assertEqual((3, 3), (foreseen.packs_rewritten,
+                                  done.packs_rewritten))
+        self.assertLess(done.bytes_after, 0.97 * before)
+        self.assertEqual(0, upkeep.prune(self.repo,
+                                         rule=rule).packs_rewritten)
+        # A later prune that compacts them keeps the level.
+        newest = self.repo.head().of_series('a')[-1]
+        upkeep.delete(self.repo, [newest.id])
+        upkeep.prune(self.repo, rule=upkeep.Rule(0.0))
+        self.assertTrue(upkeep.verify(self.repo).intact)
+        head = self.repo.head()
+        self.assertEqual({15}, {pack.level for pack in head.packs.values()})
+        for version in head.versions.values():
+            self.assertEqual(contents[version.id], self.content(version))
+
+    def test_no_more_is_compressed_again_at_a_time_than_may_be(self):
+        for _step in range(3):
+            self.disk.write_bytes(self.noise.randbytes(64 << 10))
+            self.save()
+        rule = upkeep.Rule(level=9, most_bytes=1)
+        for left in (2, 1, 0, 0):
+            upkeep.prune(self.repo, rule=rule)
+            levels = [pack.level for pack
+                      in self.repo.head().packs.values()]
+            self.assertEqual(left, len([level for level in levels
+                                        if level < 9]), levels)
+
     def test_deleted_blocks_are_stored_again_when_they_come_back(self):
         versions, contents = self.chain()
         upkeep.delete(self.repo, [versions[0].id])
-        upkeep.prune(self.repo, dead_share=0.0)
+        upkeep.prune(self.repo, rule=upkeep.Rule(0.0))
         self.disk.write_bytes(contents[0])
         again = self.save()
         self.assertEqual(contents[0], self.content(again))

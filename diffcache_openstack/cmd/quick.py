@@ -1,0 +1,57 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Commands that start quickly.
+
+What cliff looks up before a command runs, in the metadata of everything that
+is installed, takes longer than many a command.
+"""
+
+import importlib.metadata
+import re
+import sys
+from typing import Any
+
+from cliff import command
+import stevedore
+from stevedore import extension
+
+# The format that a command line asks for.
+_FORMAT = re.compile('\0(?:-f\0?|--format[=\0])(?P<name>json|value)(?:\0|$)')
+
+
+class Quick(command.Command):
+    """Comes before cliff's class among a command's bases.
+
+    Such a command has no hooks, and of the ways to format it loads only the
+    one that the command line names, if it names one that needs no library.
+    """
+
+    formatter_namespace: str
+
+    def _load_hooks(self) -> None:
+        self._hooks = []
+
+    def get_epilog(self) -> str:
+        """Nothing: the command is not another distribution's."""
+        return ''
+
+    def _load_formatter_plugins(self) -> stevedore.ExtensionManager[Any]:
+        wanted = _FORMAT.search('\0'.join(sys.argv))
+        if wanted is None:
+            return stevedore.ExtensionManager(
+                self.formatter_namespace, invoke_on_load=True)
+        [entry] = importlib.metadata.distribution('cliff').entry_points.select(
+            group=self.formatter_namespace, name=wanted['name'])
+        made = entry.load()
+        return stevedore.ExtensionManager.make_test_instance(
+            [extension.Extension(entry.name, entry, made, made())],
+            self.formatter_namespace)
