@@ -29,6 +29,9 @@ LOG = logging.getLogger(__name__)
 # Seconds that a guest's agent may take for an answer.
 _AGENT_SECONDS = 20
 _AGENT_CHANNEL = "./devices/channel/target[@name='org.qemu.guest_agent.0']"
+# What libvirt says of an agent that answered with an error: the code of it
+# is the one that it has for errors of its own, too.
+_REFUSED = 'unable to execute QEMU agent command'
 _FORMATS = ('raw', 'qcow2')
 
 
@@ -114,16 +117,25 @@ class Agent:
             answer = json.loads(self._qemu.qemuAgentCommand(
                 self._domain, json.dumps({'execute': name}), _AGENT_SECONDS,
                 0))
-        except (self._library.libvirtError, ValueError) as error:
-            raise exceptions.ServiceUnavailable(
-                f'The guest agent of server {self._domain.UUIDString()} did'
-                f' not answer {name}: {error}') from error
+        except self._library.libvirtError as error:
+            if _REFUSED in str(error):
+                raise exceptions.PermanentError(
+                    f'The guest agent of server {self._domain.UUIDString()}'
+                    f' refused {name}: {error}') from error
+            raise self._silent(name, error) from error
+        except ValueError as error:
+            raise self._silent(name, error) from error
         value = answer.get('return') if isinstance(answer, dict) else None
         if not isinstance(value, int):
             raise exceptions.PermanentError(
                 f'The guest agent of server {self._domain.UUIDString()}'
                 f' refused {name}: {str(answer)[:200]}')
         return value
+
+    def _silent(self, name, error):
+        return exceptions.ServiceUnavailable(
+            f'The guest agent of server {self._domain.UUIDString()} did not'
+            f' answer {name}: {error}')
 
 
 class Guests:

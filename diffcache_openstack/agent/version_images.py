@@ -15,15 +15,13 @@ import collections.abc
 import dataclasses
 import logging
 import pathlib
-import threading
-import typing
 import uuid
 
 from keystoneauth1 import exceptions as ksa_exceptions
-from keystoneauth1 import loading
 from oslo_config import cfg
 
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.common import keystone
 
 LOG = logging.getLogger(__name__)
 
@@ -54,9 +52,7 @@ class Images:
     """Glance, with the rights of ``[glance]``."""
 
     def __init__(self, conf: cfg.ConfigOpts) -> None:
-        self._conf = conf
-        self._lock = threading.Lock()
-        self._adapter: typing.Any = None
+        self._glance = keystone.Service(conf, GROUP)
 
     def is_there(self, image_id: str) -> bool:
         """Whether an image can be used.
@@ -121,32 +117,13 @@ class Images:
 
     def _call(self, method, path, **arguments):
         try:
-            return getattr(self._connected(), method)(path, **arguments)
+            return getattr(self._glance.adapter(), method)(path, **arguments)
         except (ksa_exceptions.NotFound, ksa_exceptions.Conflict):
             raise
         except (ksa_exceptions.ClientException, ValueError) as error:
             raise exceptions.ServiceUnavailable(
                 f'Glance does not {method} {path}: {error}; check Glance, and'
                 f' the options of [glance].') from error
-
-    def _connected(self):
-        with self._lock:
-            if self._adapter is None:
-                self._adapter = self._connect()
-            return self._adapter
-
-    def _connect(self):
-        if not self._conf.glance.auth_type:
-            raise exceptions.InvalidInput(
-                'This host cannot make images: set the options [glance].')
-        try:
-            auth = loading.load_auth_from_conf_options(self._conf, GROUP)
-            session = loading.load_session_from_conf_options(
-                self._conf, GROUP, auth=auth)
-            return loading.load_adapter_from_conf_options(
-                self._conf, GROUP, session=session, auth=auth)
-        except cfg.Error as error:
-            raise exceptions.InvalidInput(f'[glance]: {error}') from error
 
 
 def _pieces(file, size, progress):

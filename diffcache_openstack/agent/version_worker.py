@@ -15,7 +15,6 @@ import contextlib
 import logging
 import pathlib
 import shutil
-import subprocess
 import typing
 
 from diffcache_openstack.agent import version_bases as bases
@@ -28,15 +27,17 @@ from diffcache_openstack.common import exceptions
 from diffcache_openstack import objects
 from diffcache_openstack.objects import versions
 from diffcache_openstack.versions import engine
+from diffcache_openstack.versions import guest_agent
 from diffcache_openstack.versions import heads
 from diffcache_openstack.versions import repository
 from diffcache_openstack.versions import restoring
+from diffcache_openstack.versions import rollback
 
 LOG = logging.getLogger(__name__)
 
-# Another writer of the store ends sooner or later.
-_TRIES = 5
-_WAIT_SECONDS = 3.0
+# Another writer of the store ends sooner or later, and a service comes back.
+_WAITS_SECONDS = (1.0, 3.0, 9.0, 27.0, 60.0)
+_PASSING = (exceptions.Busy, exceptions.ServiceUnavailable)
 _MOST_RANGES = 1000
 
 
@@ -80,7 +81,7 @@ class Worker:
 
         :raises DiffCacheError: it cannot be done
         """
-        self._ways[doing.task.kind](doing)
+        _again(doing, lambda: self._ways[doing.task.kind](doing))
 
     # -- saving
 
@@ -89,11 +90,12 @@ class Worker:
 
     def _saved(self, doing) -> objects.SavedVersion:
         task = doing.task
-        store = self._stores.open(task.project_id)
         guest = self._guests.find(task.server_id)
         _refuse_interrupted(guest)
         _refuse_raw(guest)
-        found = _again(doing, lambda: self._save_once(doing, store, guest))
+        _thaw_again(doing, guest)
+        store = self._stores.open_or_make(task.project_id)
+        found = self._save_once(doing, store, guest)
         return objects.SavedVersion(
             disks=[_disk(disk.device, version)
                    for disk, version in zip(guest.disks, found)],
@@ -138,17 +140,17 @@ class Worker:
             return
         self._keep(doing, guest)
         store = self._stores.open(task.project_id)
-        back = []
-        for disk, version in pairs:
-            # The same call finishes what a crash cut short.
-            back.append(_again(doing, lambda: store.roll_back(
-                version, self._engine_disk(guest, disk), keep=False,
-                job=self._job(doing))))
+        # The same call finishes what a crash cut short.
+        back = store.go_back(
+            [(version, self._engine_disk(guest, disk))
+             for disk, version in pairs], task.method, self._job(doing))
+        disks = back.disks
         doing.report.result = tasks.result(
-            bytes_differing=sum(each.bytes_differing for each in back),
-            bytes_written=sum(each.bytes_written for each in back),
-            bytes_read=sum(each.bytes_read for each in back),
-            seconds=sum(each.seconds for each in back))
+            method=back.way, reason=back.reason,
+            bytes_differing=sum(each.bytes_differing for each in disks),
+            bytes_written=sum(each.bytes_written for each in disks),
+            bytes_read=sum(each.bytes_read for each in disks),
+            seconds=sum(each.seconds for each in disks))
 
     def _keep(self, doing, guest):
         """Save what the server is now, once."""
@@ -170,7 +172,7 @@ class Worker:
             dry_run=True,
             bytes_differing=sum(plan.bytes_differing for plan in plans),
             bytes_rebuild=sum(plan.bytes_rebuild for plan in plans),
-            cheaper=plans[0].cheaper)
+            cheaper=rollback.cheaper(plans), reason=rollback.reason(plans))
 
     # -- images
 
@@ -182,12 +184,11 @@ class Worker:
             return
         [disk] = task.disks
         with self._scratch(task) as scratch:
-            raw = scratch / 'raw'
-            base = self._base_of(disk, scratch)
+            image = scratch / 'qcow2'
+            base, base_id = self._base_of(disk, scratch)
             self._stores.open(task.project_id).export(
-                disk.version, restoring.Output(raw, 'raw'), base,
-                job=self._job(doing))
-            image = _without_holes(raw)
+                disk.version, restoring.Output(image, 'qcow2'), base,
+                base_id, self._job(doing))
             size = image.stat().st_size
             image_id = self._glance.upload(image, images.New(
                 id=task.id, owner=task.project_id,
@@ -196,13 +197,14 @@ class Worker:
                 min_disk=-(-disk.size // 2 ** 30)), doing.progress)
         doing.report.result = tasks.result(image_id=image_id, uploaded=size)
 
-    def _base_of(self, disk, scratch) -> pathlib.Path | None:
-        """The image that a disk lies on, as a file.
+    def _base_of(self, disk, scratch
+                 ) -> tuple[pathlib.Path | None, str | None]:
+        """The image that a disk lies on, as a file, and its content id.
 
         :raises ObjectMissing: neither the site nor this host has it
         """
         if disk.base_name is None:
-            return None
+            return None, None
         template = next(
             (each for each in self._agent.current_view().templates
              if each.content_id == disk.base_id
@@ -210,11 +212,11 @@ class Worker:
         if template is not None:
             path = scratch / 'base'
             self._agent.deliver(template, str(path))
-            return path
+            return path, template.content_id
         with contextlib.suppress(exceptions.InvalidInput):
             path = self._guests.check(pathlib.Path(disk.base_name))
             if path.is_file():
-                return path
+                return path, self._bases.content_id(path)
         raise exceptions.ObjectMissing(
             f'The version lies on the image {disk.base_name} (content'
             f' {disk.base_id}), which neither the catalogue nor this host'
@@ -254,13 +256,14 @@ class Worker:
         gone = [disk.version for disk in doing.task.disks
                 if disk.version in there]
         if gone:
-            _again(doing, lambda: store.delete(gone))
+            store.delete(gone)
 
     def _prune(self, doing):
         store = self._stores.open(doing.task.project_id)
         if not _all(store):
             return
-        pruned = _again(doing, lambda: store.prune(job=self._job(doing)))
+        pruned = store.prune(rule=self._stores.prune_rule,
+                             job=self._job(doing))
         doing.report.result = tasks.result(
             bytes_before=pruned.bytes_before, bytes_after=pruned.bytes_after)
 
@@ -278,17 +281,20 @@ class Worker:
 
 
 def _again(doing, work):
-    """Try something again while another writer has the store."""
-    for left in reversed(range(_TRIES)):
+    """Do a task, again for a while if what is in its way may pass.
+
+    Every kind of task goes on where it was, so that an agent that was
+    killed can do it again.
+    """
+    for seconds in _WAITS_SECONDS:
         try:
-            return work()
-        except exceptions.Busy as error:
-            if not left:
-                raise
-            LOG.info('Task %s waits: %s', doing.task.id, error)
-            if doing.cancel.wait(_WAIT_SECONDS):
+            work()
+            return
+        except _PASSING as error:
+            LOG.info('Task %s waits %d s: %s', doing.task.id, seconds, error)
+            if doing.cancel.wait(seconds):
                 raise exceptions.Cancelled('It was cancelled.') from error
-    raise AssertionError('not reached')
+    work()
 
 
 def _series(guest, disk) -> str:
@@ -346,6 +352,20 @@ def _refuse_raw(guest) -> None:
                 f' is raw, not qcow2: stop it to save it.')
 
 
+def _thaw_again(doing, guest) -> None:
+    """Let a guest go on that an agent froze before it was killed.
+
+    If the snapshot was made by then, the guest is not frozen, and thawed,
+    again.
+    """
+    if guest.agent is None:
+        return
+    if 'begun' in doing.notes:
+        guest_agent.thaw(guest.agent)
+    else:
+        doing.note(begun=True)
+
+
 def _refuse_interrupted(guest) -> None:
     """Refuse to save a disk that is neither one state nor the other.
 
@@ -354,27 +374,6 @@ def _refuse_interrupted(guest) -> None:
     for disk in guest.disks:
         if engine.Engine.interrupted(disk.path) is not None:
             raise exceptions.Conflict(
-                f'{disk.path} is in the middle of a rollback; restore a'
-                f' version first.')
-
-
-def _without_holes(raw: pathlib.Path) -> pathlib.Path:
-    """A sparse disk as a file that has no more bytes than the disk has data.
-
-    :raises NoSpace: there is no room for it
-    """
-    image = raw.with_name('qcow2')
-    try:
-        done = subprocess.run(
-            ['qemu-img', 'convert', '-f', 'raw', '-O', 'qcow2', str(raw),
-             str(image)], capture_output=True, text=True)
-    except FileNotFoundError as error:
-        raise exceptions.PermanentError(
-            'qemu-img is not installed: install QEMU\'s tools.') from error
-    if done.returncode:
-        full = 'No space left' in done.stderr
-        raise (exceptions.NoSpace if full else exceptions.PermanentError)(
-            f'qemu-img could not make an image of a version:'
-            f' {done.stderr.strip()[:500]}')
-    raw.unlink()
-    return image
+                f'{disk.path} is in the middle of a restore, and no state that'
+                f' could be saved: restore a version first, without keeping'
+                f' what is now (--discard-current).')

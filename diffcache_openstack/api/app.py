@@ -34,12 +34,12 @@ from diffcache_openstack.api import policy
 from diffcache_openstack.api import problems
 from diffcache_openstack.api import requests
 from diffcache_openstack.api import routing
-from diffcache_openstack.api import site_views
 from diffcache_openstack.api import validation
 from diffcache_openstack.api import versions
 from diffcache_openstack.common import context as contexts
 from diffcache_openstack.common import messaging
 from diffcache_openstack.conductor import controlapi
+from diffcache_openstack.conductor import maps
 from diffcache_openstack.conductor import planner
 from diffcache_openstack.conductor import rpcapi
 from diffcache_openstack.conductor import servers
@@ -177,5 +177,5 @@ def load(conf: cfg.ConfigOpts) -> WSGI:
         conf, database, rpcapi.ConductorAPI(bus, conf),
         controlapi.ControlAPI(bus, conf), policy.Enforcer(conf),
         planner.Planner(conf, database, 'api'),
-        site_views.SiteViews(conf, database),
+        maps.Views(maps.Maps(conf, database)),
         versionsapi.VersionsAPI(bus, conf), servers.Servers(conf)))

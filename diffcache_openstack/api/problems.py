@@ -17,6 +17,7 @@ whose ``code`` is stable: clients decide by it, never by the texts.
 
 import typing
 
+from oslo_db import exception as db_exception
 from oslo_log import log
 from werkzeug import exceptions as http
 from werkzeug import http as werkzeug_http
@@ -57,6 +58,10 @@ def of(error: Exception) -> Problem:
     for kind, status in _STATUS:
         if isinstance(error, kind):
             return _problem(status, str(error), _CODES.get(kind))
+    if isinstance(error, db_exception.DBConnectionError):
+        LOG.error('The database does not answer: %s', error)
+        return _problem(503, 'The database of the service does not answer;'
+                             ' try again later.')
     LOG.exception('Request failed')
     return _problem(500, 'The service failed; its log has the details under'
                          ' the id of this request.')

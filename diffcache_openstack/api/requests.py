@@ -20,10 +20,10 @@ from werkzeug import exceptions as http
 from werkzeug import wrappers
 
 from diffcache_openstack.api import policy as policies
-from diffcache_openstack.api import site_views
 from diffcache_openstack.api import versions
 from diffcache_openstack.common import context as contexts
 from diffcache_openstack.conductor import controlapi
+from diffcache_openstack.conductor import maps
 from diffcache_openstack.conductor import planner as planners
 from diffcache_openstack.conductor import rpcapi
 from diffcache_openstack.conductor import servers as nova
@@ -53,7 +53,7 @@ class Services:
     control: controlapi.ControlAPI
     enforcer: policies.Enforcer
     planner: planners.Planner
-    views: site_views.SiteViews
+    views: maps.Views
     versions: versionsapi.VersionsAPI
     servers: nova.Servers
 

@@ -34,6 +34,8 @@ HISTORY: dict[str, str] = {
     '1.2': 'Versions of servers, tasks that work on them, and policies that'
            ' say when servers are saved.',
     '1.3': 'Targets of precache jobs tell ``attempts`` and ``retry_at``.',
+    '1.4': 'Restores of versions take a ``method``, and tell in their result'
+           ' which one it was, and why.',
 }
 
 

@@ -67,11 +67,12 @@ class VersionCalls(proxy.Proxy):
         self._delete(_version.ServerVersion, version_id,
                      ignore_missing=False)
 
-    def restore_server_version(self, version_id: str, **options: bool
+    def restore_server_version(self, version_id: str,
+                               **options: bool | str
                                ) -> _version.VersionTask:
-        """Have a stopped server rolled back.
+        """Have a stopped server go back to a version.
 
-        :param options: ``keep_current``, ``dry_run``
+        :param options: ``keep_current``, ``dry_run``, ``method``
         """
         return self._begin(version_id, 'restore', options)
 

@@ -42,16 +42,16 @@ class HookError(cfg.Error):
 
     def __init__(self, msg: str) -> None:
         super().__init__(f'DiffCache: {msg}')
-        self.msg = f'DiffCache: {msg}'
+        self._said = f'DiffCache: {msg}'
 
     def __str__(self) -> str:
-        return self.msg
+        return self._said
 
 
 class Nothing(sources.ConfigurationSource):
     """A source of no option."""
 
-    def get(self, group_name: str, option_name: str, opt: cfg.Opt
+    def get(self, group_name: str | None, option_name: str, opt: cfg.Opt
             ) -> tuple[typing.Any, typing.Any]:
         """No value."""
         return (sources._NoValue, None)

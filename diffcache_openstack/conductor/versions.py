@@ -70,8 +70,9 @@ class Versions:
         self._dispatcher.wake()
 
     def restore(self, version_id: str, task_id: str,
-                keep_version: str | None, dry_run: bool) -> None:
-        """Have a server rolled back."""
+                keep_version: str | None, dry_run: bool, method: str
+                ) -> None:
+        """Have a server go back."""
         server_id = self._database.read(_server_of, version_id)
         server = self._servers.get(server_id)
         if not server.stopped:
@@ -79,8 +80,10 @@ class Versions:
                 f'Server {server_id} is {server.status}'
                 f'{", " + server.task if server.task else ""}; stop it'
                 f' first.')
-        self._database.write(_restore, version_id, task_id, keep_version,
-                             dry_run, base.now())
+        self._database.write(_restore, version_id, objects.VersionTask(
+            id=task_id, kind=versions.RESTORE, server_id=server_id,
+            version_id=version_id, keep_version=keep_version,
+            dry_run=dry_run, method=method), base.now())
         self._dispatcher.wake()
 
     def export(self, version_id: str, task_id: str, name: str) -> None:
@@ -134,10 +137,9 @@ class Versions:
         """A task for a host that is about to stop or remove a server."""
         policy = self._database.read(db_policies.of_server, new.project_id,
                                      new.server_id)
-        asked = policy is not None and {
-            versions.SHUTDOWN: policy.on_shutdown,
-            versions.DELETE: policy.on_delete}.get(new.trigger, False)
-        if not asked:
+        if policy is None or not {
+                versions.SHUTDOWN: policy.on_shutdown,
+                versions.DELETE: policy.on_delete}.get(new.trigger, False):
             return None
         new.alpha = policy.alpha
         task = save_task(new)
@@ -178,9 +180,10 @@ class VersionsManager:
     @messaging.exposed
     def restore_version(self, ctxt: contexts.RequestContext, version_id: str,
                         task_id: str, keep_version: str | None,
-                        dry_run: bool) -> None:
-        """Have a server rolled back."""
-        self._versions.restore(version_id, task_id, keep_version, dry_run)
+                        dry_run: bool, way: str = versions.AUTO) -> None:
+        """Have a server go back."""
+        self._versions.restore(version_id, task_id, keep_version, dry_run,
+                               way)
 
     @messaging.exposed
     def export_version(self, ctxt: contexts.RequestContext, version_id: str,
@@ -290,22 +293,19 @@ def _server_of(session, version_id):
     return db.need(session, version_id).server_id
 
 
-def _restore(session, version_id, task_id, keep_version, dry_run, when):
+def _restore(session, version_id, task, when):
     row = _complete(session, version_id)
-    if db_tasks.is_known(session, task_id):
+    if db_tasks.is_known(session, task.id):
         return
     _not_restored(session, row.server_id)
-    if keep_version is not None:
+    if task.keep_version is not None:
         db.create(session, objects.NewVersion(
-            id=keep_version, server_id=row.server_id,
+            id=task.keep_version, server_id=row.server_id,
             project_id=row.project_id, trigger=versions.ROLLBACK,
             description=f'Before going back to {version_id}',
             base_image=row.base_image), when)
-    db_tasks.create(session, objects.VersionTask(
-        id=task_id, kind=versions.RESTORE, project_id=row.project_id,
-        server_id=row.server_id, version_id=version_id,
-        disks=db.disks(row), keep_version=keep_version, dry_run=dry_run),
-        when)
+    task.project_id, task.disks = row.project_id, db.disks(row)
+    db_tasks.create(session, task, when)
 
 
 def _export(session, version_id, task_id, name, when):

@@ -23,9 +23,10 @@ from diffcache_openstack.common import context as contexts
 from diffcache_openstack.common import messaging
 from diffcache_openstack.conductor import rpcapi
 from diffcache_openstack import objects
+from diffcache_openstack.objects import versions
 
 NAMESPACE = 'versions'
-VERSION = '1.0'
+VERSION = '1.1'
 
 
 class VersionsAPI:
@@ -36,6 +37,7 @@ class VersionsAPI:
     Version history:
 
     * 1.0: first version
+    * 1.1: ``way`` of restore_version
     """
 
     def __init__(self, bus: messaging.Bus, conf: cfg.ConfigOpts):
@@ -74,20 +76,21 @@ class VersionsAPI:
 
     def restore_version(self, ctxt: contexts.RequestContext, version_id: str,
                         task_id: str, keep_version: str | None,
-                        dry_run: bool) -> None:
-        """Have a stopped server rolled back to a version, in place.
+                        dry_run: bool, way: str = versions.AUTO) -> None:
+        """Have a stopped server go back to a version.
 
         :param task_id: that the task is to have
         :param keep_version: the id that the version of the server's present
             state is to have; None keeps none
         :param dry_run: only tell what would be written
+        :param way: one of objects.versions.METHODS
         :raises NotFound: there is no such version, or server
         :raises Conflict: the server is not stopped, or is being restored, or
             the version is not complete
         """
         self._client.call(ctxt, 'restore_version', version_id=version_id,
                           task_id=task_id, keep_version=keep_version,
-                          dry_run=dry_run)
+                          dry_run=dry_run, way=way)
 
     def export_version(self, ctxt: contexts.RequestContext, version_id: str,
                        task_id: str, name: str) -> None:

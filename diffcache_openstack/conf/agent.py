@@ -114,7 +114,8 @@ over the WAN. 0 lends nothing.
         help='''
 Whether an image that was brought here for a request stays in the cache while
 there is room, although no plan names it (yet). The plan takes the room when it
-needs it; among what no plan names, the longest unused goes first. Where the
+needs it; among what no plan names, the longest unused goes first. A patch that
+was brought stays if what it makes finds no room and it does. Where the
 filesystem cannot share extents, keeping an image costs a copy on the disk.
 Without it, a host holds what the plan wants and nothing else.
 '''),

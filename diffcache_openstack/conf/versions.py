@@ -43,8 +43,19 @@ it. Empty, this host saves and restores nothing.
         'key_file',
         help='''
 File with 32 bytes, or 64 hexadecimal digits, that versions are encrypted with.
-Each project's key is derived from it. Without it the store is in the clear.
-Without the file, nothing in an encrypted store can be read again.
+Each project's key is derived from it. Without it, and without
+``key_manager``, the store is in the clear. Without the file, nothing in an
+encrypted store can be read again.
+'''),
+    cfg.BoolOpt(
+        'key_manager',
+        default=False,
+        help='''
+Have the key manager of ``[key_manager] backend``, which is Barbican unless
+that says otherwise, make and keep a key for each project, with the first
+version that is saved of it. Versions are encrypted with it. The user whom the
+group ``[barbican]`` names has to be allowed to create and read secrets. What
+was stored in the clear before is not taken for encrypted, and is refused.
 '''),
     cfg.ListOpt(
         'directories',
@@ -98,6 +109,34 @@ host again. The host does no work twice.
         help='''
 Seconds between two times at which the space of deleted versions is given back,
 for each project. 0 never does it.
+'''),
+    cfg.IntOpt(
+        'level',
+        default=3,
+        min=1,
+        max=19,
+        help='''
+zstd level at which saves compress. 1 takes a fifth less of the host's CPU time
+and 5% more space.
+'''),
+    cfg.IntOpt(
+        'prune_level',
+        default=0,
+        min=0,
+        max=19,
+        help='''
+zstd level at which what was saved is compressed again when space is given
+back: 17 makes it 7% smaller than level 3 does, at some 3 MB per second of CPU
+time. Restores are no slower after it. 0 leaves it as it was saved.
+'''),
+    cfg.Opt(
+        'prune_limit',
+        type=units.Size(minimum=1),
+        default=256 * 1000 ** 2,
+        sample_default='256MB',
+        help='''
+Bytes of a project that are compressed again at a time, as none of its servers
+can be saved meanwhile. The rest waits for the next time.
 '''),
     cfg.IntOpt(
         'verify_interval',

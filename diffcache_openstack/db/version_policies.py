@@ -74,7 +74,7 @@ def remove(session: orm.Session, policy_id: str) -> None:
     session.delete(row)
 
 
-def list_policies(session: orm.Session, viewer: listing.Viewer,
+def list_policies(session: listing.Reader, viewer: listing.Viewer,
                   filters: collections.abc.Mapping[str, typing.Any],
                   page: listing.Page) -> listing.Part:
     """The policies that a viewer may see, by id.
@@ -89,7 +89,7 @@ def list_policies(session: orm.Session, viewer: listing.Viewer,
     return part
 
 
-def get_policy(session: orm.Session, viewer: listing.Viewer, policy_id: str
+def get_policy(session: listing.Reader, viewer: listing.Viewer, policy_id: str
                ) -> listing.Entry:
     """One policy, as :func:`list_policies` shows it.
 
@@ -112,11 +112,7 @@ def unknown_policy(policy_id: str) -> exceptions.NotFound:
 
 
 def _visible(viewer):
-    table = models.VersionPolicy
-    query = sa.select(*listing.columns(table, _SHOWN))
-    if viewer.sees_all:
-        return query
-    return query.where(table.project_id == viewer.project_id)
+    return listing.of_viewer(models.VersionPolicy, _SHOWN, viewer)
 
 
 def _complete(entries):

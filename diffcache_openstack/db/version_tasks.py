@@ -169,7 +169,7 @@ def last_of_kind(session: orm.Session, kind: str
     return {project_id: when for project_id, when in rows}
 
 
-def list_tasks(session: orm.Session, viewer: listing.Viewer,
+def list_tasks(session: listing.Reader, viewer: listing.Viewer,
                filters: collections.abc.Mapping[str, typing.Any],
                page: listing.Page) -> listing.Part:
     """The tasks that a viewer may see, the latest first.
@@ -184,7 +184,7 @@ def list_tasks(session: orm.Session, viewer: listing.Viewer,
     return part
 
 
-def get_task(session: orm.Session, viewer: listing.Viewer, task_id: str
+def get_task(session: listing.Reader, viewer: listing.Viewer, task_id: str
              ) -> listing.Entry:
     """One task, as :func:`list_tasks` shows it.
 
@@ -207,11 +207,7 @@ def unknown_task(task_id: str) -> exceptions.NotFound:
 
 
 def _visible(viewer):
-    table = models.VersionTask
-    query = sa.select(*listing.columns(table, _SHOWN))
-    if viewer.sees_all:
-        return query
-    return query.where(table.project_id == viewer.project_id)
+    return listing.of_viewer(models.VersionTask, _SHOWN, viewer)
 
 
 def _complete(entries):

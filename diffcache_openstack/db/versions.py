@@ -195,7 +195,7 @@ def projects(session: orm.Session) -> dict[str, datetime.datetime]:
     return {project_id: when for project_id, when in rows}
 
 
-def list_versions(session: orm.Session, viewer: listing.Viewer,
+def list_versions(session: listing.Reader, viewer: listing.Viewer,
                   filters: collections.abc.Mapping[str, typing.Any],
                   page: listing.Page) -> listing.Part:
     """The versions that a viewer may see, the latest first.
@@ -210,7 +210,7 @@ def list_versions(session: orm.Session, viewer: listing.Viewer,
     return part
 
 
-def get_version(session: orm.Session, viewer: listing.Viewer,
+def get_version(session: listing.Reader, viewer: listing.Viewer,
                 version_id: str) -> listing.Entry:
     """One version, as :func:`list_versions` shows it.
 
@@ -245,11 +245,7 @@ def unknown_version(version_id: str) -> exceptions.NotFound:
 
 
 def _visible(viewer):
-    table = models.ServerVersion
-    query = sa.select(*listing.columns(table, _SHOWN))
-    if viewer.sees_all:
-        return query
-    return query.where(table.project_id == viewer.project_id)
+    return listing.of_viewer(models.ServerVersion, _SHOWN, viewer)
 
 
 def _complete(session, entries):

@@ -56,7 +56,7 @@ class DiffCacheObject(base.VersionedObject):
         return {name: getattr(self, name) for name in self.fields
                 if self.obj_attr_is_set(name)}
 
-    __hash__ = None
+    __hash__ = None  # type: ignore[assignment]
 
     @classmethod
     def load(cls, primitive: dict) -> typing.Self:

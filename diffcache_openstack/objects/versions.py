@@ -38,6 +38,11 @@ FORGET = 'forget'
 PRUNE = 'prune'
 VERIFY = 'verify'
 KINDS = (SAVE, RESTORE, EXPORT, DIFF, FORGET, PRUNE, VERIFY)
+# How a restore may write disks: what differs, or all of them anew.
+AUTO = 'auto'
+IN_PLACE = 'rollback'
+REBUILD = 'rebuild'
+METHODS = (AUTO, IN_PLACE, REBUILD)
 # Those that work on a server's disks, so that its host has to do them.
 AT_THE_SERVER = (SAVE, RESTORE)
 
@@ -76,11 +81,17 @@ class VersionTask(base.DiffCacheObject):
 
     ``disks`` are those of the version that the task is about, ``others``
     those of the one that it is compared with. ``keep_version`` is the id
-    under which a restore keeps what the server was before. ``rate`` is in
-    bytes/s. ``image_id`` is the image of an earlier export.
+    under which a restore keeps what the server was before, ``method`` one of
+    METHODS. ``rate`` is in bytes/s. ``image_id`` is the image of an earlier
+    export.
+
+    Version history:
+
+    * 1.0: first version
+    * 1.1: ``method``
     """
 
-    VERSION = '1.0'
+    VERSION = '1.1'
 
     fields = {
         'id': fields.UUIDField(),
@@ -92,6 +103,7 @@ class VersionTask(base.DiffCacheObject):
         'others': fields.ListOfObjectsField('VersionDisk', default=[]),
         'keep_version': fields.UUIDField(nullable=True, default=None),
         'dry_run': fields.BooleanField(default=False),
+        'method': fields.EnumField(METHODS, default=AUTO),
         'alpha': fields.StringField(default='0'),
         'rate': fields.NonNegativeIntegerField(nullable=True, default=None),
         'name': fields.StringField(default=''),

@@ -37,9 +37,9 @@ def show_lookup(request: requests.Request) -> dict[str, typing.Any]:
     site = request.read(_site_of, name)
     view = request.services.views.get(site)
     content_id = view.template(template_id).content_id
-    held = view.host(name).holdings
     found = routes.Routes(
-        view, name, held, hops=request.services.conf.planner.hops,
+        view, name, view.holdings(name),
+        hops=request.services.conf.planner.hops,
     ).to_template(content_id)
     limit = request.parameters.get('limit', _WAYS)
     return {'lookup': {
@@ -70,8 +70,8 @@ def _way(view, name, route):
 
 
 def _kind(route, name, hub):
-    if route.base is not None:
+    if route.builds:
         return 'build'
-    if route.template.host == name:
+    if route.source.host == name:
         return 'local'
-    return 'repository' if route.template.host == hub else 'peer'
+    return 'repository' if route.source.host == hub else 'peer'

@@ -33,7 +33,7 @@ SINCE = microversions.parse('1.2')
              response=schemas.POLICIES)
 def list_policies(request: requests.Request) -> dict[str, typing.Any]:
     """List the version policies of the caller's project, by id."""
-    part = request.read(db.list_policies, request.viewer, request.filters(),
+    part = request.look(db.list_policies, request.viewer, request.filters(),
                         request.page)
     return paging.document(request, 'version_policies', part)
 
@@ -74,5 +74,5 @@ def unset_policy(request: requests.Request, policy_id: str) -> None:
 
 def _shown(request, policy_id):
     """The policy, if the caller may see it."""
-    return {'version_policy': request.read(db.get_policy, request.viewer,
+    return {'version_policy': request.look(db.get_policy, request.viewer,
                                            policy_id)}

@@ -30,7 +30,7 @@ SINCE = microversions.parse('1.2')
              query=schemas.TASKS_QUERY, response=schemas.TASKS)
 def list_tasks(request: requests.Request) -> dict[str, typing.Any]:
     """List work on the versions of the caller's project, the latest first."""
-    part = request.read(db.list_tasks, request.viewer, request.filters(),
+    part = request.look(db.list_tasks, request.viewer, request.filters(),
                         request.page)
     return paging.document(request, 'version_tasks', part)
 
@@ -40,7 +40,7 @@ def list_tasks(request: requests.Request) -> dict[str, typing.Any]:
 def show_task(request: requests.Request, task_id: str
               ) -> dict[str, typing.Any]:
     """Show how far some work is, or what it came to."""
-    return _shown(request, task_id)
+    return shown(request, task_id)
 
 
 @TABLE.route('POST', '/v1/version-tasks/<task_id>/cancel',
@@ -49,9 +49,9 @@ def show_task(request: requests.Request, task_id: str
 def cancel_task(request: requests.Request, task_id: str
                 ) -> dict[str, typing.Any]:
     """Cancel some work that does not have to be brought to its end."""
-    _shown(request, task_id)
+    shown(request, task_id)
     request.services.versions.cancel_task(request.context, task_id)
-    return _shown(request, task_id)
+    return shown(request, task_id)
 
 
 @TABLE.route('POST', '/v1/version-tasks/verify', policy=policies.VERIFY,
@@ -63,10 +63,10 @@ def verify(request: requests.Request) -> dict[str, typing.Any]:
     request.services.versions.verify_versions(
         request.context, request.document['verify'].get(
             'project_id', request.context.project_id), task_id)
-    return _shown(request, task_id)
+    return shown(request, task_id)
 
 
-def _shown(request, task_id):
+def shown(request: requests.Request, task_id: str) -> dict[str, typing.Any]:
     """The task, if the caller may see it."""
-    return {'version_task': request.read(db.get_task, request.viewer,
+    return {'version_task': request.look(db.get_task, request.viewer,
                                          task_id)}

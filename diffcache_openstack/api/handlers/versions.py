@@ -14,25 +14,28 @@
 import typing
 import uuid
 
+from diffcache_openstack.api.handlers import version_tasks
 from diffcache_openstack.api import paging
 from diffcache_openstack.api.policies import versions as policies
 from diffcache_openstack.api import requests
 from diffcache_openstack.api import routing
 from diffcache_openstack.api.schemas import versions as schemas
 from diffcache_openstack.api import versions as microversions
-from diffcache_openstack.db import version_tasks as db_tasks
+from diffcache_openstack.common import exceptions
 from diffcache_openstack.db import versions as db
 from diffcache_openstack import objects
+from diffcache_openstack.objects import versions
 
 TABLE = routing.Table()
 SINCE = microversions.parse('1.2')
+_WITH_METHOD = microversions.parse('1.4')
 
 
 @TABLE.route('GET', '/v1/versions', policy=policies.LIST, since=SINCE,
              query=schemas.LIST_QUERY, response=schemas.LIST)
 def list_versions(request: requests.Request) -> dict[str, typing.Any]:
     """List the versions of the caller's project, the latest first."""
-    part = request.read(db.list_versions, request.viewer, request.filters(),
+    part = request.look(db.list_versions, request.viewer, request.filters(),
                         request.page)
     return paging.document(request, 'versions', part)
 
@@ -90,16 +93,20 @@ def delete_version(request: requests.Request, version_id: str) -> None:
              response=schemas.TASK, status=202)
 def restore_version(request: requests.Request, version_id: str
                     ) -> dict[str, typing.Any]:
-    """Roll a stopped server back to a version, in place."""
-    _shown(request, version_id)
+    """Have a stopped server go back to a version."""
     options = request.document['restore']
+    if 'method' in options and request.version < _WITH_METHOD:
+        raise exceptions.InvalidInput(
+            f'restore.method needs version {_WITH_METHOD} of the API.')
+    _shown(request, version_id)
     dry_run = options.get('dry_run', False)
     keep = options.get('keep_current', True) and not dry_run
     task_id = str(uuid.uuid4())
     request.services.versions.restore_version(
         request.context, version_id, task_id,
-        str(uuid.uuid4()) if keep else None, dry_run)
-    return _task(request, task_id)
+        str(uuid.uuid4()) if keep else None, dry_run,
+        options.get('method', versions.AUTO))
+    return version_tasks.shown(request, task_id)
 
 
 @TABLE.route('POST', '/v1/versions/<version_id>/export',
@@ -113,7 +120,7 @@ def export_version(request: requests.Request, version_id: str
     request.services.versions.export_version(
         request.context, version_id, task_id,
         request.document['export'].get('name', ''))
-    return _task(request, task_id)
+    return version_tasks.shown(request, task_id)
 
 
 @TABLE.route('POST', '/v1/versions/<version_id>/diff', policy=policies.DIFF,
@@ -128,15 +135,10 @@ def diff_versions(request: requests.Request, version_id: str
     task_id = str(uuid.uuid4())
     request.services.versions.diff_versions(
         request.context, version_id, against, task_id)
-    return _task(request, task_id)
+    return version_tasks.shown(request, task_id)
 
 
 def _shown(request, version_id):
     """The version, if the caller may see it."""
-    return {'version': request.read(db.get_version, request.viewer,
+    return {'version': request.look(db.get_version, request.viewer,
                                     version_id)}
-
-
-def _task(request, task_id):
-    return {'version_task': request.read(db_tasks.get_task, request.viewer,
-                                         task_id)}

@@ -75,7 +75,12 @@ RESTORE = common.closed({'restore': common.query({
                      'Save what the server is now as a version first'
                      ' (default: true).'},
     'dry_run': {**common.BOOLEAN, 'description':
-                'Only tell how many bytes would be written.'}})})
+                'Only tell how many bytes would be written.'},
+    'method': {'type': 'string', 'enum': ['auto', 'rollback', 'rebuild'],
+               'description':
+               'Write what differs in place (rollback), or the disks anew'
+               ' (rebuild); auto, the default, does what is cheaper. From'
+               ' version 1.4 on.'}})})
 EXPORT = common.closed({'export': common.query({
     'name': {'type': 'string', 'maxLength': 255, 'description':
              'Of the image.'}})})

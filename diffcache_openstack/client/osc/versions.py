@@ -260,7 +260,7 @@ class DeleteVersion(commands.Command):
 
 
 class RestoreVersion(VersionCommand, commands.ShowOne):
-    """Roll a stopped server back to a version, in place"""
+    """Have a stopped server go back to a version"""
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         """Arguments of the command."""
@@ -270,6 +270,12 @@ class RestoreVersion(VersionCommand, commands.ShowOne):
         parser.add_argument('--discard-current', action='store_true',
                             help='Do not save what the server is now as a'
                                  ' version first')
+        parser.add_argument('--method', choices=('auto', 'rollback',
+                                                 'rebuild'),
+                            help='Write what differs in place (rollback), or'
+                                 ' the disks anew (rebuild); auto, the'
+                                 ' default, does what is cheaper, and the'
+                                 ' result says why')
         parser.add_argument('--restart', action='store_true',
                             help='Stop the server first if it runs, and start'
                                  ' it afterwards; waits for the end')
@@ -285,9 +291,11 @@ class RestoreVersion(VersionCommand, commands.ShowOne):
             started_again = self._stop(version.server_id,
                                        parsed_args.timeout)
         try:
+            options = ({'method': parsed_args.method}
+                       if parsed_args.method else {})
             task = self.client.restore_server_version(
                 version_id, dry_run=parsed_args.dry_run,
-                keep_current=not parsed_args.discard_current)
+                keep_current=not parsed_args.discard_current, **options)
             if parsed_args.wait or parsed_args.restart:
                 task = wait_for_task(self.client, task, 'Restoring',
                                      parsed_args.timeout)

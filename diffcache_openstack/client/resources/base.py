@@ -15,7 +15,7 @@ import typing
 
 from openstack import resource
 
-MAX_MICROVERSION = '1.3'
+MAX_MICROVERSION = '1.4'
 
 _FILTERS_OF_PAGES = ('limit', 'marker')
 

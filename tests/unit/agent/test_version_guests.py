@@ -190,6 +190,10 @@ class TestTalking(GuestsTest):
                 ('{"return": "many"}', exceptions.PermanentError),
                 ('[]', exceptions.PermanentError),
                 ('nonsense', exceptions.ServiceUnavailable),
+                (LibvirtError(1, 'unable to execute QEMU agent command'),
+                 exceptions.PermanentError),
+                (LibvirtError(1, 'something else'),
+                 exceptions.ServiceUnavailable),
                 (LibvirtError(86), exceptions.ServiceUnavailable)):
             self.domain.answer = answer
             self.assertRaises(error, self.guest.agent.count, 'x')

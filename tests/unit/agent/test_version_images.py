@@ -58,7 +58,8 @@ class ImagesTest(base.TestCase):
         super().setUp()
         self.glance = Glance()
         self.images = version_images.Images(opts.new_config())
-        self.images._adapter = self.glance
+        self.images._glance = types.SimpleNamespace(
+            adapter=lambda: self.glance)
         self.file = self.write_file('file', b'content' * 1000)
         self.progress = []
 

@@ -14,6 +14,7 @@
 import hashlib
 import json
 import pathlib
+import random
 import subprocess
 import types
 import unittest
@@ -170,7 +171,17 @@ class TestRestoring(WorkerTest):
         result = json.loads(self.restore(dry_run=True).result)
         self.assertEqual((8192, 'rollback'),
                          (result['bytes_differing'], result['cheaper']))
+        self.assertIn('8192 bytes in 2 places', result['reason'])
         self.assertEqual(self.after, self.content())
+
+    def test_cheaper_way_unless_another_is_asked_for(self):
+        for method, used in (('auto', 'rollback'), ('rebuild', 'rebuild'),
+                             ('rollback', 'rollback')):
+            self.write('write -P 4 3M 4k')
+            result = json.loads(self.restore(method=method).result)
+            self.assertEqual(used, result['method'])
+            self.assertTrue(result['reason'])
+            self.assertEqual(self.before, self.content())
 
     def test_running_server_is_refused(self):
         self.running = True
@@ -258,6 +269,21 @@ class TestStore(WorkerTest):
         self.assertLessEqual(result['bytes_after'], result['bytes_before'])
         self.assertIs(True, json.loads(
             self.do(versions.VERIFY).result)['intact'])
+
+    def test_compressed_again_if_the_options_say_so(self):
+        # Words, of which a higher level makes less.
+        rng = random.Random(1)
+        words = [rng.randbytes(rng.randint(2, 9)) for _ in range(2000)]
+        text = self.write_file('text', b''.join(rng.choices(
+            words, [1 / at for at in range(1, 2001)], k=60000))[:256 << 10])
+        self.write(f'write -s {text} 2M 256k')
+        self.save()
+        for level, factor in ((0, 1), (15, 0.99)):
+            self.conf.set_override('prune_level', level, 'versions')
+            result = json.loads(self.do(versions.PRUNE).result)
+            self.assertLessEqual(result['bytes_after'],
+                                 factor * result['bytes_before'])
+        self.assertLess(result['bytes_after'], result['bytes_before'])
 
     def test_damage_is_named(self):
         noise = self.write_file(

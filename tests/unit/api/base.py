@@ -24,8 +24,8 @@ from werkzeug import test as werkzeug_test
 from diffcache_openstack.api import app
 from diffcache_openstack.api import policy
 from diffcache_openstack.api import requests
-from diffcache_openstack.api import site_views
 from diffcache_openstack.conductor import controlapi
+from diffcache_openstack.conductor import maps
 from diffcache_openstack.conductor import planner
 from diffcache_openstack.conductor import servers
 from diffcache_openstack.conductor import versionsapi
@@ -117,7 +117,7 @@ class ApiTest(test_manager.ConductorTest):
             controlapi.ControlAPI(self.bus, self.conf),
             policy.Enforcer(self.conf),
             planner.Planner(self.conf, self.database, 'test'),
-            site_views.SiteViews(self.conf, self.database),
+            maps.Views(maps.Maps(self.conf, self.database)),
             versionsapi.VersionsAPI(self.bus, self.conf), self.nova)
         app.set_defaults()
         for group, options in middleware_opts.list_auth_token_opts():

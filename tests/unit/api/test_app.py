@@ -15,6 +15,7 @@ import queue
 import re
 
 from oslo_context import context
+from oslo_db import exception as db_exception
 
 from diffcache_openstack.api import app
 from diffcache_openstack.api import versions
@@ -138,6 +139,16 @@ class TestErrors(base.ApiTest):
         self.database.look = lambda *args: 1 / 0
         error = self.refused(500, 'GET', '/v1/hosts')
         self.assertNotIn('division', error['detail'])
+
+    def test_a_database_that_is_away_is_worth_another_try(self):
+        def look(*args):
+            raise db_exception.DBConnectionError(
+                OSError("Can't connect to MySQL server on '10.0.0.1'"))
+
+        self.database.look = look
+        error = self.refused(503, 'GET', '/v1/hosts')
+        self.assertIn('database', error['detail'])
+        self.assertNotIn('10.0.0.1', error['detail'])
 
 
 class TestRequestIds(base.ApiTest):

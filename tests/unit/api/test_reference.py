@@ -126,7 +126,8 @@ class TestReference(base.ApiTest):
         self.sample('PATCH', '/v1/versions/{version_id}', {'version': {
             'generation': 1, 'name': 'Gold', 'protected': True}}, **one)
         self.sample('POST', '/v1/versions/{version_id}/restore',
-                    {'restore': {'keep_current': False}}, **one)
+                    {'restore': {'keep_current': False,
+                                 'method': 'auto'}}, **one)
         host.report(self.sent(host), result=json.dumps({
             'bytes_differing': 8192, 'bytes_written': 8192,
             'bytes_read': 16384, 'seconds': 0.5}))

@@ -17,7 +17,7 @@ from tests import base
 
 
 # Groups whose options are keystoneauth's, registered when it logs in.
-LOGINS = {'nova'}
+LOGINS = {'barbican', 'nova'}
 
 
 def own_opts():

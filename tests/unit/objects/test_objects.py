@@ -39,7 +39,7 @@ FINGERPRINTS = {
     'Template': '1.2-21bfd8044d2bce309594a691b3646d98',
     'VersionDisk': '1.0-b2aec17ebe430234fd9b4da7c80b1a06',
     'VersionPolicy': '1.0-315096d20cc4b63a2256e5a6cd0a6b8c',
-    'VersionTask': '1.0-83d51133e0a7c1c17c9897895f070be4',
+    'VersionTask': '1.1-7a39f982cc33b14dee2379b4d86e4904',
 }
 
 

@@ -50,7 +50,8 @@ class TestAccess(base.ApiTest):
     def test_everybody_may_look_at_their_own(self):
         for client in (self.admin, self.member, self.reader, self.other):
             for path in OPEN_LISTINGS:
-                client.fetch(path)
+                self.assertIsInstance(
+                    client.fetch(path)[path.replace('-', '_')], list, path)
 
     @decorators.idempotent_id('2c9d4f60-5a3b-4a2e-9d0e-0b7f4c2a1e04')
     def test_members_may_not_change_what_hosts_hold(self):

@@ -40,6 +40,8 @@ class TestVersions(base.ApiTest):
         for action in ('restore', 'export'):
             self.assertRaises(exceptions.NotFound, self.member.send,
                               f'{path}/{action}', {action: {}})
+        self.assertRaises(exceptions.NotFound, self.member.send,
+                          f'{path}/restore', {'restore': {'method': 'auto'}})
         self.assertRaises(exceptions.NotFound, self.member.fetch,
                           f'{TASKS}/{base.UNKNOWN}')
 
@@ -50,6 +52,10 @@ class TestVersions(base.ApiTest):
             self.assertRaises(
                 exceptions.BadRequest, self.member.send, PATH,
                 {'version': {'server_id': base.UNKNOWN, **values}})
+        self.assertRaises(
+            exceptions.BadRequest, self.member.send,
+            f'{PATH}/{base.UNKNOWN}/restore',
+            {'restore': {'method': 'sideways'}})
 
     @decorators.idempotent_id('0c7b1f52-6a0e-4b83-8f3d-5d2f9c6e1a04')
     def test_listings(self):

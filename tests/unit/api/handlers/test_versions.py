@@ -283,6 +283,16 @@ class TestRestoring(VersionsTest):
         given = self.host.next()
         self.assertEqual((None, True), (given.keep_version, given.dry_run))
 
+    def test_method(self):
+        version = self.save()
+        self.act(version, 'restore', method='rebuild')
+        given = self.host.next()
+        self.assertEqual('rebuild', given.method)
+        self.host.report(given)
+        self.act(version, 'restore')
+        given = self.host.next()
+        self.assertEqual('auto', given.method)
+
     def test_running_server_is_refused(self):
         version = self.save()
         self.nova.change('stopped', status='ACTIVE')

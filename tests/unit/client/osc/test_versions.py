@@ -195,6 +195,12 @@ class TestRestoring(VersionsTest):
         self.shown(versions.RestoreVersion, version_id, '--dry-run')
         self.assertTrue(self.host.next().dry_run)
 
+    def test_method(self):
+        version_id = self.save()
+        self.shown(versions.RestoreVersion, version_id, '--method',
+                   'rebuild')
+        self.assertEqual('rebuild', self.host.next().method)
+
 
 class TestPolicies(VersionsTest):
 

@@ -1,0 +1,41 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Options of asking Barbican for the keys of versions."""
+
+import copy
+
+from keystoneauth1 import loading
+from oslo_config import cfg
+
+GROUP = cfg.OptGroup(
+    'barbican',
+    title='The key manager',
+    help='As which user agents ask Barbican for the keys that versions are'
+         ' encrypted with; see [versions] key_manager. Beside the options for'
+         ' authentication, the group has those of castellan.')
+
+
+def _auth_opts() -> list[cfg.Opt]:
+    return [*loading.get_auth_common_conf_options(),
+            *loading.get_auth_plugin_conf_options('password')]
+
+
+def register_opts(conf: cfg.ConfigOpts) -> None:
+    """Add the group to a configuration; castellan adds its own options."""
+    # A group remembers its options' values: each configuration its own.
+    conf.register_group(copy.deepcopy(GROUP))
+    loading.register_auth_conf_options(conf, GROUP.name)
+
+
+def list_opts() -> dict[cfg.OptGroup, list[cfg.Opt]]:
+    """The group and its options, for the sample configuration."""
+    return {GROUP: _auth_opts()}

@@ -1,0 +1,49 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Options that suffice for reaching a service, and those that do not."""
+
+from diffcache_openstack.common import exceptions
+from diffcache_openstack.common import keystone
+from diffcache_openstack.conf import opts
+from tests import base
+
+PASSWORD = ('[nova]\nauth_type = password\nauth_url = http://127.0.0.1:1/v3\n'
+            'username = u\npassword = p\nproject_name = s\n'
+            'user_domain_name = d\nproject_domain_name = d\n')
+
+
+class TestService(base.TestCase):
+
+    def service(self, text):
+        conf = opts.new_config(files=[
+            str(self.write_file('conf', text.encode()))])
+        return keystone.Service(conf, 'nova')
+
+    def test_connected_once(self):
+        service = self.service(PASSWORD)
+        adapter = service.adapter()
+        self.assertEqual(('compute', ['internal', 'public']),
+                         (adapter.service_type, adapter.interface))
+        self.assertIs(adapter.session.auth, adapter.auth)
+        self.assertIs(adapter, service.adapter())
+
+    def assertRefused(self, text, reason):
+        error = self.assertRaises(exceptions.InvalidInput,
+                                  self.service(text).adapter)
+        self.assertIn('[nova]', str(error))
+        self.assertIn(reason, str(error))
+
+    def test_options_that_do_not_suffice_are_named(self):
+        self.assertRefused('', 'auth_type')
+        self.assertRefused('[nova]\nauth_type = v3password\n', 'auth_url')
+        self.assertRefused('[nova]\nauth_type = nonsense\n', 'nonsense')
+        self.assertRefused(PASSWORD + 'timeout = soon\n', 'timeout')
