@@ -91,6 +91,14 @@ class Costs:
             content, wan_bytes=content.wan_bytes + template.form_size,
             at_site=False)
 
+    def planned(self, template: views.TemplateRef) -> bool:
+        """Whether the plan has the raw content cross the WAN to here anyway.
+
+        Or did: what is held counts as well.
+        """
+        return self._held.wants(
+            views.Key(views.TEMPLATES, template.content_id))
+
     def repositories(self) -> frozenset[str]:
         """Names of hosts that lie behind the WAN."""
         return frozenset(
@@ -110,9 +118,9 @@ class Costs:
                    for part in route.parts if part.host in behind)
 
     def _way(self, route: routes.Route) -> str:
-        if route.base is not None:
+        if route.builds:
             return 'build'
-        if self._maker.is_own(route.template.host):
+        if self._maker.is_own(route.source.host):
             return 'local'
-        behind = route.template.host in self.repositories()
+        behind = route.source.host in self.repositories()
         return 'repository' if behind else 'peer'

@@ -163,6 +163,7 @@ class Filler:
         self._told_at = 0.0
         self._wake = threading.Condition()
         self._plan = Plan.load(plan_file)
+        self._planned_with = current_view().generation
         self._tries: dict[views.Key, Try] = {}
         self._working: dict[views.Key, job_shares.SharedPace] = {}
         self._stopped = False
@@ -196,12 +197,16 @@ class Filler:
                 return
             plan.save(self._plan_file)
             self._plan = plan
+            self._planned_with = self._view().generation
             self._held.want(list(plan.items))
             self._tries.clear()
             wanted = {item.key for item in plan.items}
             for key, pace in self._working.items():
                 # What goes on under another limit goes on from where it is.
-                if key not in wanted or pace.share != plan.shares.get(key):
+                # What a request waits for would begin anew for it.
+                if not pace.promoted and (
+                        key not in wanted
+                        or pace.share != plan.shares.get(key)):
                     pace.stop()
             self._wake.notify_all()
 
@@ -218,17 +223,27 @@ class Filler:
         return self._plan.generation
 
     def missing(self) -> list[views.Key]:
-        """What the plan wants and is not held yet."""
+        """What the plan wants, is not withdrawn, and is not held yet."""
         with self._wake:
             return [item.key for item in self._plan.items
-                    if item.key not in self._held]
+                    if item.key not in self._held
+                    and not self._is_withdrawn(item.key)]
 
     def report(self) -> list[Missing]:
         """How what is missing stands, in the plan's order."""
         now = time.monotonic()
         with self._wake:
-            return [self._missing(item.key, now) for item in self._plan.items
-                    if item.key not in self._held]
+            return [self._missing(key, now) for key in self.missing()]
+
+    def _is_withdrawn(self, key: views.Key) -> bool:
+        """Whether an object that was planned cannot be had any more.
+
+        A plan may come before the map that it was made with. What a later
+        map does not know was there and is no longer.
+        """
+        view = self._view()
+        return (view.generation != self._planned_with
+                and view.size_of(key) is None)
 
     def _missing(self, key, now):
         found = self._tries.get(key, Try())
@@ -306,7 +321,8 @@ class Filler:
         now = time.monotonic()
         soonest = now + POLL
         for item in self._plan.items:
-            if item.key in self._held or self._is_taken(item.key):
+            if item.key in self._held or self._is_taken(item.key) \
+                    or self._is_withdrawn(item.key):
                 continue
             due = self._due(item.key)
             if due <= now:
@@ -335,7 +351,8 @@ class Filler:
         contents |= {patch.target for patch in patches if patch}
         forms = {views.Key(views.FORMS, template.form_id): template.form_size
                  for content_id in contents
-                 for template in view.forms_of.get(content_id, ())}
+                 for template in view.forms_of.get(content_id, ())
+                 if template.form_id is not None}
         return [key for key, size in sorted(forms.items())
                 if key not in keys and self._held.room_for_form(
                     size, self._limits.forms, forms)]
@@ -363,9 +380,7 @@ class Filler:
             return
         size = self._view().size_of(key)
         if size is None:
-            raise exceptions.ObjectMissing(
-                f'The site map does not know {key}; the plan is newer than '
-                f'the map, or the object was withdrawn.')
+            raise _unknown(key)
         self._bring_manifests(key, pace)
         with self._held.room_for(key, size):
             if key in self._held:
@@ -383,6 +398,8 @@ class Filler:
         contents: tuple[str, ...] = (key.id,)
         if key.kind == views.PATCHES:
             patch = self._view().patch(key.id)
+            if patch is None:
+                raise _unknown(key)
             contents = (patch.base, patch.target)
         for content_id in contents:
             self._maker.manifest(content_id, pace)
@@ -409,11 +426,18 @@ class Filler:
             raise exceptions.Cancelled('The shared transfer was cancelled.')
         try:
             # It may have been kept where the plan wants it.
-            if flight.path != self._held.path(flight.key):
+            path = self._held.path(flight.key)
+            if flight.landed_at != path:
                 with contextlib.suppress(FileNotFoundError):
-                    files.copy_file(flight.path, self._held.path(flight.key))
+                    files.copy_file(flight.landed_at, path)
                     self._held.added(flight.key)
         finally:
             if self._flights.leave(flight) \
-                    and flight.path.parent.name == holdings.STAGING:
-                files.discard(flight.path)
+                    and flight.landed_at.parent.name == holdings.STAGING:
+                files.discard(flight.landed_at)
+
+
+def _unknown(key: views.Key) -> exceptions.ObjectMissing:
+    return exceptions.ObjectMissing(
+        f'The site map does not know {key}; the plan is newer than the map,'
+        f' or the object was withdrawn.')

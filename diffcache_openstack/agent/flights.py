@@ -37,6 +37,16 @@ class Flight:
         self._leader = threading.get_ident()
 
     @property
+    def landed_at(self) -> pathlib.Path:
+        """Where the object is, whole and verified.
+
+        :raises RuntimeError: it has not landed; that is a mistake of ours
+        """
+        if self.path is None:
+            raise RuntimeError(f'{self.key} has not landed')
+        return self.path
+
+    @property
     def done(self) -> bool:
         """Whether it has ended, one way or the other."""
         return self._done.is_set()

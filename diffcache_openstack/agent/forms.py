@@ -295,12 +295,12 @@ class Files:
             return None
         table = self._maker.lookup_table(set())
         for route in table.to_template(template.content_id):
-            if route.base is None or len(route.patches) != 1 or not all(
+            if len(route.patches) != 1 or not all(
                     self._maker.is_own(part.host) for part in route.parts):
                 continue
             try:
                 return PatchReader(
-                    stack.enter_context(self._held.lease(route.base.key)),
+                    stack.enter_context(self._held.lease(route.source.key)),
                     stack.enter_context(
                         self._held.lease(route.patches[0].key)),
                     self._held.path(manifest))

@@ -248,6 +248,19 @@ class Holdings:
                 return False
             return True
 
+    def spare(self) -> int:
+        """Bytes of the capacity that are neither taken nor set aside."""
+        with self._lock:
+            if self.capacity is None:
+                return 0
+            return self.capacity - self.used() - sum(self._reserved.values())
+
+    def makes_room(self, size: int) -> bool:
+        """Whether so many bytes would find room, by evicting if need be."""
+        with self._lock:
+            return self.spare() + sum(
+                self._held[key] for key in self._victims()) >= size
+
     def added(self, key: views.Key) -> None:
         """Account for an object whose file has just got its name.
 
@@ -372,7 +385,7 @@ class Holdings:
         self._last_used[key] = path.stat().st_atime
 
     def _evict_until(self, size: int, key: views.Key) -> None:
-        free = self.capacity - self.used() - sum(self._reserved.values())
+        free = self.spare()
         chosen = []
         for victim in self._victims():
             if free >= size:

@@ -72,6 +72,14 @@ class Image:
     members: list[str] = dataclasses.field(default_factory=list)
 
 
+@dataclasses.dataclass(frozen=True)
+class _Hash:
+    """What Glance vouches for: a hash of an image's file."""
+
+    algo: str
+    value: str
+
+
 class Source(typing.Protocol):
     """An image service."""
 
@@ -226,11 +234,11 @@ class Ingest:
                 f' "diffcache-manage template remove {image.id}".')
 
     def _take(self, image: Image) -> None:
-        _check_usable(image)
+        vouched = _checked(image)
         with contextlib.ExitStack() as stack:
             path, content, form = (self._staged(stack) for _ in range(3))
             started = time.monotonic()
-            size = self._download(image, path)
+            size = self._download(image, vouched, path)
             if image.disk_format == RAW:
                 content, made = path, None
             else:
@@ -250,20 +258,21 @@ class Ingest:
         stack.callback(files.discard, path)
         return path
 
-    def _download(self, image: Image, path: pathlib.Path) -> int:
+    def _download(self, image: Image, vouched: _Hash, path: pathlib.Path
+                  ) -> int:
         """Write the file, verified; returns its bytes."""
-        hasher = hashlib.new(image.os_hash_algo, usedforsecurity=False)
+        hasher = hashlib.new(vouched.algo, usedforsecurity=False)
         size = 0
         with files.space_errors(path), open(path, 'xb') as output:
             for piece in self._source.download(image.id):
                 hasher.update(piece)
                 size += len(piece)
                 output.write(piece)
-        if hasher.hexdigest() != image.os_hash_value:
+        if hasher.hexdigest() != vouched.value:
             raise exceptions.IntegrityError(
-                f'Image {image.id} came with the {image.os_hash_algo}'
+                f'Image {image.id} came with the {vouched.algo}'
                 f' {hasher.hexdigest()[:16]}..., and Glance vouches for'
-                f' {image.os_hash_value[:16]}...; it is not taken in. Check'
+                f' {vouched.value[:16]}...; it is not taken in. Check'
                 f' the store that Glance reads it from.')
         return size
 
@@ -329,8 +338,8 @@ class Ingest:
                     wait, error)
 
 
-def _check_usable(image: Image) -> None:
-    """Refuse what cannot be taken in.
+def _checked(image: Image) -> _Hash:
+    """The hash to verify an image with.
 
     :raises InvalidInput: the message says why
     """
@@ -340,8 +349,9 @@ def _check_usable(image: Image) -> None:
             f'Image {image.id} is {image.disk_format} in'
             f' {image.container_format}; only bare raw and qcow2 images are'
             f' cached.')
-    if not image.os_hash_value \
+    if not image.os_hash_value or not image.os_hash_algo \
             or image.os_hash_algo not in hashlib.algorithms_available:
         raise exceptions.InvalidInput(
             f'Image {image.id} has no hash that can be verified'
             f' ({image.os_hash_algo}); upload it again.')
+    return _Hash(image.os_hash_algo, image.os_hash_value)

@@ -30,6 +30,16 @@ LOG = logging.getLogger(__name__)
 Keep = typing.Callable[[views.TemplateRef, pathlib.Path], pathlib.Path]
 
 
+#: Takes a verified patch that crossed the WAN, and the bytes of the content
+#: that it makes; tells whether it is kept, by rename.
+KeepPatch = typing.Callable[[views.Key, pathlib.Path, int], bool]
+
+
+def leave_patch(key: views.Key, path: pathlib.Path, target_size: int) -> bool:
+    """Keep nothing."""
+    return False
+
+
 def leave(template: views.TemplateRef, path: pathlib.Path) -> pathlib.Path:
     """Keep nothing."""
     return path
@@ -59,3 +69,20 @@ class Keeper:
         LOG.info('%s is kept, as there is room', key)
         self._changed()
         return self._held.path(key)
+
+    def keep_patch(self, key: views.Key, path: pathlib.Path,
+                   target_size: int) -> bool:
+        """Hold a patch where the content that it makes will find no room.
+
+        The next request for that builds it without the WAN. Nothing is
+        evicted for it: who knows whether there will be one.
+
+        :returns: whether it was moved to its place
+        """
+        size = holdings.disk_bytes(path)
+        if self._held.makes_room(target_size) or size > self._held.spare() \
+                or not self._held.adopt(key, path, size):
+            return False
+        LOG.info('%s is kept, as there is no room for what it makes', key)
+        self._changed()
+        return True

@@ -281,6 +281,7 @@ class LocalWorker:
             'wan_bytes': content.wan_bytes,
             'at_site': content.at_site,
             'arriving': content.arriving,
+            'planned': self._costs.planned(template),
             'file_wan_bytes': file.wan_bytes,
             'file_at_site': file.at_site,
             'file_arriving': file.arriving,

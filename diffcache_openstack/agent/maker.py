@@ -32,6 +32,7 @@ from diffcache_openstack.agent import chains
 from diffcache_openstack.agent import files
 from diffcache_openstack.agent import flights
 from diffcache_openstack.agent import holdings
+from diffcache_openstack.agent import keeping
 from diffcache_openstack.agent import pace as paces
 from diffcache_openstack.agent import routes
 from diffcache_openstack.agent import transfer
@@ -117,6 +118,7 @@ class Maker:
     :param suspect: told of a host and an object that came damaged from it
     :param hops: patches that may be applied one after another where the site
         map allows more than one
+    :param keep_patch: keeps patches that crossed the WAN, if it does
     """
 
     def __init__(self, plane, held: holdings.Holdings,
@@ -124,7 +126,9 @@ class Maker:
                  current_view: typing.Callable[[], views.SiteView],
                  apply_patch: Patcher,
                  suspect: typing.Callable[[str, views.Key], None],
-                 hops: int = chains.MAX_HOPS) -> None:
+                 hops: int = chains.MAX_HOPS,
+                 keep_patch: keeping.KeepPatch = keeping.leave_patch
+                 ) -> None:
         self._plane = plane
         self._held = held
         self._transfers = transfers
@@ -133,6 +137,7 @@ class Maker:
         self._apply_patch = apply_patch
         self._suspect = suspect
         self._hops = hops
+        self._keep_patch = keep_patch
 
     def make(self, key: views.Key, dest: pathlib.Path, pace: paces.Pace,
              mode: str) -> Made:
@@ -200,11 +205,25 @@ class Maker:
                 dest = self.new_staged(part.key.id)
                 self._lead(flight, lambda: (
                     dest, self._stage(part, dest, pace)))
-            yield flight.path, (flight.outcome.moved if mine
-                                else transfer.Moved())
-        finally:
+            yield flight.landed_at, (
+                flight.outcome.moved if mine else transfer.Moved())
+        except BaseException:
             if self._flights.leave(flight) and flight.path is not None:
                 self._drop_staged(flight.path)
+            raise
+        if self._flights.leave(flight) \
+                and not self._kept(part, flight.landed_at):
+            self._drop_staged(flight.landed_at)
+
+    def _kept(self, part: routes.Part, path: pathlib.Path) -> bool:
+        """Whether a part that was used well stays at this host."""
+        if part.key.kind != views.PATCHES or not self.is_repository(part.host):
+            return False
+        view = self._view()
+        patch = view.patch(part.key.id)
+        size = view.size_of(views.Key(views.TEMPLATES, patch.target)) \
+            if patch else None
+        return size is not None and self._keep_patch(part.key, path, size)
 
     def _stage(self, part: routes.Part, dest: pathlib.Path,
                pace: paces.Pace) -> Made:
@@ -463,17 +482,17 @@ class _TemplateAttempt:
     def execute(self, route: routes.Route) -> transfer.Moved:
         self.read, self.made = route.parts, ()
         self._maker.manifest(self._key.id, self.pace)
-        if route.base is not None:
+        if route.builds:
             return self._build(route)
-        if self._maker.is_own(route.template.host):
-            self._maker.copy_held(route.template.key, self._dest, self.pace)
+        if self._maker.is_own(route.source.host):
+            self._maker.copy_held(route.source.key, self._dest, self.pace)
             return transfer.Moved()
-        return self._maker.move(route.template, self._dest, self.pace)
+        return self._maker.move(route.source, self._dest, self.pace)
 
     def _build(self, route: routes.Route) -> transfer.Moved:
         """Patch by patch; what one made is removed after the next."""
         moved = transfer.Moved()
-        base: routes.Part | pathlib.Path = route.base
+        base: routes.Part | pathlib.Path = route.source
         with contextlib.ExitStack() as stack:
             for content_id, patch in zip(route.through, route.patches):
                 dest = self._maker.new_staged(content_id)
@@ -499,9 +518,9 @@ class _TemplateAttempt:
         return self._maker.build(step, manifest, self.pace)
 
     def way(self, route: routes.Route) -> str:
-        if route.template is None:
+        if route.builds:
             return 'build'
-        return _way_of(self._maker, route.template.host)
+        return _way_of(self._maker, route.source.host)
 
     def describe(self, route: routes.Route) -> str:
         return route.describe()

@@ -183,6 +183,11 @@ class BackgroundPace(Pace):
         self.rate = None
         self.interrupt()
 
+    @property
+    def promoted(self) -> bool:
+        """Whether a request waits for this."""
+        return self._promoted.is_set()
+
     def stop(self) -> None:
         """End for good, keeping what has arrived."""
         self._stopped.set()

@@ -37,24 +37,12 @@ Pair = pair_choice.Pair
 
 
 @dataclasses.dataclass(frozen=True)
-class ImageRecord:
-    """A registered image, as kept in its record file; see TemplateRef."""
+class ImageRecord(views.TemplateRef):
+    """A registered image, as kept in its record file.
 
-    id: str
-    name: str
-    content_id: str
-    size: int
-    data_size: int
-    disk_format: str = 'raw'
-    file_size: int = 0
-    os_hash_algo: str | None = None
-    os_hash_value: str | None = None
-    owner: str | None = None
-    visibility: str = 'public'
-    status: str = views.ACTIVE
-    form_id: str | None = None
-    form_size: int = 0
-    family: str | None = None
+    :param members: projects that a shared image is shared with
+    """
+
     members: list[str] = dataclasses.field(default_factory=list)
 
 
@@ -207,10 +195,9 @@ class Repository:
         manifest = self._held.staging(uuid.uuid4().hex)
         try:
             signed = self._tools.sign(content, manifest)
-            made: dict[str, typing.Any] = {}
-            if form is not None:
-                made = {'form_id': self._tools.hash_file(form),
-                        'form_size': form.stat().st_size}
+            made: dict[str, typing.Any] = {} if form is None else {
+                'form_id': self._tools.hash_file(form),
+                'form_size': form.stat().st_size}
             record = ImageRecord(
                 content_id=signed['content_id'], size=signed['size'],
                 data_size=signed['data_size'], **about, **made)
@@ -219,7 +206,7 @@ class Repository:
                        manifest)
             self._keep(views.Key(views.TEMPLATES, record.content_id), content)
             if form is not None:
-                self._keep(views.Key(views.FORMS, record.form_id), form)
+                self._keep(views.Key(views.FORMS, made['form_id']), form)
         finally:
             manifest.unlink(missing_ok=True)
         LOG.info('Image %s (%s) has the content %s', record.id, record.name,

@@ -48,31 +48,34 @@ class Part:
 class Route:
     """One way to make a template here.
 
-    :param template: where to read the template itself; None if it is built
-    :param base: the template that the first patch is applied to
+    :param source: where to read the template itself, or, if it is built, the
+        base that the first patch is applied to
     :param patches: the patches, in the order in which they are applied
     :param seconds: what the cost model predicts
     :param through: content ids of what all patches but the last make
     """
 
-    template: Part | None
-    base: Part | None
+    source: Part
     patches: tuple[Part, ...]
     seconds: float
     through: tuple[str, ...] = ()
 
     @property
+    def builds(self) -> bool:
+        """Whether the template is built, and not read as it is."""
+        return bool(self.patches)
+
+    @property
     def parts(self) -> tuple[Part, ...]:
         """What is read, from where."""
-        whole = tuple(p for p in (self.template, self.base) if p)
-        return (*whole, *self.patches)
+        return (self.source, *self.patches)
 
     def describe(self) -> str:
         """In words, for logs and reports."""
-        if self.base is None:
-            return f'template from {self.template.host}'
+        if not self.builds:
+            return f'template from {self.source.host}'
         return ', '.join([
-            f'base {self.base.key.id[:12]} from {self.base.host}',
+            f'base {self.source.key.id[:12]} from {self.source.host}',
             *(f'patch {p.key.id[:12]} from {p.host}' for p in self.patches)])
 
 
@@ -150,11 +153,14 @@ class Routes:
         return [self._chained(chain) for chain in found]
 
     def _chained(self, chain: chains.Chain) -> Route:
-        base = self._nearest(views.Key(views.TEMPLATES, chain.base))
-        patches = [self._nearest(views.Key(views.PATCHES, patch.id))
-                   for patch in chain.patches]
-        return Route(None, base, tuple(p for p in patches if p),
-                     chain.seconds, chain.through)
+        # A chain costs something finite only if all its parts are offered.
+        source, *patches = (
+            part for part in map(self._nearest, (
+                views.Key(views.TEMPLATES, chain.base),
+                *(views.Key(views.PATCHES, patch.id)
+                  for patch in chain.patches)))
+            if part is not None)
+        return Route(source, tuple(patches), chain.seconds, chain.through)
 
     def _nearest(self, key: views.Key) -> Part | None:
         """Where an object is read fastest; None if nobody offers it."""
@@ -210,11 +216,11 @@ class Routes:
     def _route(self, way, contents, by_base) -> Route:
         if way.base is None:
             key = views.Key(views.TEMPLATES, contents[0])
-            return Route(self._part(key, way.template_source), None, (),
+            return Route(self._part(key, way.template_source), (),
                          way.cost_s)
         base = views.Key(views.TEMPLATES, contents[way.base])
         patch = views.Key(views.PATCHES, by_base[way.base].id)
-        return Route(None, self._part(base, way.template_source),
+        return Route(self._part(base, way.template_source),
                      (self._part(patch, way.patch_source),), way.cost_s)
 
     def _part(self, key: views.Key, place: int) -> Part:

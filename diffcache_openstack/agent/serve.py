@@ -216,16 +216,17 @@ class ImageServer:
         self._flights.landed(flight, self._keep(template, dest), made)
 
     def _deliver(self, flight: flights.Flight, output: pathlib.Path) -> None:
-        if self._staged(flight.path) and self._same_filesystem(output) \
+        made = flight.landed_at
+        if self._staged(made) and self._same_filesystem(output) \
                 and self._flights.alone(flight):
-            files.move(flight.path, output, durable=self._durable)
+            files.move(made, output, durable=self._durable)
         else:
             with self._pending.noted(output):
-                files.copy_file(flight.path, output, durable=self._durable)
+                files.copy_file(made, output, durable=self._durable)
 
     def _leave(self, flight: flights.Flight) -> None:
-        if self._flights.leave(flight) and self._staged(flight.path):
-            files.discard(flight.path)
+        if self._flights.leave(flight) and self._staged(flight.landed_at):
+            files.discard(flight.landed_at)
 
     def _staged(self, path: pathlib.Path) -> bool:
         return path.parent == self._held.root / holdings.STAGING

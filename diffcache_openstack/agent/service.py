@@ -127,8 +127,10 @@ class Agent(service.Service):
         conf = self.conf
         self.flights = flights.Flights()
         self.cache = keeping.Keeper(self.held, self._filled)
-        self._keep = (self.cache.keep if conf.agent.keep_requested
-                      else keeping.leave)
+        self._keep, keep_patch = (
+            (self.cache.keep, self.cache.keep_patch)
+            if conf.agent.keep_requested
+            else (keeping.leave, keeping.leave_patch))
         self.gate = pace.WanGate()
         self.spool = reports.Spool(self._state / 'requests')
         self.transfers = transfer.Transfers(
@@ -138,7 +140,7 @@ class Agent(service.Service):
         self.maker = maker.Maker(
             self.plane, self.held, self.transfers, self.flights,
             self.keeper.current, native_tools.apply_patch, self._suspect,
-            self.conf.agent.max_patches)
+            self.conf.agent.max_patches, keep_patch)
         pending = serve.PendingOutputs(self._state / 'outputs')
         pending.clean()
         self.server = serve.ImageServer(
@@ -162,7 +164,7 @@ class Agent(service.Service):
         self._put_local_together(native_tools)
         if conf.agent.role == REPOSITORY:
             self.repository = self._open_repository(native_tools)
-            self.ingest = self._open_ingest(native_tools)
+            self.ingest = self._open_ingest(self.repository, native_tools)
 
     def _put_local_together(self, native_tools) -> None:
         options = self.conf.agent
@@ -195,7 +197,7 @@ class Agent(service.Service):
             self.filler.start()
             self._stack.callback(self.filler.stop)
         else:
-            self.link.on_contact(self._announce)
+            self.link.on_contact(functools.partial(_announce, self.repository))
             self.repository.start()
             self._stack.callback(self.repository.stop)
             if self.ingest is not None:
@@ -254,7 +256,8 @@ class Agent(service.Service):
                 conf.scan_interval),
             self.link.something_changed)
 
-    def _open_ingest(self, native_tools) -> ingest.Ingest | None:
+    def _open_ingest(self, into: repository.Repository, native_tools
+                     ) -> ingest.Ingest | None:
         """What keeps the repository equal to an image service.
 
         :raises InvalidInput: the service named is unknown, or its options
@@ -271,8 +274,7 @@ class Agent(service.Service):
                 f'[repository] image_source "{name}" is unknown; use glance,'
                 f' or leave it empty.') from error
         source = typing.cast(ingest.Source, found.driver)
-        return ingest.Ingest(source, self.repository, self.held,
-                             native_tools)
+        return ingest.Ingest(source, into, self.held, native_tools)
 
     def _start_server_when_possible(self) -> list:
         """Listen on the broker, in a thread: it may be dead for hours.
@@ -505,11 +507,6 @@ class Agent(service.Service):
                 and self.withdrawal.enforce(self.keeper.current()):
             self.link.something_changed()
 
-    def _announce(self) -> None:
-        # Not in the link's own thread: it talks to the conductor too.
-        threading.Thread(target=self.repository.announce, daemon=True,
-                         name='announce').start()
-
     def _new_pace(self) -> pace.Pace:
         return pace.Pace(self.gate, self.plane.new_cancel,
                          durable=self.conf.agent.sync_outputs)
@@ -542,3 +539,9 @@ def _only_one(state: pathlib.Path) -> typing.Iterator[None]:
         yield
     finally:
         os.close(fd)
+
+
+def _announce(images: repository.Repository) -> None:
+    # Not in the link's own thread: it talks to the conductor too.
+    threading.Thread(target=images.announce, daemon=True,
+                     name='announce').start()

@@ -213,6 +213,11 @@ class SiteView:
                 return host
         return None
 
+    def holdings(self, name: str) -> frozenset[Key]:
+        """What a host holds; nothing for one that the map does not have."""
+        host = self.host(name)
+        return host.holdings if host else frozenset()
+
     def repository(self) -> HostRef | None:
         """The agent beside the image repository."""
         for host in self.hosts:

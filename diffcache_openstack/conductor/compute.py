@@ -17,10 +17,10 @@ import time
 import typing
 
 from keystoneauth1 import exceptions as ksa_exceptions
-from keystoneauth1 import loading
 from oslo_config import cfg
 
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.common import keystone
 from diffcache_openstack.conf import nova
 
 # Aggregates change when people change them.
@@ -31,10 +31,9 @@ class Compute:
     """Asks Nova, with the service's own rights, and keeps answers a while."""
 
     def __init__(self, conf: cfg.ConfigOpts):
-        self._conf = conf
+        self._nova = keystone.Service(conf, nova.GROUP.name)
         self._lock = threading.Lock()
         self._answers: dict[str, tuple[float, typing.Any]] = {}
-        self._adapter: typing.Any = None
 
     def hosts(self, aggregates: collections.abc.Iterable[str],
               zones: collections.abc.Iterable[str]) -> set[str]:
@@ -78,22 +77,9 @@ class Compute:
 
     def _get(self, path):
         try:
-            return self._session().get(path).json()
-        except (ksa_exceptions.ClientException, ValueError) as error:
+            return self._nova.adapter().get(path).json()
+        except (ksa_exceptions.ClientException, ValueError,
+                exceptions.InvalidInput) as error:
             raise exceptions.ServiceUnavailable(
                 f'Nova was not asked for {path}: {error}; check the options'
-                f' [nova] and that Nova runs.') from error
-
-    def _session(self):
-        if self._adapter is None:
-            group = nova.GROUP.name
-            if not self._conf.nova.auth_type:
-                raise exceptions.ServiceUnavailable(
-                    'This conductor cannot ask Nova which hosts there are;'
-                    ' set the options [nova], or name hosts.')
-            auth = loading.load_auth_from_conf_options(self._conf, group)
-            session = loading.load_session_from_conf_options(
-                self._conf, group, auth=auth)
-            self._adapter = loading.load_adapter_from_conf_options(
-                self._conf, group, session=session, auth=auth)
-        return self._adapter
+                f' [nova] and that Nova runs, or name hosts.') from error

@@ -25,7 +25,6 @@ from oslo_config import cfg
 import oslo_messaging
 
 from diffcache_openstack.agent import routes
-from diffcache_openstack.agent import site_map
 from diffcache_openstack.agent import view as views
 from diffcache_openstack.common import context as contexts
 from diffcache_openstack.common import exceptions
@@ -50,9 +49,7 @@ class CostsManager:
                  site_maps: maps.Maps) -> None:
         self._conf = conf
         self._database = database
-        self._maps = site_maps
-        # By site; assigned whole, as in Maps.
-        self._views: dict[str, views.SiteView] = {}
+        self._views = maps.Views(site_maps)
 
     @messaging.exposed
     def build_costs(self, ctxt: contexts.RequestContext, image_id: str,
@@ -65,7 +62,7 @@ class CostsManager:
                 by_site[host.site].append(host.name)
         found = {}
         for site, names in by_site.items():
-            view = self._view(site)
+            view = self._views.get(site)
             try:
                 content_id = view.template(image_id).content_id
             except exceptions.NotFound:
@@ -73,13 +70,6 @@ class CostsManager:
             found.update(seconds(view, content_id, names,
                                  self._conf.planner.hops))
         return found
-
-    def _view(self, site):
-        latest = self._maps.get(site, None)
-        view = self._views.get(site)
-        if view is None or view.generation != latest.generation:
-            view = self._views[site] = site_map.to_view(latest)
-        return view
 
 
 def seconds(view: views.SiteView, content_id: str,

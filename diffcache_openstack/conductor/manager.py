@@ -124,7 +124,7 @@ class ConductorManager:
     def get_site_map(self, ctxt: contexts.RequestContext, site: str,
                      generation: int | None) -> objects.SiteMap | None:
         """The map of a site unless the caller has it."""
-        return self._maps.get(site, generation)
+        return self._maps.newer(site, generation)
 
     @messaging.exposed
     def report_requests(self, ctxt: contexts.RequestContext, requests: list

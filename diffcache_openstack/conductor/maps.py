@@ -17,6 +17,8 @@ for all of them and not small: it has the whole catalogue.
 
 from oslo_config import cfg
 
+from diffcache_openstack.agent import site_map
+from diffcache_openstack.agent import view as views
 from diffcache_openstack.conductor import model
 from diffcache_openstack.db import catalogue
 from diffcache_openstack.db import engine
@@ -36,14 +38,22 @@ class Maps:
         # The options that the maps of each site show.
         self._shown: dict[str, tuple] = {}
 
-    def get(self, site: str, known: int | None) -> objects.SiteMap | None:
+    def get(self, site: str) -> objects.SiteMap:
+        """The map of a site.
+
+        :raises NotFound: no host of the site was ever registered
+        """
+        return self._of(site, self._database.read(sites.map_generation, site))
+
+    def newer(self, site: str, known: int | None) -> objects.SiteMap | None:
         """The map of a site; None if its generation is the known one.
 
         :raises NotFound: no host of the site was ever registered
         """
         generation = self._database.read(sites.map_generation, site)
-        if generation == known:
-            return None
+        return None if generation == known else self._of(site, generation)
+
+    def _of(self, site: str, generation: int) -> objects.SiteMap:
         latest = self._latest.get(site)
         if latest is None or latest.generation != generation:
             latest = self._database.read(self._read, site)
@@ -81,3 +91,23 @@ class Maps:
             hosts=sites.map_hosts(session, site),
             links=model.links_of(site, self._conf.planner),
             hops=self._conf.planner.hops)
+
+
+class Views:
+    """Maps of sites in the form that look-ups work on, the latest of each."""
+
+    def __init__(self, site_maps: Maps) -> None:
+        self._maps = site_maps
+        # Assigned whole, as in Maps.
+        self._views: dict[str, views.SiteView] = {}
+
+    def get(self, site: str) -> views.SiteView:
+        """The view of a site's present generation.
+
+        :raises NotFound: no host of the site was ever registered
+        """
+        latest = self._maps.get(site)
+        view = self._views.get(site)
+        if view is None or view.generation != latest.generation:
+            view = self._views[site] = site_map.to_view(latest)
+        return view

@@ -109,6 +109,8 @@ def boot_of(payload: dict) -> objects.Request | None:
     if not image or not host:
         return None
     started = _instant(payload['created_at'])
+    if started is None:
+        raise KeyError('created_at')
     ended = _instant(payload.get('launched_at')) or base.now()
     return objects.Request(
         id=str(uuid.uuid5(_NAMESPACE, f'boot {server}')), template_id=image,

@@ -12,15 +12,14 @@
 """What Nova says of servers: whose they are, where, and in which state."""
 
 import dataclasses
-import threading
 import typing
 import urllib.parse
 
 from keystoneauth1 import exceptions as ksa_exceptions
-from keystoneauth1 import loading
 from oslo_config import cfg
 
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.common import keystone
 from diffcache_openstack.conf import nova
 
 STOPPED = 'SHUTOFF'
@@ -52,9 +51,7 @@ class Servers:
     """Asks Nova, with a caller's rights or with the service's own."""
 
     def __init__(self, conf: cfg.ConfigOpts):
-        self._conf = conf
-        self._lock = threading.Lock()
-        self._adapter: typing.Any = None
+        self._nova = keystone.Service(conf, nova.GROUP.name)
 
     def get(self, server_id: str, token: str | None = None) -> Server:
         """A server, as the owner of a token sees it.
@@ -93,37 +90,16 @@ class Servers:
             query['marker'] = servers[-1]['id']
 
     def _ask(self, path, token=None):
-        adapter = self._session()
         own: dict[str, typing.Any] = {} if token is None else {
             'headers': {'X-Auth-Token': token}, 'authenticated': False}
         try:
-            return adapter.get(path, **own).json()
+            return self._nova.adapter().get(path, **own).json()
         except (ksa_exceptions.NotFound, ksa_exceptions.Forbidden,
                 ksa_exceptions.BadRequest):
             raise
-        except (ksa_exceptions.ClientException, ValueError) as error:
+        except (ksa_exceptions.ClientException, ValueError,
+                exceptions.InvalidInput) as error:
             raise _unavailable(path, error) from error
-
-    def _session(self):
-        with self._lock:
-            if self._adapter is None:
-                self._adapter = self._connect()
-            return self._adapter
-
-    def _connect(self):
-        group = nova.GROUP.name
-        if not self._conf.nova.auth_type:
-            raise exceptions.ServiceUnavailable(
-                'This service cannot ask Nova for servers; set the options'
-                ' [nova].')
-        try:
-            auth = loading.load_auth_from_conf_options(self._conf, group)
-            session = loading.load_session_from_conf_options(
-                self._conf, group, auth=auth)
-            return loading.load_adapter_from_conf_options(
-                self._conf, group, session=session, auth=auth)
-        except (ksa_exceptions.ClientException, cfg.Error) as error:
-            raise _unavailable('servers', error) from error
 
 
 def _server(document):

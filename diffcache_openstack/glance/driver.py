@@ -13,8 +13,9 @@
 
 An image that the site can make counts as cached, and is made while it is
 sent. One that is not at the site is brought by the agent, once for the site,
-if that takes no more of the WAN than the image's file; else the first request
-reads it from Glance's store, later ones read along, and the agent gets it.
+if the plan wants it there or that takes no more of the WAN than the image's
+file; else the first request reads it from Glance's store, later ones read
+along, and the agent gets it.
 """
 
 import collections.abc
@@ -88,8 +89,9 @@ class Driver(base.Driver):
     def is_cached(self, image_id: str) -> bool:
         """Whether to answer a request from here.
 
-        True also for what is on its way, and for what the agent can bring
-        for no more of the WAN than the image's file takes.
+        True also for what is on its way, or is to come by the plan, and for
+        what the agent can bring for no more of the WAN than the image's file
+        takes.
         """
         known = self._known(image_id)
         if known is None:
@@ -255,7 +257,9 @@ class Driver(base.Driver):
 
     @staticmethod
     def _by_agent(known) -> bool:
-        return (known['cached'] or known['file_arriving']
+        # What the plan brings here is not to cross the WAN a second time as
+        # a file, even if that is smaller because it is compressed.
+        return (known['cached'] or known['file_arriving'] or known['planned']
                 or known['file_wan_bytes'] <= known['file_size'])
 
     def _hand_over(self, image_id, file):

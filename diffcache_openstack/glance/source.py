@@ -18,7 +18,6 @@ import logging
 import typing
 
 from keystoneauth1 import exceptions as auth_exceptions
-from keystoneauth1 import loading
 from openstack import connection
 from openstack import exceptions as sdk_exceptions
 from oslo_config import cfg
@@ -26,6 +25,7 @@ import requests
 
 from diffcache_openstack.agent import ingest
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.common import keystone
 from diffcache_openstack.common import notifications
 
 LOG = logging.getLogger(__name__)
@@ -49,7 +49,9 @@ class GlanceSource:
     def __init__(self, conf: cfg.ConfigOpts) -> None:
         self._conf = conf
         self._largest = conf.glance.largest_image
-        self._images = _connect(conf)
+        self._images: typing.Any = connection.Connection(
+            session=keystone.session(conf, GROUP), oslo_conf=conf,
+            service_types=['image']).image
         self._listener: notifications.Listener | None = None
 
     def images(self) -> typing.Iterable[ingest.Image]:
@@ -132,24 +134,6 @@ class GlanceSource:
         except sdk_exceptions.NotFoundException:
             # It was deleted, or shared no more, since it was looked at.
             return []
-
-
-def _connect(conf):
-    try:
-        auth = loading.load_auth_from_conf_options(conf, GROUP)
-        session = loading.load_session_from_conf_options(conf, GROUP,
-                                                         auth=auth)
-        if auth is None:
-            raise exceptions.InvalidInput(
-                '[repository] image_source is glance, and [glance] names no'
-                ' auth_type; set it to password, with auth_url, username,'
-                ' password, project_name and the domains.')
-    except (auth_exceptions.ClientException, cfg.Error) as error:
-        raise exceptions.InvalidInput(
-            f'[glance]: {error}; the group needs all that its auth_type'
-            f' asks for.') from error
-    return connection.Connection(
-        session=session, oslo_conf=conf, service_types=['image']).image
 
 
 @contextlib.contextmanager

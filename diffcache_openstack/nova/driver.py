@@ -105,15 +105,21 @@ class LibvirtDriver(driver.LibvirtDriver):
                  **kwargs: typing.Any) -> None:
         """Power a server on, unless its disks are neither here nor there.
 
-        :raises InstancePowerOnFailure: a rollback was cut short
+        :raises InstancePowerOnFailure: a restore was cut short
         """
-        folder = pathlib.Path(libvirt_utils.get_instance_path(instance))
-        unfinished = versions.unfinished_rollback(folder)
-        if unfinished is not None:
-            raise nova_exception.InstancePowerOnFailure(
-                reason=f'{unfinished} is in the middle of a rollback, which'
-                       f' the DiffCache agent finishes when it runs')
+        _refuse_unfinished(instance, nova_exception.InstancePowerOnFailure)
         super().power_on(context, instance, network_info, *args, **kwargs)
+
+    def reboot(self, context: typing.Any, instance: typing.Any,
+               network_info: typing.Any, reboot_type: str, *args: typing.Any,
+               **kwargs: typing.Any) -> None:
+        """Reboot a server: a hard one starts servers that are off, too.
+
+        :raises InstanceRebootFailure: a restore was cut short
+        """
+        _refuse_unfinished(instance, nova_exception.InstanceRebootFailure)
+        super().reboot(context, instance, network_info, reboot_type, *args,
+                       **kwargs)
 
     def destroy(self, context: typing.Any, instance: typing.Any,
                 network_info: typing.Any, block_device_info: typing.Any = None,
@@ -141,6 +147,20 @@ class LibvirtDriver(driver.LibvirtDriver):
         now = time.time()
         for partial in folder.glob(f'*{fetching.SUFFIX}'):
             _remove_abandoned(partial, now)
+
+
+def _refuse_unfinished(instance: typing.Any,
+                       failure: type[nova_exception.Invalid]) -> None:
+    """Start no server whose disks are neither one state nor the other.
+
+    :raises Exception: of the type of ``failure``
+    """
+    folder = pathlib.Path(libvirt_utils.get_instance_path(instance))
+    unfinished = versions.unfinished_rollback(folder)
+    if unfinished is not None:
+        raise failure(
+            reason=f'{unfinished} is in the middle of a restore, which the'
+                   f' DiffCache agent finishes when it runs')
 
 
 def _agent() -> tuple[local_client.LocalClient, tallies.Tally]:

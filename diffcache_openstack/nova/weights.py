@@ -37,8 +37,10 @@ options.register_scheduler_opts(CONF)
 MULTIPLIER = 'build_cost_weight_multiplier'
 PREFER_HINT = 'diffcache:prefer_cached'
 # Savings count in proportion to the dearest host's cost, or to this if that
-# is less: nobody notices which of two hosts is ready in half a second.
+# is less: nobody notices which of two hosts is ready in half a second. Who
+# gives the hint has decided that a cached image matters, however small it is.
 _NOTICEABLE_SECONDS = 10.0
+_ANY_SECONDS = 0.0
 
 
 class BuildCostWeigher(weights.BaseHostWeigher):
@@ -68,15 +70,18 @@ class BuildCostWeigher(weights.BaseHostWeigher):
                       weight_properties: typing.Any) -> list[float]:
         """The weights of all candidates, for one question to the conductor.
 
-        Servers that insist on a cached image get weights above 1.
+        For servers that insist on a cached image they reach beyond 1.
         """
         hosts = [weighed.obj.host for weighed in weighed_obj_list]
         image_id = _image_id(weight_properties)
         if image_id is None or not self._wanted(weighed_obj_list):
             return [0.0] * len(hosts)
         seconds = self._costs_here().of(image_id, sorted(set(hosts)))
-        factor = _factor(weight_properties)
-        return [factor * saved for saved in savings(hosts, seconds)]
+        if not _insists(weight_properties):
+            return savings(hosts, seconds, _NOTICEABLE_SECONDS)
+        factor = CONF.diffcache.prefer_cached_factor
+        return [factor * saved
+                for saved in savings(hosts, seconds, _ANY_SECONDS)]
 
     def _weigh_object(self, obj, weight_properties):
         raise NotImplementedError('hosts are weighed together')
@@ -93,15 +98,17 @@ class BuildCostWeigher(weights.BaseHostWeigher):
         return self._costs
 
 
-def savings(hosts: list[str], seconds: dict[str, float]) -> list[float]:
+def savings(hosts: list[str], seconds: dict[str, float],
+            noticeable_seconds: float) -> list[float]:
     """Weights from 0 to 1 of some hosts.
 
     :param seconds: costs by host; hosts without count as the dearest
+    :param noticeable_seconds: savings of less count in proportion to this
     """
-    if not seconds:
+    dearest = max(seconds.values(), default=0.0)
+    scale = max(dearest, noticeable_seconds)
+    if not scale:
         return [0.0] * len(hosts)
-    dearest = max(seconds.values())
-    scale = max(dearest, _NOTICEABLE_SECONDS)
     return [(dearest - seconds.get(host, dearest)) / scale for host in hosts]
 
 
@@ -123,11 +130,9 @@ def _value(versioned, field):
     return getattr(versioned, field)
 
 
-def _factor(request_spec):
+def _insists(request_spec):
     hint = request_spec.get_scheduler_hint(PREFER_HINT)
-    if hint is None or not strutils.bool_from_string(hint):
-        return 1.0
-    return CONF.diffcache.prefer_cached_factor
+    return hint is not None and strutils.bool_from_string(hint)
 
 
 def _costs():

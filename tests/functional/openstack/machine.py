@@ -15,8 +15,10 @@ The environment variable DIFFCACHE_OPENSTACK_STATE names its folder. Tests run
 in its Python environment, as root, one after another.
 """
 
+import json
 import os
 import pathlib
+import subprocess
 import sys
 import time
 import typing
@@ -32,6 +34,7 @@ from onemachine import trial  # noqa: E402
 
 STATE = 'DIFFCACHE_OPENSTACK_STATE'
 _QUIET_SECONDS = 2
+_SECONDS = 600
 # Heartbeats of agents among each other.
 _BESIDES = 20_000
 
@@ -71,6 +74,21 @@ class TestCase(base.TestCase):
         server = self.trial.create(image, host)
         self.addCleanup(self.trial.delete, server)
         return self.trial.wait_for_guest(server, started)
+
+    def type(self, command: str) -> typing.Any:
+        """What a command of the client prints, parsed if it is JSON."""
+        rc = pathlib.Path(os.environ[STATE]) / 'openrc'
+        done = subprocess.run(
+            ['bash', '-c', f'. {rc}; openstack --os-compute-api-version 2.93'
+             f' {command}'], text=True, stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=_SECONDS)
+        self.assertEqual(0, done.returncode, f'{command}: {done.stderr}')
+        return json.loads(done.stdout) if '-f json' in command else None
+
+    def plan(self) -> None:
+        """Have the site planned as it is now, and the plan followed."""
+        plan = self.type('image cache plan create site --wait -f json')['id']
+        self.type(f'image cache plan apply {plan} --wait')
 
     def wait_until_quiet(self) -> None:
         """Wait until plans are filled, and nothing crosses the WAN.

@@ -146,6 +146,22 @@ class TestDownload(GlanceTest):
             self.assertWhole(path, self.get(image))
             self.assertLess(self.trial.wan_bytes() - before, BESIDES)
 
+    def test_many_ask_while_the_plan_brings_it(self):
+        path = self.qcow2(32)
+        image = self.upload(path)
+        known = self.known(image)
+        # Or it would be read from the store, were it not for the plan.
+        self.assertGreater(known['file_wan_bytes'], known['file_size'])
+        before = self.trial.wan_bytes()
+        self.plan()
+        self.wait_until(lambda: self.known(image)['planned'], 'the plan')
+        with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
+            for download in pool.map(self.get, [image] * AT_ONCE):
+                self.assertWhole(path, download)
+        self.wait_until_quiet()
+        self.assertLess(self.trial.wan_bytes() - before,
+                        1.1 * known['file_wan_bytes'] + BESIDES)
+
     def test_an_image_that_the_site_can_build(self):
         guests = self.trial.guests()
         base = self.upload(guests['guest-base'])

@@ -11,23 +11,65 @@
 #    under the License.
 """What the driver does when something is broken, on real compute hosts."""
 
+import contextlib
+import hashlib
 import os
 import pathlib
 import signal
 import subprocess
 import time
 
+from openstack import exceptions as sdk_exceptions
+
+from diffcache_openstack.common import exceptions
 from tests.functional.openstack import nova_hosts
 
 # Found out, with whatever a busy machine adds; not minutes.
 SOON = 10
 
 
-class TestProcesses(nova_hosts.NovaTest):
+class FaultTest(nova_hosts.NovaTest):
 
     def setUp(self):
         super().setUp()
-        self.host = self.trial.hosts[0]
+        self.host, self.other = self.trial.hosts[:2]
+
+    @contextlib.contextmanager
+    def falls_back(self, reason, host):
+        """One image is not delivered meanwhile; it is counted and said."""
+        before = self.tally(host)['fallbacks'].get(reason, 0)
+        position = self.end_of_log(f'{host}-nova')
+        yield
+        after = self.tally(host)
+        self.assertEqual(before + 1, after['fallbacks'].get(reason, 0))
+        [line] = self.said(f'{host}-nova', 'was not delivered', position)
+        self.assertIn(reason, line)
+        self.assertIn(after['last_fallback']['image'], line)
+
+    def assertRight(self, server, image, path):
+        """A server came up from an image with the content of a file."""
+        host = self.compute.get_server(server).compute_host
+        self.guest(server, boot=1)
+        self.assertEqual(_sha256(path), _sha256(self.base(host, image)))
+
+    def held(self, host, image):
+        """The file of an image's content in the cache of a host's agent."""
+        content = self.known(self.host, image)['content_id']
+        where = self.trial.where
+        return self.trial.inside(
+            host, where.host / 'diffcache/objects/templates' / content)
+
+    def again(self, server, image):
+        """Delete a server, and have Nova forget its image, but no agent."""
+        host = self.compute.get_server(server).compute_host
+        self.trial.delete(server)
+        self.base(host, image).unlink()
+
+
+class TestProcesses(FaultTest):
+
+    def setUp(self):
+        super().setUp()
         self.image_id = self.image_of('web')
 
     def test_agent_that_hangs(self):
@@ -41,6 +83,179 @@ class TestProcesses(nova_hosts.NovaTest):
             _when(self.said(f'{self.host}-nova', words, position)[0])
             for words in ('Creating image(s)', 'was not delivered'))
         self.assertLess(warned - created, SOON)
+
+    def test_agent_killed_in_the_middle_of_a_delivery(self):
+        # Whatever it is built from, so much has to come.
+        path = self.new_content('base', 96)
+        image = self.upload(path)
+        self.wait_until_quiet()
+        before = self.trial.wan_bytes()
+        with self.falls_back('ServiceUnavailable', self.host):
+            server = self.trial.create(image, self.host)
+            self.addCleanup(self.trial.delete, server)
+            self.wait_until(
+                lambda: self.trial.wan_bytes() - before > 16 << 20,
+                'the delivery is under way')
+            with self.trial.stopped(f'{self.host}-agent',
+                                    number=signal.SIGKILL):
+                self.trial.wait_active(server)
+        self.assertRight(server, image, path)
+        self.wait_until(lambda: self.known(self.host, image),
+                        'the agent is back')
+        self.again(server, image)
+        with self.delivers(self.host):
+            self.assertRight(self.start(image, self.host), image, path)
+
+    def test_conductor_that_is_down(self):
+        position = self.end_of_log('nova-scheduler')
+        before = [self.fallbacks(host) for host in self.trial.hosts]
+        with self.trial.stopped('diffcache-conductor'):
+            server = self.start(self.image_id)
+            self.assertRight(server, self.image_id, self.raw('web'))
+        self.assertEqual(before, [self.fallbacks(host)
+                                  for host in self.trial.hosts])
+        [line] = self.said('nova-scheduler', 'Costs of images are unknown',
+                           position)
+        self.assertIn('[diffcache] transport_url', line)
+
+
+class TestDamage(FaultTest):
+
+    def test_damaged_content_at_a_peer_and_at_home(self):
+        path = self.new_content('base', 4)
+        image = self.upload(path)
+        self.start(image, self.host)
+        self.wait_until(
+            lambda: self.known(self.other, image)['way'] == 'peer',
+            f'{self.other} knows who has it')
+        damaged = self.held(self.host, image)
+        with self.found_damaged(self.host, damaged), \
+                self.delivers(self.other):
+            server = self.start(image, self.other)
+            self.assertRight(server, image, path)
+        self.again(server, image)
+        damaged = self.held(self.other, image)
+        with self.found_damaged(self.other, damaged), \
+                self.delivers(self.other):
+            self.assertRight(self.start(image, self.other), image, path)
+
+    @contextlib.contextmanager
+    def found_damaged(self, host, path):
+        """A file has a wrong byte; its host says so, and serves it not."""
+        with open(path, 'r+b') as file:
+            file.seek(-1, os.SEEK_END)
+            last = file.read(1)
+            file.seek(-1, os.SEEK_END)
+            file.write(bytes([last[0] ^ 1]))
+        damaged = _sha256(path)
+        position = self.end_of_log(f'{host}-agent')
+        yield
+        self.wait_until(
+            lambda: [line for line in self.said(
+                f'{host}-agent', 'is damaged and out of service', position)
+                if path.name in line], f'{host} names {path.name}')
+        if path.exists():
+            self.assertNotEqual(damaged, _sha256(path))
+
+
+class TestFullDisk(FaultTest):
+
+    def test_neither_the_agent_nor_nova_has_room(self):
+        # More than there is room for, also if it shares blocks with others.
+        path = self.new_content('base', 64)
+        image = self.upload(path)
+        self.wait_until_quiet()
+        position = self.end_of_log(f'{self.host}-nova')
+        with self.falls_back('NoSpace', self.host), self.full(self.host, 40):
+            server = self.trial.create(image, self.host)
+            self.addCleanup(self.trial.delete, server)
+            self.wait_for_status(server, 'ERROR')
+        self.assertTrue([line for line in self.said(
+            f'{self.host}-nova', f'Image {image} needs', position)
+            if '[DEFAULT] instances_path' in line])
+        self.assertFalse(self.base(self.host, image).exists())
+        with self.delivers(self.host):
+            self.assertRight(self.start(image, self.host), image, path)
+
+    @contextlib.contextmanager
+    def full(self, host, megabytes):
+        """A host's disk has so much room, for instances and the agent."""
+        ballast = self.trial.instances(host).parent / 'ballast'
+        state = os.statvfs(ballast.parent)
+        room = state.f_bavail * state.f_frsize - (megabytes << 20)
+        with open(ballast, 'wb') as file:
+            os.posix_fallocate(file.fileno(), 0, room)
+        try:
+            yield
+        finally:
+            ballast.unlink()
+
+
+class TestRights(FaultTest):
+    """Who may not have an image has it from no cache either."""
+
+    def setUp(self):
+        super().setUp()
+        self.path = self.new_content('base', 4)
+
+    def cached(self, image):
+        """Have an image at both hosts, in Nova and in the agents."""
+        for host in (self.host, self.other):
+            self.start(image, host)
+            self.wait_until(self.held(host, image).exists,
+                            f'{host} keeps {image}')
+        return [self.held(host, image) for host in (self.host, self.other)]
+
+    def assertNoServer(self, image, words, who=None):
+        """Nova refuses to make a server of an image."""
+        with self.assertRaisesRegex(sdk_exceptions.BadRequestException,
+                                    words):
+            self.trial.create(image, who=who)
+
+    def assertRefused(self, image, words):
+        """Neither Nova nor an agent gives an image."""
+        self.assertNoServer(image, words)
+        for host in (self.host, self.other):
+            output = self.trial.where.host / 'instances' / 'refused'
+            self.assertRaisesRegex(
+                exceptions.NotFound, image, self.agent(host).content, image,
+                str(output))
+
+    def assertGone(self, image, kept):
+        for host, path in zip((self.host, self.other), kept, strict=True):
+            self.wait_until(lambda host=host: not self.known(host, image),
+                            f'{host} forgets {image}')
+            self.wait_until(lambda path=path: not path.exists(),
+                            f'{host} drops {path.name}')
+
+    def test_deactivated_while_it_is_cached_and_back(self):
+        image = self.upload(self.path)
+        kept = self.cached(image)
+        glance = self.trial.admin.image
+        glance.deactivate_image(image)
+        self.assertGone(image, kept)
+        self.assertRefused(image, 'not active')
+        glance.reactivate_image(image)
+        self.wait_until_known(image)
+        self.assertRight(self.start(image, self.host), image, self.path)
+
+    def test_deleted_while_it_is_cached(self):
+        image = self.upload(self.path)
+        kept = self.cached(image)
+        self.trial.admin.image.delete_image(image)
+        self.assertGone(image, kept)
+        self.assertRefused(image, 'Can not find requested image')
+
+    def test_private_image_of_another_project(self):
+        owner, other = (self.trial.member(name)
+                        for name in ('nova-owner', 'nova-other'))
+        image = self.upload(self.path, who=owner, visibility='private')
+        self.cached(image)
+        self.assertNoServer(image, 'Can not find requested image', other)
+        server = self.trial.create(image, who=owner)
+        self.addCleanup(self.trial.delete, server)
+        self.trial.wait_active(server)
+        self.assertRight(server, image, self.path)
 
 
 class TestMistakes(nova_hosts.NovaTest):
@@ -94,6 +309,11 @@ class TestMistakes(nova_hosts.NovaTest):
         ended = self.start(DEFAULT={'config_source': ''})
         self.assertNotEqual(0, ended.returncode)
         self.assertIn('diffcache', ended.stderr)
+
+
+def _sha256(path):
+    with open(path, 'rb') as file:
+        return hashlib.file_digest(file, 'sha256').hexdigest()
 
 
 def _when(line: str) -> float:

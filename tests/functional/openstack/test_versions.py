@@ -15,34 +15,16 @@ The guest counts on its disk how often it came up, and says so: that is how
 each state is told from the others.
 """
 
-import json
-import os
-import pathlib
-import subprocess
 import uuid
 
-from tests.functional.openstack import machine
 from tests.functional.openstack import nova_hosts
-
-_SECONDS = 600
 
 
 class VersionsTest(nova_hosts.NovaTest):
 
     def setUp(self):
         super().setUp()
-        self.state = pathlib.Path(os.environ[machine.STATE])
         self.host, self.other = self.trial.hosts[:2]
-
-    def type(self, command):
-        """What a command of the client prints, parsed if it is JSON."""
-        done = subprocess.run(
-            ['bash', '-c', f'. {self.state}/openrc; openstack'
-             f' --os-compute-api-version 2.93 {command}'], text=True,
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE, timeout=_SECONDS)
-        self.assertEqual(0, done.returncode, f'{command}: {done.stderr}')
-        return json.loads(done.stdout) if '-f json' in command else None
 
     def save(self, server):
         """A version that was saved while the guest ran."""
@@ -58,6 +40,10 @@ class VersionsTest(nova_hosts.NovaTest):
         if image:
             self.trial.admin.image.delete_image(image, ignore_missing=True)
         self.type(f'server version delete {version} --wait')
+
+    def listed(self, server):
+        """The versions of a server, the latest first."""
+        return self.type(f'server version list --server {server} -f json')
 
     def restore(self, server, version):
         """Roll a server back; returns how often its guest came up then."""
@@ -124,12 +110,35 @@ class TestServers(VersionsTest):
                         f'server version policy unset --server {server}')
         self.trial.delete(server)
 
-        def listed():
-            return self.type(f'server version list --server {server}'
-                             f' -f json')
-
-        [version] = self.wait_until(listed, 'there is a version', 120)
+        [version] = self.wait_until(lambda: self.listed(server),
+                                    'there is a version', 120)
         self.assertEqual(('available', 'delete'),
                          (version['State'], version['Trigger']))
         self.addCleanup(self.forget, version['ID'])
         self.start_elsewhere(version['ID'], 2)
+
+    def test_saved_by_the_clock_and_only_the_last_kept(self):
+        server = self.create(self.image_of('web'), self.host)
+        self.type(f'server version policy set --server {server} --every 1m'
+                  f' --keep-last 2 -f json')
+        self.finally_do(self.forget_all, server)
+        seen = {}
+
+        def third():
+            seen.update({version['ID']: version
+                         for version in self.listed(server)})
+            return len(seen) >= 3
+
+        self.wait_until(third, 'three versions were saved', 400)
+        self.assertEqual({'schedule'}, {version['Trigger']
+                                        for version in seen.values()})
+        self.wait_until(lambda: len(self.listed(server)) == 2,
+                        'the first one is dropped')
+        self.assertNotIn(list(seen)[0], [version['ID'] for version
+                                         in self.listed(server)])
+
+    def forget_all(self, server):
+        """Save a server no more, and delete its versions."""
+        self.type(f'server version policy unset --server {server}')
+        for version in self.listed(server):
+            self.type(f'server version delete {version["ID"]} --wait')

@@ -9,6 +9,8 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
+import contextlib
+import dataclasses
 import datetime
 import threading
 
@@ -132,6 +134,22 @@ class TestFills(FillTest):
                               if f[1] == 'http://repo'])
 
     def test_a_request_takes_over_the_running_fill(self):
+        with self.taken_over() as filler:
+            pass
+        self.assertTrue(filler.wait_filled(SECONDS))
+
+    def test_another_plan_leaves_alone_what_a_request_waits_for(self):
+        with self.taken_over() as filler:
+            filler.hold(self.plan(generation=2))
+        # The fill has brought it, and not the request on its own.
+        self.assertIn(self.keys[0], self.hosts['h1'].held)
+
+    @contextlib.contextmanager
+    def taken_over(self):
+        """A fill is under way during the block, and a request waits for it.
+
+        At the end the request is answered.
+        """
         host = self.hosts['h1']
         host.maker.manifest(self.keys[0].id, host.new_pace())
         host.plane.started.clear()
@@ -146,11 +164,13 @@ class TestFills(FillTest):
         thread = threading.Thread(target=server.serve, args=(
             host.view.template('base'), output, maker.ON_THE_FLY))
         thread.start()
-        self.assertTrue(self.rates_of(filler, None))
-        host.plane.hold_fetches.set()
-        thread.join()
+        try:
+            self.assertTrue(self.rates_of(filler, None))
+            yield filler
+        finally:
+            host.plane.hold_fetches.set()
+            thread.join()
         self.assertEqual(BASE, output.read_bytes())
-        self.assertTrue(filler.wait_filled(SECONDS))
 
     def rates_of(self, filler, rate):
         pause = threading.Event()
@@ -173,6 +193,46 @@ class TestFills(FillTest):
         self.network.down.clear()
         self.assertTrue(filler.wait_filled(SECONDS))
         self.assertEqual([], filler.report())
+
+    def test_what_was_withdrawn_is_not_missing(self):
+        base, target = self.keys
+        self.network.down.add('http://repo')
+        filler = self.started()
+        filler.hold(self.plan(base, target, self.patch_key))
+        self.assertEqual([base, target, self.patch_key], filler.missing())
+        host = self.hosts['h1']
+        known = host.view
+        host.view = dataclasses.replace(
+            known, generation=2, patches=(), templates=tuple(
+                dataclasses.replace(template, status='deactivated')
+                if template.content_id == target.id else template
+                for template in known.templates))
+        self.assertEqual([base], filler.missing())
+        self.assertEqual([base], [found.key for found in filler.report()])
+        self.network.down.clear()
+        self.told.clear()
+        filler.wake()
+        self.assertTrue(filler.wait_filled(SECONDS))
+        self.assertEqual([], [found for report in self.told
+                              for found in report if found.error])
+        # Reactivated, it is wanted again.
+        host.view = dataclasses.replace(known, generation=3)
+        filler.wake()
+        self.assertTrue(filler.wait_filled(SECONDS))
+        self.assertIn(target, host.held)
+
+    def test_a_plan_may_come_before_its_map(self):
+        host = self.hosts['h1']
+        known, host.view = host.view, view.SiteView(generation=1)
+        self.patch(fill, 'FIRST_RETRY', 0.01)
+        filler = self.started()
+        filler.hold(self.plan(self.keys[0]))
+        self.until(lambda: self.told)
+        self.assertEqual([self.keys[0]], filler.missing())
+        host.view = dataclasses.replace(known, generation=2)
+        filler.wake()
+        self.assertTrue(filler.wait_filled(SECONDS))
+        self.assertIn(self.keys[0], host.held)
 
     def test_retries_are_told_with_their_time(self):
         self.network.down.add('http://repo')

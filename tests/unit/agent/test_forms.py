@@ -16,6 +16,7 @@ import threading
 
 from diffcache_openstack.agent import costs
 from diffcache_openstack.agent import forms
+from diffcache_openstack.agent import holdings
 from diffcache_openstack.agent import maker
 from diffcache_openstack.agent import transfer
 from diffcache_openstack.agent import view
@@ -252,6 +253,13 @@ class TestCosts(FormsTestCase):
         content = self.costs.content(self.template('raw'))
         self.assertEqual(('peer', 0, True), (
             content.way, content.wan_bytes, content.at_site))
+
+    def test_planned(self):
+        template = self.template('packed')
+        self.assertFalse(self.costs.planned(template))
+        self.hosts['h1'].held.want([holdings.Wanted(
+            view.Key(view.TEMPLATES, template.content_id), 0)])
+        self.assertTrue(self.costs.planned(template))
 
     def test_a_file_takes_its_form_too(self):
         self.hosts['h1'].put(TARGET)

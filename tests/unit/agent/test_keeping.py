@@ -90,6 +90,44 @@ class TestServed(test_serve.ServeTestCase):
         self.assertIn(fakes.key_of(BASE), self.host.held)
         self.assertNotIn(fakes.key_of(TARGET), self.host.held)
 
+    def patched(self, room):
+        """Serve by base and patch, with so much room but for the base."""
+        self.host.maker._keep_patch = self.keeper.keep_patch
+        self.host.put(BASE)
+        self.want(BASE)
+        self.host.held.capacity = self.host.held.used() + room
+        served = self.serve(maker.FETCH_AND_PATCH)
+        self.assertEqual('build', served.way)
+        return served.wan_bytes
+
+    def test_a_patch_stays_where_its_content_does_not_fit(self):
+        size = len(test_serve.PATCH)
+        key = fakes.key_of(test_serve.PATCH, view.PATCHES)
+        room = self.patch_room()
+        self.assertEqual(size, self.patched(room))
+        self.assertIn(key, self.host.held)
+        self.assertEqual(1, self.changes)
+        self.assertEqual(0, self.serve(maker.FETCH_AND_PATCH).wan_bytes)
+
+    def test_no_patch_stays_where_its_content_does(self):
+        self.patched(2 * fakes.SIZE)
+        self.assertEqual(
+            {fakes.key_of(BASE), fakes.key_of(TARGET)},
+            {key for key in self.host.held.keys()
+             if key.kind != view.MANIFESTS})
+
+    def test_nothing_goes_for_a_patch(self):
+        self.patched(self.patch_room() - 1)
+        self.assertNotIn(fakes.key_of(test_serve.PATCH, view.PATCHES),
+                         self.host.held)
+        self.assertEqual(0, self.changes)
+
+    def patch_room(self):
+        """Bytes that the patch takes on this disk."""
+        path = self.directory / 'patch'
+        path.write_bytes(test_serve.PATCH)
+        return holdings.disk_bytes(path)
+
     def test_released_unless_the_plan_wants_it(self):
         self.serve()
         key = fakes.key_of(TARGET)

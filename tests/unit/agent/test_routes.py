@@ -55,7 +55,7 @@ class RoutesTest(base.TestCase):
             ['template from h1', 'template from h2'],
             [route.describe() for route in found[:2]])
         self.assertEqual((TEMPLATE_A, THE_PATCH),
-                         (found[2].base.key, found[2].patches[0].key))
+                         (found[2].source.key, found[2].patches[0].key))
         self.assertEqual('template from repo', found[-1].describe())
         self.assertEqual(sorted(r.seconds for r in found),
                          [r.seconds for r in found])
@@ -69,7 +69,7 @@ class RoutesTest(base.TestCase):
     def test_patch_from_the_repository_on_a_base_at_a_peer(self):
         found = self.routes(site([], [TEMPLATE_A])).to_template(B)
         self.assertEqual(('h2', 'repo'),
-                         (found[0].base.host, found[0].patches[0].host))
+                         (found[0].source.host, found[0].patches[0].host))
 
     def test_dead_hosts_are_no_sources(self):
         found = self.routes(site([], [TEMPLATE_B], alive=False)).to_template(B)

@@ -24,7 +24,7 @@ class TestMaps(database.DatabaseTest):
         self.write(sites.put_host, database.host('h1'), database.at(0))
 
     def get(self, known=None):
-        return self.maps.get(database.SITE, known)
+        return self.maps.newer(database.SITE, known)
 
     def test_made_once_per_generation(self):
         self.assertIs(self.get(), self.get())
@@ -56,7 +56,7 @@ class TestMaps(database.DatabaseTest):
         known = self.get().generation
         other = maps.Maps(self.conf, self.database)
         self.assertEqual({database.SITE}, other.note_options())
-        self.assertGreater(other.get(database.SITE, known).generation, known)
+        self.assertGreater(other.newer(database.SITE, known).generation, known)
 
     def test_known_generation_is_not_sent(self):
         self.assertIsNone(self.get(self.get().generation))
@@ -66,5 +66,31 @@ class TestMaps(database.DatabaseTest):
         self.assertEqual(present, self.get(present.generation + 9))
 
     def test_unknown_site(self):
-        self.assertRaises(exceptions.NotFound, self.maps.get, 'nowhere',
-                          None)
+        self.assertRaises(exceptions.NotFound, self.maps.get, 'nowhere')
+        self.assertRaises(exceptions.NotFound, self.maps.newer, 'nowhere', 1)
+
+
+class TestViews(database.DatabaseTest):
+
+    def setUp(self):
+        super().setUp()
+        self.views = maps.Views(maps.Maps(self.conf, self.database))
+        self.write(sites.put_host, database.host('h1'), database.at(0))
+
+    def test_made_once_per_generation(self):
+        self.assertIs(self.views.get(database.SITE),
+                      self.views.get(database.SITE))
+
+    def test_change_makes_a_new_one(self):
+        before = self.views.get(database.SITE)
+        self.write(catalogue.put_template, database.template(1),
+                   database.at(0))
+        after = self.views.get(database.SITE)
+        self.assertGreater(after.generation, before.generation)
+        self.assertEqual([], list(before.templates))
+        self.assertEqual([database.template(1).id],
+                         [template.id for template in after.templates])
+
+    def test_host_that_the_map_does_not_have_holds_nothing(self):
+        self.assertEqual(
+            frozenset(), self.views.get(database.SITE).holdings('h9'))

@@ -104,6 +104,12 @@ class HistoryTest(database.DatabaseTest):
                                  image_ref_url=''))
         self.assertEqual([], self.read(history.list_requests, 10))
 
+    def test_boot_that_nobody_knows_the_begin_of(self):
+        for notification in (boot(), versioned()):
+            payload = notification['payload']
+            payload.get('nova_object.data', payload)['created_at'] = None
+            self.assertRaises(KeyError, notifications.boot_of, payload)
+
     def test_asked_then_booted(self):
         self.asked(10)
         self.history.booted(boot())

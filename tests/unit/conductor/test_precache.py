@@ -12,6 +12,7 @@
 """Rounds over precache jobs, without RPC."""
 
 import datetime
+import types
 
 from keystoneauth1 import exceptions as ksa_exceptions
 
@@ -218,12 +219,14 @@ class TestCompute(RoundTest):
     def setUp(self):
         super().setUp()
         self.compute = compute.Compute(self.conf)
-        self.nova = self.compute._adapter = Nova({
+        self.nova = Nova({
             '/os-aggregates': {'aggregates': [
                 {'id': 7, 'name': 'racks', 'hosts': ['h1', 'h2']}]},
             '/os-services?binary=nova-compute': {'services': [
                 {'host': 'h1', 'zone': 'edge-1'},
                 {'host': 'h3', 'zone': 'edge-2'}]}})
+        self.compute._nova = types.SimpleNamespace(
+            adapter=lambda: self.nova)
 
     def test_aggregates_by_name_or_id_and_zones(self):
         self.assertEqual({'h1', 'h2'}, self.compute.hosts(['racks'], []))

@@ -32,7 +32,7 @@ class ServersTest(base.TestCase):
     def setUp(self):
         super().setUp()
         self.servers = servers.Servers(opts.new_config())
-        self.servers._adapter = self
+        self.servers._nova = types.SimpleNamespace(adapter=lambda: self)
         self.asked = []
         self.answers = []
 

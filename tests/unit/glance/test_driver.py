@@ -32,6 +32,7 @@ class Agent:
 
     def __init__(self):
         self.about = {'id': IMAGE, 'cached': True, 'file_arriving': False,
+                      'planned': False,
                       'file_wan_bytes': 0, 'file_size': len(DATA), 'hits': 5,
                       'last_access': 7.0}
         self.down = False
@@ -158,8 +159,10 @@ class DriverTest(base.TestCase):
         self.assertEqual([], self.driver.get_cached_images())
         self.agent.about.update(file_wan_bytes=len(DATA) + 1)
         self.assertFalse(self.driver.is_cached(IMAGE))
-        self.agent.about.update(file_arriving=True)
-        self.assertTrue(self.driver.is_cached(IMAGE))
+        for reason in ('file_arriving', 'planned'):
+            self.agent.about[reason] = True
+            self.assertTrue(self.driver.is_cached(IMAGE))
+            self.agent.about[reason] = False
 
     def test_unknown_and_absurd_names(self):
         for name in ('c1b1a3f2-0000-4000-8000-00000000000f', '../../etc',

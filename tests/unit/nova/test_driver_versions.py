@@ -45,7 +45,7 @@ class HooksTest(test_driver.DriverTest):
         self.agent = Agent(self.order)
         self.patch(driver.local_client, 'LocalClient',
                    return_value=self.agent)
-        for name in ('power_off', 'power_on', 'destroy'):
+        for name in ('power_off', 'power_on', 'reboot', 'destroy'):
             self.patch(libvirt_driver.LibvirtDriver, name,
                        side_effect=lambda *_, name=name: self.order.append(
                            name))
@@ -90,15 +90,19 @@ class HooksTest(test_driver.DriverTest):
         self.driver.destroy(None, self.instance, None)
         self.assertEqual(['destroy', 'destroy'], self.order)
 
-    def test_disk_in_the_middle_of_a_rollback_is_not_started(self):
+    def test_disk_in_the_middle_of_a_restore_is_not_started(self):
         folder = self.instances / 'a-server'
         folder.mkdir()
         with mock.patch.object(driver.libvirt_utils, 'get_instance_path',
                                return_value=str(folder)):
             self.driver.power_on(None, self.instance, None)
+            self.driver.reboot(None, self.instance, None, 'HARD')
             (folder / 'disk.rollback').touch()
             error = self.assertRaises(
                 exception.InstancePowerOnFailure, self.driver.power_on,
                 None, self.instance, None)
-        self.assertIn('rollback', str(error))
-        self.assertEqual(['power_on'], self.order)
+            self.assertRaises(
+                exception.InstanceRebootFailure, self.driver.reboot,
+                None, self.instance, None, 'HARD', share_info=[])
+        self.assertIn('middle of a restore', str(error))
+        self.assertEqual(['power_on', 'reboot'], self.order)

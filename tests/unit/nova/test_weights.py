@@ -101,6 +101,36 @@ class TestWeigher(needs.NovaTest):
                                   self.state('far'), self.state('near'))
             self.assertAlmostEqual(0.99, found[0])
 
+    def test_the_hint_makes_small_savings_count(self):
+        self.answer = {'far': 0.2, 'near': 0.1, 'here': 0.0}
+        spec = self.spec(scheduler_hints={weights.PREFER_HINT: ['true']})
+        names, found = self.order(spec, *map(
+            self.state, ('far', 'near', 'here')))
+        self.assertEqual(['here', 'near', 'far'], names)
+        for expected, weight in zip((100.0, 50.0, 0.0), found, strict=True):
+            self.assertAlmostEqual(expected, weight)
+
+    def test_the_hint_beats_what_nova_weighs_by_default(self):
+        # The two great ones keep from hosts that failed and from other cells.
+        great = ('build_failure', 'cross_cell_move')
+        most = sum(
+            abs(value) for name, value in needs.CONF.filter_scheduler.items()
+            if name.endswith('_weight_multiplier')
+            and not name.startswith(great))
+        most += abs(needs.CONF.metrics.weight_multiplier)
+        self.assertEqual(9.0, most)
+        factor = needs.CONF.diffcache.prefer_cached_factor
+        self.assertGreater(factor * 0.1, most)
+        self.assertLess(
+            factor, needs.CONF.filter_scheduler
+            .build_failure_weight_multiplier)
+
+    def test_an_image_that_costs_nothing_anywhere(self):
+        self.answer = {'far': 0.0, 'near': 0.0}
+        spec = self.spec(scheduler_hints={weights.PREFER_HINT: ['true']})
+        _, found = self.order(spec, self.state('far'), self.state('near'))
+        self.assertEqual([0.0, 0.0], found)
+
     def test_servers_without_an_image(self):
         for spec in (self.spec(is_bfv=True), self.spec(image=None),
                      self.spec(image=objects.ImageMeta()),

@@ -17,7 +17,9 @@ that does nothing but sleep holds the namespaces; the others enter them.
 Everybody on a host sees its disk at the same path, as on real hosts.
 """
 
+import os
 import pathlib
+import pwd
 import uuid
 
 from onemachine import common
@@ -62,6 +64,14 @@ mount --bind "$CONF/hosts" /etc/hosts
 hostname "$NAME"
 exec sleep infinity
 '''
+
+
+def _ssh_folder() -> str:
+    """Where SSH looks: as it does itself, whatever HOME says.
+
+    Tests have a HOME of their own, and must not look like other hosts.
+    """
+    return f'{pwd.getpwuid(os.geteuid()).pw_dir}/.ssh'
 
 
 class Computes:
@@ -159,7 +169,7 @@ class Computes:
             environment={'DISK': str(disk), 'HOST': str(where.host),
                          'CONF': str(where.etc / host / 'libvirt'),
                          'SSH': str(where.etc / 'ssh'),
-                         'SSH_MOUNT': str(pathlib.Path.home() / '.ssh'),
+                         'SSH_MOUNT': _ssh_folder(),
                          'NAME': host},
             ready=lambda: self._is_held(host)))
 
