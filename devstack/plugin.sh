@@ -68,14 +68,18 @@ function configure_diffcache_agent {
     iniset "$file" data_plane key_file "$DIFFCACHE_KEY_FILE"
     iniset "$file" data_plane listen "0.0.0.0:$port"
     iniset "$file" data_plane advertise_url "http://$HOST_IP:$port"
+    iniset "$file" versions store "$DIFFCACHE_VERSIONS_STORE"
 }
 
 function configure_diffcache_host {
     configure_diffcache_agent "$DIFFCACHE_AGENT_CONF" "$LOCAL_HOSTNAME" \
         "$DIFFCACHE_SITE" "$DIFFCACHE_AGENT_STATE" "$DIFFCACHE_AGENT_PORT"
     iniset "$DIFFCACHE_AGENT_CONF" agent socket "$DIFFCACHE_SOCKET"
+    iniset "$DIFFCACHE_AGENT_CONF" agent socket_group \
+        "$(id -gn "$STACK_USER")"
     iniset "$DIFFCACHE_AGENT_CONF" agent output_directories \
         "$NOVA_INSTANCES_PATH"
+    iniset "$DIFFCACHE_AGENT_CONF" versions directories "$NOVA_INSTANCES_PATH"
 }
 
 function configure_diffcache_repository {
@@ -162,8 +166,11 @@ function start_diffcache {
     done
     run_process diffcache-repository \
         "$DIFFCACHE_BIN_DIR/diffcache-agent --config-file $DIFFCACHE_REPOSITORY_CONF"
+    # As root: it reads and rolls back disks, which libvirt gives to root when
+    # their guest has stopped. nova-compute has to reach its socket.
     run_process diffcache-agent \
-        "$DIFFCACHE_BIN_DIR/diffcache-agent --config-file $DIFFCACHE_AGENT_CONF"
+        "$DIFFCACHE_BIN_DIR/diffcache-agent --config-file $DIFFCACHE_AGENT_CONF" \
+        "" root
 }
 
 function stop_diffcache {

@@ -77,8 +77,8 @@ def list_objects(session: listing.Reader, name: str,
     if page.marker is not None:
         query = query.where(held.object_id > page.marker)
     rows = session.execute(query.order_by(held.object_id, held.kind).limit(
-        page.limit + 1)).mappings().all()
-    part = listing.cut(rows, page, 'id')
+        page.limit + 1)).mappings()
+    part = listing.cut([listing.plain(row) for row in rows], page, 'id')
     _add_templates(session, part.entries)
     return part
 

@@ -156,16 +156,10 @@ _FROM_JSON = {sa.Boolean: bool, models.UTCDateTime: _stored_instant,
               Packed: unpacked}
 
 
-def cut(rows: collections.abc.Sequence[typing.Mapping], page: Page, key: str
-        ) -> Part:
-    """Rows as a part; one more than the limit tells that there are more."""
-    entries = [dict(row) for row in rows[:page.limit]]
-    # By the names that times have, so that not each value is looked at.
-    for name in [name for name in (rows[0] if rows else ())
-                 if name.endswith('_at')]:
-        for entry in entries:
-            entry[name] = instant(entry[name])
-    more = len(rows) > page.limit
+def cut(entries: list[Entry], page: Page, key: str) -> Part:
+    """A page of entries; one more than the limit tells that there are more."""
+    more = len(entries) > page.limit
+    del entries[page.limit:]
     return Part(entries, entries[-1][key] if more else None)
 
 
@@ -175,10 +169,10 @@ def plain(row: typing.Mapping) -> Entry:
             else value for name, value in row.items()}
 
 
-def instant(value: datetime.datetime | str | None) -> str | None:
-    """A time as ISO 8601 in UTC; what is that already stays as it is."""
-    if value is None or isinstance(value, str):
-        return value
+def instant(value: datetime.datetime | None) -> str | None:
+    """A time as ISO 8601 in UTC."""
+    if value is None:
+        return None
     return value.astimezone(datetime.UTC).isoformat().replace('+00:00', 'Z')
 
 
@@ -193,6 +187,16 @@ def narrowed(query: sa.Select, model: typing.Any,
         if name in filters:
             query = query.where(getattr(model, name) == filters[name])
     return query
+
+
+def of_viewer(model: typing.Any, names: collections.abc.Iterable[str],
+              viewer: Viewer) -> sa.Select:
+    """Columns of the rows that belong to a viewer's project, or of all."""
+    query = sa.select(*columns(model, names))
+    if viewer.sees_all:
+        return query
+    return query.where(model.project_id.is_not(None),
+                       model.project_id == viewer.project_id)
 
 
 def columns(model: typing.Any, names: collections.abc.Iterable[str]

@@ -32,8 +32,8 @@ def _config() -> alembic_config.Config:
     return config
 
 
-def head() -> str:
-    """The revision that this code expects."""
+def head() -> str | None:
+    """The revision that this code expects; None before the first."""
     return alembic_script.ScriptDirectory.from_config(
         _config()).get_current_head()
 

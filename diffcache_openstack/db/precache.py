@@ -369,9 +369,9 @@ def list_targets(session: listing.Reader, job_id: str,
             table.host == host, table.template_id > template_id)))
     rows = session.execute(
         query.order_by(table.host, table.template_id).limit(page.limit + 1)
-    ).mappings().all()
+    ).mappings()
     return listing.cut(
-        [{'id': f'{row["host"]}/{row["template_id"]}', **row}
+        [{'id': f'{row["host"]}/{row["template_id"]}', **listing.plain(row)}
          for row in rows], page, 'id')
 
 
@@ -383,12 +383,7 @@ def unknown_job(job_id: str) -> exceptions.NotFound:
 
 
 def _visible(viewer):
-    table = models.PrecacheJob
-    query = sa.select(*listing.columns(table, _SHOWN))
-    if viewer.sees_all:
-        return query
-    return query.where(table.project_id.is_not(None),
-                       table.project_id == viewer.project_id)
+    return listing.of_viewer(models.PrecacheJob, _SHOWN, viewer)
 
 
 def _complete(session, entries):

@@ -16,6 +16,7 @@ cancelled. Nothing here plans: see :mod:`conductor.proposals`.
 """
 
 import datetime
+import typing
 
 import sqlalchemy as sa
 from sqlalchemy import orm
@@ -103,7 +104,7 @@ def apply(session: orm.Session, plan_id: str, seen: int | None,
     plans.advance(session, row.site, expected, generation, when)
     row.state, row.generation = APPLIED, generation
     session.flush()
-    return plans.current_plan(session, row.site)
+    return typing.cast(objects.Plan, plans.current_plan(session, row.site))
 
 
 def cancel(session: orm.Session, plan_id: str) -> None:

@@ -176,12 +176,16 @@ class Site:
         """Give an image to the repository."""
         return self.repository.register_image(str(path), template_id, name)
 
+    @property
+    def _images(self) -> repository.Repository:
+        return typing.cast(repository.Repository, self.repository.repository)
+
     def make_patches(self) -> list[repository.PatchRecord]:
         """Have all missing patches made now, in this thread.
 
         :returns: all patches there are between registered images
         """
-        maker = self.repository.repository
+        maker = self._images
         maker.announce()
         maker.make_missing()
         contents = {image.content_id for image in maker.images()}
@@ -190,7 +194,7 @@ class Site:
 
     def wait_catalogue(self, patches: int, timeout: float = 60) -> None:
         """Wait until every host knows all images and so many patches."""
-        contents = {t.content_id for t in self.repository.repository.images()}
+        contents = {t.content_id for t in self._images.images()}
         self.wait(lambda: all(
             contents <= {t.content_id for t in view.templates}
             and len(view.patches) >= patches
@@ -221,7 +225,7 @@ class Site:
         held = {agent.name: agent.held.keys()
                 for agent in self.hosts.values()}
         return all(
-            view.host(name).holdings >= keys
+            view.holdings(name) >= keys
             for view in (a.keeper.current() for a in self.hosts.values())
             for name, keys in held.items())
 

@@ -100,7 +100,7 @@ class Instance:
     capacities: np.ndarray
     rates: np.ndarray
     bandwidths: Bandwidths
-    sites: np.ndarray = None
+    sites: np.ndarray = None  # type: ignore[assignment]
     placed: Held = Held()
     pinned: Held = Held()
     excluded: frozenset = frozenset()

@@ -196,7 +196,7 @@ def planned(
         shape[0], instance.patch_base, instance.patch_target
     )
     held = instances.Held()
-    seconds = None
+    seconds = np.empty(shape)
     taken, until, seen = [], 0.0, []
     for request in replay.requests:
         if request.time_s >= until:

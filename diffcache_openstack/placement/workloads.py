@@ -163,7 +163,7 @@ def _forest(shape, rng):
     weights = rng.pareto(1.0, shape.trees) + 0.1
     spare = shape.templates - shape.trees
     draws = rng.random(shape.templates)
-    best = None
+    grown = []
     for largest in (12.0, 16.0, 24.0, 36.0, 60.0):
         capped = np.minimum(weights, largest)
         shares = capped / capped.sum() * spare
@@ -172,9 +172,8 @@ def _forest(shape, rng):
         for window in (1, 2, 3, 4, 6, 8, 12, 16):
             parent, depth, tree = _grow(counts, draws, window)
             error = abs(depth.mean() - shape.depth)
-            if best is None or error < best[0]:
-                best = (error, parent, depth, tree)
-    return best[1:]
+            grown.append((error, parent, depth, tree))
+    return min(grown, key=lambda each: each[0])[1:]
 
 
 def _grow(counts, draws, window):

@@ -28,6 +28,13 @@ VENV=$CHECKOUT/.venv
 MINIMUM_RUST=1.85
 MINIMUM_PYTHON=3.11
 
+# Servers of Debian's packages are where plain users do not look.
+PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
+# An operator's own package mirror is known to the system, not to uv.
+if [ -s /etc/ssl/certs/ca-certificates.crt ]; then
+    export UV_SYSTEM_CERTS=${UV_SYSTEM_CERTS:-true}
+fi
+
 # step TEXT...: one line of progress, with the seconds since the start.
 step() {
     printf '[%4ds] %s\n' "$SECONDS" "$*"

@@ -16,6 +16,8 @@ taken for granted here.
 """
 
 import collections
+import getpass
+import os
 import pathlib
 import subprocess
 
@@ -51,7 +53,7 @@ is_service_enabled() {{
 }}
 database_connection_url() {{ echo "mysql://$1"; }}
 get_python_exec_prefix() {{ echo "$DEST/bin"; }}
-DEST=$1 DATA_DIR=$1/data STACK_USER=stack
+DEST=$1 DATA_DIR=$1/data STACK_USER=$USER
 SERVICE_HOST=10.0.0.1 HOST_IP=10.0.0.2
 LOCAL_HOSTNAME=node REGION_NAME=RegionOne SERVICE_PASSWORD=secret
 KEYSTONE_SERVICE_URI=http://10.0.0.1/identity SERVICE_PROJECT_NAME=service
@@ -91,7 +93,8 @@ class TestPlugin(base.TestCase):
                                     all=EVERYTHING)
         done = subprocess.run(
             ['bash', '-c', script, 'bash', calls, self.directory, services,
-             *words], text=True, capture_output=True)
+             *words], text=True, capture_output=True,
+            env={**os.environ, 'USER': getpass.getuser()})
         self.assertEqual((0, ''), (done.returncode, done.stderr))
         if not calls.exists():
             return []
@@ -162,6 +165,29 @@ class TestPlugin(base.TestCase):
                      ('data_plane', 'listen')):
             self.assertNotEqual(options['agent.conf'][name],
                                 options['repository.conf'][name])
+
+    def test_versions_are_saved_where_the_settings_say(self):
+        calls = self.run_phase('stack', 'post-config')
+        options = self.options(calls)
+        for name in ('agent.conf', 'repository.conf'):
+            self.assertEqual(
+                f'file://{self.directory}/data/diffcache/versions',
+                options[name]['versions', 'store'])
+        self.assertEqual(
+            options['agent.conf']['agent', 'output_directories'],
+            options['agent.conf']['versions', 'directories'])
+        # It writes disks of guests that do not run, which are root's.
+        [agent] = [words for words in self.called(calls, 'run_process')
+                   if words[0] == 'diffcache-agent']
+        self.assertEqual(['', 'root'], agent[2:])
+
+    def test_nova_reaches_the_socket_of_an_agent_that_is_root(self):
+        found = self.options(self.run_phase('stack', 'post-config'))[
+            'agent.conf']
+        self.assertIn(('agent', 'socket_group'), found)
+        state = pathlib.Path(found['agent', 'state_dir'])
+        self.assertNotIn(
+            state, pathlib.Path(found['agent', 'socket']).parents)
 
     def test_a_node_that_only_computes(self):
         calls = self.run_phase('stack', 'post-config',
