@@ -12,8 +12,8 @@
 """Running a service until it is told to stop."""
 
 import os
-import queue
 import signal
+import socket
 import threading
 import time
 
@@ -64,43 +64,92 @@ def run(conf: cfg.ConfigOpts, instance: Service, workers: int = 1) -> int:
 
 
 def _run_here(conf: cfg.ConfigOpts, instance: Service) -> int:
-    # A handler may run between any two bytecodes; putting on this queue is
-    # the one thing that is safe to do there.
-    events: queue.SimpleQueue = queue.SimpleQueue()
-    signals = (*STOP_SIGNALS, signal.SIGHUP)
-    before = {number: signal.signal(
-        number, lambda number, _frame: events.put(number))
-        for number in signals}
-    try:
+    with _Events(instance) as events:
         return _follow(conf, instance, events)
-    finally:
-        for number, handler in before.items():
+
+
+class _Events:
+    """What happens to a service: signals, and the end of its start.
+
+    Signals come through a socket (:func:`signal.set_wakeup_fd`), because a
+    main thread that waits for a lock does not notice one that arrives just
+    before the wait begins, or that another thread is chosen to take.
+    """
+
+    STARTED = 0
+
+    def __init__(self, instance: Service):
+        self._instance = instance
+        self._error: BaseException | None = None
+        self._reader, self._writer = socket.socketpair()
+
+    def __enter__(self) -> '_Events':
+        self._writer.setblocking(False)
+        self._wakeup = signal.set_wakeup_fd(self._writer.fileno())
+        # Handlers have nothing to do, but must be, so that nothing else is
+        # done.
+        self._handlers = {
+            number: signal.signal(number, lambda _number, _frame: None)
+            for number in (*STOP_SIGNALS, signal.SIGHUP)}
+        # In a thread, because it may wait for a broker that is down for hours.
+        self._starter = threading.Thread(target=self._start, daemon=True,
+                                         name='start')
+        self._starter.start()
+        return self
+
+    def __exit__(self, *_exception) -> None:
+        for number, handler in self._handlers.items():
             signal.signal(number, handler)
+        signal.set_wakeup_fd(self._wakeup)
+        # A service that is still starting tells of it into this socket; it
+        # goes with the process.
+        if not self._starter.is_alive():
+            self._reader.close()
+            self._writer.close()
+
+    def _start(self) -> None:
+        try:
+            self._instance.start()
+        except BaseException as error:
+            # The thread's edge: raised again in the main thread.
+            self._error = error
+        self._writer.send(bytes([self.STARTED]))
+
+    def next(self, timeout: float | None = None) -> int | None:
+        """Wait for the next event.
+
+        :param timeout: seconds, or None to wait for as long as it takes
+        :returns: the number of a signal, STARTED, or None after the timeout
+        :raises BaseException: what ended the start
+        """
+        self._reader.settimeout(timeout)
+        try:
+            event = self._reader.recv(1)[0]
+        except TimeoutError:
+            return None
+        if event == self.STARTED and self._error is not None:
+            raise self._error
+        return event
 
 
 def _follow(conf, instance, events):
-    """Start, then do what signals ask for until one asks to stop."""
-    # In a thread, because it may wait for a broker that is down for hours.
-    threading.Thread(target=_start, args=(instance, events), daemon=True,
-                     name='start').start()
+    """Do what signals ask for until one asks to stop."""
     started = False
     while True:
-        event = events.get()
-        if isinstance(event, BaseException):
-            raise event
-        if event is instance:
+        event = events.next()
+        if event == events.STARTED:
             started = True
         elif event in STOP_SIGNALS:
             LOG.info('%s: stopping', signal.Signals(event).name)
-            if started or _gets_started(instance, events):
+            if started or _gets_started(events):
                 _stop(conf, instance)
             return 0
-        else:
+        elif event == signal.SIGHUP:
             LOG.info('SIGHUP: reading the configuration files again')
             _mutate(conf)
 
 
-def _gets_started(instance, events):
+def _gets_started(events):
     """Whether a service that is to stop gets done with starting first.
 
     If it does it can be stopped in order. If not it is waiting for something,
@@ -108,25 +157,9 @@ def _gets_started(instance, events):
     """
     deadline = time.monotonic() + _START_GRACE_SECONDS
     while (left := deadline - time.monotonic()) > 0:
-        try:
-            event = events.get(timeout=left)
-        except queue.Empty:
-            break
-        if event is instance:
+        if events.next(left) == events.STARTED:
             return True
-        if isinstance(event, BaseException):
-            raise event
     return False
-
-
-def _start(instance, events):
-    try:
-        instance.start()
-    except BaseException as error:
-        # The thread's edge: raised again in the main thread.
-        events.put(error)
-    else:
-        events.put(instance)
 
 
 def _mutate(conf: cfg.ConfigOpts) -> None:

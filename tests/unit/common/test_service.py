@@ -41,12 +41,39 @@ class RecordingService(service.Service):
         super().stop(graceful)
 
 
+class RereadingService(RecordingService):
+    """Asks to read the files again, and to stop when that was done."""
+
+    def __init__(self, conf):
+        super().__init__(conf, signal.SIGHUP)
+        self._mutate = conf.mutate_config_files
+        conf.mutate_config_files = self._reread
+
+    def _reread(self):
+        try:
+            return self._mutate()
+        finally:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+
 class WaitingService(RecordingService):
     """Does not get done with starting."""
 
     def start(self):
         super().start()
         threading.Event().wait()
+
+
+class UninterruptedService(WaitingService):
+    """Has another thread than the main one take the signals.
+
+    To whoever waits in the main thread this is as a signal that comes just
+    before the wait begins: nothing interrupts it.
+    """
+
+    def _send(self):
+        for number in self._signals:
+            signal.pthread_kill(threading.get_ident(), number)
 
 
 class FailingService(service.Service):
@@ -59,6 +86,11 @@ class TestRun(base.TestCase):
 
     def test_stop_while_starting(self):
         instance = WaitingService(opts.new_config(), signal.SIGTERM)
+        self.assertEqual(0, service.run(instance.conf, instance))
+        self.assertEqual(['start'], instance.events)
+
+    def test_signal_that_interrupts_nobody(self):
+        instance = UninterruptedService(opts.new_config(), signal.SIGTERM)
         self.assertEqual(0, service.run(instance.conf, instance))
         self.assertEqual(['start'], instance.events)
 
@@ -83,7 +115,7 @@ class TestRun(base.TestCase):
         conf = opts.new_config(['--config-file', str(path)])
         self.assertEqual(1, conf.planner.hops)
         path.write_text('[planner]\nhops = 3\n')
-        instance = RecordingService(conf, signal.SIGHUP, signal.SIGTERM)
+        instance = RereadingService(conf)
         service.run(conf, instance)
         self.assertEqual(3, conf.planner.hops)
 
@@ -91,7 +123,7 @@ class TestRun(base.TestCase):
         path = self.write_file('x.conf', b'[planner]\nhops = 2\n')
         conf = opts.new_config(['--config-file', str(path)])
         path.write_text('[planner\n')
-        instance = RecordingService(conf, signal.SIGHUP, signal.SIGTERM)
+        instance = RereadingService(conf)
         self.assertEqual(0, service.run(conf, instance))
         self.assertEqual(2, conf.planner.hops)
 
