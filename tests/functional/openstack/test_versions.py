@@ -45,11 +45,13 @@ class VersionsTest(nova_hosts.NovaTest):
         """The versions of a server, the latest first."""
         return self.type(f'server version list --server {server} -f json')
 
-    def restore(self, server, version):
-        """Roll a server back; returns how often its guest came up then."""
+    def restore(self, server, version, method='auto'):
+        """Let a server go back; returns how often its guest came up then."""
         before = self.boots(server)
-        self.type(f'server version restore {version} --restart'
-                  f' --discard-current')
+        task = self.type(f'server version restore {version} --restart'
+                         f' --discard-current --method {method} -f json')
+        if method != 'auto':
+            self.assertEqual(method, task['result']['method'], task)
         self.wait_for_status(server, 'ACTIVE')
         return self.wait_until(
             lambda: (now := self.boots(server)) != before and now,
@@ -82,6 +84,19 @@ class TestServers(VersionsTest):
         self.start_elsewhere(first['id'], 2)
         self.reboot(server)
         self.rebuild(server, second['id'], 3)
+
+    def test_disks_written_anew_are_what_they_were(self):
+        server = self.create(self.image_of('web'), self.host)
+        first = self.save(server)
+        self.reboot(server)
+        self.reboot(server)
+        self.assertEqual(2, self.restore(server, first['id'], 'rebuild'))
+        # The new disk keeps the state that the next save is told from.
+        second = self.save(server)
+        self.assertLess(second['changed'], 1 << 20)
+        self.reboot(server)
+        self.assertEqual(2, self.restore(server, first['id'], 'rollback'))
+        self.assertEqual(3, self.restore(server, second['id'], 'rebuild'))
 
     def start_elsewhere(self, version, boot):
         """Start a server from a version on the other host."""
