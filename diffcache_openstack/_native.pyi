@@ -146,7 +146,7 @@ class VersionStore:
     def scan(
         self, disk: _Path, parent: _Root, parent_size: int, target: str,
         staging: _Path, next_pack: int, level: int, *,
-        snapshot: str | None = None,
+        disk_format: str | None = None, snapshot: str | None = None,
         parent_snapshot: tuple[str, str] | None = None,
         has_base: bool = False, base_id: str | None = None,
         rate: float | None = None, progress: _Progress = None,
@@ -204,7 +204,9 @@ class VersionStore:
         self, id: int, live: VersionLive, staging: _Path,
     ) -> tuple[pathlib.Path, int]: ...
 
-def version_disk_info(disk: _Path) -> dict[str, Any]: ...
+def version_disk_info(
+    disk: _Path, disk_format: str | None = None,
+) -> dict[str, Any]: ...
 def hash_file(path: _Path) -> str: ...
 def image_trim(
     image: _Path, output: _Path, progress: _Progress = None,

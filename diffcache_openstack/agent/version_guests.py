@@ -223,7 +223,7 @@ class Guests:
         if kind != 'qcow2':
             return None
         with native.translated():
-            backing = _native.version_disk_info(path)['backing']
+            backing = _native.version_disk_info(path, kind)['backing']
         if backing is None:
             return None
         return self.check(path.parent / backing)

@@ -33,6 +33,7 @@ from diffcache_openstack.common import messaging
 from diffcache_openstack.conductor import versionsapi
 from diffcache_openstack import objects
 from diffcache_openstack.objects import versions
+from diffcache_openstack.versions import views
 
 LOG = logging.getLogger(__name__)
 
@@ -67,7 +68,18 @@ class VersionService:
 
     def start(self) -> None:
         """Go on with what the last run left."""
+        self._tidy()
         self.tasks.start()
+
+    def _tidy(self) -> None:
+        """Remove copies of disks that no save will ask for again."""
+        tags = [views.tag_of(task) for task in self.tasks.left()]
+        for directory in self._conf.versions.directories:
+            try:
+                views.remove_abandoned(pathlib.Path(directory), tags)
+            except OSError as error:
+                LOG.warning('Copies of disks may be left in %s: %s',
+                            directory, error)
 
     def stop(self) -> None:
         """Interrupt what runs, to be begun again at the next start."""

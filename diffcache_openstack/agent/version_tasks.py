@@ -53,12 +53,19 @@ class Doing:
         self.cancel = threading.Event()
         self.ended = threading.Event()
         self.told = False
+        # This process ends: the next one goes on with the task.
+        self.interrupted = False
         self.report = objects.TaskReport(task_id=task.id,
                                          state=versions.RUNNING)
         self._path = path
 
     def progress(self, done: int, total: int) -> None:
-        """Take note of the bytes done and the bytes in all."""
+        """Take note of the bytes done and the bytes in all.
+
+        :raises Interrupted: this process ends
+        """
+        if self.interrupted:
+            raise exceptions.Interrupted('The agent ends.')
         self.report.done, self.report.total = done, max(done, total)
 
     def note(self, **values: typing.Any) -> None:
@@ -98,6 +105,10 @@ class Tasks:
         self._pool = concurrent.futures.ThreadPoolExecutor(
             workers, thread_name_prefix='versions')
 
+    def left(self) -> list[str]:
+        """The ids of tasks that the last run left."""
+        return [path.stem for path in self._directory.glob('*.json')]
+
     def start(self) -> None:
         """Go on with what the last run left, and begin to report."""
         self._directory.mkdir(parents=True, exist_ok=True)
@@ -110,6 +121,7 @@ class Tasks:
         """Interrupt what runs; it is begun again at the next start."""
         self._closing.set()
         for doing in list(self._known.values()):
+            doing.interrupted = True
             doing.cancel.set()
         self._pool.shutdown(cancel_futures=True)
 
@@ -159,6 +171,8 @@ class Tasks:
                 raise exceptions.Cancelled('It was cancelled.')
             self._perform(doing)
             state, error = versions.DONE, None
+        except exceptions.Interrupted:
+            return  # The file brings it back.
         except exceptions.Cancelled:
             if self._closing.is_set():
                 return  # The file brings it back.

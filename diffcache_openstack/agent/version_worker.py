@@ -92,7 +92,6 @@ class Worker:
         task = doing.task
         guest = self._guests.find(task.server_id)
         _refuse_interrupted(guest)
-        _refuse_raw(guest)
         _thaw_again(doing, guest)
         store = self._stores.open_or_make(task.project_id)
         found = self._save_once(doing, store, guest)
@@ -119,7 +118,7 @@ class Worker:
         if disk.base is not None:
             base_id = self._bases.content_id(disk.base)
         return engine.Disk(disk.path, _series(guest, disk), disk.base,
-                           base_id=base_id)
+                           base_id=base_id, format=disk.format)
 
     def _job(self, doing) -> engine.Job:
         rates = [rate for rate in (self._rate, doing.task.rate) if rate]
@@ -338,18 +337,6 @@ def _pairs(guest, disks) -> list[tuple[guests.Disk, str]]:
             f' {", ".join(disk.device for disk in guest.disks)}, the version'
             f' has {", ".join(sorted(wanted))}: start a new server from it.')
     return [(disk, wanted[disk.device]) for disk in guest.disks]
-
-
-def _refuse_raw(guest) -> None:
-    """Refuse disks of which no one moment could be kept.
-
-    :raises InvalidInput: the server runs, and has such a disk
-    """
-    for disk in guest.disks:
-        if guest.running and disk.format == 'raw':
-            raise exceptions.InvalidInput(
-                f'Server {guest.server_id} runs, and its disk {disk.device}'
-                f' is raw, not qcow2: stop it to save it.')
 
 
 def _thaw_again(doing, guest) -> None:

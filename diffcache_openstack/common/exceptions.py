@@ -74,9 +74,19 @@ class Cancelled(RetryableError):
     """The caller cancelled the operation."""
 
 
+class Interrupted(RetryableError):
+    """This process ends; the operation goes on when it is started again."""
+
+
 class Busy(RetryableError):
     """Somebody else is doing the same thing at this moment."""
 
 
 class ServiceUnavailable(RetryableError):
     """A service did not answer in time, or failed while answering."""
+
+
+def goes_on(error: BaseException) -> bool:
+    """Whether the same call may come again, and should find what it left."""
+    return (isinstance(error, RetryableError)
+            and not isinstance(error, Cancelled))

@@ -16,12 +16,10 @@ What the toolbox's commands and the service do with versions, they do through
 use one store at a time is the store's matter (:meth:`BlobStore.lock`).
 """
 
-import contextlib
 import dataclasses
 import pathlib
 import threading
 from typing import Callable
-from typing import Iterator
 from typing import Sequence
 
 from diffcache_openstack.common import exceptions
@@ -58,6 +56,9 @@ class Disk:
     snapshot: str | None = None
     # Take no snapshot: nothing writes to the disk meanwhile.
     as_it_is: bool = False
+    # ``raw`` or ``qcow2``. If None, what the file begins with is believed: of
+    # a raw disk, its guest may have written that.
+    format: str | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -87,10 +88,10 @@ class Job:
 
         :raises Cancelled: the caller wants no more of it
         """
-        if self.cancel is not None and self.cancel.is_set():
-            raise exceptions.Cancelled('The caller cancelled the job.')
         if self.progress is not None:
             self.progress(done, total)
+        if self.cancel is not None and self.cancel.is_set():
+            raise exceptions.Cancelled('The caller cancelled the job.')
 
 
 _QUIET = Job()
@@ -148,8 +149,10 @@ class Engine:
              token: str | None = None) -> list[heads.Version]:
         """Save disks at one moment: all become versions, or none.
 
-        A running guest's raw disks are seen through views that are made just
-        before the snapshots of its qcow2 disks: each kind is of one moment.
+        A running guest's raw disks are read from copies that share their
+        extents, and that are made while it stands still; those of a stopped
+        one, too, where that is possible, so that it may be started meanwhile.
+        All raw disks are of one moment, and so are all qcow2 disks.
 
         :param guest: who has the disks; None for a guest that is stopped
         :param alpha: 0 (incremental) to 1 (differential), or ``'auto'``
@@ -159,8 +162,16 @@ class Engine:
         :returns: the versions, in the order of the disks
         """
         requests = self._requests(disks, guest, alpha, job)
-        with _views(requests, guest) as seen:
-            return saving.save_together(self._repo, seen, job.report, token)
+        raw = [request.disk for request in requests
+               if request.snapshotter is None and not request.as_it_is]
+        owner = (None if guest is None
+                 else views.Owner(guest.monitor, guest.agent))
+        with views.Together(raw, owner, token) as seen:
+            return saving.save_together(
+                self._repo,
+                [dataclasses.replace(request, view=seen)
+                 if request.disk in raw else request for request in requests],
+                job.report, token)
 
     def _requests(self, disks: Sequence[Disk], guest: Guest | None,
                   alpha: float | str, job: Job) -> list[saving.Request]:
@@ -168,7 +179,7 @@ class Engine:
         return [saving.Request(
             disk.path, disk.series, disk.parent, alpha, disk.snapshot,
             job.rate, disk.base, disk.base_id, _snapshotter(disk, together),
-            as_it_is=disk.as_it_is)
+            as_it_is=disk.as_it_is, disk_format=disk.format)
             for disk in disks]
 
     def restore(self, name: str, output: pathlib.Path,
@@ -268,36 +279,14 @@ class Engine:
         return upkeep.prune(self._repo, policies, rule, dry_run, job.report)
 
 
-@contextlib.contextmanager
-def _views(requests: list[saving.Request], guest: Guest | None
-           ) -> Iterator[list[saving.Request]]:
-    """The requests with views in the place of a running guest's raw disks."""
-    raw = [] if guest is None else [
-        at for at, request in enumerate(requests)
-        if request.snapshotter is None and not request.as_it_is]
-    if not raw:
-        yield requests
-        return
-    assert guest is not None
-    disks = [requests[at].disk for at in raw]
-    for disk in disks:
-        views.remove_remains(disk)
-    with views.views_of(disks, guest.monitor) as (paths, pause_ms):
-        seen = list(requests)
-        for at, path in zip(raw, paths):
-            seen[at] = dataclasses.replace(
-                requests[at], disk=path,
-                taken=snapshots.Taken(pause_ms=pause_ms))
-        yield seen
-
-
 def _running(disks: Sequence[Disk], guest: Guest | None
              ) -> snapshots.Running | None:
     """What takes one snapshot of all disks of a running guest."""
     if guest is None:
         return None
     paths = [disk.path for disk in disks
-             if not disk.as_it_is and snapshots.can_keep(disk.path)]
+             if not disk.as_it_is
+             and snapshots.can_keep(disk.path, disk.format)]
     return snapshots.Running(guest.monitor, paths, guest.agent)
 
 
@@ -306,8 +295,9 @@ def _snapshotter(disk: Disk, together: snapshots.Running | None
     if disk.as_it_is:
         return None
     if together is not None:
-        return together if snapshots.can_keep(disk.path) else None
-    return rollback.snapshots_for(disk.path)
+        kept = snapshots.can_keep(disk.path, disk.format)
+        return together if kept else None
+    return rollback.snapshots_for(disk.path, disk.format)
 
 
 def read_key(path: pathlib.Path) -> bytes:

@@ -40,6 +40,7 @@ from diffcache_openstack.blocks import native as native_errors
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.versions import bases
 from diffcache_openstack.versions import heads
+from diffcache_openstack.versions import locks
 from diffcache_openstack.versions import nbd
 from diffcache_openstack.versions import repository
 from diffcache_openstack.versions import saving
@@ -153,14 +154,15 @@ def _compare(opened: _native.VersionStore, head: heads.Head,
              version: heads.Version, request: saving.Request,
              progress: Progress) -> Plan:
     """Find in what the disk's present state differs from a version."""
+    info = snapshots.disk_info(request.disk, request.disk_format)
     with native_errors.translated():
-        info = _native.version_disk_info(request.disk)
         anchor = _anchor(head, version, info)
         against = anchor[0] if anchor else version
         base_id = version.base.id if version.base else None
         draft = opened.scan(
             request.disk, against.root, against.size, 'names',
             request.disk.parent, 0, repository.LEVEL,
+            disk_format=info['format'],
             has_base=version.base is not None, base_id=base_id,
             parent_snapshot=(anchor[1].name, anchor[1].fingerprint)
             if anchor else None, rate=request.rate, progress=progress)
@@ -310,8 +312,7 @@ def _work(opened: _native.VersionStore, head: heads.Head, name: str,
     version = head.find(name)
     bases.check(version, request.base, request.base_id)
     _clear(request.disk)
-    with native_errors.translated():
-        info = _native.version_disk_info(request.disk)
+    info = snapshots.disk_info(request.disk, request.disk_format)
     return _Work(version, request, info,
                  _compare(opened, head, version, request, progress))
 
@@ -493,8 +494,7 @@ def _anchor_again(repo: repository.Repository, version: heads.Version,
         head = repo.head()
         name = f'{saving.PREFIX}-{head.store_id}-{version.id[:8]}'
         request.snapshotter.create(name)
-        with native_errors.translated():
-            info = _native.version_disk_info(request.disk)
+        info = snapshots.disk_info(request.disk, request.disk_format)
         print_of = {each: fingerprint for _, each, fingerprint
                     in info['snapshots']}
         taken = heads.Snapshot(name, print_of[name])
@@ -505,11 +505,19 @@ def _anchor_again(repo: repository.Repository, version: heads.Version,
 
 
 class _RawDisk:
-    """A raw disk, written in place."""
+    """A raw disk, written in place. No guest can begin to use it meanwhile.
+
+    :raises Busy: one does
+    """
 
     def __init__(self, path: pathlib.Path) -> None:
         self._stream = open(path, 'r+b', buffering=0)
         self.written = 0
+        try:
+            locks.exclude(self._stream.fileno(), path)
+        except exceptions.Busy:
+            self.close()
+            raise
 
     def write(self, offset: int, data: bytes) -> None:
         """Write bytes at an offset."""
@@ -570,6 +578,12 @@ def _opened_disk(path: pathlib.Path, disk_format: str
         yield _ServedDisk(client)
 
 
-def snapshots_for(disk: pathlib.Path) -> snapshots.Snapshots | None:
-    """How snapshots of a stopped guest's disk are made; None for raw."""
-    return snapshots.Offline(disk) if snapshots.can_keep(disk) else None
+def snapshots_for(disk: pathlib.Path, disk_format: str | None = None
+                  ) -> snapshots.Snapshots | None:
+    """How snapshots of a stopped guest's disk are made; None for raw.
+
+    :param disk_format: see :func:`.snapshots.disk_info`
+    """
+    if snapshots.can_keep(disk, disk_format):
+        return snapshots.Offline(disk)
+    return None

@@ -30,6 +30,7 @@ from diffcache_openstack.versions import bases
 from diffcache_openstack.versions import heads
 from diffcache_openstack.versions import repository
 from diffcache_openstack.versions import snapshots
+from diffcache_openstack.versions import views
 
 LOG = logging.getLogger(__name__)
 
@@ -68,8 +69,10 @@ class Request:
     factor: float = FACTOR
     # Nothing writes to the disk meanwhile: it needs no view either.
     as_it_is: bool = False
-    # What it cost the guest that the disk can be read, if it did already.
-    taken: snapshots.Taken = snapshots.Taken()
+    # ``raw`` or ``qcow2``; if None, what the file begins with is believed.
+    disk_format: str | None = None
+    # What is read in place of raw disks.
+    view: views.Together | None = None
     group_blocks: int = GROUP_BLOCKS
 
 
@@ -77,6 +80,8 @@ class Request:
 class _State:
     """What is saved of a disk, and how it is found."""
 
+    # The file that is read.
+    path: pathlib.Path
     info: dict[str, Any]
     base: heads.Base | None
     # The snapshot that is read; None: the disk's present state.
@@ -133,7 +138,7 @@ def save_together(repo: repository.Repository, requests: Sequence[Request],
                     saving.add(request, progress)
                 saving.commit()
             except BaseException as exc:
-                if token is None or not _goes_on(exc):
+                if token is None or not exceptions.goes_on(exc):
                     saving.forget_snapshots()
                 raise
             saving.drop_older_snapshots()
@@ -141,12 +146,6 @@ def save_together(repo: repository.Repository, requests: Sequence[Request],
             seconds = round(time.monotonic() - started, 3)
             return [dataclasses.replace(version, seconds=seconds)
                     for version in saving.versions]
-
-
-def _goes_on(exc: BaseException) -> bool:
-    """Whether the same save may be tried again, and should find its state."""
-    return (isinstance(exc, exceptions.RetryableError)
-            and not isinstance(exc, exceptions.Cancelled))
 
 
 class _Saving:
@@ -179,7 +178,12 @@ class _Saving:
         version_id = str(uuid.uuid4())
         state = self._state(request, parent, version_id)
         anchor = self._anchor(state.info, parent)
+        before = _mark(state)
         draft = self._scan(request, state, anchor, progress)
+        if _mark(state) != before:
+            raise exceptions.Busy(
+                f'{request.disk} was written to while it was read: stop its '
+                f'guest, or give the QMP socket of it.')
         if anchor and not draft.delta:
             LOG.info('%s: the snapshot of the parent is not there: the whole '
                      'disk was compared with the stored map', request.disk)
@@ -219,14 +223,16 @@ class _Saving:
 
     def _state(self, request: Request, parent: heads.Version | None,
                version_id: str) -> _State:
-        with native_errors.translated():
-            info = _native.version_disk_info(request.disk)
+        path, taken = request.disk, snapshots.Taken()
+        if request.view is not None:
+            path, taken = request.view.of(request.disk)
+        info = snapshots.disk_info(path, request.disk_format)
         known = bases.Bases(self._opened, self._head, self._staging)
         lies_on = known.of_disk(
             info, parent.base if parent else None, bases.Given(
                 request.disk, request.base, request.base_id))
         self._puts += known.puts
-        state = _State(info, lies_on, taken=request.taken)
+        state = _State(path, info, lies_on, taken=taken)
         if info['format'] != 'qcow2':
             return state
         names = [name for _, name, _ in info['snapshots']]
@@ -241,8 +247,7 @@ class _Saving:
                 made = self._snapshot(request.snapshotter, name)
                 name, state.taken = made.name, made.taken
             state.snapshot, state.made = name, True
-            with native_errors.translated():
-                state.info = _native.version_disk_info(request.disk)
+            state.info = snapshots.disk_info(path, request.disk_format)
         elif request.snapshot is not None:
             raise exceptions.NotFound(
                 f'{request.disk} has no snapshot {request.snapshot!r}')
@@ -301,10 +306,11 @@ class _Saving:
             heads.BASE_ROOT if has_base else heads.ZERO_ROOT)
         with native_errors.translated():
             return self._opened.scan(
-                request.disk, root, against.size if against else 0,
+                state.path, root, against.size if against else 0,
                 'packs' if request.alpha == 0 else 'spool', self._staging,
                 self._head.next_pack, self._repo.level,
-                snapshot=state.snapshot, has_base=has_base,
+                disk_format=state.info['format'], snapshot=state.snapshot,
+                has_base=has_base,
                 parent_snapshot=(anchor[1].name, anchor[1].fingerprint)
                 if anchor else None,
                 base_id=state.base.id if state.base else None,
@@ -431,6 +437,14 @@ class _Saving:
                     older[id(request.snapshotter), name] = request.snapshotter
         for (_, name), snapshotter in older.items():
             _delete_snapshot(snapshotter, name)
+
+
+def _mark(state: _State) -> tuple[int, ...] | None:
+    """What changes when a raw disk is written to; snapshots stay the same."""
+    if state.snapshot is not None:
+        return None
+    found = state.path.stat()
+    return found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def _delete_snapshot(snapshotter: snapshots.Snapshots, name: str) -> None:

@@ -28,6 +28,7 @@ import time
 from typing import Any
 from typing import Iterator
 from typing import Protocol
+from typing import Sequence
 
 from diffcache_openstack import _native
 from diffcache_openstack.blocks import native as native_errors
@@ -66,13 +67,28 @@ class Snapshots(abc.ABC):
         """Forget a state, where it is kept; raises as :meth:`create`."""
 
 
-def can_keep(disk: pathlib.Path) -> bool:
-    """Whether a disk's format has internal snapshots: it is qcow2.
+def disk_info(disk: pathlib.Path, disk_format: str | None = None
+              ) -> dict[str, Any]:
+    """What the tables of a disk say, if it has some.
 
+    The keys are ``format``, ``size`` in bytes, ``cluster_size``,
+    ``backing`` (a name or None) and ``snapshots`` (number, name and
+    fingerprint of each).
+
+    :param disk_format: ``raw`` or ``qcow2``; if None, what the file begins
+        with is believed, which the guest of a raw disk may have written
     :raises InvalidInput: the disk is refused
     """
     with native_errors.translated():
-        return _native.version_disk_info(disk)['format'] == 'qcow2'
+        return _native.version_disk_info(disk, disk_format)
+
+
+def can_keep(disk: pathlib.Path, disk_format: str | None = None) -> bool:
+    """Whether a disk's format has internal snapshots: it is qcow2.
+
+    The parameter and errors are those of :func:`disk_info`.
+    """
+    return disk_info(disk, disk_format)['format'] == 'qcow2'
 
 
 def working_path(disk: pathlib.Path) -> pathlib.Path:
@@ -232,7 +248,7 @@ def _node(monitor: Channel, disk: pathlib.Path) -> dict[str, Any]:
         f'The guest has no qcow2 disk {disk}: check the socket and the path.')
 
 
-def _sync(disks: list[pathlib.Path]) -> None:
+def sync(disks: Sequence[pathlib.Path]) -> None:
     """Let the kernel write down what a guest wrote to its disks.
 
     QEMU does so while the guest stands still: what is left then is little.
@@ -270,10 +286,10 @@ class Running(Snapshots):
                 {'type': 'blockdev-snapshot-internal-sync',
                  'data': {'device': _node(monitor, disk)['node-name'],
                           'name': name}} for disk in self._disks]
-            _sync(self._disks)
+            sync(self._disks)
             with guest_agent.still(self._agent) as stillness:
                 if stillness.quiesced:
-                    _sync(self._disks)
+                    sync(self._disks)
                 started = time.monotonic()
                 monitor.command('transaction', actions=actions)
                 pause_ms = (time.monotonic() - started) * 1000

@@ -14,28 +14,43 @@
 A raw disk has no snapshots of its own. On a filesystem that shares extents
 (XFS, Btrfs) a *reflink* of the file is one; a logical volume has those of LVM.
 The guest stands still while views are made, and goes on while they are read.
+
+A reflink has a name that ends in ``.part`` until the guest goes on again: one
+that is found under that name is of a process that was killed meanwhile, and
+the guest that stands still then does so for nobody.
 """
 
 import abc
 import contextlib
+import dataclasses
 import fcntl
+import hashlib
 import logging
 import os
 import pathlib
 import secrets
+import struct
 import subprocess
 import time
 from typing import Callable
+from typing import Collection
 from typing import Iterator
 from typing import Sequence
 
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.versions import guest_agent
+from diffcache_openstack.versions import locks
 from diffcache_openstack.versions import snapshots
 
 LOG = logging.getLogger(__name__)
 
-# The ioctl that makes a file share another's extents (linux/fs.h).
+# The ioctls that make a file, or a part of it, share another's extents
+# (linux/fs.h), and what the second one is told: file, offset, length, offset.
 _FICLONE = 0x40049409
+_FICLONERANGE = 0x4020940D
+_RANGE = struct.Struct('=qQQQ')
+_PROBED = 4096
+_VIEW, _PART = '.view', '.part'
 _TIMEOUT_S = 60
 # What the origin may change while its snapshot is read; beyond that LVM drops
 # the snapshot, and reading it fails.
@@ -46,11 +61,22 @@ class View(abc.ABC):
     """A disk as it was at one moment."""
 
     @abc.abstractmethod
-    def make(self) -> pathlib.Path:
-        """Make it; returns what is to be read.
+    def check(self) -> None:
+        """Find out, before the guest stands still, whether it can be made.
+
+        :raises PermanentError: it cannot; the message says what can be done
+        """
+
+    @abc.abstractmethod
+    def make(self) -> None:
+        """Make it.
 
         :raises PermanentError: that is not possible for this disk
         """
+
+    @abc.abstractmethod
+    def keep(self) -> pathlib.Path:
+        """The guest goes on; returns what is to be read."""
 
     @abc.abstractmethod
     def drop(self) -> None:
@@ -58,27 +84,73 @@ class View(abc.ABC):
 
 
 class Reflink(View):
-    """A file beside the disk that shares its extents."""
+    """A file beside the disk that shares its extents.
 
-    def __init__(self, disk: pathlib.Path) -> None:
+    :param tag: a part of its name, which tells it from others of the disk
+    """
+
+    def __init__(self, disk: pathlib.Path, tag: str) -> None:
         self._disk = disk
-        self._path = disk.with_name(
-            f'.{disk.name}.{secrets.token_hex(4)}.view')
+        self.path = disk.with_name(f'.{disk.name}.{tag}{_VIEW}')
+        self._part = self.path.with_name(self.path.name + _PART)
 
-    def make(self) -> pathlib.Path:
-        with open(self._disk, 'rb') as source, open(self._path, 'xb') as view:
+    def check(self) -> None:
+        with self._opened() as (source, view):
+            fcntl.ioctl(view, _FICLONERANGE,
+                        _RANGE.pack(source, 0, self._probed(), 0))
+
+    def _probed(self) -> int:
+        """Bytes that are shared for a try; 0 stands for all there are."""
+        return _PROBED if self._disk.stat().st_size >= _PROBED else 0
+
+    def make(self) -> None:
+        with self._opened() as (source, view):
+            fcntl.ioctl(view, _FICLONE, source)
+
+    @contextlib.contextmanager
+    def _opened(self) -> Iterator[tuple[int, int]]:
+        """The files; what is wrong with sharing their extents is told."""
+        with contextlib.ExitStack() as stack:
+            source = os.open(self._disk, os.O_RDONLY)
+            stack.callback(os.close, source)
+            # As private as disks of servers are.
+            view = os.open(self._part, os.O_WRONLY | os.O_CREAT, 0o600)
+            stack.callback(os.close, view)
             try:
-                fcntl.ioctl(view.fileno(), _FICLONE, source.fileno())
+                yield source, view
             except OSError as exc:
                 self.drop()
                 raise exceptions.PermanentError(
-                    f'{self._disk} lies on a filesystem that does not share '
-                    f'extents ({exc.strerror}): stop the guest, or move its '
-                    f'disks to XFS or Btrfs.') from exc
-        return self._path
+                    f'{self._disk} is raw, and a raw disk in use is saved '
+                    f'through a copy that shares its extents, which '
+                    f'{filesystem_of(self._disk)} refuses ({exc.strerror}): '
+                    f'stop the server to save it, or move its disks to XFS '
+                    f'or Btrfs.') from exc
+
+    def keep(self) -> pathlib.Path:
+        os.rename(self._part, self.path)
+        return self.path
 
     def drop(self) -> None:
-        self._path.unlink(missing_ok=True)
+        self._part.unlink(missing_ok=True)
+        self.path.unlink(missing_ok=True)
+
+
+def filesystem_of(path: pathlib.Path) -> str:
+    """What people are told of the filesystem that a path is on."""
+    real = path.resolve()
+    best, kind = pathlib.Path('/'), 'the filesystem'
+    with contextlib.suppress(OSError):
+        with open('/proc/self/mounts', encoding='utf-8') as mounts:
+            for line in mounts:
+                _device, where, found = line.split()[:3]
+                mounted = pathlib.Path(
+                    where.encode().decode('unicode_escape'))
+                # Of two at one place, the later one lies over the other.
+                if (real.is_relative_to(mounted)
+                        and len(mounted.parts) >= len(best.parts)):
+                    best, kind = mounted, found
+    return f'{kind} at {best}'
 
 
 def _run(command: Sequence[str]) -> None:
@@ -106,11 +178,16 @@ class Lvm(View):
         self._name = f'{volume.name}-view-{secrets.token_hex(4)}'
         self._made = False
 
-    def make(self) -> pathlib.Path:
+    def check(self) -> None:
+        """Nothing: LVM says so when it is asked for the snapshot."""
+
+    def make(self) -> None:
         self._run(['lvcreate', '--yes', '--snapshot', '--permission', 'r',
                    '--name', self._name, '--extents', _LVM_ROOM,
                    str(self._volume)])
         self._made = True
+
+    def keep(self) -> pathlib.Path:
         return self._volume.with_name(self._name)
 
     def drop(self) -> None:
@@ -120,16 +197,12 @@ class Lvm(View):
             self._made = False
 
 
-def view_of(disk: pathlib.Path) -> View:
-    """A view of a volume, by LVM, or of a file, by sharing extents."""
-    return Lvm(disk) if disk.is_block_device() else Reflink(disk)
-
-
 @contextlib.contextmanager
 def still(monitor: snapshots.Channel) -> Iterator[None]:
     """Let a guest stand still for the time of a ``with`` block.
 
-    A guest that stood still before is left so.
+    QEMU waits for what the guest is writing before it says that it does. A
+    guest that stood still before is left so.
     """
     if not monitor.command('query-status')['running']:
         yield
@@ -141,37 +214,171 @@ def still(monitor: snapshots.Channel) -> Iterator[None]:
         monitor.command('cont')
 
 
-@contextlib.contextmanager
-def views_of(disks: Sequence[pathlib.Path],
-             where: pathlib.Path | snapshots.Channel
-             ) -> Iterator[tuple[list[pathlib.Path], float]]:
-    """Views of raw disks of a running guest, all of one moment.
+@dataclasses.dataclass(frozen=True)
+class Owner:
+    """A running guest that has disks, as :class:`.engine.Guest` names it."""
 
-    Yields what is to be read and the milliseconds that the guest stood still.
+    monitor: pathlib.Path | snapshots.Channel
+    agent: pathlib.Path | guest_agent.Channel | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Views:
+    """What is to be read in place of disks, and what that cost the guest."""
+
+    paths: list[pathlib.Path]
+    taken: snapshots.Taken
+
+
+def tag_of(token: str) -> str:
+    """The part of views' names that tells those of one save."""
+    return hashlib.sha256(token.encode()).hexdigest()[:16]
+
+
+class Together(contextlib.AbstractContextManager['Together']):
+    """Views of a guest's raw disks, all of one moment: the first use's.
+
+    :param owner: the guest that runs with them; None if none does
+    :param token: of a save that may be tried again: if it was interrupted,
+        the views that it left are taken, and if it is now by what may pass,
+        they stay for the next try
     """
-    made = [view_of(disk) for disk in disks]
-    with contextlib.ExitStack() as stack:
-        started = time.monotonic()
-        # A monitor serves one client at a time: let go of it before reading.
-        with snapshots.opened(where) as monitor, still(monitor):
-            paths = []
-            for view in made:
-                stack.callback(_drop, view)
-                paths.append(view.make())
-        pause_ms = (time.monotonic() - started) * 1000
-        yield paths, pause_ms
+
+    def __init__(self, disks: Sequence[pathlib.Path], owner: Owner | None,
+                 token: str | None = None) -> None:
+        self._disks = list(disks)
+        self._owner = owner
+        self._tag = None if token is None else tag_of(token)
+        self._views: list[View] = []
+        self._seen: Views | None = None
+
+    def of(self, disk: pathlib.Path) -> tuple[pathlib.Path, snapshots.Taken]:
+        """What is to be read in place of a disk, and what that cost.
+
+        That is the disk itself if no guest has it and there is no view.
+
+        :raises Busy: a guest has it that nobody told of
+        :raises PermanentError: a guest has it, and there is no way to make a
+            view; it did not stand still
+        """
+        if self._seen is None:
+            recover(self._disks, self._owner, self._tag)
+            if self._owner is None:
+                for each in self._disks:
+                    locks.check_idle(each)
+            tag = self._tag or secrets.token_hex(8)
+            self._views = [_view(each, tag) for each in self._disks]
+            self._seen = _left(self._views) or self._make()
+        return self._seen.paths[self._disks.index(disk)], self._seen.taken
+
+    def _make(self) -> Views:
+        try:
+            return _made(self._views, self._disks, self._owner)
+        except exceptions.PermanentError as exc:
+            if self._owner is not None:
+                raise
+            LOG.info('Stopped disks are read as they are: %s', exc)
+            return Views(self._disks, snapshots.Taken(quiesced=True))
+
+    def __exit__(self, _kind: object, error: BaseException | None,
+                 _trace: object) -> None:
+        if (self._tag is not None and error is not None
+                and exceptions.goes_on(error)):
+            return
+        for view in self._views:
+            try:
+                view.drop()
+            except (exceptions.DiffCacheError, OSError) as exc:
+                LOG.error('A view stays and takes space: %s; remove it', exc)
 
 
-def _drop(view: View) -> None:
-    try:
+def _view(disk: pathlib.Path, tag: str) -> View:
+    return Lvm(disk) if disk.is_block_device() else Reflink(disk, tag)
+
+
+def _left(made: list[View]) -> Views | None:
+    """The views that an earlier try made, if all of them are there."""
+    paths = [view.path for view in made
+             if isinstance(view, Reflink) and view.path.exists()]
+    if len(paths) < len(made):
+        return None
+    LOG.info('going on with %s', ', '.join(map(str, paths)))
+    return Views(paths, snapshots.Taken())
+
+
+def _made(made: list[View], disks: Sequence[pathlib.Path],
+          owner: Owner | None) -> Views:
+    for view in made:
         view.drop()
-    except (exceptions.DiffCacheError, OSError) as exc:
-        LOG.error('A view stays and takes space: %s; remove it', exc)
+        view.check()
+    # So that little is left to write while the guest stands still.
+    snapshots.sync(disks)
+    taken = snapshots.Taken(quiesced=True)
+    if owner is None:
+        for view in made:
+            view.make()
+    else:
+        taken = _meanwhile_still(made, disks, owner)
+    return Views([view.keep() for view in made], taken)
 
 
-def remove_remains(disk: pathlib.Path) -> None:
-    """Remove the reflinks that killed processes left beside a disk."""
-    for path in disk.parent.glob(f'.{disk.name}.*.view'):
-        with contextlib.suppress(FileNotFoundError):
-            LOG.info('removing %s, which a killed process left', path)
-            os.unlink(path)
+def _meanwhile_still(made: list[View], disks: Sequence[pathlib.Path],
+                     owner: Owner) -> snapshots.Taken:
+    """Make views of a running guest's disks while it stands still."""
+    with guest_agent.still(owner.agent) as stillness:
+        if stillness.quiesced:
+            snapshots.sync(disks)
+        # A monitor serves one client at a time: let go of it before reading.
+        with snapshots.opened(owner.monitor) as monitor:
+            started = time.monotonic()
+            with still(monitor):
+                for view in made:
+                    view.make()
+            pause_ms = (time.monotonic() - started) * 1000
+    return snapshots.Taken(pause_ms, stillness.frozen_ms, stillness.quiesced)
+
+
+def recover(disks: Sequence[pathlib.Path], owner: Owner | None,
+            tag: str | None) -> None:
+    """Put right what killed processes left of a guest's views.
+
+    Their reflinks go, except those of a tag. A guest that one of them let
+    stand still goes on.
+    """
+    keep = set() if tag is None else {tag}
+    remains = [path for disk in disks for path in disk.parent.glob(
+        f'.{disk.name}.*{_VIEW}*') if _is_remains(path, keep)]
+    if owner is not None and any(path.name.endswith(_PART)
+                                 for path in remains):
+        with snapshots.opened(owner.monitor) as monitor:
+            if monitor.command('query-status').get('status') == 'paused':
+                LOG.warning('A guest stood still for a save that was killed:'
+                            ' it goes on')
+                monitor.command('cont')
+    for path in remains:
+        _remove(path)
+
+
+def remove_abandoned(directory: pathlib.Path, tags: Collection[str]) -> None:
+    """Remove reflinks that killed processes left in disks' directories.
+
+    :param directory: where the directories of servers are
+    :param tags: of saves that will be tried again, and put theirs right
+    """
+    for path in directory.glob(f'*/.*{_VIEW}*'):
+        if _is_remains(path, set()) and not any(
+                f'.{tag}{_VIEW}' in path.name for tag in tags):
+            _remove(path)
+
+
+def _is_remains(path: pathlib.Path, keep: Collection[str]) -> bool:
+    name = path.name
+    if name.endswith(_VIEW + _PART):
+        return True
+    return name.endswith(_VIEW) and name.split('.')[-2] not in keep
+
+
+def _remove(path: pathlib.Path) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        LOG.info('removing %s, which a killed process left', path)
+        os.unlink(path)

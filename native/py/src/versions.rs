@@ -12,13 +12,13 @@ use diffcache_core::source::FileSource;
 use diffcache_versions::base::BaseIndex;
 use diffcache_versions::check::{self, Hits};
 use diffcache_versions::crypt::Name;
-use diffcache_versions::disk::{View, Wanted};
+use diffcache_versions::disk::{Format, View, Wanted};
 use diffcache_versions::map::{BlockRef, NodeRef};
 use diffcache_versions::pack::{PackOptions, Written};
 use diffcache_versions::restore::{differences, Image, Sink};
 use diffcache_versions::save::{self, SaveOptions};
 use diffcache_versions::scan::{Look, Parent, SPOOLED};
-use diffcache_versions::snapshots::{probe, Disk as Qcow2Disk};
+use diffcache_versions::snapshots::Disk as Qcow2Disk;
 use diffcache_versions::store::{Place, Remote, Store};
 use diffcache_versions::tree::{self, Live};
 use diffcache_versions::VersionsError;
@@ -250,7 +250,8 @@ impl VersionStore {
     /// by `store` with others), 'names' (nothing is stored). `parent_snapshot` is the name and the fingerprint of the snapshot that keeps
     /// the parent's state. `rate` is in bytes per second.
     #[pyo3(signature = (disk, parent, parent_size, target, staging, next_pack, level, *,
-                        snapshot=None, parent_snapshot=None, has_base=false, base_id=None, rate=None, progress=None))]
+                        disk_format=None, snapshot=None, parent_snapshot=None, has_base=false, base_id=None, rate=None,
+                        progress=None))]
     #[allow(clippy::too_many_arguments)]
     fn scan(
         &self,
@@ -262,6 +263,7 @@ impl VersionStore {
         staging: PathBuf,
         next_pack: u32,
         level: i32,
+        disk_format: Option<&str>,
         snapshot: Option<String>,
         parent_snapshot: Option<(String, String)>,
         has_base: bool,
@@ -269,10 +271,11 @@ impl VersionStore {
         rate: Option<f64>,
         progress: Option<Py<PyAny>>,
     ) -> PyResult<VersionDraft> {
-        let root = to_root(parent)?;
+        let (root, format) = (to_root(parent)?, to_format(disk_format)?);
         run(py, progress, |task| {
             let store = self.read();
             let wanted = Wanted {
+                format,
                 snapshot: snapshot.as_deref(),
                 parent: parent_snapshot
                     .as_ref()
@@ -670,12 +673,31 @@ impl VersionDraft {
     }
 }
 
+fn to_format(told: Option<&str>) -> PyResult<Option<Format>> {
+    match told {
+        None => Ok(None),
+        Some("raw") => Ok(Some(Format::Raw)),
+        Some("qcow2") => Ok(Some(Format::Qcow2)),
+        Some(other) => Err(InvalidInput::new_err(format!(
+            "disks are raw or qcow2, not {other}"
+        ))),
+    }
+}
+
 /// What the tables of a disk say: format, size in bytes, cluster size, backing file's name, snapshots as (number, name, fingerprint).
+///
+/// A disk that is told to be `raw` is, whatever its guest wrote to its beginning; without `disk_format` that is believed.
 #[pyfunction]
-fn version_disk_info(py: Python<'_>, disk: PathBuf) -> PyResult<Bound<'_, PyDict>> {
+#[pyo3(signature = (disk, disk_format=None))]
+fn version_disk_info<'py>(
+    py: Python<'py>,
+    disk: PathBuf,
+    disk_format: Option<&str>,
+) -> PyResult<Bound<'py, PyDict>> {
     let dict = PyDict::new(py);
     let file = FileSource::open(&disk).map_err(source_error)?;
-    if !probe(&file).map_err(versions_error)? {
+    let format = Format::of(to_format(disk_format)?, &file).map_err(versions_error)?;
+    if format == Format::Raw {
         dict.set_item("format", "raw")?;
         dict.set_item("size", diffcache_core::source::ReadAt::len(&file))?;
         dict.set_item("cluster_size", py.None())?;

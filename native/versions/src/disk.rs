@@ -47,11 +47,38 @@ pub struct View {
     pub regions: Vec<Region>,
     /// Bytes that were read of the disk so far.
     pub bytes_read: AtomicU64,
+    /// All of the disk is looked at, not only what changed.
+    whole: bool,
+}
+
+/// How a disk is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Format {
+    /// As it is. What a guest writes to its beginning means nothing.
+    Raw,
+    /// With tables.
+    Qcow2,
+}
+
+impl Format {
+    /// The format that is told, or else the one that the file's beginning says: to be believed only of files that no guest wrote itself.
+    ///
+    /// # Errors
+    /// `Source`.
+    pub fn of(told: Option<Self>, file: &FileSource) -> Result<Self> {
+        match told {
+            Some(format) => Ok(format),
+            None if probe(file)? => Ok(Self::Qcow2),
+            None => Ok(Self::Raw),
+        }
+    }
 }
 
 /// Which state of a disk is looked at.
 #[derive(Debug, Clone, Default)]
 pub struct Wanted<'a> {
+    /// How the disk is kept; found out if nobody knows.
+    pub format: Option<Format>,
     /// A qcow2 disk's internal snapshot; its present state if there is none.
     pub snapshot: Option<&'a str>,
     /// The snapshot that keeps the parent's state, with its fingerprint.
@@ -83,7 +110,7 @@ impl View {
     /// # Errors
     /// `Source`, `Qcow2`; `Invalid` if the wanted snapshot does not exist, or clusters are smaller than blocks.
     pub fn open(file: FileSource, wanted: &Wanted<'_>, block_size: u32) -> Result<(Self, bool)> {
-        if probe(&file)? {
+        if Format::of(wanted.format, &file)? == Format::Qcow2 {
             return Self::open_qcow2(file, wanted, block_size);
         }
         if wanted.snapshot.is_some() {
@@ -93,6 +120,8 @@ impl View {
             )));
         }
         let regions = raw_regions(&file, block_size)?;
+        // Advice: that it is not taken costs time, nothing else.
+        let _ = rustix::fs::fadvise(file.file(), 0, None, rustix::fs::Advice::Sequential);
         let view = Self {
             size: file.len(),
             file,
@@ -100,6 +129,7 @@ impl View {
             cluster_size: PIECE,
             regions,
             bytes_read: AtomicU64::new(0),
+            whole: true,
         };
         Ok((view, false))
     }
@@ -132,6 +162,7 @@ impl View {
             regions,
             bytes_read: AtomicU64::new(tables),
             file,
+            whole: !delta,
         };
         Ok((view, delta))
     }
@@ -179,9 +210,9 @@ impl View {
         Ok(())
     }
 
-    /// Tells the system that a region's bytes will not be read again soon.
+    /// Tells the system that a region's bytes will not be read again soon, if so much is read that others' would have to go for them.
     pub fn forget(&self, region: &Region) {
-        if let Kept::At(offset) = region.kept {
+        if let (true, Kept::At(offset)) = (self.whole, region.kept) {
             let len = std::num::NonZeroU64::new(region.len);
             // Advice: that it is not taken costs memory, nothing else.
             let _ =

@@ -380,6 +380,7 @@ impl Look<'_> {
                     let part = filled..filled + padded(region);
                     filled = part.end;
                     self.view.read(region, &mut piece.data[part.clone()])?;
+                    self.view.forget(region);
                     self.data(&old, part, &mut piece)?;
                 }
             }

@@ -14,12 +14,15 @@
 import os
 import pathlib
 import shutil
+import signal
 import subprocess
 import time
 import unittest
 
+from diffcache_openstack.common import exceptions
 from diffcache_openstack.versions import engine
 from diffcache_openstack.versions import snapshots
+from diffcache_openstack.versions import views
 from tests import base
 
 _QEMU = 'qemu-system-x86_64'
@@ -85,7 +88,7 @@ class TestReflink(base.TestCase):
 
     def test_what_the_guest_writes_meanwhile_is_of_the_next_version(self):
         store = engine.Engine.open(f'file://{self.directory}/store')
-        disk = engine.Disk(self.disk, 'a')
+        disk = engine.Disk(self.disk, 'a', format='raw')
         seen = []
 
         def write_on(_done, _total):
@@ -103,5 +106,62 @@ class TestReflink(base.TestCase):
         self.assertEqual(b'\1' * _MIB, self.content(store, first)[:_MIB])
         self.assertEqual(b'\2' * _MIB, self.content(store, second)[:_MIB])
         self.assertGreater(first.pause_ms, 0)
-        self.assertEqual(['disk'], [each.name for each
-                                    in pathlib.Path(self.mount).iterdir()])
+        self.assertEqual(['disk'], self.files())
+
+    def files(self):
+        return [each.name for each in pathlib.Path(self.mount).iterdir()]
+
+    def killed(self, work):
+        """Do something in a process that is killed at a certain place."""
+        child = os.fork()
+        if child == 0:
+            try:
+                work()
+            finally:
+                os._exit(0)
+        _, status = os.waitpid(child, 0)
+        self.assertTrue(os.WIFSIGNALED(status))
+
+    def test_a_process_that_is_killed_in_the_pause(self):
+        store = engine.Engine.open(f'file://{self.directory}/store')
+        disk = engine.Disk(self.disk, 'a', format='raw')
+        made = views.Reflink.make
+
+        def make_and_die(view):
+            made(view)
+            os.kill(os.getpid(), signal.SIGKILL)
+
+        views.Reflink.make = make_and_die
+        self.addCleanup(setattr, views.Reflink, 'make', made)
+        self.killed(lambda: store.save([disk], engine.Guest(self.socket)))
+        self.assertFalse(self.status())
+        self.assertEqual(2, len(self.files()))
+        views.Reflink.make = made
+        store.save([disk], engine.Guest(self.socket))
+        self.assertTrue(self.status())
+        self.assertEqual(['disk'], self.files())
+
+    def test_a_save_that_is_killed_goes_on_with_its_moment(self):
+        store = engine.Engine.open(f'file://{self.directory}/store')
+        disk = engine.Disk(self.disk, 'a', format='raw')
+        guest = engine.Guest(self.socket)
+        die = engine.Job(lambda *_told: os.kill(os.getpid(), signal.SIGKILL))
+        self.killed(lambda: store.save([disk], guest, job=die, token='t-1'))
+        self.assertTrue(self.status())
+        self.guest_writes(2)
+        [first] = store.save([disk], guest, token='t-1')
+        self.assertEqual(b'\1' * _MIB, self.content(store, first)[:_MIB])
+        self.killed(lambda: store.save([disk], guest, job=die, token='t-2'))
+        # Whoever wants another state does not get that one.
+        self.guest_writes(3)
+        [third] = store.save([disk], guest, token='t-3')
+        self.assertEqual(b'\3' * _MIB, self.content(store, third)[:_MIB])
+        self.assertEqual(['disk'], self.files())
+
+    def test_a_disk_that_the_guest_has_is_in_use(self):
+        store = engine.Engine.open(f'file://{self.directory}/store')
+        disk = engine.Disk(self.disk, 'a', format='raw')
+        self.assertRaises(exceptions.Busy, store.save, [disk])
+        [version] = store.save([disk], engine.Guest(self.socket))
+        self.assertRaises(exceptions.Busy, store.go_back,
+                          [(version.id, disk)])

@@ -43,6 +43,14 @@ class TestRaw(fixture.VersionsTestCase):
         self.assertEqual(self.disk.read_bytes(), self.content(second))
         self.assertEqual(first.id, second.parent)
 
+    def test_a_disk_that_is_written_to_meanwhile_is_not_saved(self):
+        def write(*_told):
+            self.write_blocks(self.disk, 1)
+
+        self.assertRaises(exceptions.Busy, saving.save, self.repo,
+                          saving.Request(self.disk, 'a'), write)
+        self.assertRaises(exceptions.NotFound, self.repo.head)
+
     def test_only_what_changed_is_stored(self):
         first = self.save()
         self.write_blocks(self.disk, 3, 5, 600)

@@ -16,6 +16,7 @@ Real reflinks are in ``tests/functional/versions/test_views.py``.
 
 import pathlib
 import tempfile
+from unittest import mock
 
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.versions import views
@@ -52,7 +53,8 @@ class TestLvm(base.TestCase):
     def test_a_snapshot_is_made_and_removed_under_one_name(self):
         lvm = MockLvm()
         view = views.Lvm(pathlib.Path('/dev/vg/disk'), lvm)
-        path = view.make()
+        view.make()
+        path = view.keep()
         view.drop()
         view.drop()
         made, removed = lvm.commands
@@ -83,17 +85,109 @@ class TestStill(base.TestCase):
             pass
         self.assertEqual(['query-status'], monitor.told)
 
+
+class ScriptedAgent:
+    """Stands for a guest's agent: notes what it is told with the others."""
+
+    def __init__(self, told):
+        self._told = told
+
+    def count(self, name):
+        self._told.append(name)
+        return 1
+
+
+class NotedView(views.View):
+    """A view of nothing that notes what becomes of it."""
+
+    def __init__(self, told):
+        self._told = told
+
+    def check(self):
+        self._told.append('check')
+
+    def make(self):
+        self._told.append('make')
+
+    def keep(self):
+        self._told.append('keep')
+        return pathlib.Path('kept')
+
+    def drop(self):
+        self._told.append('drop')
+
+
+class TestTogether(base.TestCase):
+
+    def test_all_in_one_pause_and_that_while_filesystems_are_still(self):
+        monitor = ScriptedMonitor()
+        owner = views.Owner(monitor, ScriptedAgent(monitor.told))
+        disks = [self.write_file(name, b'') for name in 'ab']
+        with mock.patch.object(views, '_view',
+                               lambda *_args: NotedView(monitor.told)):
+            with views.Together(disks, owner) as together:
+                path, taken = together.of(disks[1])
+                together.of(disks[0])
+        self.assertEqual(pathlib.Path('kept'), path)
+        self.assertIs(True, taken.quiesced)
+        self.assertEqual(
+            ['drop', 'check', 'drop', 'check', 'guest-fsfreeze-freeze',
+             'query-status', 'stop', 'make', 'make', 'cont',
+             'guest-fsfreeze-thaw', 'keep', 'keep', 'drop', 'drop'],
+            monitor.told)
+
+    def on_tmpfs(self):
+        """A disk on a filesystem whose files share no extents."""
+        directory = tempfile.TemporaryDirectory(dir='/dev/shm')
+        self.addCleanup(directory.cleanup)
+        disk = pathlib.Path(directory.name) / 'disk'
+        disk.write_bytes(bytes(8192))
+        return disk
+
     def test_a_filesystem_without_reflinks_says_what_to_do(self):
-        # A tmpfs has none.
-        with tempfile.NamedTemporaryFile(dir='/dev/shm') as disk:
-            view = views.Reflink(pathlib.Path(disk.name))
-            self.assertRaises(exceptions.PermanentError, view.make)
-            self.assertEqual([], list(pathlib.Path('/dev/shm').glob(
-                f'.{pathlib.Path(disk.name).name}*')))
+        disk, monitor = self.on_tmpfs(), ScriptedMonitor()
+        with views.Together([disk], views.Owner(monitor)) as together:
+            error = self.assertRaises(exceptions.PermanentError, together.of,
+                                      disk)
+        for words in (str(disk), 'tmpfs at /dev/shm', 'stop the server'):
+            self.assertIn(words, str(error))
+        self.assertEqual([], monitor.told)
+        self.assertEqual([disk], list(disk.parent.iterdir()))
+
+    def test_a_stopped_disk_there_is_read_as_it_is(self):
+        disk = self.on_tmpfs()
+        with views.Together([disk], None) as together:
+            path, taken = together.of(disk)
+        self.assertEqual((disk, 0.0, True),
+                         (path, taken.pause_ms, taken.quiesced))
+        self.assertTrue(disk.exists())
 
     def test_remains_of_killed_processes_go(self):
         disk = self.write_file('disk', b'')
-        left = self.write_file('.disk.0a1b2c3d.view', b'')
-        views.remove_remains(disk)
-        self.assertFalse(left.exists())
+        other = views.tag_of('other')
+        left = [self.write_file(f'.disk.{tag}.view{end}', b'')
+                for tag, end in (('0a1b2c3d', ''), (other, ''),
+                                 (other, '.part'))]
+        views.recover([disk], None, other)
+        self.assertEqual([False, True, False],
+                         [path.exists() for path in left])
+        views.remove_abandoned(self.directory.parent, [other])
+        self.assertTrue(left[1].exists())
+        views.remove_abandoned(self.directory.parent, [])
+        self.assertFalse(left[1].exists())
         self.assertTrue(disk.exists())
+
+    def test_a_guest_that_a_killed_process_stopped_goes_on(self):
+        class Paused(ScriptedMonitor):
+            def command(self, name, /, **arguments):
+                super().command(name, **arguments)
+                return {'running': False, 'status': 'paused'}
+
+        disk = self.write_file('disk', b'')
+        for name, told in (('.disk.0a1b2c3d.view', []),
+                           ('.disk.0a1b2c3d.view.part',
+                            ['query-status', 'cont'])):
+            self.write_file(name, b'')
+            monitor = Paused()
+            views.recover([disk], views.Owner(monitor), None)
+            self.assertEqual(told, monitor.told)
