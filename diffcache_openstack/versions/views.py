@@ -277,7 +277,7 @@ class Together(contextlib.AbstractContextManager['Together']):
         except exceptions.PermanentError as exc:
             if self._owner is not None:
                 raise
-            LOG.info('Stopped disks are read as they are: %s', exc)
+            LOG.debug('Stopped disks are read as they are: %s', exc)
             return Views(self._disks, snapshots.Taken(quiesced=True))
 
     def __exit__(self, _kind: object, error: BaseException | None,
