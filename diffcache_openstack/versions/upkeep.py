@@ -119,6 +119,16 @@ def _expired(head: heads.Head,
     return found
 
 
+@dataclasses.dataclass(frozen=True)
+class _Way:
+    """How a pack is written anew."""
+
+    write: Callable[..., dict[str, Any]]
+    # The zstd level of what is compressed, and that all of it has at least.
+    level: int
+    level_of_all: int
+
+
 class _Pruning:
     """One prune: what is dropped and what is written anew."""
 
@@ -147,43 +157,48 @@ class _Pruning:
                 self._drop(pack.blob, pack.index)
                 del self._head.packs[number]
                 self.removed += 1
-            elif (dead > self._rule.dead_share * (live + dead)
-                  or self._compresses(pack)):
-                self._rewrite(number, pack, live, dry_run, progress)
-                self.rewritten += 1
+                continue
+            way = self._way(pack, dead / (live + dead))
+            if way is None:
+                continue
+            self.rewritten += 1
+            if dry_run:
+                self._shrink(number, pack, live)
+            else:
+                self._rewrite(number, pack, way, progress)
 
-    def _compresses(self, pack: heads.Pack) -> bool:
-        """Whether a pack is to be compressed again, and this time."""
-        return pack.level < self._rule.level and self._left > 0
+    def _way(self, pack: heads.Pack, dead_share: float) -> _Way | None:
+        """How a pack is to be written anew; None if it is to stay."""
+        if pack.level < self._rule.level and self._left > 0:
+            self._left -= pack.data_bytes
+            level = max(self._repo.level, self._rule.level)
+            return _Way(self._opened.repack, level, level)
+        if dead_share > self._rule.dead_share:
+            level = max(self._repo.level, pack.level)
+            return _Way(self._opened.compact, level, pack.level)
+        return None
 
     def _drop(self, *blobs: str) -> None:
         self._old += blobs
 
-    def _rewrite(self, number: int, pack: heads.Pack, live: int,
-                 dry_run: bool, progress: Progress) -> None:
-        again = self._compresses(pack)
-        if again:
-            self._left -= pack.data_bytes
-        if dry_run:
-            share = live / max(1, pack.blocks)
-            self._head.packs[number] = dataclasses.replace(
-                pack, blocks=live,
-                data_bytes=round(pack.data_bytes * share),
-                index_bytes=round(pack.index_bytes * share))
-            return
-        level = max(pack.level, self._repo.level,
-                    self._rule.level if again else 0)
-        write = self._opened.repack if again else self._opened.compact
+    def _shrink(self, number: int, pack: heads.Pack, live: int) -> None:
+        """Tell about what a pack would take that is written anew."""
+        share = live / max(1, pack.blocks)
+        self._head.packs[number] = dataclasses.replace(
+            pack, blocks=live, data_bytes=round(pack.data_bytes * share),
+            index_bytes=round(pack.index_bytes * share))
+
+    def _rewrite(self, number: int, pack: heads.Pack, way: _Way,
+                 progress: Progress) -> None:
         with native_errors.translated():
-            written = write(number, self._live, self._staging, level,
-                            progress=progress)
+            written = way.write(number, self._live, self._staging, way.level,
+                                progress=progress)
         entry = heads.Pack(
             blob=f'pack-{number:08d}-{self._token}',
             index=f'index-{number:08d}-{self._token}',
             generation=pack.generation + 1, origin=pack.origin,
             blocks=written['blocks'], data_bytes=written['data_bytes'],
-            index_bytes=written['index_bytes'],
-            level=level if again else pack.level)
+            index_bytes=written['index_bytes'], level=way.level_of_all)
         self._puts += [(entry.blob, written['data']),
                        (entry.index, written['index'])]
         self._drop(pack.blob, pack.index)
