@@ -57,7 +57,7 @@ def parse(text: str) -> Window:
     if match is None:
         raise exceptions.InvalidInput(
             f'Time window "{text}" is not of the form "[mon-fri ]'
-            f'22:00-06:00"; correct the windows option.')
+            f'22:00-06:00"; write it like that.')
     return Window(_days(match['first'], match['last'], text),
                   _minute(match['start'], text), _minute(match['end'], text))
 

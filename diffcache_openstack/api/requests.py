@@ -13,6 +13,8 @@
 
 import dataclasses
 import functools
+import json
+import math
 import typing
 
 from oslo_config import cfg
@@ -33,6 +35,31 @@ from diffcache_openstack.db import listing
 
 # The rule that lets a caller see what belongs to any project.
 ALL_PROJECTS = 'diffcache:all_projects'
+
+
+class StrictJson:
+    """Reading and writing JSON, without numbers that JSON does not have."""
+
+    dumps = staticmethod(json.dumps)
+
+    @staticmethod
+    def loads(text: str | bytes) -> typing.Any:
+        """What a text says.
+
+        :raises ValueError: it is no JSON, or nested too deeply
+        """
+        try:
+            return json.loads(text, parse_constant=_finite,
+                              parse_float=_finite)
+        except RecursionError:
+            raise ValueError('it is nested too deeply') from None
+
+
+def _finite(text):
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f'{text[:20]} is no number that can be used')
+    return number
 
 
 @dataclasses.dataclass(frozen=True)
@@ -66,6 +93,7 @@ class Request(wrappers.Request):
     """
 
     max_content_length = 2 ** 20
+    json_module: typing.Any = StrictJson
 
     services: Services
     context: contexts.RequestContext

@@ -14,6 +14,7 @@
 import collections.abc
 import functools
 import json
+import math
 import typing
 
 import jsonschema
@@ -27,6 +28,8 @@ from werkzeug import exceptions as http
 LOG = log.getLogger(__name__)
 
 _MOST_SHOWN = 200
+_HINTS = {'date-time': 'give it as 2026-01-31T22:00:00Z',
+          'uuid': 'give it as 8-4-4-4-12 hexadecimal digits'}
 _TRUE = ('true', '1', 'yes', 'on')
 _FALSE = ('false', '0', 'no', 'off')
 
@@ -70,8 +73,22 @@ def check_body(schema: dict, document: typing.Any) -> None:
     error = _first_error(schema, document)
     if error is not None:
         where = '/'.join(str(part) for part in error.absolute_path)
-        raise http.BadRequest(
-            f'{where or "The body"}: {error.message[:_MOST_SHOWN]}')
+        raise http.BadRequest(f'{where or "The body"}: {_told(error)}')
+
+
+def _told(error):
+    """What is wrong, which is said last, without all of a long value."""
+    text = error.message
+    value = repr(error.instance)
+    if len(text) > _MOST_SHOWN and text.startswith(value):
+        reason = text[len(value):][-_MOST_SHOWN // 2:]
+        text = f'{value[:_MOST_SHOWN // 4]}…{reason}'
+    text = text[:_MOST_SHOWN]
+    if error.validator in ('maxLength', 'maxItems'):
+        text += f'; {error.validator_value} are allowed'
+    if error.validator == 'format':
+        text += f'; {_HINTS[error.validator_value]}'
+    return text
 
 
 def parse_query(schema: dict, given: datastructures.MultiDict
@@ -100,11 +117,13 @@ def _typed(name, text, schema):
     try:
         if kind == 'integer':
             return int(text)
-        if kind == 'number':
+        if kind == 'number' and math.isfinite(float(text)):
             return float(text)
     except ValueError:
+        kind = 'number'
+    if kind == 'number':
         raise http.BadRequest(
-            f'{name}: "{text[:_MOST_SHOWN]}" is no number.') from None
+            f'{name}: "{text[:_MOST_SHOWN]}" is no number.')
     if kind == 'boolean':
         return _boolean(name, text)
     return text

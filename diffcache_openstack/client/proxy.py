@@ -60,7 +60,7 @@ class Proxy(versions.VersionCalls, proxy.Proxy):
     def host_objects(self, name: str, **query: typing.Any
                      ) -> Listing[_host.HeldObject]:
         """What a host holds."""
-        return self._list(_host.HeldObject, host=name, **query)
+        return self._list(_host.HeldObject, host=base.part(name), **query)
 
     def templates(self, **query: typing.Any) -> Listing[_template.Template]:
         """Images of the catalogue, by id."""
@@ -73,7 +73,8 @@ class Proxy(versions.VersionCalls, proxy.Proxy):
     def template_locations(self, template_id: str
                            ) -> Listing[_template.Location]:
         """Hosts that hold an image whole."""
-        return self._list(_template.Location, template_id=template_id)
+        return self._list(_template.Location,
+                          template_id=base.part(template_id))
 
     def patches(self, **query: typing.Any) -> Listing[_template.Patch]:
         """Patches, by id."""
@@ -107,7 +108,7 @@ class Proxy(versions.VersionCalls, proxy.Proxy):
     def explain_plan(self, plan_id: str, **query: typing.Any
                      ) -> list[dict[str, typing.Any]]:
         """Why a plan wants each object where it does."""
-        return self._document(f'/plans/{plan_id}/explanation',
+        return self._document(f'/plans/{base.part(plan_id)}/explanation',
                               query)['explanation']
 
     def what_if(self, site: str, **changes: typing.Any
@@ -135,12 +136,14 @@ class Proxy(versions.VersionCalls, proxy.Proxy):
     def site_report(self, name: str, **query: typing.Any
                     ) -> dict[str, typing.Any]:
         """How a site is doing."""
-        return self._document(f'/sites/{name}/report', query)['report']
+        return self._document(f'/sites/{base.part(name)}/report',
+                              query)['report']
 
     def site_forecast(self, name: str, **query: typing.Any
                       ) -> list[dict[str, typing.Any]]:
         """What requests a site is expected to have."""
-        return self._document(f'/sites/{name}/forecast', query)['forecast']
+        return self._document(f'/sites/{base.part(name)}/forecast',
+                              query)['forecast']
 
     def precache_jobs(self, **query: typing.Any
                       ) -> Listing[_job.PrecacheJob]:
@@ -184,7 +187,7 @@ class Proxy(versions.VersionCalls, proxy.Proxy):
     def precache_targets(self, job_id: str, **query: typing.Any
                          ) -> Listing[_job.Target]:
         """How far a job is, by host and image."""
-        return self._list(_job.Target, job_id=job_id, **query)
+        return self._list(_job.Target, job_id=base.part(job_id), **query)
 
     def wait_for_plan(self, plan_id: str, timeout: float,
                       interval: float = 1.0) -> _plan.Plan:
@@ -231,12 +234,19 @@ class Proxy(versions.VersionCalls, proxy.Proxy):
             if progress is not None:
                 progress(job)
             counts = job.progress
-            stuck = counts['failed'] and (
-                counts['ready'] + counts['failed'] == counts['targets'])
+            settled = counts['ready'] + counts['failed'] == counts['targets']
+            stuck = settled and (counts['failed'] or job.message)
             return job.state != 'running' or bool(stuck)
 
         return self._wait(lambda: self.get_precache_job(job_id), is_done,
                           timeout, interval)
+
+    def _get_resource(self, resource_type: typing.Any, value: typing.Any,
+                      **attrs: typing.Any) -> typing.Any:
+        """A resource that the caller named, whatever the name looks like."""
+        if isinstance(value, str):
+            value = base.part(value)
+        return super()._get_resource(resource_type, value, **attrs)
 
     def _wait(self, look, is_done, timeout, interval):
         deadline = time.monotonic() + timeout
@@ -246,9 +256,8 @@ class Proxy(versions.VersionCalls, proxy.Proxy):
                 return found
             if time.monotonic() + interval > deadline:
                 raise exceptions.ResourceTimeout(
-                    f'{type(found).__name__} {found.id} is still'
-                    f' {found.state} after {timeout:g} s; the service goes'
-                    f' on with it.')
+                    f'{found.label} {found.id} is still {found.state} after'
+                    f' {timeout:g} s; the service goes on with it.')
             time.sleep(interval)
 
     def _document(self, path, query):

@@ -164,7 +164,7 @@ class VersionCalls(proxy.Proxy):
                           timeout, interval)
 
     def _begin(self, version_id, action, values):
-        return self._task(f'/versions/{version_id}/{action}',
+        return self._task(f'/versions/{base.part(version_id)}/{action}',
                           {action: values})
 
     def _task(self, path, document):

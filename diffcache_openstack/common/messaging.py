@@ -41,16 +41,18 @@ _REMOTE_SUFFIX = '_Remote'
 def exposed(method: collections.abc.Callable) -> collections.abc.Callable:
     """Let a method be called over RPC.
 
-    The suite's own errors go back to the caller as they are and leave no
-    trace in the log: they are answers. Anything else is logged here, where
-    it can be looked into, and reaches the caller as ServiceUnavailable.
+    The suite's own errors go back to the caller and leave no trace in the
+    log: they are answers. Those that a module made for itself go back as what
+    they derive from in ``exceptions``, the one module that callers take errors
+    of. Anything else is logged here, where it can be looked into, and reaches
+    the caller as ServiceUnavailable.
     """
     @functools.wraps(method)
     def answer(*args, **kwargs):
         try:
             return method(*args, **kwargs)
-        except exceptions.DiffCacheError:
-            raise
+        except exceptions.DiffCacheError as error:
+            raise _common(error) from error
         except Exception as error:
             LOG.exception('%s failed', method.__qualname__)
             raise exceptions.ServiceUnavailable(
@@ -59,6 +61,13 @@ def exposed(method: collections.abc.Callable) -> collections.abc.Callable:
 
     return oslo_messaging.expose(oslo_messaging.expected_exceptions(
         exceptions.DiffCacheError)(answer))
+
+
+def _common(error: exceptions.DiffCacheError) -> exceptions.DiffCacheError:
+    """The error as one of a class that every process knows."""
+    kind = next(cls for cls in type(error).__mro__
+                if cls.__module__ == exceptions.__name__)
+    return error if kind is type(error) else kind(str(error))
 
 
 class ContextSerializer(oslo_messaging.Serializer):

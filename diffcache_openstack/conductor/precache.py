@@ -80,6 +80,7 @@ class Precacher:
     def create(self, job: objects.PrecacheJob) -> None:
         """Keep a job, to be worked on from the next round on."""
         check_window(job.window)
+        _check_expiry(job.expires_at)
         self._database.write(db.create, job, base.now())
         LOG.info('Precache job %s: %d images and %d families', job.id,
                  len(job.images), len(job.families))
@@ -93,6 +94,7 @@ class Precacher:
             # Times cross the wire as texts.
             values = {**values, 'expires_at': timeutils.parse_isotime(
                 expires)}
+            _check_expiry(values['expires_at'])
         self._database.write(db.update, job_id, generation, values,
                              base.now())
 
@@ -143,7 +145,7 @@ class Precacher:
             self._database.write(db.set_message, job.id, str(error))
             return
         images = self._database.read(db.wanted_images, job)
-        message = None if images else 'None of its families has an image.'
+        message = _nothing_to_do(job, hosts, images)
         self._database.write(db.set_message, job.id, message)
         self._database.write(db.sync_targets, job.id, hosts, images, now)
 
@@ -193,6 +195,16 @@ class Precacher:
                 [view.progress(job, row) for row in rows], now)
 
 
+def _nothing_to_do(job, hosts, images):
+    """Why a job has no target; None if it has one."""
+    if not images:
+        return 'None of its families has an image.'
+    if not hosts:
+        return (f'No host is in {", ".join(job.aggregates)}; add one with'
+                f' "openstack aggregate add host".')
+    return None
+
+
 def check_window(text: str | None) -> None:
     """Refuse a time window that cannot be read.
 
@@ -200,6 +212,13 @@ def check_window(text: str | None) -> None:
     """
     if text:
         windows.parse(text)
+
+
+def _check_expiry(when):
+    if when is not None and when <= base.now():
+        raise exceptions.InvalidInput(
+            f'The end of the job, {when:%Y-%m-%dT%H:%M:%SZ}, is over; give a'
+            f' later one, or cancel the job to end it now.')
 
 
 def is_open(job: objects.PrecacheJob, local: datetime.datetime) -> bool:

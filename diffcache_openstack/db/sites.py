@@ -223,7 +223,7 @@ def unknown_site(site: str) -> exceptions.NotFound:
     """The error for a site that does not exist."""
     return exceptions.NotFound(
         f'Site {site} is unknown; start an agent with [agent] site = {site},'
-        f' or see "diffcache-manage host list" for the sites there are.')
+        f' or see "openstack image cache site list" for the sites there are.')
 
 
 def unknown_host(name: str) -> exceptions.NotFound:

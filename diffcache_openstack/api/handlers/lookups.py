@@ -18,7 +18,9 @@ from diffcache_openstack.api.policies import lookups as policies
 from diffcache_openstack.api import requests
 from diffcache_openstack.api import routing
 from diffcache_openstack.api.schemas import lookups as schemas
+from diffcache_openstack.common import exceptions
 from diffcache_openstack.db import sites
+from diffcache_openstack import objects
 
 TABLE = routing.Table()
 _WAYS = 10
@@ -53,6 +55,11 @@ def _site_of(session, name):
                  if host.name == name), None)
     if host is None:
         raise sites.unknown_host(name)
+    if host.role != objects.COMPUTE:
+        raise exceptions.InvalidInput(
+            f'Host {name} is the repository, where every image is; ask for a'
+            f' compute host, see "openstack image cache host list --role'
+            f' compute".')
     return host.site
 
 

@@ -32,17 +32,23 @@ _ITEM = common.closed({
     'base': common.TEXT_OR_NULL, 'target': common.TEXT_OR_NULL,
     'templates': {'type': 'array', 'items': common.TEMPLATE}})
 # What a site might be like; what is not given stays as it is.
+_MOST_MBPS = 10 ** 9
+_MOST_BYTES = 2 ** 60
 CHANGES = common.query({
     'add_hosts': {'type': 'integer', 'minimum': 0, 'maximum': 1000,
                   'description': 'Hosts more; they share the requests.'},
-    'capacity_bytes': {'type': 'integer', 'description':
+    'capacity_bytes': {'type': 'integer', 'minimum': -_MOST_BYTES,
+                       'maximum': _MOST_BYTES, 'description':
                        'Bytes more, or less, on every host.'},
     'repository_mbps': {'type': 'number', 'exclusiveMinimum': 0,
+                        'maximum': _MOST_MBPS,
                         'description': 'Bandwidth of the WAN.'},
-    'peer_mbps': {'type': 'number', 'exclusiveMinimum': 0, 'description':
-                  'Bandwidth of the LAN.'},
-    'demand_factor': {'type': 'number', 'minimum': 0, 'description':
-                      'Factor on all requests.'}})
+    'peer_mbps': {'type': 'number', 'exclusiveMinimum': 0,
+                  'maximum': _MOST_MBPS,
+                  'description': 'Bandwidth of the LAN.'},
+    'demand_factor': {'type': 'number', 'exclusiveMinimum': 0,
+                      'maximum': 10 ** 6,
+                      'description': 'Factor on all requests.'}})
 
 LIST_QUERY = common.paged_query({
     'site': {**common.SITE, 'description': 'Plans of this site.'},

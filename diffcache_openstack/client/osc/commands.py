@@ -13,12 +13,14 @@
 
 import argparse
 import contextlib
+import math
 import typing
 
 from keystoneauth1 import exceptions as ksa_exceptions
 from openstack import exceptions
 from osc_lib.command import command
 from osc_lib import exceptions as osc_exceptions
+from oslo_utils import uuidutils
 
 from diffcache_openstack.client import proxy
 
@@ -82,16 +84,28 @@ class Command(command.Command):
 
         :raises NotFoundException: there is none
         """
-        return self.connection.image.find_image(
-            name, ignore_missing=False).id
+        return find_image(self.connection.image, name).id
+
+    def known_image_id(self, name: str) -> str:
+        """The id of an image that Glance need not have any more.
+
+        :raises NotFoundException: there is none by that name
+        """
+        if uuidutils.is_uuid_like(name):
+            return name
+        return self.image_id(name)
 
     def project_id(self, name: str) -> str:
         """The id of a project by its name or id.
 
+        Who may not look for projects has to know the id.
+
         :raises NotFoundException: there is none
         """
-        return self.connection.identity.find_project(
-            name, ignore_missing=False).id
+        with contextlib.suppress(exceptions.ForbiddenException):
+            return self.connection.identity.find_project(
+                name, ignore_missing=False).id
+        return name
 
     def name_images(self, parsed_args: argparse.Namespace, *options: str
                     ) -> None:
@@ -102,7 +116,21 @@ class Command(command.Command):
         for option in options:
             name = getattr(parsed_args, option)
             if name:
-                setattr(parsed_args, option, self.image_id(name))
+                setattr(parsed_args, option, self.known_image_id(name))
+
+
+def find_image(images: typing.Any, name: str) -> typing.Any:
+    """An image of Glance's by its name or id.
+
+    :param images: Glance, as the SDK shows it
+    :raises NotFoundException: there is none
+    """
+    found = images.find_image(name, ignore_missing=True) if name else None
+    if found is None:
+        raise exceptions.NotFoundException(
+            f'No image has the name or ID "{name}"; see "openstack image'
+            f' list".')
+    return found
 
 
 class Lister(Command, command.Lister):
@@ -156,6 +184,21 @@ def add_filters(parser: argparse.ArgumentParser, what: str,
         parser.add_argument(
             f'--{name}', metavar='<image>' if is_image else f'<{name}>',
             help=f'{what} {text} only' + is_image * ' (name or ID)')
+
+
+def seconds(text: str) -> float:
+    """A duration that somebody may wait for.
+
+    :raises ArgumentTypeError: the text is none
+    """
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 < value < math.inf:
+        raise argparse.ArgumentTypeError(
+            f'"{text}" is no number of seconds above 0')
+    return value
 
 
 def add_limit(parser: argparse.ArgumentParser, what: str) -> None:

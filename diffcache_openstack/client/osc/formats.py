@@ -83,8 +83,12 @@ class Progress(columns.FormattableColumn):
             text += f', {counts["failed"]} failed'
         return text
 
+    def machine_readable(self) -> dict[str, int]:
+        """The numbers."""
+        return {name: (self._value or {}).get(name, 0)
+                for name in ('targets', 'ready', 'failed')}
 
-# A column: its heading, the attribute or key, and how it is shown.
+
 class BytesDone(columns.FormattableColumn):
     """Bytes of a job's targets that are done, in words for people."""
 
@@ -93,6 +97,57 @@ class BytesDone(columns.FormattableColumn):
         counts = self._value or {}
         return (f'{units.format_size(counts.get("bytes_done", 0))} of'
                 f' {units.format_size(counts.get("bytes", 0))}')
+
+    def machine_readable(self) -> dict[str, int]:
+        """The numbers."""
+        return {name: (self._value or {}).get(name, 0)
+                for name in ('bytes', 'bytes_done')}
+
+
+class Links(columns.FormattableColumn):
+    """What a host is taken to receive at, in words for people."""
+
+    def human_readable(self) -> str:
+        """Each kind of source with its bandwidth."""
+        return ', '.join(f'{name} {mbps:g} Mbit/s'
+                         for name, mbps in (self._value or {}).items())
+
+
+class HostCounts(columns.FormattableColumn):
+    """Hosts of a site, in words for people."""
+
+    def human_readable(self) -> str:
+        """How many, and how much they may hold."""
+        counts = self._value
+        return (f'{counts["count"]}, {counts["alive"]} alive,'
+                f' {units.format_size(counts["capacity"])}')
+
+
+class Held(columns.FormattableColumn):
+    """What hosts hold, a line for each kind for people."""
+
+    def human_readable(self) -> str:
+        """How many of each kind, and how large."""
+        return '\n'.join(
+            f'{kind}: {held["objects"]}, {units.format_size(held["bytes"])}'
+            for kind, held in sorted((self._value or {}).items()))
+
+
+class Ways(columns.FormattableColumn):
+    """How requests were served, a line for each way for people."""
+
+    def human_readable(self) -> str:
+        """How many each way, how long they took, and what they moved."""
+        return '\n'.join(map(self._line, self._value or ()))
+
+    @staticmethod
+    def _line(way):
+        text = f'{way["way"]}: {way["requests"]}'
+        if way['failed']:
+            text += f', {way["failed"]} failed'
+        if way['mean_s'] is not None:
+            text += f', mean {way["mean_s"]:.3f} s'
+        return text + f', WAN {units.format_size(way["wan_bytes"])}'
 
 
 class Targets(columns.FormattableColumn):
@@ -117,6 +172,7 @@ class Targets(columns.FormattableColumn):
         return text
 
 
+# A column: its heading, the attribute or key, and how it is shown.
 Column = tuple[str, str, type[columns.FormattableColumn] | None]
 
 

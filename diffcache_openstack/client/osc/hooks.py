@@ -61,8 +61,10 @@ class ImageCreate(Hook):
     def before(self, parsed_args: argparse.Namespace) -> argparse.Namespace:
         """Name the family by a property."""
         if parsed_args.base_template:
-            image = self.cmd.app.client_manager.image.find_image(
-                parsed_args.base_template, ignore_missing=False)
+            with commands.errors_in_words():
+                image = commands.find_image(
+                    self.cmd.app.client_manager.image,
+                    parsed_args.base_template)
             parsed_args.properties = {**(parsed_args.properties or {}),
                                       BASE_PROPERTY: image.id}
         return parsed_args
@@ -144,8 +146,9 @@ class AggregateCacheImage(Hook):
         with commands.errors_in_words():
             aggregate = manager.compute.find_aggregate(
                 parsed_args.aggregate, ignore_missing=False)
-            images = [manager.image.find_image(name, ignore_missing=False).id
-                      for name in parsed_args.image]
+            images = list(dict.fromkeys(
+                commands.find_image(manager.image, name).id
+                for name in parsed_args.image))
             job = manager.diffcache.create_precache_job(
                 name=f'aggregate cache image {aggregate.name}',
                 images=images, aggregates=[str(aggregate.id)])

@@ -23,7 +23,7 @@ _LISTED: list[formats.Column] = [
     ('Capacity', 'capacity', formats.Size), ('Plan', 'plan', formats.Fill)]
 _SHOWN: list[formats.Column] = [
     *_LISTED, ('Plan Generation', 'plan_generation', None),
-    ('Seen At', 'seen_at', None), ('Links', 'link_speeds', None)]
+    ('Seen At', 'seen_at', None), ('Links', 'link_speeds', formats.Links)]
 _OBJECTS: list[formats.Column] = [
     ('ID', 'id', None), ('Kind', 'kind', None),
     ('Size', 'bytes', formats.Size), ('Images', 'templates', formats.Names)]

@@ -34,6 +34,6 @@ class Lookup(commands.ImageCommand, commands.HostCommand, commands.Lister):
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
         """Ask the service."""
         found = self.client.lookup(
-            parsed_args.host, self.image_id(parsed_args.image),
+            parsed_args.host, self.known_image_id(parsed_args.image),
             limit=parsed_args.limit)
         return formats.table(_WAYS, found['ways'])

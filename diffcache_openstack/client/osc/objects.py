@@ -65,7 +65,7 @@ class ShowObject(commands.ImageCommand, commands.ShowOne):
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
         """Ask the service."""
         return formats.fields(_SHOWN, self.client.get_template(
-            self.image_id(parsed_args.image)))
+            self.known_image_id(parsed_args.image)))
 
 
 class ListLocations(commands.ImageCommand, commands.Lister):
@@ -74,7 +74,7 @@ class ListLocations(commands.ImageCommand, commands.Lister):
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
         """Ask the service."""
         return formats.table(_LOCATIONS, self.client.template_locations(
-            self.image_id(parsed_args.image)))
+            self.known_image_id(parsed_args.image)))
 
 
 class ListPatches(commands.Lister):

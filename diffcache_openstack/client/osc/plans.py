@@ -12,13 +12,16 @@
 """``openstack image cache plan``."""
 
 import argparse
+import pathlib
 import sys
 
 from osc_lib import exceptions
+from oslo_utils import uuidutils
 
 from diffcache_openstack.client.osc import commands
 from diffcache_openstack.client.osc import formats
 from diffcache_openstack.client.osc import waiting
+from diffcache_openstack.common import units
 
 _LISTED: list[formats.Column] = [
     ('ID', 'id', None), ('Site', 'site', None), ('State', 'state', None),
@@ -55,6 +58,17 @@ _OUTCOME: list[formats.Column] = [
 _STATES = ('computing', 'proposed', 'failed', 'cancelled', 'current',
            'superseded')
 _WAIT_SECONDS = 900.0
+_PICTURES = ('.png', '.svg', '.pdf')
+
+
+class ProposalCommand(commands.Command):
+    """A command about one plan that was proposed."""
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        """Arguments of the command."""
+        parser = super().get_parser(prog_name)
+        parser.add_argument('plan', metavar='<plan>', help='ID of the plan')
+        return parser
 
 
 class PlanCommand(commands.Command):
@@ -70,6 +84,8 @@ class PlanCommand(commands.Command):
 
     def plan_id(self, name: str) -> str:
         """The id of a plan by its id, or by its site if it is in force."""
+        if not name or uuidutils.is_uuid_like(name):
+            return name
         found = next(iter(self.client.plans(site=name, state='current')),
                      None)
         return found.id if found else name
@@ -100,7 +116,7 @@ class ShowPlan(PlanCommand, commands.ShowOne):
         """Arguments of the command."""
         parser = super().get_parser(prog_name)
         parser.add_argument(
-            '--graph', metavar='<file>',
+            '--graph', type=_picture, metavar='<file>',
             help='Also draw families, placement and what each object saves'
                  ' into this file (PNG, SVG or PDF by its ending)')
         return parser
@@ -117,9 +133,10 @@ class ShowPlan(PlanCommand, commands.ShowOne):
         from diffcache_openstack.client.osc import graphs
         try:
             graphs.draw_plan(plan, self.client.templates(), path)
-        except (OSError, ValueError) as error:
+        except OSError as error:
             raise exceptions.CommandError(
-                f'{path} was not drawn: {error}') from error
+                f'{path} was not written: {error.strerror or error}; choose'
+                f' another place.') from error
 
 
 class ListItems(PlanCommand, commands.Lister):
@@ -147,7 +164,8 @@ class CreatePlan(commands.SiteCommand, commands.ShowOne):
         parser = super().get_parser(prog_name)
         parser.add_argument('--solver', metavar='<name>',
                             help='auto, ilp or greedy')
-        parser.add_argument('--time-limit', type=float, metavar='<seconds>',
+        parser.add_argument('--time-limit', type=commands.seconds,
+                            metavar='<seconds>',
                             help='Most that the solver may take')
         parser.add_argument('--wait', action='store_true',
                             help='Wait until it is computed')
@@ -167,7 +185,7 @@ class CreatePlan(commands.SiteCommand, commands.ShowOne):
         return formats.fields(_SHOWN, plan)
 
 
-class ApplyPlan(PlanCommand, commands.ShowOne):
+class ApplyPlan(ProposalCommand, commands.ShowOne):
     """Put a proposed plan into force"""
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
@@ -190,7 +208,7 @@ class ApplyPlan(PlanCommand, commands.ShowOne):
         return formats.fields(_SHOWN, plan)
 
 
-class CancelPlan(PlanCommand):
+class CancelPlan(ProposalCommand):
     """Drop a proposed plan"""
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
@@ -221,8 +239,10 @@ class WhatIf(commands.SiteCommand, commands.ShowOne):
         parser = super().get_parser(prog_name)
         parser.add_argument('--add-hosts', type=int, metavar='<n>',
                             help='With so many hosts more')
-        parser.add_argument('--capacity-bytes', type=int, metavar='<bytes>',
-                            help='With so much more, or less, on each host')
+        parser.add_argument('--capacity-bytes', type=_difference,
+                            metavar='<size>',
+                            help='With so much more, such as 50GB, on each'
+                                 ' host, or less, =-50GB')
         parser.add_argument('--repository-mbps', type=float, metavar='<n>',
                             help='With another bandwidth of the WAN')
         parser.add_argument('--peer-mbps', type=float, metavar='<n>',
@@ -240,3 +260,19 @@ class WhatIf(commands.SiteCommand, commands.ShowOne):
             parsed_args.site, **{name: value
                                  for name, value in changes.items()
                                  if value is not None}))
+
+
+def _picture(text):
+    if pathlib.Path(text).suffix.lower() not in _PICTURES:
+        raise argparse.ArgumentTypeError(
+            f'"{text}" does not end in .png, .svg or .pdf')
+    return text
+
+
+def _difference(text):
+    """Bytes, with a sign before them if they are to be fewer."""
+    size = text.removeprefix('-')
+    try:
+        return units.parse_size(size) * (1 if size == text else -1)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from error

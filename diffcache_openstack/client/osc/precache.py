@@ -47,13 +47,14 @@ _TOLD = ('host', 'template_id', 'state', 'way', 'bytes_done', 'bytes_total',
          'attempts', 'retry_at', 'message')
 _PLACES = ('hosts', 'aggregates', 'availability_zones')
 _TIMEOUT = 3600.0
+_LONGEST_DAYS = 36500
 
 
 def add_wait(parser: argparse.ArgumentParser) -> None:
     """Add the options of waiting for a job."""
     parser.add_argument('--wait', action='store_true',
                         help='Wait until every target is ready')
-    parser.add_argument('--timeout', type=float, default=_TIMEOUT,
+    parser.add_argument('--timeout', type=commands.seconds, default=_TIMEOUT,
                         metavar='<seconds>',
                         help='Wait so long at most (default: 3600)')
 
@@ -65,9 +66,14 @@ def wait(client: typing.Any, job: typing.Any, timeout: float) -> typing.Any:
     """
     with waiting.Bar('Precaching', sys.stderr) as bar:
         job = client.wait_for_precache_job(job.id, timeout, progress=bar.job)
+    counts = job.progress
+    if job.state == 'running' and not counts['targets']:
+        raise exceptions.CommandError(
+            f'Precache job {job.id} has nothing to do yet: {job.message}'
+            f' Drop it with "openstack image precache cancel {job.id}".')
     if job.state == 'running':
         raise exceptions.CommandError(
-            f'{job.progress["failed"]} of {job.progress["targets"]} targets'
+            f'{counts["failed"]} of {counts["targets"]} targets'
             f' of precache job {job.id} failed; see "openstack image'
             f' precache target list {job.id}".')
     return job
@@ -118,12 +124,11 @@ class CreateJob(ShowOneJob):
         """Tell the service, and wait if that was asked for."""
         _check_aim(parsed_args)
         values = _changeable(parsed_args)
-        values['images'] = [self.image_id(name)
-                            for name in parsed_args.images]
-        values['families'] = [self.image_id(name)
-                              for name in parsed_args.families]
-        for name in _PLACES:
-            values[name] = getattr(parsed_args, name)
+        for kind in ('images', 'families'):
+            values[kind] = list(dict.fromkeys(
+                map(self.image_id, getattr(parsed_args, kind))))
+        for kind in _PLACES:
+            values[kind] = list(dict.fromkeys(getattr(parsed_args, kind)))
         job = self.client.create_precache_job(**_renamed(values))
         if parsed_args.wait:
             job = wait(self.client, job, parsed_args.timeout)
@@ -288,10 +293,14 @@ def _size(text):
 
 
 def _lifetime(text):
-    """A duration of a number and one of s, m, h, d, w."""
+    """A duration of a number and one of s, m, h, d, w, up to a century."""
     seconds = {'s': 1, 'm': 60, 'h': 3600, 'd': 86400, 'w': 604800}
     number, unit = text[:-1], text[-1:]
     if not number.isdecimal() or unit not in seconds:
         raise argparse.ArgumentTypeError(
             f'"{text}" is no duration; write 90m, 12h or 7d')
-    return datetime.timedelta(seconds=int(number) * seconds[unit])
+    total = int(number) * seconds[unit]
+    if not 0 < total <= _LONGEST_DAYS * seconds['d']:
+        raise argparse.ArgumentTypeError(
+            f'"{text}" is not between 1s and {_LONGEST_DAYS}d')
+    return datetime.timedelta(seconds=total)

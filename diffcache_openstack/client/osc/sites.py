@@ -24,9 +24,10 @@ _SITES: list[formats.Column] = [
     ('Planned At', 'planned_at', None)]
 _REPORT: list[formats.Column] = [
     ('Site', 'site.name', None), ('Since', 'since', None),
-    ('Hosts', 'site.hosts', None), ('Plan', 'plan', formats.Fill),
+    ('Hosts', 'site.hosts', formats.HostCounts),
+    ('Plan', 'plan', formats.Fill),
     ('Cost S Per Day', 'plan.cost_s', formats.Rounded),
-    ('Held', 'held', None), ('Requests', 'requests', None),
+    ('Held', 'held', formats.Held), ('Requests', 'requests', formats.Ways),
     ('WAN Bytes', 'wan_bytes', formats.Size),
     ('Whole Bytes', 'whole_bytes', formats.Size)]
 _FORECAST: list[formats.Column] = [

@@ -12,12 +12,26 @@
 """What all resources have in common."""
 
 import typing
+import urllib.parse
 
+from openstack import exceptions
 from openstack import resource
 
 MAX_MICROVERSION = '1.4'
 
 _FILTERS_OF_PAGES = ('limit', 'marker')
+
+
+def part(name: str) -> str:
+    """A name or id as a part of a path.
+
+    :raises InvalidRequest: it cannot be one; the path would lead elsewhere
+    """
+    if name in ('', '.', '..') or '/' in name:
+        raise exceptions.InvalidRequest(
+            f'"{name}" is no name or ID of anything here; list what there'
+            f' is.')
+    return urllib.parse.quote(name, safe='')
 
 
 def query(*names: str) -> resource.QueryParameters:
@@ -27,8 +41,12 @@ def query(*names: str) -> resource.QueryParameters:
 
 
 class Resource(resource.Resource):
-    """A resource of the service."""
+    """A resource of the service.
 
+    :cvar label: what messages call it
+    """
+
+    label = 'It'
     _max_microversion = MAX_MICROVERSION
     allow_list = True
     allow_fetch = True

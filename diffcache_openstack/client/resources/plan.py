@@ -21,6 +21,7 @@ from diffcache_openstack.client.resources import base
 class Plan(base.Resource):
     """A plan, in force or proposed."""
 
+    label = 'Plan'
     resource_key = 'plan'
     resources_key = 'plans'
     base_path = '/plans'

@@ -21,6 +21,7 @@ from diffcache_openstack.client.resources import base
 class PrecacheJob(base.Resource):
     """Images that hosts shall have cached before they are asked for."""
 
+    label = 'Precache job'
     resource_key = 'precache_job'
     resources_key = 'precache_jobs'
     base_path = '/precache-jobs'

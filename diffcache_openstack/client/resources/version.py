@@ -21,6 +21,7 @@ from diffcache_openstack.client.resources import base
 class ServerVersion(base.Resource):
     """What the disks of a server were at an instant."""
 
+    label = 'Version'
     resource_key = 'version'
     resources_key = 'versions'
     base_path = '/versions'
@@ -82,6 +83,7 @@ class ServerVersion(base.Resource):
 class VersionTask(base.Resource):
     """Work on versions."""
 
+    label = 'Task'
     resource_key = 'version_task'
     resources_key = 'version_tasks'
     base_path = '/version-tasks'

@@ -61,6 +61,8 @@ class Images:
     def find_image(self, name, ignore_missing=True):
         """An image by name: each is named as its id."""
         if name == 'none':
+            if ignore_missing:
+                return None
             raise exceptions.NotFoundException('No Image found for none')
         return types.SimpleNamespace(id=name, name=name)
 

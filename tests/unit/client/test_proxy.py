@@ -18,6 +18,29 @@ from tests.unit.client import cloud
 from tests.unit.db import database
 
 
+class TestNames(cloud.CloudTest):
+
+    def test_that_would_lead_elsewhere(self):
+        for name in ('', '.', '..', '../plans', 'h1/objects'):
+            for call in (self.cloud.get_host, self.cloud.delete_host,
+                         self.cloud.site_report, self.cloud.get_plan,
+                         self.cloud.explain_plan,
+                         self.cloud.cancel_precache_job):
+                self.assertRaises(exceptions.InvalidRequest, call, name)
+            for listing in (self.cloud.host_objects,
+                            self.cloud.precache_targets,
+                            self.cloud.template_locations):
+                self.assertRaises(exceptions.InvalidRequest,
+                                  lambda: list(listing(name)))
+        self.assertEqual([], self.wire.sent)
+
+    def test_with_letters_that_mean_something_in_addresses(self):
+        for name in ('h1?', 'h1#x', 'h%31', 'h 1', '\N{SNOWMAN}'):
+            error = self.assertRaises(exceptions.NotFoundException,
+                                      self.cloud.get_host, name)
+            self.assertIn(f'Host {name} is not registered', str(error))
+
+
 class TestReading(cloud.CloudTest):
 
     def test_all_parts_of_a_listing(self):

@@ -25,6 +25,10 @@ from tests import base
 TOPIC = 'topic'
 
 
+class SpecialInput(exceptions.InvalidInput):
+    """An error that only its module knows."""
+
+
 class Endpoint:
 
     target = oslo_messaging.Target(version='1.1')
@@ -40,6 +44,10 @@ class Endpoint:
     @messaging.exposed
     def refuse(self, ctxt):
         raise exceptions.NotFound('Thing 7 is not there.')
+
+    @messaging.exposed
+    def refuse_in_its_own_way(self, ctxt):
+        raise SpecialInput('Thing 8 is odd.')
 
     @messaging.exposed
     def break_down(self, ctxt):
@@ -92,6 +100,12 @@ class TestMessaging(MessagingTest):
                                   self.ctxt, 'refuse')
         self.assertIs(exceptions.NotFound, type(error))
         self.assertEqual('Thing 7 is not there.', str(error))
+
+    def test_error_of_a_module_arrives_as_what_it_derives_from(self):
+        error = self.assertRaises(
+            exceptions.InvalidInput, self.client().call, self.ctxt,
+            'refuse_in_its_own_way')
+        self.assertEqual('Thing 8 is odd.', str(error))
 
     def test_other_error_arrives_as_failure_of_the_service(self):
         error = self.assertRaises(

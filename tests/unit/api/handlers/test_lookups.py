@@ -51,6 +51,11 @@ class TestLookups(base.ApiTest):
         self.refused(404, 'GET', '/v1/lookups?host=h9&template_id=t1')
         self.refused(404, 'GET', '/v1/lookups?host=h1&template_id=t9')
 
+    def test_repository_is_not_looked_up_for(self):
+        problem = self.refused(400, 'GET',
+                               '/v1/lookups?host=hub&template_id=t1')
+        self.assertIn('hub is the repository', problem['detail'])
+
     def test_parameters_are_needed(self):
         self.refused(400, 'GET', '/v1/lookups')
         self.refused(400, 'GET', '/v1/lookups?host=h1')

@@ -168,7 +168,9 @@ class TestReasons(PlanTest):
 
     def test_what_if_with_nonsense(self):
         for changes in ({'repository_mbps': 0}, {'add_hosts': -1},
-                        {'colour': 'red'}):
+                        {'colour': 'red'}, {'demand_factor': 0},
+                        {'demand_factor': 1e308},
+                        {'capacity_bytes': 10 ** 30}):
             self.refused(400, 'POST', '/v1/what-if', {
                 'what_if': {'site': 'edge', 'changes': changes}})
         self.refused(404, 'POST', '/v1/what-if', {

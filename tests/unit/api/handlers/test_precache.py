@@ -130,9 +130,10 @@ class TestLife(JobTest):
         self.assertEqual([], self.read(precache.demand, 'edge'))
 
     def test_expiry(self):
-        past = (objects_base.now() - datetime.timedelta(1)).isoformat()
-        job = self.create(expires_at=past)
-        self.round()
+        soon = objects_base.now() + datetime.timedelta(days=1)
+        job = self.create(expires_at=soon.isoformat())
+        self.assertEqual([job['id']], self.write(
+            precache.expire, soon + datetime.timedelta(seconds=1)))
         self.assertEqual('expired', self.show(job)['state'])
         self.assertEqual([], self.read(precache.demand, 'edge'))
 
@@ -205,7 +206,9 @@ class TestChanges(JobTest):
     def test_malformed(self):
         for values in ({'images': []}, {'hosts': []}, {'priority': 101},
                        {'rate': 0}, {'pinned': 'yes'},
-                       {'expires_at': 'soon'}, {'images': ['t1', 't1']},
+                       {'expires_at': 'soon'},
+                       {'expires_at': '2001-01-01T00:00:00Z'},
+                       {'images': ['t1', 't1']},
                        {'colour': 'red'}, {'window': 'at night'}):
             self.refused(400, 'POST', PATH, {'precache_job': {
                 'images': ['t1'], 'hosts': ['h1'], **values}})

@@ -14,6 +14,7 @@
 import json
 import pathlib
 
+from openstack import exceptions as sdk_exceptions
 from osc_lib import exceptions
 
 from diffcache_openstack.client.osc import hosts
@@ -73,6 +74,12 @@ class TestObjects(cloud.CommandTest):
         [row] = self.listed(objects.ListLocations, 't1')
         self.assertEqual('h1', row['Host'])
 
+    def test_image_that_glance_has_no_more(self):
+        command = self.command(objects.ShowObject)
+        missing = '00000000-0000-4000-8000-000000000000'
+        self.app.client_manager.sdk_connection.image = None
+        self.assertEqual(missing, command.known_image_id(missing))
+
     def test_patches(self):
         [row] = self.listed(objects.ListPatches, '--base', 't1')
         self.assertEqual(database.patch(1, 2).id, row['ID'])
@@ -116,15 +123,31 @@ class TestPlans(cloud.CommandTest):
 
     def test_graph_that_cannot_be_written(self):
         plan = self.create()
-        for name in ('none/plan.png', 'plan.cow'):
-            self.assertRaises(
-                exceptions.CommandError, self.take, plans.ShowPlan,
-                plan['id'], '--graph', str(self.directory / name))
+        error = self.assertRaises(
+            exceptions.CommandError, self.take, plans.ShowPlan, plan['id'],
+            '--graph', str(self.directory / 'none' / 'plan.png'))
+        self.assertIn('none/plan.png was not written', str(error))
+        self.assertRaises(
+            SystemExit, self.take, plans.ShowPlan, plan['id'], '--graph',
+            str(self.directory / 'plan.cow'))
         self.assertFalse(list(pathlib.Path(self.directory).glob('plan*')))
 
     def test_what_if(self):
         shown = self.shown(plans.WhatIf, 'edge', '--repository-mbps', '1000')
         self.assertGreater(shown['saving'], 0)
+
+    def test_what_if_with_units(self):
+        shown = self.shown(plans.WhatIf, 'edge', '--capacity-bytes=-1TB')
+        self.assertLess(shown['saving'], 0)
+        self.assertRaises(SystemExit, self.take, plans.WhatIf, 'edge',
+                          '--capacity-bytes', '1XB')
+
+    def test_solver_that_is_none(self):
+        error = self.assertRaises(
+            sdk_exceptions.BadRequestException, self.take, plans.CreatePlan,
+            'edge', '--solver', 'oracle')
+        self.assertIn("'oracle' is not installed; choose from", str(error))
+        self.assertNotIn('Traceback', str(error))
 
 
 class TestPrecache(cloud.CommandTest):
@@ -171,6 +194,31 @@ class TestPrecache(cloud.CommandTest):
             '--wait')
         self.assertIn('1 of 1 targets', str(error))
 
+    def test_wait_for_what_has_no_target(self):
+        job = self.shown(precache.CreateJob, 't1', '--aggregate', 'none')
+        self.conductor._precacher.round()
+        error = self.assertRaises(
+            exceptions.CommandError, self.take, precache.RetryJob, job['id'],
+            '--wait')
+        self.assertIn('has nothing to do yet: Nova', str(error))
+
+    def test_the_same_said_twice(self):
+        job = self.shown(precache.CreateJob, 't1', 't1', '--host', 'h1',
+                         '--host', 'h1')
+        self.assertEqual((['t1'], ['h1']), (job['images'], job['hosts']))
+
+    def test_progress_is_told_once(self):
+        [row] = self.create() and self.listed(precache.ListJobs)
+        self.assertEqual(({'targets', 'ready', 'failed'},
+                          {'bytes', 'bytes_done'}),
+                         (set(row['Ready']), set(row['Done'])))
+
+    def test_image_that_is_none(self):
+        error = self.assertRaises(
+            sdk_exceptions.NotFoundException, self.take, precache.CreateJob,
+            'none', '--host', 'h1')
+        self.assertIn('"none"; see "openstack image list"', str(error))
+
     def test_what_and_where_have_to_be_said(self):
         for words, said in ((('t1',), '--host'), (('--host', 'h1'),
                                                   '--family')):
@@ -179,7 +227,8 @@ class TestPrecache(cloud.CommandTest):
             self.assertIn(said, str(error))
 
     def test_words_that_are_no_durations(self):
-        for word in ('7', 'd', '1y', '-1d', '1.5h'):
+        for word in ('7', 'd', '1y', '-1d', '1.5h', '0s', '99999999w',
+                     '9' * 30 + 'd'):
             self.assertRaises(SystemExit, self.create, '--lifetime', word)
         self.assertRaises(SystemExit, self.create, '--rate', 'fast')
 

@@ -15,7 +15,6 @@ import argparse
 import types
 from unittest import mock
 
-from openstack import exceptions
 from openstackclient.compute.v2 import server
 from osc_lib import exceptions as osc_exceptions
 
@@ -49,7 +48,7 @@ class TestImageCreate(HookTest):
         self.assertIsNone(arguments.properties)
 
     def test_base_that_is_none(self):
-        self.assertRaises(exceptions.NotFoundException, self.hook,
+        self.assertRaises(osc_exceptions.CommandError, self.hook,
                           hooks.ImageCreate, '--base-template', 'none',
                           properties=None)
 
@@ -114,7 +113,7 @@ class TestAggregateCacheImage(HookTest):
 
     def test_wait_is_for_a_job(self):
         error = self.assertRaises(osc_exceptions.CommandError,
-                                  self.run_after, '--wait', '--timeout', '0')
+                                  self.run_after, '--wait', '--timeout', '0.1')
         self.assertIn('still running', str(error))
         [job] = self.cloud.precache_jobs()
         self.assertEqual((['7'], ['t1']), (job.aggregates, job.images))
