@@ -26,6 +26,7 @@ from sqlalchemy import orm
 
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.db import models
+from diffcache_openstack.db import plans
 from diffcache_openstack.db import sites
 from diffcache_openstack import objects
 
@@ -72,7 +73,7 @@ def put_template(session: orm.Session, template: objects.Template,
     _set_members(row, template.members)
     session.flush()
     if row.status == objects.DELETED:
-        _remove_orphaned_patches(session)
+        _remove_orphans(session)
     return _template(row), sites.raise_all_generations(session)
 
 
@@ -120,7 +121,7 @@ def remove_template(session: orm.Session, template_id: str) -> set[str]:
     """
     session.delete(_need_template(session, template_id))
     session.flush()
-    _remove_orphaned_patches(session)
+    _remove_orphans(session)
     return sites.raise_all_generations(session)
 
 
@@ -218,6 +219,15 @@ def _need_content(session, content_id, patch_id):
 def _active_contents():
     return sa.select(models.Template.content_id).where(
         models.Template.status == objects.ACTIVE)
+
+
+def _remove_orphans(session):
+    """Remove what was there for images that are gone."""
+    _remove_orphaned_patches(session)
+    plans.drop_items(session, objects.TEMPLATES,
+                     sa.select(models.Template.content_id).where(
+                         models.Template.status != objects.DELETED))
+    plans.drop_items(session, objects.PATCHES, sa.select(models.Patch.id))
 
 
 def _remove_orphaned_patches(session):

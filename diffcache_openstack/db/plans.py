@@ -126,6 +126,27 @@ def load(session: orm.Session, row: models.Plan) -> objects.Plan:
         **values)
 
 
+def drop_items(session: orm.Session, kind: str, known: sa.Select) -> None:
+    """Want no longer what cannot be had, in plans that hold or may hold.
+
+    Hosts need not be told: by the map they know that it is gone.
+
+    :param kind: of the objects looked at
+    :param known: selects the ids of those there are
+    """
+    alive = list(session.scalars(
+        sa.select(models.Plan.id).join(
+            models.Site, models.Site.name == models.Plan.site)
+        .where(sa.or_(
+            models.Plan.generation.is_(None),
+            models.Plan.generation == models.Site.plan_generation))))
+    session.execute(
+        sa.delete(models.PlanItem).where(
+            models.PlanItem.plan_id.in_(alive), models.PlanItem.kind == kind,
+            models.PlanItem.object_id.not_in(known))
+        .execution_options(synchronize_session=False))
+
+
 def due_sites(session: orm.Session, before: datetime.datetime) -> list[str]:
     """Sites whose last round of planning ended before an instant."""
     return list(session.scalars(

@@ -137,6 +137,23 @@ class TestPlan(PlannerTest):
         second = self.plan()
         self.assertEqual([database.content(2)], self.held(second))
 
+    def test_deleted_image_leaves_the_plan_in_force_at_once(self):
+        self.add_images(1, 2)
+        self.add_requests('t1', 1, 5)
+        first = self.plan()
+        # The same content under another name: it is still to be had.
+        self.write(catalogue.put_template, database.template(
+            1, id='t3', data_size=SIZE), objects_base.now())
+        for name in ('t1', 't3'):
+            self.assertEqual([database.content(1)], self.held(
+                self.read(plans.current_plan, database.SITE)))
+            self.write(catalogue.put_template, database.template(
+                1, id=name, data_size=SIZE, status='deleted'),
+                objects_base.now())
+        left = self.read(plans.current_plan, database.SITE)
+        self.assertEqual(([], first.generation),
+                         (left.items, left.generation))
+
     def test_shrunken_host_is_planned_anew(self):
         self.add_images(1)
         self.assertEqual([database.content(1)], self.held(self.plan()))
