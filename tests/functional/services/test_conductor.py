@@ -58,6 +58,20 @@ class ConductorTest(base.TestCase):
         self.addCleanup(server.stop)
         return agent
 
+    def settled_map(self) -> objects.SiteMap:
+        """The map that is not sent to somebody who has it.
+
+        A conductor that has just started counts a map once more when it
+        first looks at the options that maps show.
+        """
+        found = self.api.get_site_map(self.ctxt, site.SITE)
+        deadline = time.monotonic() + ANSWER_SECONDS
+        while newer := self.api.get_site_map(self.ctxt, site.SITE,
+                                             found.generation):
+            self.assertGreater(deadline, time.monotonic())
+            found = newer
+        return found
+
 
 class TestConductor(ConductorTest):
 
@@ -88,11 +102,9 @@ class TestConductor(ConductorTest):
         agent = self.listen('c1')
         self.site.start_conductor()
         site.register_all(self.api, self.ctxt, templates=2)
-        before = self.api.get_site_map(self.ctxt, site.SITE)
+        before = self.settled_map()
         self.assertEqual(['c1', 'c2', 'hub'],
                          [host.name for host in before.hosts])
-        self.assertIsNone(self.api.get_site_map(
-            self.ctxt, site.SITE, before.generation))
         held = [objects.Holding(kind=objects.TEMPLATES, id=site.content(1),
                                 bytes=2 * site.GB)]
         self.api.report_holdings(self.ctxt, 'c2', held)
