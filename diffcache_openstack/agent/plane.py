@@ -105,6 +105,21 @@ class Plane:
         """Counters since the start."""
         return self._native.stats()
 
+    def reload_tls(self) -> None:
+        """Read certificates and key again.
+
+        :raises InvalidInput: they cannot be used; the old ones still are
+        """
+        with native.translated():
+            self._native.reload_tls()
+
+    def take_complaints(self) -> list[tuple[str, str, int]]:
+        """What was wrong with connections to this host since the last call.
+
+        :returns: the address, the reason, how often
+        """
+        return self._native.take_complaints()
+
     def set_rate(self, rate: float | None) -> None:
         """Change the limit of what this host sends, bytes/s."""
         self._native.set_rate(rate)

@@ -32,6 +32,7 @@ from diffcache_openstack.agent import fill
 from diffcache_openstack.agent import flights
 from diffcache_openstack.agent import forms
 from diffcache_openstack.agent import holdings
+from diffcache_openstack.agent import identity
 from diffcache_openstack.agent import ingest
 from diffcache_openstack.agent import keeping
 from diffcache_openstack.agent import link
@@ -209,14 +210,20 @@ class Agent(service.Service):
     def _open_plane(self) -> plane.Plane:
         conf = self.conf.data_plane
         key = keys.read_key(conf.key_file) if conf.key_file else None
+        shown = identity.Identity(self.conf)
         with native.translated():
             opened = _native.DataPlane(
                 str(self._state / 'objects'), self.name, conf.listen,
                 key=key, key_name=conf.key_name, rate=conf.rate or None,
                 latency=conf.latency, claim_ttl=float(conf.claim_ttl),
-                advertise_url=conf.advertise_url or self._derived_url())
+                advertise_url=conf.advertise_url or self._derived_url(),
+                **shown.options())
         self._stack.callback(opened.close)
-        return plane.Plane(opened, self.name)
+        wrapped = plane.Plane(opened, self.name)
+        if shown.files:
+            shown.start(wrapped)
+            self._stack.callback(shown.stop)
+        return wrapped
 
     def _derived_url(self) -> str | None:
         """What peers are told if the listening address tells them nothing.
@@ -230,7 +237,8 @@ class Agent(service.Service):
             raise exceptions.InvalidInput(
                 '[data_plane] listen names neither address nor port, so '
                 'peers cannot be told one; give a port, or advertise_url.')
-        return f'http://{self.name}:{port}'
+        scheme = identity.scheme(self.conf)
+        return f'{scheme}://{self.name}:{port}'
 
     def _open_holdings(self) -> holdings.Holdings:
         capacity = self.conf.agent.cache_capacity

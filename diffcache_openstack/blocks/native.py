@@ -35,6 +35,7 @@ _MEANING = {
     'ObjectMissing': exceptions.ObjectMissing,
     'PeerRefused': exceptions.PeerRefused,
     'PeerUnavailable': exceptions.PeerUnavailable,
+    'PeerUntrusted': exceptions.PeerUntrusted,
     'SourceUnavailable': exceptions.PeerUnavailable,
 }
 

@@ -54,6 +54,10 @@ class PeerRefused(PermanentError):
     """A peer refused our credentials."""
 
 
+class PeerUntrusted(PeerRefused):
+    """A peer and this host do not take each other's certificates."""
+
+
 class IntegrityError(RetryableError):
     """Bytes differ from what their hash promises; another source may do."""
 

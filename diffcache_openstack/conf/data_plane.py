@@ -35,10 +35,11 @@ conductor. Listening beyond loopback requires ``key_file``.
     cfg.StrOpt(
         'advertise_url',
         help='''
-URL under which peers reach this agent, such as ``http://10.0.0.5:9192``.
-Needed when ``listen`` is a wildcard address and the name of the host does not
-resolve to the address peers should use, or behind NAT. Default: derived from
-``listen`` and ``[agent] host``.
+URL under which peers reach this agent, such as ``http://10.0.0.5:9192``, or
+``https://10.0.0.5:9192`` with ``tls_cert_file``. Needed when ``listen`` is a
+wildcard address and the name of the host does not resolve to the address peers
+should use, or behind NAT. Default: derived from ``listen`` and ``[agent]
+host``.
 '''),
     cfg.StrOpt(
         'key_file',
@@ -56,6 +57,40 @@ addresses only.
         help='''
 Name under which the key is announced, so that a peer with another key can say
 which one it misses. Change it together with the key.
+'''),
+    cfg.StrOpt(
+        'tls_ca_file',
+        help='''
+File with the certificates, in PEM, of the authorities whose word counts: only
+a peer whose certificate is of one of them is answered or asked. Use an
+authority for this deployment alone, because any certificate of it lets in. It
+goes together with ``tls_cert_file`` and ``tls_key_file``. With them agents
+encrypt what they exchange, by TLS 1.3; without, it crosses the network in the
+clear. Requests are signed with the key of ``key_file`` in either case.
+'''),
+    cfg.StrOpt(
+        'tls_cert_file',
+        help='''
+File with this agent's certificate in PEM, followed by those between it and
+the authority if there are any. It has to name the host, or have the address,
+of the URL under which peers reach this agent, and must be good for servers
+and clients. Changed files are read again within seconds, and at once on
+SIGHUP.
+'''),
+    cfg.StrOpt(
+        'tls_key_file',
+        help='''
+File with the private key of ``tls_cert_file`` in PEM, without a passphrase.
+It is refused if everybody may read it.
+'''),
+    cfg.BoolOpt(
+        'tls_plain_peers',
+        default=False,
+        help='''
+Whether agents without TLS are put up with: answered, and asked in the clear
+where they announce ``http://``. This agent then announces ``http://`` itself,
+and answers both. Only for the time in which TLS is introduced, host by host.
+When it is off, nothing goes out in the clear whatever a peer announces.
 '''),
     cfg.Opt(
         'rate',

@@ -34,6 +34,7 @@ from diffcache_openstack import _native
 from diffcache_openstack.blocks import native
 from diffcache_openstack.common import exceptions
 from tests import base
+from tests import certificates
 
 LEAF = 65536
 KEY = b'0123456789abcdef0123456789abcdef'
@@ -562,3 +563,73 @@ class TestAnyImage(DataPlaneTestCase):
         self.assertEqual(content, dest.read_bytes())
         self.assertEqual(_native.manifest_info(manifest)['data_size'],
                          result['bytes'])
+
+
+class TestTls(DataPlaneTestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.authority = certificates.Authority(self.directory / 'tls')
+        self.dest = str(self.directory / 'output')
+
+    def secure(self, name: str, **options) -> _native.DataPlane:
+        return self.plane(name, **self.authority.issue(name), **options)
+
+    def fetch_refused(self, reader, url, patch) -> str:
+        """The message of the error that somebody has to act on."""
+        def fetch():
+            with native.translated():
+                reader.fetch(url, 'patches', patch, self.dest)
+        error = self.assertRaises(exceptions.PeerUntrusted, fetch)
+        self.assertIsInstance(error, exceptions.PermanentError)
+        self.assertIn(url, str(error))
+        return str(error)
+
+    def test_objects_arrive(self):
+        a, b = self.secure('a'), self.secure('b')
+        patch = self.hold('a', 'patches', b'content' * 100000)
+        self.assertTrue(a.url.startswith('https://'))
+        result = b.fetch(a.url, 'patches', patch, self.dest)
+        self.assertEqual(700000, result['bytes'])
+        stats = a.stats()
+        self.assertEqual((1, 0, 0), (
+            stats['handshakes'], stats['handshakes_failed'],
+            stats['plain_refused']))
+        self.assertEqual([], a.take_complaints())
+
+    def test_peers_of_another_authority_or_time_or_name(self):
+        reader = self.secure('b')
+        patch = self.hold('a', 'patches', b'content')
+        stranger = certificates.Authority(self.directory / 'other')
+        for files, told in (
+                (stranger.issue('a'), 'tls_ca_file'),
+                (self.authority.issue('old', days=-1), 'expired'),
+                (self.authority.issue('far', '192.0.2.1'), 'not valid for')):
+            with self.plane('a', **files) as server:
+                self.assertIn(told, self.fetch_refused(
+                    reader, server.url, patch))
+                wait_until(lambda: server.stats()['handshakes_failed'])
+                ((address, reason, count),) = server.take_complaints()
+                self.assertEqual(('127.0.0.1', 1), (address, count))
+                self.assertIn('tls_cert_file', reason)
+
+    def test_only_one_side_speaks_tls(self):
+        secure, plain = self.secure('a'), self.plane('b')
+        patch = self.hold('a', 'patches', b'content')
+        told = self.fetch_refused(plain, secure.url, patch)
+        self.assertIn('tls_cert_file', told)
+        told = self.fetch_refused(secure, plain.url, patch)
+        self.assertIn('no TLS', told)
+        self.assertEqual(0, plain.stats()['requests'] -
+                         plain.stats()['failed'])
+
+    def test_certificates_are_replaced_while_it_serves(self):
+        a, b = self.secure('a'), self.secure('b')
+        patch = self.hold('a', 'patches', b'content')
+        self.authority = certificates.Authority(self.directory / 'tls')
+        self.authority.issue('a')
+        a.reload_tls()
+        self.fetch_refused(b, a.url, patch)
+        self.authority.issue('b')
+        b.reload_tls()
+        b.fetch(a.url, 'patches', patch, self.dest)

@@ -2,12 +2,10 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::io::{self, Read, Write};
+use std::io;
 use std::net::{TcpStream, ToSocketAddrs};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
-
-use rustix::net::RecvFlags;
 
 use crate::auth::{self, Signed, SiteKey};
 use crate::counters::Counters;
@@ -15,6 +13,9 @@ use crate::error::TransferError;
 use crate::gate::{lock, Cancel, Gate};
 use crate::ids::{Kind, ObjectKey};
 use crate::server::ErrorBody;
+use crate::session::SessionError;
+use crate::tls::{self, Tls};
+use crate::wire::Wire;
 
 const LONGEST_HEAD: usize = 16 << 10;
 const LONGEST_ERROR: u64 = 64 << 10;
@@ -23,12 +24,17 @@ const MOST_HEADERS: usize = 64;
 const MOST_IDLE: usize = 8;
 const IDLE_TIME: Duration = Duration::from_secs(30);
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// How soon a blocked read notices that it is to stop.
 const STOP_INTERVAL: Duration = Duration::from_millis(100);
 
-/// A peer's data plane: `http://host:port`.
+const PLAIN: &str = "http://";
+const SECURE: &str = "https://";
+
+/// A peer's data plane: `http://host:port`, or `https://host:port` if it speaks TLS.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Peer {
+    secure: bool,
     authority: String,
 }
 
@@ -37,10 +43,12 @@ impl Peer {
     pub fn parse(url: &str) -> Result<Peer, TransferError> {
         let invalid = || {
             TransferError::Invalid(format!(
-                "'{url}' is not the URL of a data plane; it is http://host:port"
+                "'{url}' is not the URL of a data plane; it is http://host:port or https://host:port"
             ))
         };
-        let authority = url.strip_prefix("http://").ok_or_else(invalid)?;
+        let secure = url.starts_with(SECURE);
+        let scheme = if secure { SECURE } else { PLAIN };
+        let authority = url.strip_prefix(scheme).ok_or_else(invalid)?;
         let authority = authority.strip_suffix('/').unwrap_or(authority);
         let (host, port) = authority.rsplit_once(':').ok_or_else(invalid)?;
         let bracketed = host.starts_with('[') && host.ends_with(']');
@@ -52,14 +60,28 @@ impl Peer {
             return Err(invalid());
         }
         Ok(Peer {
+            secure,
             authority: authority.to_owned(),
         })
+    }
+
+    /// Whether the peer announces that it speaks TLS.
+    pub fn is_secure(&self) -> bool {
+        self.secure
+    }
+
+    /// The name or address under which it is reached.
+    fn host(&self) -> &str {
+        self.authority
+            .rsplit_once(':')
+            .map_or(&self.authority, |(host, _)| host)
     }
 }
 
 impl fmt::Display for Peer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "http://{}", self.authority)
+        let scheme = if self.secure { SECURE } else { PLAIN };
+        write!(f, "{scheme}{}", self.authority)
     }
 }
 
@@ -108,6 +130,9 @@ pub enum Fault {
     /// The peer cannot be connected to at all.
     #[error("cannot connect: {0}")]
     Unreachable(String),
+    /// One side does not take the other's certificate, or only one speaks TLS.
+    #[error("{0}")]
+    Untrusted(String),
     /// The caller or the plane ended the operation.
     #[error("stopped")]
     Stopped,
@@ -118,7 +143,20 @@ pub enum Fault {
 
 impl Fault {
     fn broken(context: &str, error: &io::Error) -> Fault {
-        Fault::Broken(format!("{context}: {error}"))
+        let inner = error.get_ref().and_then(|inner| inner.downcast_ref());
+        match inner {
+            Some(error) => Fault::Untrusted(tls::describe(error)),
+            None => Fault::Broken(format!("{context}: {error}")),
+        }
+    }
+}
+
+impl From<SessionError> for Fault {
+    fn from(error: SessionError) -> Fault {
+        match error {
+            SessionError::Tls(error) => Fault::Untrusted(tls::describe(&error)),
+            SessionError::TimedOut | SessionError::Lost(_) => Fault::Unreachable(error.to_string()),
+        }
     }
 }
 
@@ -140,6 +178,15 @@ impl Remote {
                 object: self.key.to_string(),
             },
             Fault::Broken(_) | Fault::Unreachable(_) => self.unavailable(fault.to_string()),
+            Fault::Untrusted(reason) => self.untrusted(reason),
+        }
+    }
+
+    fn untrusted(&self, reason: String) -> TransferError {
+        TransferError::PeerUntrusted {
+            peer: self.peer.to_string(),
+            object: self.key.to_string(),
+            reason,
         }
     }
 
@@ -164,6 +211,7 @@ impl Remote {
 /// Makes signed requests over pooled connections.
 pub struct Client {
     key: Option<SiteKey>,
+    tls: Option<Arc<Tls>>,
     timeout: Duration,
     counters: Arc<Counters>,
     pool: Mutex<HashMap<Peer, Vec<(Connection, Instant)>>>,
@@ -188,15 +236,23 @@ impl Client {
     pub fn new(key: Option<SiteKey>, timeout: Duration, counters: Arc<Counters>) -> Client {
         Client {
             key,
+            tls: None,
             timeout,
             counters,
             pool: Mutex::default(),
         }
     }
 
+    /// Asks by TLS: always, or those who announce it if `tls` tolerates others.
+    pub fn with_tls(mut self, tls: Option<Arc<Tls>>) -> Client {
+        self.tls = tls;
+        self
+    }
+
     /// A connection that was used before and is still open, else a fresh one.
     pub fn connection(&self, peer: &Peer) -> Result<Connection, Fault> {
-        while let Some((connection, since)) = lock(&self.pool).get_mut(peer).and_then(Vec::pop) {
+        while let Some((mut connection, since)) = lock(&self.pool).get_mut(peer).and_then(Vec::pop)
+        {
             if since.elapsed() < IDLE_TIME && connection.is_quiet() {
                 return Ok(connection);
             }
@@ -210,11 +266,31 @@ impl Client {
         let mut last = io::ErrorKind::AddrNotAvailable.into();
         for address in peer.authority.to_socket_addrs().map_err(unreachable)? {
             match TcpStream::connect_timeout(&address, CONNECT_TIMEOUT.min(self.timeout)) {
-                Ok(stream) => return Connection::new(stream, self.timeout).map_err(unreachable),
+                Ok(stream) => return self.begin(peer, stream),
                 Err(error) => last = error,
             }
         }
         Err(unreachable(last))
+    }
+
+    fn begin(&self, peer: &Peer, stream: TcpStream) -> Result<Connection, Fault> {
+        let unreachable = |error: io::Error| Fault::Unreachable(error.to_string());
+        let mut connection = Connection::new(stream, self.timeout).map_err(unreachable)?;
+        match &self.tls {
+            None if peer.secure => Err(Fault::Untrusted(
+                "it speaks TLS and this host does not; set tls_ca_file, tls_cert_file and tls_key_file"
+                    .to_owned(),
+            )),
+            Some(tls) if peer.secure || !tls.tolerates_plain() => {
+                let deadline = Instant::now() + HANDSHAKE_TIMEOUT.min(self.timeout);
+                let stream = connection.wire.stream();
+                let session = tls.connect(peer.host(), stream, deadline)?;
+                connection.wire.secure(session);
+                connection.set_read_timeout().map_err(unreachable)?;
+                Ok(connection)
+            }
+            _ => Ok(connection),
+        }
     }
 
     /// Takes back a connection whose last response was read to its end.
@@ -280,7 +356,7 @@ impl Client {
         message.push_str("\r\n");
         let mut bytes = message.into_bytes();
         bytes.extend_from_slice(ask.body);
-        let sent = connection.stream.write_all(&bytes);
+        let sent = connection.wire.write_all(&bytes, self.timeout);
         sent.map_err(|error| Fault::broken("cannot send", &error))
     }
 
@@ -326,6 +402,7 @@ impl Client {
                 reason,
             },
             404 => TransferError::ObjectMissing { peer, object },
+            426 => remote.untrusted(reason),
             416 => remote.corrupt("its copy there has another size"),
             _ => remote.unavailable(format!("{reason} (status {status})")),
         }
@@ -409,7 +486,7 @@ pub struct Head {
 
 /// A connection to a peer and the bytes read ahead on it.
 pub struct Connection {
-    stream: TcpStream,
+    wire: Wire,
     timeout: Duration,
     buffer: Box<[u8]>,
     start: usize,
@@ -421,32 +498,33 @@ impl Connection {
     fn new(stream: TcpStream, timeout: Duration) -> io::Result<Connection> {
         stream.set_nodelay(true)?;
         stream.set_write_timeout(Some(timeout))?;
-        stream.set_read_timeout(Some(STOP_INTERVAL.min(timeout)))?;
-        Ok(Connection {
-            stream,
+        let connection = Connection {
+            wire: Wire::plain(Arc::new(stream)),
             timeout,
             buffer: vec![0; LONGEST_HEAD].into_boxed_slice(),
             start: 0,
             end: 0,
             reusable: true,
-        })
+        };
+        connection.set_read_timeout()?;
+        Ok(connection)
+    }
+
+    /// Has reads return soon, so that a request to stop is noticed.
+    fn set_read_timeout(&self) -> io::Result<()> {
+        let time = STOP_INTERVAL.min(self.timeout);
+        self.wire.stream().set_read_timeout(Some(time))
     }
 
     /// Limits what the peer can send ahead of the reader, for a transfer that reads slowly on purpose.
     pub fn limit_ahead(&mut self, bytes: usize) -> io::Result<()> {
         self.reusable = false;
-        rustix::net::sockopt::set_socket_recv_buffer_size(&self.stream, bytes)?;
+        rustix::net::sockopt::set_socket_recv_buffer_size(self.wire.stream(), bytes)?;
         Ok(())
     }
 
-    fn is_quiet(&self) -> bool {
-        let mut byte = [0; 1];
-        let waiting = rustix::net::recv(
-            &self.stream,
-            &mut byte[..],
-            RecvFlags::PEEK | RecvFlags::DONTWAIT,
-        );
-        matches!(waiting, Err(rustix::io::Errno::AGAIN))
+    fn is_quiet(&mut self) -> bool {
+        self.wire.is_quiet()
     }
 
     /// Reads some bytes of a body; an early end of the stream is a fault.
@@ -457,7 +535,7 @@ impl Connection {
             self.start += count;
             return Ok(count);
         }
-        receive(&mut self.stream, target, self.timeout, stop)
+        receive(&mut self.wire, target, self.timeout, stop)
     }
 
     /// Fills `target` from a body; `progress` counts what came even if the rest does not.
@@ -496,14 +574,14 @@ impl Connection {
                 ));
             }
             let target = &mut self.buffer[self.end..];
-            self.end += receive(&mut self.stream, target, self.timeout, stop)?;
+            self.end += receive(&mut self.wire, target, self.timeout, stop)?;
         }
     }
 }
 
 /// Reads some bytes, in short waits so that a request to stop is noticed.
 fn receive(
-    stream: &mut TcpStream,
+    wire: &mut Wire,
     target: &mut [u8],
     timeout: Duration,
     stop: &Stop,
@@ -513,7 +591,7 @@ fn receive(
         if stop.is_set() {
             return Err(Fault::Stopped);
         }
-        match stream.read(target) {
+        match wire.read(target) {
             Ok(0) => return Err(Fault::Broken("it closed the connection".to_owned())),
             Ok(count) => return Ok(count),
             Err(error) => match error.kind() {
@@ -581,8 +659,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn peers_are_plain_http_urls() {
-        for good in ["http://host:1", "http://10.0.0.1:8080/", "http://[::1]:9"] {
+    fn peers_are_urls_of_a_host_and_a_port() {
+        for good in [
+            "http://host:1",
+            "http://10.0.0.1:8080/",
+            "http://[::1]:9",
+            "https://host:1",
+            "https://[::1]:9/",
+        ] {
             assert_eq!(
                 Peer::parse(good).unwrap().to_string(),
                 good.trim_end_matches('/')
@@ -591,7 +675,9 @@ mod tests {
         for bad in [
             "",
             "host:1",
-            "https://host:1",
+            "ftp://host:1",
+            "https://http://host:1",
+            "https://host",
             "http://host",
             "http://host:0",
             "http://host:99999",

@@ -14,6 +14,9 @@ pub struct Counters {
     failed: AtomicU64,
     dropped: AtomicU64,
     connections: AtomicU64,
+    handshakes: AtomicU64,
+    handshakes_failed: AtomicU64,
+    plain_refused: AtomicU64,
 }
 
 /// Counters that are not per kind.
@@ -29,6 +32,12 @@ pub enum Event {
     Dropped,
     /// A connection was accepted.
     Connection,
+    /// A peer that connected and this host agreed on TLS.
+    Handshake,
+    /// They did not.
+    HandshakeFailed,
+    /// A request in the clear was turned away, since this host speaks TLS.
+    PlainRefused,
 }
 
 impl Counters {
@@ -69,6 +78,9 @@ impl Counters {
             Event::Failed => &self.failed,
             Event::Dropped => &self.dropped,
             Event::Connection => &self.connections,
+            Event::Handshake => &self.handshakes,
+            Event::HandshakeFailed => &self.handshakes_failed,
+            Event::PlainRefused => &self.plain_refused,
         }
     }
 }

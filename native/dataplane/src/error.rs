@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use crate::ids::ObjectKey;
+use crate::tls::TlsError;
 
 /// Why an object did not arrive. Every message names the object and what to do next.
 #[derive(Debug, thiserror::Error)]
@@ -27,6 +28,16 @@ pub enum TransferError {
         /// The name of the key that was used, never the key.
         key_name: String,
         /// The peer's words.
+        reason: String,
+    },
+    /// There is no connection to the peer that both sides would trust.
+    #[error("{object} from {peer}: not over this connection: {reason}")]
+    PeerUntrusted {
+        /// The peer's base URL.
+        peer: String,
+        /// What was asked for.
+        object: String,
+        /// What is missing, and the option that would change it.
         reason: String,
     },
     /// The peer does not hold the object.
@@ -92,6 +103,12 @@ pub enum TransferError {
         /// What is wrong with it.
         reason: String,
     },
+}
+
+impl From<TlsError> for TransferError {
+    fn from(error: TlsError) -> TransferError {
+        TransferError::Invalid(error.to_string())
+    }
 }
 
 impl TransferError {

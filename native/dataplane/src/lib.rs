@@ -4,6 +4,7 @@
 //! link full. [`plane::DataPlane`] ties the parts together:
 //!
 //! * [`server`] answers HTTP/1.1 with [`request`]'s strict parser, [`auth`]'s signatures, [`objects`]' files and [`shaper`]'s link speed;
+//! * [`tls`] tells hosts of the deployment from others and encrypts, in [`session`]s, what goes over a [`wire`];
 //! * [`flight`] lets peers read an object while it is still arriving, and [`claims`] lets one host of a site at a time fetch it from afar;
 //! * [`client`] asks peers; [`fetch`] gets whole objects, verified, into [`part`]s that survive interruptions; [`source`] reads ranges for core's
 //!   patcher and [`build`] writes what that makes.
@@ -14,6 +15,7 @@ pub mod auth;
 pub mod build;
 pub mod claims;
 pub mod client;
+pub mod complaints;
 pub mod counters;
 pub mod error;
 pub mod fetch;
@@ -27,10 +29,13 @@ pub mod plane;
 pub mod progress;
 pub mod request;
 pub mod server;
+pub mod session;
 pub mod shaper;
 mod sigpipe;
 pub mod source;
+pub mod tls;
 pub mod window;
+pub mod wire;
 
 #[cfg(test)]
 mod testing;

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use crate::auth::{SiteKey, Verifier};
 use crate::claims::{Claims, Holder};
 use crate::client::{Ask, Client, Peer, Remote, Stop};
+use crate::complaints::{Complaint, Complaints};
 use crate::counters::{Counters, Event};
 use crate::error::TransferError;
 use crate::fetch::{load_manifest, Transfer};
@@ -19,6 +20,7 @@ use crate::part::{Durability, Part};
 use crate::progress::{Meter, Report};
 use crate::server::{ClaimAnswer, ClaimRequest, Limits, Server, Service};
 use crate::shaper::Shaper;
+use crate::tls::{self, Tls};
 
 /// How often files whose lending is over are closed.
 const HOUSEKEEPING: Duration = Duration::from_millis(500);
@@ -38,6 +40,8 @@ pub struct Config {
     pub advertise_url: Option<String>,
     /// The site's key; `None` only on loopback.
     pub key: Option<SiteKey>,
+    /// How to speak TLS; `None` is everything in the clear.
+    pub tls: Option<tls::Options>,
     /// Bytes per second that the server sends, to all together.
     pub rate: Option<f64>,
     /// Delay of every answer.
@@ -95,6 +99,9 @@ impl DataPlane {
             let reason = "a timeout is more than 0 seconds".to_owned();
             return Err(TransferError::Invalid(reason));
         }
+        let tls = config.tls.clone().map(Tls::open).transpose()?.map(Arc::new);
+        let secure = tls.as_ref().is_some_and(|tls| !tls.tolerates_plain());
+        check_advertised(&config, secure)?;
         let listener = listen(&config)?;
         let objects = Objects::open(&config.root).map_err(|source| TransferError::File {
             path: config.root.clone(),
@@ -107,6 +114,8 @@ impl DataPlane {
             shaper: Shaper::new(check_rate(config.rate)?),
             latency: config.latency,
             verifier: config.key.clone().map(Verifier::new),
+            tls: tls.clone(),
+            complaints: Complaints::default(),
             claims: Mutex::new(Claims::new(config.claim_ttl)),
             counters: counters.clone(),
             gate: Arc::new(Gate::default()),
@@ -116,14 +125,16 @@ impl DataPlane {
         let server = started.map_err(|source| listen_error(&config.listen, source))?;
         let housekeeper = start_housekeeper(service.clone())
             .map_err(|source| listen_error(&config.listen, source))?;
+        let scheme = if secure { "https" } else { "http" };
+        let client = Client::new(config.key, config.timeout, counters).with_tls(tls);
         Ok(DataPlane {
             url: config
                 .advertise_url
-                .unwrap_or_else(|| format!("http://{}", server.address)),
+                .unwrap_or_else(|| format!("{scheme}://{}", server.address)),
             name: config.name,
             service,
             server,
-            client: Arc::new(Client::new(config.key, config.timeout, counters)),
+            client: Arc::new(client),
             housekeeper: Mutex::new(Some(housekeeper)),
         })
     }
@@ -152,6 +163,20 @@ impl DataPlane {
     pub fn set_rate(&self, rate: Option<f64>) -> Result<(), TransferError> {
         self.service.shaper.set_rate(check_rate(rate)?);
         Ok(())
+    }
+
+    /// Reads the files of this host's identity again, for the connections to come; after an error the old ones stay in use.
+    pub fn reload_tls(&self) -> Result<(), TransferError> {
+        if let Some(tls) = &self.service.tls {
+            tls.reload()?;
+            self.client.close();
+        }
+        Ok(())
+    }
+
+    /// What was wrong with connections to this host since this was last asked.
+    pub fn take_complaints(&self) -> Vec<Complaint> {
+        self.service.complaints.take()
     }
 
     /// Counters and present state.
@@ -355,6 +380,24 @@ fn listen_error(listen: &str, source: std::io::Error) -> TransferError {
     TransferError::Invalid(format!("cannot serve at '{listen}': {source}"))
 }
 
+/// Peers have to be told what they will find.
+fn check_advertised(config: &Config, secure: bool) -> Result<(), TransferError> {
+    let Some(url) = &config.advertise_url else {
+        return Ok(());
+    };
+    let peer = Peer::parse(url)?;
+    let reason = if secure && !peer.is_secure() {
+        format!("advertise_url '{url}' has to begin with https://, since tls_cert_file is set and tls_plain_peers is not")
+    } else if peer.is_secure() && config.tls.is_none() {
+        format!(
+            "advertise_url '{url}' announces TLS; set tls_ca_file, tls_cert_file and tls_key_file"
+        )
+    } else {
+        return Ok(());
+    };
+    Err(TransferError::Invalid(reason))
+}
+
 fn listen(config: &Config) -> Result<TcpListener, TransferError> {
     let fail = |source| listen_error(&config.listen, source);
     let addresses: Vec<SocketAddr> = config.listen.to_socket_addrs().map_err(fail)?.collect();
@@ -368,9 +411,6 @@ fn listen(config: &Config) -> Result<TcpListener, TransferError> {
             config.listen
         );
         return Err(TransferError::Invalid(reason));
-    }
-    if let Some(url) = &config.advertise_url {
-        Peer::parse(url)?;
     }
     TcpListener::bind(&addresses[..]).map_err(fail)
 }

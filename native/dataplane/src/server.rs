@@ -2,32 +2,35 @@
 //!
 //! One thread per connection, and a bounded number of them: when all are taken the connection that has been idle longest is closed, and until a
 //! thread is free new ones wait in the kernel's queue. Reading a request and sending a response have time limits, so a peer that dawdles loses
-//! its connection, not others theirs. Bodies go from the page cache to the socket by sendfile(2).
+//! its connection, not others theirs. Bodies go from the page cache to the socket by sendfile(2), or are encrypted on the way.
 
 use std::collections::HashMap;
 use std::fs::File;
-use std::io::{self, Read, Write};
+use std::io;
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::os::fd::AsFd;
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::retry_on_intr;
-use rustix::net::{RecvFlags, SendFlags};
+use rustix::net::RecvFlags;
 use serde::{Deserialize, Serialize};
 
 use crate::auth::{self, Signed, Verifier};
 use crate::claims::{Claims, Holder};
+use crate::complaints::Complaints;
 use crate::counters::{Counters, Event};
 use crate::flight::{Flight, FlightError};
 use crate::gate::{lock, Gate};
 use crate::ids::ObjectKey;
 use crate::objects::{Found, Objects};
 use crate::request::{self, Request, RequestError, Route};
+use crate::session::SessionError;
 use crate::shaper::{Place, Shaper};
 use crate::sigpipe;
+use crate::tls::{self, Tls};
+use crate::wire::Wire;
 
 /// How often a thread that waits looks around.
 const WAIT_STEP: Duration = Duration::from_millis(100);
@@ -39,6 +42,8 @@ const LINGER: Duration = Duration::from_secs(1);
 const MOST_LINGERING: usize = 64 << 10;
 const LONGEST_NAME: usize = 255;
 const LONGEST_URL: usize = 1024;
+const ASK_BY_TLS: &str =
+    "this host answers by TLS alone; set tls_ca_file, tls_cert_file and tls_key_file where you ask";
 const JSON: &str = "Content-Type: application/json\r\n";
 
 /// Time limits and bounds of a server.
@@ -48,7 +53,7 @@ pub struct Limits {
     pub connections: usize,
     /// How long a connection may wait for its next request.
     pub idle: Duration,
-    /// How long a request may take to arrive, once begun.
+    /// How long a request may take to arrive, once begun, and a handshake.
     pub head: Duration,
     /// How long a peer may take no byte of a response.
     pub send: Duration,
@@ -80,6 +85,10 @@ pub struct Service {
     pub latency: Duration,
     /// Who may ask; `None` lets everybody.
     pub verifier: Option<Verifier>,
+    /// This host's identity; without it everything goes in the clear.
+    pub tls: Option<Arc<Tls>>,
+    /// What was wrong with connections.
+    pub complaints: Complaints,
     /// The claims this host coordinates.
     pub claims: Mutex<Claims>,
     /// What was done.
@@ -285,7 +294,7 @@ fn start_connection(service: &Arc<Service>, connections: &Arc<Connections>, stre
                     service: &service,
                     connections: &connections,
                     number,
-                    stream,
+                    wire: Wire::plain(stream),
                     buffer: Vec::with_capacity(1024),
                 };
                 // An error here is the peer's absence; there is nobody left to tell.
@@ -302,7 +311,7 @@ struct Connection<'a> {
     service: &'a Service,
     connections: &'a Connections,
     number: u64,
-    stream: Arc<TcpStream>,
+    wire: Wire,
     /// Bytes read and not yet parsed.
     buffer: Vec<u8>,
 }
@@ -322,6 +331,7 @@ enum Refusal {
     NotServable(String),
     Stalled(FlightError),
     Full(String),
+    Plain,
 }
 
 impl Refusal {
@@ -332,6 +342,7 @@ impl Refusal {
             Refusal::Missing => 404,
             Refusal::NotServable(_) => 500,
             Refusal::Stalled(_) | Refusal::Full(_) => 503,
+            Refusal::Plain => 426,
         }
     }
 
@@ -346,6 +357,7 @@ impl Refusal {
             ),
             Refusal::Stalled(error) => (error.to_string(), "stalled"),
             Refusal::Full(text) => (text.clone(), "full"),
+            Refusal::Plain => (ASK_BY_TLS.to_owned(), "plain"),
         };
         ErrorBody {
             error,
@@ -361,11 +373,80 @@ enum After {
     Close,
 }
 
+/// How a connection begins.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Greeting {
+    Agreed,
+    Parted,
+}
+
 impl Connection<'_> {
+    /// Agrees with the peer on TLS, or on going on without.
+    fn greet(&mut self, tls: &Tls) -> io::Result<Greeting> {
+        let deadline = Instant::now() + self.service.limits.head;
+        let Some(first) = self.first_byte()? else {
+            return Ok(Greeting::Parted);
+        };
+        // A method begins with a capital letter, a handshake with 22.
+        if first.is_ascii_uppercase() {
+            if tls.tolerates_plain() {
+                return Ok(Greeting::Agreed);
+            }
+            self.complain(
+                Event::PlainRefused,
+                "it asks in the clear, and tls_plain_peers is off here; set its tls_cert_file"
+                    .to_owned(),
+            );
+            self.refuse("GET", &Refusal::Plain, After::Close)?;
+            return Ok(Greeting::Parted);
+        }
+        match tls.accept(self.wire.stream(), deadline) {
+            Ok(session) => {
+                self.service.counters.count(Event::Handshake);
+                self.wire.secure(session);
+                Ok(Greeting::Agreed)
+            }
+            Err(error) => {
+                let reason = match &error {
+                    SessionError::Tls(error) => tls::describe(error),
+                    SessionError::TimedOut | SessionError::Lost(_) => error.to_string(),
+                };
+                self.complain(Event::HandshakeFailed, reason);
+                Ok(Greeting::Parted)
+            }
+        }
+    }
+
+    /// What the peer sends first, left to be read; `None` if it is gone.
+    fn first_byte(&self) -> io::Result<Option<u8>> {
+        let mut byte = [0; 1];
+        let stream = self.wire.stream();
+        stream.set_read_timeout(Some(self.service.limits.head))?;
+        let (count, _) =
+            retry_on_intr(|| rustix::net::recv(stream, &mut byte[..], RecvFlags::PEEK))?;
+        Ok((count > 0).then_some(byte[0]))
+    }
+
+    fn complain(&self, event: Event, reason: String) {
+        self.service.counters.count(event);
+        if let Ok(address) = self.wire.stream().peer_addr() {
+            self.service.complaints.note(address.ip(), reason);
+        }
+    }
+
     fn serve(&mut self) -> io::Result<()> {
-        self.stream.set_nodelay(true)?;
-        self.stream
+        self.wire.stream().set_nodelay(true)?;
+        self.wire
+            .stream()
             .set_write_timeout(Some(self.service.limits.send))?;
+        if let Some(tls) = &self.service.tls {
+            self.connections.set_idle(self.number, Some(Instant::now()));
+            let greeting = self.greet(tls)?;
+            self.connections.set_idle(self.number, None);
+            if greeting == Greeting::Parted {
+                return self.linger();
+            }
+        }
         let mut first = true;
         loop {
             let incoming = match self.next_request(first)? {
@@ -390,7 +471,7 @@ impl Connection<'_> {
 
     /// Reads away what the peer still sends, for a moment: closing over unread bytes would take the response from it.
     fn linger(&mut self) -> io::Result<()> {
-        self.stream.shutdown(Shutdown::Write)?;
+        self.wire.finish(LINGER)?;
         let deadline = Instant::now() + LINGER;
         while self.buffer.len() < MOST_LINGERING && self.fill(deadline)? {}
         Ok(())
@@ -398,7 +479,7 @@ impl Connection<'_> {
 
     /// Reads one request; `None` if the peer or the plane ended the connection.
     fn next_request(&mut self, first: bool) -> io::Result<Result<Option<Incoming>, RequestError>> {
-        let pipelined = !first && (!self.buffer.is_empty() || self.has_input());
+        let pipelined = !first && (!self.buffer.is_empty() || self.wire.has_input());
         if self.buffer.is_empty() {
             self.connections.set_idle(self.number, Some(Instant::now()));
             let more = self.fill(Instant::now() + self.service.limits.idle);
@@ -433,32 +514,24 @@ impl Connection<'_> {
         })))
     }
 
-    fn has_input(&self) -> bool {
-        let mut byte = [0; 1];
-        rustix::net::recv(
-            &*self.stream,
-            &mut byte[..],
-            RecvFlags::PEEK | RecvFlags::DONTWAIT,
-        )
-        .is_ok_and(|(count, _)| count > 0)
-    }
-
     /// Reads some bytes before `deadline`; false at the end of the stream.
     fn fill(&mut self, deadline: Instant) -> io::Result<bool> {
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() || self.service.gate.is_closed() {
-            return Err(io::ErrorKind::TimedOut.into());
-        }
-        self.stream.set_read_timeout(Some(left))?;
         let mut chunk = [0; 2048];
         loop {
-            match (&*self.stream).read(&mut chunk) {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() || self.service.gate.is_closed() {
+                return Err(io::ErrorKind::TimedOut.into());
+            }
+            self.wire.stream().set_read_timeout(Some(left))?;
+            match self.wire.read(&mut chunk) {
                 Ok(count) => {
                     self.buffer.extend_from_slice(&chunk[..count]);
                     return Ok(count > 0);
                 }
-                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
+                Err(error) => match error.kind() {
+                    io::ErrorKind::Interrupted | io::ErrorKind::WouldBlock => {}
+                    _ => return Err(error),
+                },
             }
         }
     }
@@ -502,7 +575,7 @@ impl Connection<'_> {
         }
     }
 
-    fn refuse(&self, method: &str, refusal: &Refusal, after: After) -> io::Result<After> {
+    fn refuse(&mut self, method: &str, refusal: &Refusal, after: After) -> io::Result<After> {
         let status = refusal.status();
         let event = if status == 401 {
             Event::Refused
@@ -523,11 +596,12 @@ impl Connection<'_> {
         Ok(after)
     }
 
-    fn send_small(&self, method: &str, mut message: String, body: &str) -> io::Result<()> {
+    fn send_small(&mut self, method: &str, mut message: String, body: &str) -> io::Result<()> {
         if method != "HEAD" {
             message.push_str(body);
         }
-        (&*self.stream).write_all(message.as_bytes())
+        self.wire
+            .write_all(message.as_bytes(), self.service.limits.send)
     }
 
     fn health(&self) -> String {
@@ -557,7 +631,12 @@ impl Connection<'_> {
         Ok(serde_json::json!({"released": released}).to_string())
     }
 
-    fn send_object(&self, key: ObjectKey, request: &Request, after: After) -> io::Result<After> {
+    fn send_object(
+        &mut self,
+        key: ObjectKey,
+        request: &Request,
+        after: After,
+    ) -> io::Result<After> {
         let method = request.method.as_str();
         match self.open_object(key, request) {
             Ok(body) => {
@@ -565,7 +644,8 @@ impl Connection<'_> {
                 let _reading = self.service.objects.read(key, hold);
                 let message = body.head(key, after);
                 if method == "HEAD" {
-                    (&*self.stream).write_all(message.as_bytes())?;
+                    self.wire
+                        .write_all(message.as_bytes(), self.service.limits.send)?;
                 } else if let Err(error) = self.send_body(key, &body, &message) {
                     self.service.counters.count(Event::Dropped);
                     return Err(error);
@@ -605,19 +685,12 @@ impl Connection<'_> {
         })
     }
 
-    fn send_body(&self, key: ObjectKey, body: &Body, message: &str) -> io::Result<()> {
-        let mut pending = message.as_bytes();
-        while !pending.is_empty() {
-            let flags = if body.start < body.end {
-                SendFlags::MORE
-            } else {
-                SendFlags::empty()
-            };
-            let sent = retry_on_intr(|| {
-                rustix::net::send(&*self.stream, pending, flags | SendFlags::NOSIGNAL)
-            })?;
-            pending = &pending[sent..];
+    fn send_body(&mut self, key: ObjectKey, body: &Body, message: &str) -> io::Result<()> {
+        let time = self.service.limits.send;
+        if body.start == body.end {
+            return self.wire.write_all(message.as_bytes(), time);
         }
+        self.wire.write_head(message.as_bytes(), time)?;
         let (mut position, mut blocked) = (body.start, Duration::ZERO);
         while position < body.end {
             let ready = match &body.flight {
@@ -639,10 +712,9 @@ impl Connection<'_> {
             while position < slice_end {
                 let begun = Instant::now();
                 let count = (slice_end - position) as usize;
-                let stream = self.stream.as_fd();
-                let sent = retry_on_intr(|| {
-                    rustix::fs::sendfile(stream, &*body.file, Some(&mut position), count)
-                })?;
+                let sent = self
+                    .wire
+                    .send_file(&body.file, &mut position, count, time)?;
                 blocked += begun.elapsed();
                 self.service.counters.add_sent(key.kind, sent as u64);
                 let patience = self.service.limits.send.as_secs_f64()
@@ -705,6 +777,7 @@ fn head(status: u16, length: u64, after: After, fields: &str) -> String {
         413 => "Content Too Large",
         416 => "Range Not Satisfiable",
         417 => "Expectation Failed",
+        426 => "Upgrade Required",
         431 => "Request Header Fields Too Large",
         503 => "Service Unavailable",
         500 => "Internal Server Error",

@@ -14,6 +14,7 @@ use diffcache_dataplane::ids::{Kind, ObjectKey};
 use diffcache_dataplane::part::{part_path, Durability};
 use diffcache_dataplane::plane::{self, Config, Job};
 use diffcache_dataplane::server::Limits;
+use diffcache_dataplane::tls::{Options, PlainPeers};
 use pyo3::create_exception;
 use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
@@ -32,6 +33,12 @@ create_exception!(
     PeerRefused,
     NativeError,
     "A peer refused our credentials; compare the key files."
+);
+create_exception!(
+    _native,
+    PeerUntrusted,
+    NativeError,
+    "A peer and this host do not take each other's certificates, or only one of them speaks TLS."
 );
 create_exception!(
     _native,
@@ -57,6 +64,7 @@ fn translate(error: TransferError) -> PyErr {
     match error {
         TransferError::PeerUnavailable { .. } => PeerUnavailable::new_err(message),
         TransferError::PeerRefused { .. } => PeerRefused::new_err(message),
+        TransferError::PeerUntrusted { .. } => PeerUntrusted::new_err(message),
         TransferError::ObjectMissing { .. } => ObjectMissing::new_err(message),
         TransferError::Integrity { .. } => IntegrityError::new_err(message),
         TransferError::BaseMismatch { .. } => BaseMismatch::new_err(message),
@@ -171,7 +179,7 @@ struct DataPlane(plane::DataPlane);
 impl DataPlane {
     #[new]
     #[pyo3(signature = (root, name, listen, key=None, rate=None, latency=0.0, *, key_name="site", advertise_url=None, claim_ttl=30.0, timeout=30.0,
-                        stall_timeout=20.0, max_connections=256))]
+                        stall_timeout=20.0, max_connections=256, tls_ca_file=None, tls_cert_file=None, tls_key_file=None, tls_plain_peers=false))]
     #[allow(clippy::too_many_arguments)]
     fn new(
         py: Python<'_>,
@@ -187,10 +195,21 @@ impl DataPlane {
         timeout: f64,
         stall_timeout: f64,
         max_connections: usize,
+        tls_ca_file: Option<PathBuf>,
+        tls_cert_file: Option<PathBuf>,
+        tls_key_file: Option<PathBuf>,
+        tls_plain_peers: bool,
     ) -> PyResult<DataPlane> {
         let key = key.map(|secret| SiteKey::new(key_name, secret)).transpose();
+        let plain = match tls_plain_peers {
+            true => PlainPeers::Tolerated,
+            false => PlainPeers::Refused,
+        };
+        let tls = Options::from_files(tls_ca_file, tls_cert_file, tls_key_file, plain)
+            .map_err(|error| translate(error.into()))?;
         let config = Config {
             root,
+            tls,
             name,
             listen,
             advertise_url,
@@ -240,6 +259,19 @@ impl DataPlane {
         self.0.set_rate(rate).map_err(translate)
     }
 
+    /// Read the certificates and the key again; if they cannot be used the old ones stay in use.
+    fn reload_tls(&self, py: Python<'_>) -> PyResult<()> {
+        py.detach(|| self.0.reload_tls()).map_err(translate)
+    }
+
+    /// What was wrong with connections to this host since the last call: (address, reason, how often).
+    fn take_complaints(&self) -> Vec<(String, String, u64)> {
+        let taken = self.0.take_complaints().into_iter();
+        taken
+            .map(|one| (one.address.to_string(), one.reason, one.count))
+            .collect()
+    }
+
     /// Counters and present state, as a dict; bytes per kind are body bytes.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let stats = self.0.stats();
@@ -257,6 +289,9 @@ impl DataPlane {
             ("failed", Event::Failed),
             ("dropped", Event::Dropped),
             ("connections", Event::Connection),
+            ("handshakes", Event::Handshake),
+            ("handshakes_failed", Event::HandshakeFailed),
+            ("plain_refused", Event::PlainRefused),
         ] {
             dict.set_item(name, stats.events(event))?;
         }
@@ -419,6 +454,7 @@ pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     let py = m.py();
     m.add("PeerUnavailable", py.get_type::<PeerUnavailable>())?;
     m.add("PeerRefused", py.get_type::<PeerRefused>())?;
+    m.add("PeerUntrusted", py.get_type::<PeerUntrusted>())?;
     m.add("ObjectMissing", py.get_type::<ObjectMissing>())?;
     m.add("AlreadyInFlight", py.get_type::<AlreadyInFlight>())?;
     m.add("InvalidInput", py.get_type::<InvalidInput>())?;

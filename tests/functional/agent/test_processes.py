@@ -59,9 +59,13 @@ class Site(deployment.Deployment):
                    'role': 'repository' if name == REPOSITORY else 'compute',
                    'state_dir': self.directory / name,
                    'heartbeat_interval': 2},
-            data_plane={'listen': '127.0.0.1:0', 'rate': '4MB',
-                        'key_file': self.key_file})
+            data_plane=self.data_plane(name))
         self.processes[name].wait_for(f'Agent {name} serves')
+
+    def data_plane(self, name):
+        """Options of a host's data plane."""
+        return {'listen': '127.0.0.1:0', 'rate': '4MB',
+                'key_file': self.key_file}
 
     def wait(self, ready):
         """Wait until something is so; what does not answer is not so."""

@@ -64,6 +64,7 @@ impl Site {
             listen: "127.0.0.1:0".to_owned(),
             advertise_url: None,
             key: Some(site_key()),
+            tls: None,
             rate: None,
             latency: Duration::ZERO,
             claim_ttl: Duration::from_secs(30),

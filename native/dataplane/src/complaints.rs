@@ -1,0 +1,71 @@
+//! What was wrong with connections that came to nothing, until somebody asks.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::Mutex;
+
+use crate::gate::lock;
+
+/// Different complaints that are kept; further ones are dropped until these are taken.
+const MOST: usize = 64;
+
+/// A reason, the address it came from, and how often.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Complaint {
+    /// Who connected.
+    pub address: IpAddr,
+    /// Why that came to nothing.
+    pub reason: String,
+    /// How often it happened since it was last taken.
+    pub count: u64,
+}
+
+/// Complaints that were not taken yet.
+#[derive(Default)]
+pub struct Complaints(Mutex<BTreeMap<(IpAddr, String), u64>>);
+
+impl Complaints {
+    /// Notes one.
+    pub fn note(&self, address: IpAddr, reason: String) {
+        let mut kept = lock(&self.0);
+        let key = (address, reason);
+        if kept.len() < MOST || kept.contains_key(&key) {
+            *kept.entry(key).or_default() += 1;
+        }
+    }
+
+    /// Hands over all and forgets them.
+    pub fn take(&self) -> Vec<Complaint> {
+        std::mem::take(&mut *lock(&self.0))
+            .into_iter()
+            .map(|((address, reason), count)| Complaint {
+                address,
+                reason,
+                count,
+            })
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_same_is_counted_and_a_flood_is_bounded() {
+        let complaints = Complaints::default();
+        let address: IpAddr = [192, 0, 2, 1].into();
+        for _ in 0..3 {
+            complaints.note(address, "known".to_owned());
+        }
+        for number in 0..1000 {
+            complaints.note(address, number.to_string());
+        }
+        complaints.note(address, "known".to_owned());
+        let taken = complaints.take();
+        assert_eq!(taken.len(), MOST);
+        let known = taken.iter().find(|one| one.reason == "known").unwrap();
+        assert_eq!(known.count, 4);
+        assert!(complaints.take().is_empty());
+    }
+}
