@@ -19,6 +19,7 @@ from typing import Any
 from cliff import lister
 from cliff import show
 
+from diffcache_openstack.blocks import files
 from diffcache_openstack.cmd import progress
 from diffcache_openstack.cmd import quick
 from diffcache_openstack.versions import engine
@@ -113,7 +114,14 @@ class _Disk(quick.Quick, show.ShowOne):
     @staticmethod
     def disk_of(args: argparse.Namespace, series: str, **options: Any
                 ) -> engine.Disk:
-        """The disk that the command is about."""
+        """The disk that the command is about.
+
+        :raises NotFound: it, or its base, does not exist
+        :raises InvalidInput: it is no file and no device
+        """
+        files.check_readable(str(args.disk), 'disk')
+        if args.base is not None:
+            files.check_readable(str(args.base), 'base')
         return engine.Disk(args.disk, series, args.base, as_it_is=args.scan,
                            **options)
 

@@ -11,29 +11,28 @@
 #    under the License.
 """The commands of the user guide, typed one after another.
 
-Each has to succeed. What it printed is kept as a transcript beside the state
-of the OpenStack, ``client-guide.txt``.
+Each has to succeed, and to print what the guide shows of it. What it printed
+is kept as a transcript beside the state of the OpenStack, ``client-guide.txt``.
 """
 
 import os
 import pathlib
-import re
 import subprocess
 
 from tests.functional.openstack import machine
+from tests.functional.openstack import transcripts
 
 GUIDE = (pathlib.Path(__file__).parents[3] / 'doc' / 'source' / 'user'
          / 'openstack-client.rst')
-_PROMPT = re.compile(r'^   \$ (.*)$', re.M)
 _SECONDS = 600
-
-
-def commands() -> list[str]:
-    """What the guide says to type."""
-    return _PROMPT.findall(GUIDE.read_text())
+# That many at least the guide has; fewer were found if it is read wrongly.
+_COMMANDS, _SHOWN = 30, 10
 
 
 class TestGuide(machine.TestCase):
+
+    # To start the client takes seconds, and there are many commands.
+    TIMEOUT_SCALING_FACTOR = 3
 
     def setUp(self):
         super().setUp()
@@ -91,14 +90,21 @@ class TestGuide(machine.TestCase):
                 lambda: 'shop-web' in self.type(command).stdout,
                 'The repository took in shop-web', 300)
 
-    def test_each_command_succeeds(self):
-        listed = commands()
-        self.assertGreater(len(listed), 30)
-        for command in listed:
+    def test_each_command_prints_what_is_shown(self):
+        steps = transcripts.steps(GUIDE.read_text())
+        self.assertGreater(len(steps), _COMMANDS)
+        self.assertGreaterEqual(sum(bool(step.shown) for step in steps),
+                                _SHOWN)
+        for command, shown in steps:
             self.ready(command)
             done = self.type(command)
             self.transcript += [f'$ {command}', done.stdout.rstrip(), '']
             self.assertEqual(0, done.returncode,
                              f'{command}\n{done.stdout}')
+            if shown:
+                self.assertTrue(
+                    transcripts.agree(shown, done.stdout),
+                    f'{command}\nprinted\n{done.stdout}\nbut the guide'
+                    f' shows\n' + '\n'.join(shown))
         self.assertTrue((self.directory / 'plan.png').read_bytes()
                         .startswith(b'\x89PNG'))

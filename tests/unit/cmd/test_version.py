@@ -168,6 +168,14 @@ class TestVersionCommands(VersionCommandTest):
         self.assertEqual((1, '', 1), (code, out, err.count('\n')))
         self.assertFalse((self.directory / 'out').exists())
 
+    def test_a_disk_or_base_that_is_not_there_is_named(self):
+        for disk, more in (('none', ()),
+                           (str(self.disk), ('--base', 'none'))):
+            code, _out, err = self.call('save', disk, '--series', 'vm',
+                                        '--store', self.uri, *more)
+            self.assertEqual(1, code)
+            self.assertIn(' none does not exist; check the path.', err)
+
     def test_wrong_usage_exits_2(self):
         disk = str(self.disk)
         for argv in (('save', disk, '--store', self.uri),

@@ -13,11 +13,13 @@
 
 import time
 
+from tempest import config
 from tempest.lib import decorators
 from tempest.lib import exceptions
 
 from diffcache_openstack.tempest_plugin.tests.api import base
 
+CONF = config.CONF
 PATH = 'precache-jobs'
 
 
@@ -85,7 +87,8 @@ class TestPrecacheJobs(base.ApiTest):
 
     def message_of(self, job_id):
         """What the conductor says of a job."""
-        for _attempt in range(60):
+        deadline = time.monotonic() + CONF.diffcache.timeout
+        while time.monotonic() < deadline:
             message = self.admin.fetch(
                 f'{PATH}/{job_id}')['precache_job']['message']
             if message:
