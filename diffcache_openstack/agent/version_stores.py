@@ -243,9 +243,10 @@ class Part(base.BlobStore):
         """The file that a blob is."""
         return self._whole.local_path(self._name(name))
 
-    def staging(self) -> contextlib.AbstractContextManager[pathlib.Path]:
-        """An empty directory."""
-        return self._whole.staging()
+    def staging(self, work: str | None = None
+                ) -> contextlib.AbstractContextManager[pathlib.Path]:
+        """A directory, empty or with what the same work left."""
+        return self._whole.staging(work)
 
     def lock(self) -> contextlib.AbstractContextManager[None]:
         """Exclude other writers, of other parts too."""

@@ -21,6 +21,8 @@ import abc
 import contextlib
 import pathlib
 import re
+import shutil
+from typing import Iterator
 
 from diffcache_openstack.common import exceptions
 
@@ -102,11 +104,17 @@ class BlobStore(abc.ABC):
         """The file that a blob is, for stores that keep files of this host."""
 
     @abc.abstractmethod
-    def staging(self) -> contextlib.AbstractContextManager[pathlib.Path]:
-        """An empty directory for files that :meth:`put_file` will get.
+    def staging(self, work: str | None = None
+                ) -> contextlib.AbstractContextManager[pathlib.Path]:
+        """A directory for files that :meth:`put_file` will get.
 
-        It is removed at the end. What a killed process left is removed when
-        the lock is taken the next time.
+        It is empty, and removed at the end. What a killed process left is
+        removed when the lock is taken the next time.
+
+        :param work: what tells work that may be interrupted from others:
+            what it left in the directory is there again when it goes on. It
+            is kept if the process is killed, and after an error that
+            :func:`.exceptions.goes_on`
         """
 
     @abc.abstractmethod
@@ -136,3 +144,18 @@ class BlobStore(abc.ABC):
         except exceptions.NotFound:
             return False
         return True
+
+
+@contextlib.contextmanager
+def removed(directory: pathlib.Path, kept: bool) -> Iterator[None]:
+    """Remove a staging directory in the end.
+
+    :param kept: not after an error after which the same work goes on
+    """
+    try:
+        yield
+    except BaseException as error:
+        if not kept or not exceptions.goes_on(error):
+            shutil.rmtree(directory, ignore_errors=True)
+        raise
+    shutil.rmtree(directory, ignore_errors=True)

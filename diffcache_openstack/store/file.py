@@ -33,6 +33,7 @@ from diffcache_openstack.store import base
 _LOCK = '.lock'
 _STAGING = '.staging-'
 _PART = '.part-'
+_WORK = '.work-'
 _PAUSE_S = 0.05
 
 
@@ -141,13 +142,24 @@ class FileStore(base.BlobStore):
         return self._path(name)
 
     @contextlib.contextmanager
-    def staging(self) -> Iterator[pathlib.Path]:
+    def staging(self, work: str | None = None) -> Iterator[pathlib.Path]:
+        wanted = None if work is None else f'{_WORK}{base.check_name(work)}'
         with _translated(str(self._directory)):
-            directory = tempfile.mkdtemp(prefix=_STAGING, dir=self._directory)
-        try:
+            self._remove_work(wanted)
+            if wanted is None:
+                directory = tempfile.mkdtemp(prefix=_STAGING,
+                                             dir=self._directory)
+            else:
+                directory = str(self._directory / wanted)
+                os.makedirs(directory, mode=0o700, exist_ok=True)
+        with base.removed(pathlib.Path(directory), wanted is not None):
             yield pathlib.Path(directory)
-        finally:
-            shutil.rmtree(directory, ignore_errors=True)
+
+    def _remove_work(self, wanted: str | None) -> None:
+        """Remove what others left that will find the store changed."""
+        for entry in list(os.scandir(self._directory)):
+            if entry.name.startswith(_WORK) and entry.name != wanted:
+                shutil.rmtree(entry.path, ignore_errors=True)
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:

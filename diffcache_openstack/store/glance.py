@@ -17,9 +17,12 @@ configuration file.
 
 import contextlib
 import io
+import os
 import pathlib
 import shutil
+import stat
 import tempfile
+import time
 from typing import Any
 from typing import Iterator
 
@@ -35,6 +38,8 @@ from diffcache_openstack.store import base
 
 _HASH = 'sha256'
 _CHUNK = 1 << 20
+_STAGING = 'diffcache-'
+_GIVEN_UP_SECONDS = 7 * 24 * 3600.0
 
 
 @contextlib.contextmanager
@@ -79,6 +84,26 @@ def load_driver(conf: cfg.ConfigOpts, driver: str) -> Any:
             f'The store {driver} cannot be written: check the options of '
             f'[glance_store].')
     return store
+
+
+def _kept(work: str) -> pathlib.Path:
+    """A directory of this user's, which may have been there before.
+
+    :raises PermanentError: somebody else has made one of that name
+    """
+    prefix = f'{_STAGING}{os.geteuid()}-'
+    directory = pathlib.Path(tempfile.gettempdir()) / f'{prefix}{work}'
+    directory.mkdir(mode=0o700, exist_ok=True)
+    found = directory.lstat()
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+        raise exceptions.PermanentError(
+            f'{directory} is not ours: remove it and try again.')
+    os.utime(directory)
+    for other in directory.parent.glob(f'{prefix}*'):
+        # Nobody begins again what was given up so long ago.
+        if time.time() - other.lstat().st_mtime > _GIVEN_UP_SECONDS:
+            shutil.rmtree(other, ignore_errors=True)
+    return directory
 
 
 class GlanceStore(base.BlobStore):
@@ -168,12 +193,11 @@ class GlanceStore(base.BlobStore):
         return None
 
     @contextlib.contextmanager
-    def staging(self) -> Iterator[pathlib.Path]:
-        directory = tempfile.mkdtemp(prefix='diffcache-')
-        try:
-            yield pathlib.Path(directory)
-        finally:
-            shutil.rmtree(directory, ignore_errors=True)
+    def staging(self, work: str | None = None) -> Iterator[pathlib.Path]:
+        directory = (pathlib.Path(tempfile.mkdtemp(prefix=_STAGING))
+                     if work is None else _kept(base.check_name(work)))
+        with base.removed(directory, work is not None):
+            yield directory
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:

@@ -15,8 +15,8 @@ blocks, by which copied blocks are told from changed ones.
 
 import dataclasses
 import logging
+import os
 import pathlib
-import secrets
 from typing import Any
 
 from diffcache_openstack import _native
@@ -50,13 +50,17 @@ def identify(image: pathlib.Path, known: str | None = None) -> heads.Base:
 
 
 class Bases:
-    """The bases that a head knows, and those that come to it."""
+    """The bases that a head knows, and those that come to it.
+
+    :param token: what the names of new blobs end with
+    """
 
     def __init__(self, opened: _native.VersionStore, head: heads.Head,
-                 staging: pathlib.Path) -> None:
+                 staging: pathlib.Path, token: str) -> None:
         self._opened = opened
         self._head = head
         self._staging = staging
+        self._token = token
         # Blobs to be put before the head that names them is committed.
         self.puts: list[tuple[str, pathlib.Path]] = []
 
@@ -93,11 +97,14 @@ class Bases:
 
     def _learn(self, base_id: str, image: pathlib.Path) -> None:
         path = self._staging / f'base-{base_id[:16]}'
+        if not path.exists():
+            part = path.with_name(f'{path.name}.part')
+            with native_errors.translated():
+                self._opened.create_base(image, part)
+            os.replace(part, path)
         with native_errors.translated():
-            self._opened.create_base(image, path)
             self._opened.add_base(base_id, path)
-        blob = heads.Blob(f'base-{base_id[:16]}-{secrets.token_hex(4)}',
-                          path.stat().st_size)
+        blob = heads.Blob(f'{path.name}-{self._token}', path.stat().st_size)
         self._head.bases[base_id] = blob
         self.puts.append((blob.blob, path))
 

@@ -26,6 +26,7 @@ from diffcache_openstack.blocks import native as native_errors
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.store import base
 from diffcache_openstack.versions import heads
+from diffcache_openstack.versions import puts
 
 LOG = logging.getLogger(__name__)
 
@@ -102,12 +103,17 @@ class Repository:
             ) from exc
 
     @contextlib.contextmanager
-    def writing(self) -> Iterator[pathlib.Path]:
-        """Hold the writer's lock; the block gets a staging directory."""
-        with self.store.lock():
-            self._remove_orphans()
-            with self.store.staging() as staging:
-                yield staging
+    def writing(self, work: str | None = None) -> Iterator[pathlib.Path]:
+        """Hold the writer's lock; the block gets a staging directory.
+
+        :param work: see :meth:`.BlobStore.staging`
+        """
+        with self.store.lock(), self.store.staging(work) as staging:
+            head = heads.load(self.store)
+            puts.Puts(self.store, staging).take_back(
+                head.blobs() if head else set())
+            self._remove_orphans(head)
+            yield staging
 
     def orphans(self, head: heads.Head | None) -> list[str]:
         """Blobs that no head needs: of writers that were killed."""
@@ -116,7 +122,7 @@ class Repository:
             name for name in self.store.names() or ()
             if name not in needed and not heads.is_bookkeeping(name))
 
-    def _remove_orphans(self) -> None:
+    def _remove_orphans(self, head: heads.Head | None) -> None:
         """Remove what killed writers left; the lock must be held.
 
         Only where the lock keeps writers of all hosts apart: that is where
@@ -124,7 +130,7 @@ class Repository:
         """
         if self.store.names() is None:
             return
-        for name in self.orphans(heads.load(self.store)):
+        for name in self.orphans(head):
             LOG.info('removing blob %s, which no version needs', name)
             self.store.delete(name)
 

@@ -14,6 +14,7 @@
 import dataclasses
 import datetime
 import hashlib
+import json
 import logging
 import pathlib
 import secrets
@@ -28,6 +29,7 @@ from diffcache_openstack.blocks import native as native_errors
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.versions import bases
 from diffcache_openstack.versions import heads
+from diffcache_openstack.versions import puts
 from diffcache_openstack.versions import repository
 from diffcache_openstack.versions import snapshots
 from diffcache_openstack.versions import views
@@ -123,7 +125,9 @@ def save_together(repo: repository.Repository, requests: Sequence[Request],
         already, the save was made, and these are returned
     """
     started = time.monotonic()
-    with repo.writing() as staging:
+    work = None if token is None else hashlib.sha256(
+        token.encode()).hexdigest()[:32]
+    with repo.writing(work) as staging:
         head = repo.head_or_new()
         if token is not None and (made := head.of_token(token)):
             return made
@@ -162,9 +166,10 @@ class _Saving:
         # Blobs to be put before the commit, in this order.
         self._puts: list[tuple[str, pathlib.Path]] = []
         self._made: list[_Made] = []
+        # What tells the disks' states that were looked at from others.
+        self._seen: list[list[Any]] = []
         self._done: list[tuple[Request, _State, heads.Version]] = []
-        # No two writers, killed or not, ever choose the same names.
-        self._token = secrets.token_hex(4)
+        self._token = _names(staging)
 
     @property
     def versions(self) -> list[heads.Version]:
@@ -184,6 +189,9 @@ class _Saving:
             raise exceptions.Busy(
                 f'{request.disk} was written to while it was read: stop its '
                 f'guest, or give the QMP socket of it.')
+        if draft.bytes_before:
+            LOG.info('%s: went on after %d bytes that an interrupted save had '
+                     'read', request.disk, draft.bytes_before)
         if anchor and not draft.delta:
             LOG.info('%s: the snapshot of the parent is not there: the whole '
                      'disk was compared with the stored map', request.disk)
@@ -227,7 +235,8 @@ class _Saving:
         if request.view is not None:
             path, taken = request.view.of(request.disk)
         info = snapshots.disk_info(path, request.disk_format)
-        known = bases.Bases(self._opened, self._head, self._staging)
+        known = bases.Bases(self._opened, self._head, self._staging,
+                            self._token)
         lies_on = known.of_disk(
             info, parent.base if parent else None, bases.Given(
                 request.disk, request.base, request.base_id))
@@ -314,7 +323,23 @@ class _Saving:
                 parent_snapshot=(anchor[1].name, anchor[1].fingerprint)
                 if anchor else None,
                 base_id=state.base.id if state.base else None,
-                rate=request.rate, progress=progress)
+                rate=request.rate, journal=self._journal(state),
+                progress=progress)
+
+    def _journal(self, state: _State) -> tuple[pathlib.Path, str] | None:
+        """Where a scan writes down how far it is, and what tells it apart.
+
+        It can go on only if the store is what it was, and all disks are that
+        were looked at.
+        """
+        if self._save_token is None:
+            return None
+        self._seen.append([
+            str(state.path), state.snapshot, _mark(state),
+            state.info['snapshots'], state.base and state.base.id])
+        tag = json.dumps([self._head.store_id, self._head.number,
+                          self._token, self._seen])
+        return self._staging / f'journal-{len(self._seen)}', tag
 
     def _store(self, request: Request, state: _State,
                parent: heads.Version | None,
@@ -415,8 +440,8 @@ class _Saving:
 
     def commit(self) -> None:
         """Put everything into the store, and make it count."""
-        for name, path in self._puts:
-            self._repo.store.put_file(name, path)
+        puts.Puts(self._repo.store, self._staging).put(
+            [(name, pathlib.Path(path)) for name, path in self._puts])
         self._repo.commit(self._head)
 
     def forget_snapshots(self) -> None:
@@ -437,6 +462,22 @@ class _Saving:
                     older[id(request.snapshotter), name] = request.snapshotter
         for (_, name), snapshotter in older.items():
             _delete_snapshot(snapshotter, name)
+
+
+def _names(staging: pathlib.Path) -> str:
+    """What the names of a save's blobs end with, also when it goes on.
+
+    No two saves, killed or not, ever choose the same.
+    """
+    path = staging / 'names'
+    try:
+        if name := path.read_text():
+            return name
+    except FileNotFoundError:
+        pass
+    name = secrets.token_hex(4)
+    path.write_text(name)
+    return name
 
 
 def _mark(state: _State) -> tuple[int, ...] | None:

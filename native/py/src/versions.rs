@@ -9,10 +9,12 @@ use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use diffcache_core::qcow2::patch::Image as Disk;
 use diffcache_core::source::FileSource;
+use diffcache_core::task::Task;
 use diffcache_versions::base::BaseIndex;
 use diffcache_versions::check::{self, Hits};
 use diffcache_versions::crypt::Name;
 use diffcache_versions::disk::{Format, View, Wanted};
+use diffcache_versions::journal;
 use diffcache_versions::map::{BlockRef, NodeRef};
 use diffcache_versions::pack::{PackOptions, Written};
 use diffcache_versions::restore::{differences, Image, Sink};
@@ -147,7 +149,13 @@ fn written_dict<'py>(py: Python<'py>, pack: &Written) -> PyResult<Bound<'py, PyD
     Ok(dict)
 }
 
-fn save_options(store: &Store, dir: &Path, next_pack: u32, level: i32) -> SaveOptions {
+fn save_options(
+    store: &Store,
+    dir: &Path,
+    next_pack: u32,
+    level: i32,
+    journal: Option<(PathBuf, String)>,
+) -> SaveOptions {
     SaveOptions {
         packs: PackOptions {
             dir: dir.to_owned(),
@@ -155,6 +163,7 @@ fn save_options(store: &Store, dir: &Path, next_pack: u32, level: i32) -> SaveOp
             level,
         },
         next_pack,
+        journal: journal.map(|(path, tag)| journal::Place { path, tag }),
     }
 }
 
@@ -248,10 +257,11 @@ impl VersionStore {
 
     /// Finds what changed on a disk since its parent. `target` says what becomes of new blocks: 'packs' (stored at once), 'spool' (stored
     /// by `store` with others), 'names' (nothing is stored). `parent_snapshot` is the name and the fingerprint of the snapshot that keeps
-    /// the parent's state. `rate` is in bytes per second.
+    /// the parent's state. `rate` is in bytes per second. `journal` is a file in which a long scan into packs writes down how far it is, and
+    /// what tells the save from others: the same scan, made again after it was interrupted, goes on there.
     #[pyo3(signature = (disk, parent, parent_size, target, staging, next_pack, level, *,
                         disk_format=None, snapshot=None, parent_snapshot=None, has_base=false, base_id=None, rate=None,
-                        progress=None))]
+                        journal=None, progress=None))]
     #[allow(clippy::too_many_arguments)]
     fn scan(
         &self,
@@ -269,6 +279,7 @@ impl VersionStore {
         has_base: bool,
         base_id: Option<String>,
         rate: Option<f64>,
+        journal: Option<(PathBuf, String)>,
         progress: Option<Py<PyAny>>,
     ) -> PyResult<VersionDraft> {
         let (root, format) = (to_root(parent)?, to_format(disk_format)?);
@@ -297,7 +308,7 @@ impl VersionStore {
                 rate,
                 task,
             };
-            let options = save_options(&store, &staging, next_pack, level);
+            let options = save_options(&store, &staging, next_pack, level, journal);
             let mut session = self.session.write().unwrap_or_else(PoisonError::into_inner);
             let draft = match target {
                 "packs" => save::incremental(&look, &options, &mut session),
@@ -328,7 +339,7 @@ impl VersionStore {
     ) -> PyResult<Bound<'py, PyDict>> {
         let saved = run(py, progress, |task| {
             let store = self.read();
-            let options = save_options(&store, &staging, next_pack, level);
+            let options = save_options(&store, &staging, next_pack, level, None);
             draft
                 .draft
                 .store(&store, draft.parent, map_id, &again, &options, task)
@@ -578,10 +589,9 @@ impl VersionStore {
         level: i32,
         progress: Option<Py<PyAny>>,
     ) -> PyResult<Bound<'py, PyDict>> {
-        let written = run(py, progress, |task| {
-            check::compact(&self.read(), id, &live.0, &staging, level, task).map_err(versions_error)
-        })?;
-        written_dict(py, &written)
+        self.rewrite(py, progress, |store, task| {
+            check::compact(store, id, &live.0, &staging, level, task)
+        })
     }
 
     /// The same, with all frames compressed again.
@@ -595,10 +605,9 @@ impl VersionStore {
         level: i32,
         progress: Option<Py<PyAny>>,
     ) -> PyResult<Bound<'py, PyDict>> {
-        let written = run(py, progress, |task| {
-            check::repack(&self.read(), id, &live.0, &staging, level, task).map_err(versions_error)
-        })?;
-        written_dict(py, &written)
+        self.rewrite(py, progress, |store, task| {
+            check::repack(store, id, &live.0, &staging, level, task)
+        })
     }
 
     /// Writes the next generation of a map to `staging`; returns its path and its bytes.
@@ -616,6 +625,18 @@ impl VersionStore {
 }
 
 impl VersionStore {
+    fn rewrite<'py>(
+        &self,
+        py: Python<'py>,
+        progress: Option<Py<PyAny>>,
+        write: impl FnOnce(&Store, &Task<'_>) -> Result<Written, VersionsError> + Send,
+    ) -> PyResult<Bound<'py, PyDict>> {
+        let written = run(py, progress, |task| {
+            write(&self.read(), task).map_err(versions_error)
+        })?;
+        written_dict(py, &written)
+    }
+
     fn with_image<T: Send>(
         &self,
         py: Python<'_>,
@@ -623,7 +644,7 @@ impl VersionStore {
         size: u64,
         base: Option<PathBuf>,
         progress: Option<Py<PyAny>>,
-        job: impl FnOnce(&Image<'_>, &diffcache_core::task::Task<'_>) -> Result<T, VersionsError> + Send,
+        job: impl FnOnce(&Image<'_>, &Task<'_>) -> Result<T, VersionsError> + Send,
     ) -> PyResult<T> {
         run(py, progress, |task| {
             let store = self.read();
@@ -652,6 +673,12 @@ impl VersionDraft {
     #[getter]
     fn bytes_read(&self) -> u64 {
         self.draft.bytes_read
+    }
+
+    /// Of these, the ones that an interrupted save had read.
+    #[getter]
+    fn bytes_before(&self) -> u64 {
+        self.draft.bytes_before
     }
 
     /// Blocks that differ from the parent's.

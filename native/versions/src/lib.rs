@@ -5,7 +5,7 @@
 //!
 //! * [`pack`]: blocks in packs, their indexes; [`map`] and [`tree`]: where a version's blocks are; [`base`]: names of a base image's blocks.
 //! * [`snapshots`] and [`disk`]: what has to be read of a disk, by the tables of its qcow2 file.
-//! * [`scan`] and [`save`]: what changed, and making it a version; [`restore`]: the way back; [`check`]: is all still there, and what can go.
+//! * [`scan`] and [`save`]: what changed, and making it a version; [`journal`]: going on with that after a crash; [`restore`]: the way back; [`check`]: is all still there, and what can go.
 //!
 //! Nothing here trusts a length, an offset or a count that it reads from a file before it is checked.
 
@@ -15,6 +15,7 @@ pub mod codec;
 pub mod crypt;
 pub mod disk;
 mod error;
+pub mod journal;
 pub mod map;
 pub mod pack;
 pub mod restore;

@@ -5,7 +5,7 @@
 //! to be written again. The formats are told in the reference, "Format of the version store".
 
 use std::fs::File;
-use std::io::Write;
+use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
@@ -33,7 +33,8 @@ pub const PACK_RAW: u64 = 64 << 20;
 const MAX_BLOCKS: u32 = 1 << 24;
 const SEALED: u32 = 1;
 const DENSE: u32 = 2;
-const CHECK_LEN: usize = 16;
+/// Bytes of a frame's checksum.
+pub const CHECK_LEN: usize = 16;
 /// Frames compressed together, by all threads.
 const BATCH: usize = 8;
 
@@ -422,6 +423,44 @@ impl PackWriter {
         })
     }
 
+    /// Goes on with a pack of which some frames were written, and checks that it has them. `None` if it has not.
+    ///
+    /// # Errors
+    /// `Io`.
+    fn go_on(dir: &Path, index: PackIndex, frames: &[Packed]) -> Result<Option<Self>> {
+        let data = dir.join(format!("pack-{}-{}", index.id, index.generation));
+        let index_path = dir.join(format!("index-{}-{}", index.id, index.generation));
+        let name = data.display().to_string();
+        let mut file = match File::options().read(true).write(true).open(&data) {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            opened => opened.map_err(VersionsError::io(&name))?,
+        };
+        let mut header = [0; PACK_HEADER as usize];
+        if file.read_exact(&mut header).is_err() || header != pack_header(&index) {
+            return Ok(None);
+        }
+        let mut writer = Self {
+            index,
+            file,
+            data,
+            index_path,
+        };
+        for frame in frames {
+            let mut bytes = vec![0; frame.len as usize];
+            if writer.file.read_exact(&mut bytes).is_err() || frame_check(&bytes) != frame.check {
+                return Ok(None);
+            }
+            writer.count(&frame.names, frame.len, frame.raw, frame.check);
+        }
+        let end = writer.index.data_len;
+        writer
+            .file
+            .set_len(end)
+            .and_then(|()| writer.file.seek(SeekFrom::Start(end)))
+            .map_err(VersionsError::io(name))?;
+        Ok(Some(writer))
+    }
+
     /// Adds a frame as it is kept, and the names of its blocks.
     ///
     /// # Errors
@@ -430,17 +469,21 @@ impl PackWriter {
         self.file
             .write_all(bytes)
             .map_err(VersionsError::io(self.data.display().to_string()))?;
+        self.count(names, bytes.len() as u32, raw, frame_check(bytes));
+        Ok(())
+    }
+
+    fn count(&mut self, names: &[Name], len: u32, raw: bool, check: [u8; CHECK_LEN]) {
         self.index.frames.push(Frame {
             first: self.index.names.len() as u32,
             count: names.len() as u32,
             offset: self.index.data_len,
-            len: bytes.len() as u32,
+            len,
             raw,
-            check: frame_check(bytes),
+            check,
         });
         self.index.names.extend_from_slice(names);
-        self.index.data_len += bytes.len() as u64;
-        Ok(())
+        self.index.data_len += u64::from(len);
     }
 
     /// Writes the index beside the pack.
@@ -480,6 +523,30 @@ pub struct PackOptions {
     pub level: i32,
 }
 
+/// A frame that was written to a pack.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Packed {
+    /// The pack's number.
+    pub pack: u32,
+    /// Bytes of the frame.
+    pub len: u32,
+    /// It is kept as it is.
+    pub raw: bool,
+    /// The first bytes of the BLAKE3 of what is kept.
+    pub check: [u8; CHECK_LEN],
+    /// The names of its blocks.
+    pub names: Vec<Name>,
+}
+
+/// Blocks that are not written yet.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Unpacked {
+    /// Their names.
+    pub names: Vec<Name>,
+    /// What they are, one after the other.
+    pub blocks: Vec<u8>,
+}
+
 /// Writes as many packs as it takes.
 pub struct PackSet<'a> {
     options: PackOptions,
@@ -489,8 +556,9 @@ pub struct PackSet<'a> {
     writer: Option<PackWriter>,
     /// Blocks that were given to the pack being written.
     given: u32,
-    names: Vec<Name>,
-    blocks: Vec<u8>,
+    rest: Unpacked,
+    /// Frames that were written since anybody asked.
+    fresh: Vec<Packed>,
     done: Vec<Written>,
 }
 
@@ -504,10 +572,70 @@ impl<'a> PackSet<'a> {
             next,
             writer: None,
             given: 0,
-            names: Vec::new(),
-            blocks: Vec::new(),
+            rest: Unpacked::default(),
+            fresh: Vec::new(),
             done: Vec::new(),
         }
+    }
+
+    /// Goes on with packs that were begun from `next` on. Tells by `false` that they do not have what was written to them: then the packs are
+    /// to be begun anew.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub fn go_on(&mut self, frames: &[Packed], rest: Unpacked) -> Result<bool> {
+        for frames in frames.chunk_by(|one, other| one.pack == other.pack) {
+            if let Some(writer) = self.writer.take() {
+                self.done.push(writer.finish(None)?);
+                self.next += 1;
+            }
+            let index = self.new_index();
+            if frames.first().is_none_or(|frame| frame.pack != self.next) {
+                return Ok(false);
+            }
+            self.writer = PackWriter::go_on(&self.options.dir, index, frames)?;
+            let Some(writer) = &self.writer else {
+                return Ok(false);
+            };
+            self.given = writer.index.names.len() as u32;
+        }
+        if self.given == self.limit() {
+            // Full, and what is left belongs to the next one.
+            self.close_writer()?;
+        }
+        self.given += rest.names.len() as u32;
+        self.rest = rest;
+        Ok(true)
+    }
+
+    /// The frames that were written since the last call, and what is not written yet.
+    pub fn fresh(&mut self) -> (Vec<Packed>, &Unpacked) {
+        (std::mem::take(&mut self.fresh), &self.rest)
+    }
+
+    /// The names of all blocks that were given, with their places.
+    pub fn places(&self, frames: &[Packed]) -> Vec<(Name, (u32, u32))> {
+        let mut slots = std::collections::HashMap::new();
+        let written = frames
+            .iter()
+            .flat_map(|frame| frame.names.iter().map(|name| (name, frame.pack)));
+        let rest = self.rest.names.iter().map(|name| (name, self.next));
+        written
+            .chain(rest)
+            .map(|(name, pack)| {
+                let slot = slots.entry(pack).or_insert(0);
+                *slot += 1;
+                (*name, (pack, *slot - 1))
+            })
+            .collect()
+    }
+
+    fn new_index(&self) -> PackIndex {
+        PackIndex::new(self.next, 0, self.options.block_size, self.cipher.seals())
+    }
+
+    fn limit(&self) -> u32 {
+        (PACK_RAW / u64::from(self.options.block_size)) as u32
     }
 
     /// Adds a block; returns the pack and the slot it has.
@@ -515,15 +643,14 @@ impl<'a> PackSet<'a> {
     /// # Errors
     /// `Io`, `Cancelled`.
     pub fn push(&mut self, name: Name, block: &[u8], task: &Task<'_>) -> Result<(u32, u32)> {
-        let limit = (PACK_RAW / u64::from(self.options.block_size)) as u32;
-        if self.given == limit {
+        if self.given == self.limit() {
             self.close(task)?;
         }
-        self.names.push(name);
-        self.blocks.extend_from_slice(block);
+        self.rest.names.push(name);
+        self.rest.blocks.extend_from_slice(block);
         let at = (self.next, self.given);
         self.given += 1;
-        if self.names.len() == BATCH * FRAME_BLOCKS {
+        if self.rest.names.len() == BATCH * FRAME_BLOCKS {
             self.flush(task)?;
         }
         Ok(at)
@@ -531,31 +658,39 @@ impl<'a> PackSet<'a> {
 
     fn flush(&mut self, task: &Task<'_>) -> Result<()> {
         let frame_len = FRAME_BLOCKS * self.options.block_size as usize;
-        let frames: Vec<&[u8]> = self.blocks.chunks(frame_len).collect();
+        let frames: Vec<&[u8]> = self.rest.blocks.chunks(frame_len).collect();
         let silent = task.silent();
         let encoded = for_each_piece(&silent, frames.len() as u64, |piece| {
             self.encoder.encode(frames[piece as usize], self.cipher)
         })?;
+        let index = self.new_index();
         let writer = match &mut self.writer {
             Some(writer) => writer,
-            none => {
-                let index =
-                    PackIndex::new(self.next, 0, self.options.block_size, self.cipher.seals());
-                none.insert(PackWriter::create(&self.options.dir, index)?)
-            }
+            none => none.insert(PackWriter::create(&self.options.dir, index)?),
         };
-        for (names, frame) in self.names.chunks(FRAME_BLOCKS).zip(encoded) {
+        for (names, frame) in self.rest.names.chunks(FRAME_BLOCKS).zip(encoded) {
             writer.append(names, &frame.bytes, frame.raw)?;
+            self.fresh.push(Packed {
+                pack: self.next,
+                len: frame.bytes.len() as u32,
+                raw: frame.raw,
+                check: frame_check(&frame.bytes),
+                names: names.to_vec(),
+            });
         }
-        self.names.clear();
-        self.blocks.clear();
+        self.rest.names.clear();
+        self.rest.blocks.clear();
         Ok(())
     }
 
     fn close(&mut self, task: &Task<'_>) -> Result<()> {
-        if !self.names.is_empty() {
+        if !self.rest.names.is_empty() {
             self.flush(task)?;
         }
+        self.close_writer()
+    }
+
+    fn close_writer(&mut self) -> Result<()> {
         if let Some(writer) = self.writer.take() {
             self.done.push(writer.finish(None)?);
             self.next += 1;

@@ -7,11 +7,12 @@ use std::sync::Arc;
 use diffcache_core::task::Task;
 
 use crate::crypt::Name;
-use crate::disk::View;
+use crate::disk::{Kept as Lies, View};
 use crate::error::{Result, VersionsError};
+use crate::journal::{Course, Journal, Left, Place};
 use crate::map::{push_run, BlockRef, MapFile, NodeRef, Run};
 use crate::pack::{PackOptions, PackSet, Written};
-use crate::scan::{overlay, scan, Counts, Look, Spool, Target, SPOOLED};
+use crate::scan::{go_on, overlay, scan, Counts, Look, Spool, Target, SPOOLED};
 use crate::store::Store;
 use crate::tree;
 
@@ -23,6 +24,8 @@ pub struct Draft {
     pub counts: Counts,
     /// Bytes that were read of the disk.
     pub bytes_read: u64,
+    /// Of these, the ones that an interrupted save had read.
+    pub bytes_before: u64,
     changes: Vec<Run>,
     kept: Kept,
 }
@@ -39,6 +42,8 @@ pub struct SaveOptions {
     pub packs: PackOptions,
     /// The first number for new packs.
     pub next_pack: u32,
+    /// Where the save writes down how far it is; nowhere if it is not to be gone on with.
+    pub journal: Option<Place>,
 }
 
 /// Finds what changed, and stores what is new in packs at once (the incremental delta).
@@ -50,11 +55,88 @@ pub fn incremental(
     options: &SaveOptions,
     session: &mut HashMap<Name, BlockRef>,
 ) -> Result<Draft> {
-    let cipher = &look.store.cipher;
-    let mut packs = PackSet::new(options.packs.clone(), cipher, options.next_pack);
-    let found = scan(look, &mut Target::Packs(&mut packs), session)?;
+    let Some(place) = &options.journal else {
+        let mut packs = packs_of(look, options);
+        let found = scan(look, &mut Target::Packs(&mut packs), session)?;
+        let kept = Kept::Packs(packs.finish(&look.task.silent())?);
+        return Ok(draft(look.view, found, 0, kept));
+    };
+    let key = key_of(look, options, &place.tag);
+    let (mut journal, left) = Journal::open(&place.path, &key, look.store.block_size)?;
+    let (course, mut packs) = match left {
+        Some(left) => take_up(look, options, left, session)?,
+        None => None,
+    }
+    .map_or_else(
+        || {
+            let packs = packs_of(look, options);
+            journal.forget().map(|()| (Course::default(), packs))
+        },
+        Ok,
+    )?;
+    let before = course.bytes_read;
+    let mut target = Target::Packs(&mut packs);
+    let found = go_on(look, &mut target, session, course, Some(&mut journal))?;
     let kept = Kept::Packs(packs.finish(&look.task.silent())?);
-    Ok(draft(look.view, found, kept))
+    Ok(draft(look.view, found, before, kept))
+}
+
+fn packs_of<'a>(look: &Look<'a>, options: &SaveOptions) -> PackSet<'a> {
+    let cipher = &look.store.cipher;
+    PackSet::new(options.packs.clone(), cipher, options.next_pack)
+}
+
+/// Goes on with the packs of an interrupted save; `None` if they do not have what its journal says.
+fn take_up<'a>(
+    look: &Look<'a>,
+    options: &SaveOptions,
+    left: Left,
+    session: &mut HashMap<Name, BlockRef>,
+) -> Result<Option<(Course, PackSet<'a>)>> {
+    let mut packs = packs_of(look, options);
+    if !packs.go_on(&left.frames, left.rest)? {
+        return Ok(None);
+    }
+    for (name, (pack, slot)) in packs.places(&left.frames) {
+        session.insert(name, BlockRef::Stored { pack, slot });
+    }
+    Ok(Some((left.course, packs)))
+}
+
+/// What tells a save from all others that would find something else, or put it elsewhere.
+fn key_of(look: &Look<'_>, options: &SaveOptions, tag: &str) -> [u8; 32] {
+    let mut hasher = blake3::Hasher::new();
+    let (view, parent) = (look.view, &look.parent);
+    let root = match parent.root {
+        NodeRef::Zero => [0, 0, 0],
+        NodeRef::Base => [1, 0, 0],
+        NodeRef::Node { map, index } => [2, map, index],
+    };
+    for number in root.into_iter().chain([
+        options.next_pack,
+        look.store.block_size,
+        options.packs.level as u32,
+        u32::from(parent.has_base),
+        u32::from(parent.base.is_some()),
+    ]) {
+        hasher.update(&number.to_le_bytes());
+    }
+    for number in [view.size, parent.size, view.regions.len() as u64] {
+        hasher.update(&number.to_le_bytes());
+    }
+    for region in &view.regions {
+        let place = match region.kept {
+            Lies::Zero => [0, 0, 0],
+            Lies::Base => [1, 0, 0],
+            Lies::At(offset) => [2, offset, 0],
+            Lies::Compressed(offset, len) => [3, offset, len],
+        };
+        for number in [region.start, region.len].into_iter().chain(place) {
+            hasher.update(&number.to_le_bytes());
+        }
+    }
+    hasher.update(tag.as_bytes());
+    *hasher.finalize().as_bytes()
 }
 
 /// Finds what changed, and spools what is new, so that it can be stored together with blocks that the store already has.
@@ -68,7 +150,7 @@ pub fn spooled(
 ) -> Result<Draft> {
     let mut spool = Spool::create(&options.packs.dir, look.store.block_size)?;
     let found = scan(look, &mut Target::Spool(&mut spool), session)?;
-    Ok(draft(look.view, found, Kept::Spool(spool)))
+    Ok(draft(look.view, found, 0, Kept::Spool(spool)))
 }
 
 /// Finds what changed, and stores nothing.
@@ -78,15 +160,16 @@ pub fn spooled(
 pub fn compare(look: &Look<'_>) -> Result<Draft> {
     let mut names = Vec::new();
     let found = scan(look, &mut Target::Names(&mut names), &mut HashMap::new())?;
-    Ok(draft(look.view, found, Kept::Names(names)))
+    Ok(draft(look.view, found, 0, Kept::Names(names)))
 }
 
-fn draft(view: &View, (changes, counts): (Vec<Run>, Counts), kept: Kept) -> Draft {
+fn draft(view: &View, found: Course, before: u64, kept: Kept) -> Draft {
     Draft {
         size: view.size,
-        counts,
-        bytes_read: view.bytes_read.load(std::sync::atomic::Ordering::Relaxed),
-        changes,
+        counts: found.counts,
+        bytes_read: found.bytes_read,
+        bytes_before: before,
+        changes: found.runs,
         kept,
     }
 }

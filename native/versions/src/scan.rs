@@ -14,6 +14,7 @@ use crate::base::{BaseBlock, BaseIndex};
 use crate::crypt::Name;
 use crate::disk::{Kept, Region, View, PIECE};
 use crate::error::{Result, VersionsError};
+use crate::journal::{Course, Journal};
 use crate::map::{push_run, BlockRef, NodeRef, Run};
 use crate::pack::PackSet;
 use crate::store::Store;
@@ -23,6 +24,8 @@ use crate::tree;
 pub const SPOOLED: u32 = u32::MAX;
 /// Pieces that are read before what is new in them is written.
 const BATCH: usize = 32;
+/// Bytes that are read before a long save writes down how far it is.
+pub const INTERVAL: u64 = 64 << 20;
 
 /// What a disk is compared with.
 #[derive(Clone, Copy)]
@@ -226,7 +229,21 @@ pub fn scan(
     look: &Look<'_>,
     target: &mut Target<'_, '_>,
     session: &mut HashMap<Name, BlockRef>,
-) -> Result<(Vec<Run>, Counts)> {
+) -> Result<Course> {
+    go_on(look, target, session, Course::default(), None)
+}
+
+/// The same from where `course` is, into packs. A long scan writes down in `journal` how far it is.
+///
+/// # Errors
+/// As `scan`.
+pub fn go_on(
+    look: &Look<'_>,
+    target: &mut Target<'_, '_>,
+    session: &mut HashMap<Name, BlockRef>,
+    mut course: Course,
+    mut journal: Option<&mut Journal>,
+) -> Result<Course> {
     let view = look.view;
     let limiter = Limiter {
         rate: look.rate,
@@ -234,11 +251,16 @@ pub fn scan(
     };
     let meter = look.task.meter(view.bytes_to_read());
     let silent = look.task.silent();
-    let (mut runs, mut counts) = (Vec::new(), Counts::default());
-    resize(look, &mut runs);
     let groups = group(&view.regions);
+    let (behind, ahead) = groups.split_at(groups.len().min(course.pieces as usize));
+    match behind.len() {
+        0 => resize(look, &mut course.runs),
+        _ => meter.add(behind.iter().map(|regions| to_read(regions)).sum()),
+    }
+    let before = course.bytes_read;
+    let mut recorded = before;
     let buffers = Buffers::default();
-    for batch in groups.chunks(BATCH) {
+    for batch in ahead.chunks(BATCH) {
         let pieces = for_each_piece(&silent, batch.len() as u64, |piece| {
             let regions = &batch[piece as usize];
             let found = look.at(regions, &buffers)?;
@@ -247,19 +269,35 @@ pub fn scan(
             Ok::<_, VersionsError>(found)
         })?;
         for piece in pieces {
-            take(
-                look.store,
-                &piece,
-                target,
-                session,
-                &mut runs,
-                &mut counts,
-                &silent,
-            )?;
+            take(look.store, &piece, target, session, &mut course, &silent)?;
             buffers.give(piece.data);
         }
+        course.pieces += batch.len() as u64;
+        course.bytes_read = before + view.bytes_read.load(std::sync::atomic::Ordering::Relaxed);
+        if course.bytes_read - recorded >= INTERVAL {
+            record(journal.as_deref_mut(), &course, target)?;
+            recorded = course.bytes_read;
+        }
     }
-    Ok((settle(runs), counts))
+    // What was too little to be written down on the way is quickly read again.
+    if recorded > 0 && course.bytes_read > recorded {
+        record(journal, &course, target)?;
+    }
+    course.bytes_read = before + view.bytes_read.load(std::sync::atomic::Ordering::Relaxed);
+    course.runs = settle(course.runs);
+    Ok(course)
+}
+
+fn record(
+    journal: Option<&mut Journal>,
+    course: &Course,
+    target: &mut Target<'_, '_>,
+) -> Result<()> {
+    if let (Some(journal), Target::Packs(packs)) = (journal, target) {
+        let (frames, rest) = packs.fresh();
+        journal.record(course, &frames, rest)?;
+    }
+    Ok(())
 }
 
 fn to_read(regions: &[Region]) -> u64 {
@@ -468,11 +506,11 @@ fn take(
     piece: &Piece,
     target: &mut Target<'_, '_>,
     session: &mut HashMap<Name, BlockRef>,
-    runs: &mut Vec<Run>,
-    counts: &mut Counts,
+    course: &mut Course,
     task: &Task<'_>,
 ) -> Result<()> {
     let size = store.block_size as usize;
+    let Course { runs, counts, .. } = course;
     for found in &piece.found {
         let run = match *found {
             Found::Known(run) => run,
