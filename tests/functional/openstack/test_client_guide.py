@@ -12,7 +12,7 @@
 """The commands of the user guide, typed one after another.
 
 Each has to succeed, and to print what the guide shows of it. What it printed
-is kept as a transcript beside the state of the OpenStack, ``client-guide.txt``.
+is kept as a transcript, ``client-guide.txt``, beside the OpenStack's state.
 """
 
 import os
