@@ -210,9 +210,18 @@ class Round:
         self.change()
         alpha = self.noise.choice([0.0, 0.0, 0.5, 1.0])
         content = self.disk.digest()
-        hit = self._kill('save', lambda: saving.save(self.repo,
-                                                     self.request(alpha)))
-        self._take_new(content, needed=not hit)
+        token = self.noise.choice([None, f'save {self.noise.random()}'])
+
+        def save() -> None:
+            saving.save_together(self.repo, [self.request(alpha)],
+                                 token=token)
+
+        hit = self._kill('save', save)
+        made = self._take_new(content, needed=not hit)
+        if made is None and token is not None:
+            save()
+            self._take_new(content, needed=True)
+            self.counts['saves gone on with'] += 1
 
     def _take_new(self, content: str, needed: bool) -> str | None:
         """Note the version that the killed process may have completed."""
