@@ -73,10 +73,10 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _number(text: str) -> int:
-    number = int(text)
-    if not 1 <= number <= 9:
-        raise argparse.ArgumentTypeError('1 to 9 hosts')
-    return number
+    if not text.isdecimal() or not 1 <= int(text) <= 9:
+        raise argparse.ArgumentTypeError(
+            f'"{text}" is no number of hosts from 1 to 9')
+    return int(text)
 
 
 def _chosen(options: argparse.Namespace, name: str, default):
@@ -137,14 +137,27 @@ class Commands:
 
     def restart(self) -> int:
         with self._locked():
-            self._given.processes.stop_all(self._options.names)
+            self._given.processes.stop_all(self._named())
             self._cloud.up()
         return 0
 
     def stop(self) -> int:
         with self._locked():
-            self._given.processes.stop_all(self._options.names)
+            self._given.processes.stop_all(self._named())
         return 0
+
+    def _named(self):
+        """The processes that were named, also those that were stopped.
+
+        :raises OpenStackError: there never was one of a name
+        """
+        unknown = [name for name in self._options.names
+                   if not self._given.processes.log(name).exists()]
+        if unknown:
+            raise errors.OpenStackError(
+                f'no process is called {", ".join(unknown)}: see'
+                f' tools/openstack status')
+        return self._options.names
 
     def wan(self) -> int:
         print(self._cloud.network.wan_bytes()['to_site'])
@@ -155,6 +168,11 @@ class Commands:
         return 0
 
     def shell(self) -> int:
+        places = ('centre', 'site', 'machine', *self._given.where.hosts)
+        if self._options.place not in places:
+            raise errors.OpenStackError(
+                f'there is no place {self._options.place}: choose one of'
+                f' {", ".join(places)}')
         words = self._options.words or ['bash']
         return subprocess.run(
             [*self._given.processes.enter(self._options.place), *words],
