@@ -12,11 +12,13 @@
 """Versions of servers on real compute hosts, with the openstack client.
 
 The guest counts on its disk how often it came up, and says so: that is how
-each state is told from the others.
+each state is told from the others. One has files, and says their checksum.
 """
 
+import re
 import uuid
 
+from tests.functional.openstack import file_guest
 from tests.functional.openstack import nova_hosts
 
 
@@ -57,10 +59,58 @@ class VersionsTest(nova_hosts.NovaTest):
             lambda: (now := self.boots(server)) != before and now,
             'the guest came up again', nova_hosts.SECONDS)
 
+    def start_elsewhere(self, version, boot):
+        """A server that started from a version on the other host."""
+        name = f'w-{uuid.uuid4().hex[:8]}'
+        created = self.type(
+            f'server create --flavor tiny --nic none --from-version'
+            f' {version} --host {self.other} {name} -f json')
+        self.addCleanup(self.trial.delete, created['id'])
+        self.trial.wait_active(created['id'])
+        self.guest(created['id'], self.other, name='guest-web', boot=boot)
+        return created['id']
+
     def reboot(self, server):
         with self.boots_again(server):
             self.compute.reboot_server(server, 'HARD')
             self.wait_for_status(server, 'ACTIVE')
+
+
+class TestFiles(VersionsTest):
+    """A guest's own checksum of its files tells which state it has."""
+
+    def setUp(self):
+        super().setUp()
+        disk = self.temporary('raw')
+        file_guest.make(self.raw('web'), disk)
+        self.image = self.upload(disk)
+
+    def files(self, server, host=None):
+        """What the guest found on its disk, and what it left there."""
+        if host is None:
+            host = self.compute.get_server(server).compute_host
+        line = self.trial.wait_for_line(server, host, 'files found=',
+                                        nova_hosts.SECONDS)
+        return re.search('found=([0-9a-f]{64}) left=([0-9a-f]{64})',
+                         line).groups()
+
+    def test_each_state_is_proven_by_the_guest_itself(self):
+        server = self.create(self.image, self.host)
+        _, states = self.files(server), []
+        for _ in range(2):
+            states.append((self.save(server), self.files(server)[1]))
+            self.reboot(server)
+            # A state is what the next start finds.
+            self.assertEqual(states[-1][1], self.files(server)[0])
+        self.assertNotEqual(states[0][1], states[1][1])
+        for number, method in ((0, 'rebuild'), (1, 'rollback'),
+                               (0, 'auto'), (1, 'rebuild')):
+            version, files = states[number]
+            self.restore(server, version['id'], method)
+            self.assertEqual(files, self.files(server)[0],
+                             f'{number} by {method}')
+        other = self.start_elsewhere(states[1][0]['id'], 3)
+        self.assertEqual(states[1][1], self.files(other, self.other)[0])
 
 
 class TestServers(VersionsTest):
@@ -97,16 +147,6 @@ class TestServers(VersionsTest):
         self.reboot(server)
         self.assertEqual(2, self.restore(server, first['id'], 'rollback'))
         self.assertEqual(3, self.restore(server, second['id'], 'rebuild'))
-
-    def start_elsewhere(self, version, boot):
-        """Start a server from a version on the other host."""
-        name = f'w-{uuid.uuid4().hex[:8]}'
-        created = self.type(
-            f'server create --flavor tiny --nic none --from-version'
-            f' {version} --host {self.other} {name} -f json')
-        self.addCleanup(self.trial.delete, created['id'])
-        self.trial.wait_active(created['id'])
-        self.guest(created['id'], self.other, name='guest-web', boot=boot)
 
     def rebuild(self, server, version, boot):
         """Rebuild the server where it is."""
