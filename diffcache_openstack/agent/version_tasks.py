@@ -18,6 +18,7 @@ remembered, so that one that is sent twice is done once.
 """
 
 import concurrent.futures
+import contextlib
 import json
 import logging
 import pathlib
@@ -106,8 +107,14 @@ class Tasks:
             workers, thread_name_prefix='versions')
 
     def left(self) -> list[str]:
-        """The ids of tasks that the last run left."""
-        return [path.stem for path in self._directory.glob('*.json')]
+        """The ids of the tasks that the last run did not bring to an end."""
+        found = []
+        for path in self._directory.glob('*.json'):
+            with contextlib.suppress(OSError, ValueError, KeyError,
+                                     TypeError):
+                if files.read_json(path)['report'] is None:
+                    found.append(path.stem)
+        return found
 
     def start(self) -> None:
         """Go on with what the last run left, and begin to report."""

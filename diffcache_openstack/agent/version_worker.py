@@ -32,6 +32,7 @@ from diffcache_openstack.versions import heads
 from diffcache_openstack.versions import repository
 from diffcache_openstack.versions import restoring
 from diffcache_openstack.versions import rollback
+from diffcache_openstack.versions import views as disk_views
 
 LOG = logging.getLogger(__name__)
 
@@ -81,9 +82,25 @@ class Worker:
 
         :raises DiffCacheError: it cannot be done
         """
-        _again(doing, lambda: self._ways[doing.task.kind](doing))
+        try:
+            _again(doing, lambda: self._ways[doing.task.kind](doing))
+        except exceptions.DiffCacheError:
+            if not doing.interrupted:
+                self._give_up(doing.task)
+            raise
 
     # -- saving
+
+    def _give_up(self, task) -> None:
+        """Remove what a save left because it might have been tried again."""
+        if task.kind not in (versions.SAVE, versions.RESTORE):
+            return
+        try:
+            guest = self._guests.find(task.server_id)
+            disk_views.discard([disk.path for disk in guest.disks], task.id)
+        except (exceptions.DiffCacheError, OSError) as error:
+            LOG.warning('Copies of disks of server %s may be left: %s',
+                        task.server_id, error)
 
     def _save(self, doing):
         doing.report.saved = self._saved(doing)

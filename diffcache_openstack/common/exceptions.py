@@ -92,5 +92,4 @@ class ServiceUnavailable(RetryableError):
 
 def goes_on(error: BaseException) -> bool:
     """Whether the same call may come again, and should find what it left."""
-    return (isinstance(error, RetryableError)
-            and not isinstance(error, Cancelled))
+    return isinstance(error, (Busy, Interrupted, ServiceUnavailable))

@@ -338,6 +338,12 @@ def _meanwhile_still(made: list[View], disks: Sequence[pathlib.Path],
     return snapshots.Taken(pause_ms, stillness.frozen_ms, stillness.quiesced)
 
 
+def discard(disks: Sequence[pathlib.Path], token: str) -> None:
+    """Remove the views that a save left for another try: there is none."""
+    for disk in disks:
+        Reflink(disk, tag_of(token)).drop()
+
+
 def recover(disks: Sequence[pathlib.Path], owner: Owner | None,
             tag: str | None) -> None:
     """Put right what killed processes left of a guest's views.

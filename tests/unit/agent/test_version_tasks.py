@@ -81,6 +81,24 @@ class TestTasks(TasksTest):
         self.ended(self.new().perform(task()))
         self.assertEqual([task().id], self.done)
 
+    def test_interrupted_by_the_end_is_left_and_begun_again(self):
+        begun = threading.Event()
+
+        def work(doing):
+            begun.set()
+            doing.cancel.wait(SECONDS)
+            doing.progress(1, 2)
+
+        tasks, self.work = self.new(), work
+        tasks.perform(task())
+        self.assertTrue(begun.wait(SECONDS))
+        tasks.stop()
+        self.assertEqual([task().id], tasks.left())
+        self.work = lambda doing: None
+        again = self.new()
+        self.assertTrue(self.told.wait(SECONDS))
+        self.assertEqual((2, []), (len(self.done), again.left()))
+
     def test_sent_again_after_its_end_is_told_again(self):
         tasks = self.new()
         self.ended(tasks.perform(task()))

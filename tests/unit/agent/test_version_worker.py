@@ -18,6 +18,7 @@ import random
 import subprocess
 import types
 import unittest
+from unittest import mock
 
 from diffcache_openstack.agent import version_guests
 from diffcache_openstack.agent import version_stores
@@ -27,6 +28,8 @@ from diffcache_openstack.common import exceptions
 from diffcache_openstack.conf import opts
 from diffcache_openstack import objects
 from diffcache_openstack.objects import versions
+from diffcache_openstack.store import file
+from diffcache_openstack.versions import views
 from tests import base
 from tests.unit.versions import fixture
 
@@ -152,6 +155,30 @@ class TestSaving(WorkerTest):
                          (disk.size, disk.base_name))
         self.do(versions.RESTORE, disks=saved.disks, method='rebuild')
         self.assertEqual(content, hostile.read_bytes())
+
+    def test_copy_of_a_disk_goes_unless_the_save_is_tried_again(self):
+        raw = self.write_file('raw-disk', b'1' * 8192)
+        self.guests.find = lambda server_id: version_guests.Guest(
+            server_id, (version_guests.Disk('vda', raw, 'raw'),))
+        task = objects.VersionTask(
+            id='00000000-0000-4000-8000-000000000098', kind=versions.SAVE,
+            project_id='p', server_id=SERVER)
+        view = raw.with_name(f'.raw-disk.{views.tag_of(task.id)}.view')
+        view.write_bytes(b'2' * 8192)
+        doing = version_tasks.Doing(task, self.directory / 'task.json', {})
+        doing.interrupted = True
+        self.assertRaises(exceptions.Interrupted, self.worker.perform, doing)
+        self.assertTrue(view.exists())
+        doing.interrupted = False
+
+        def fail(*_args):
+            raise exceptions.ServiceUnavailable('The store is away.')
+
+        with mock.patch.object(version_worker, '_WAITS_SECONDS', (0.0,)), \
+                mock.patch.object(file.FileStore, 'put_file', fail):
+            self.assertRaises(exceptions.ServiceUnavailable,
+                              self.worker.perform, doing)
+        self.assertFalse(view.exists())
 
 
 class TestRestoring(WorkerTest):

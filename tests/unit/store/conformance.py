@@ -144,3 +144,20 @@ class KeepsVersions(Conformance):
         restoring.restore(repo, versions[2].id,
                           restoring.Output(output, 'raw'))
         self.assertEqual(contents[2], output.read_bytes())
+
+    def test_work_that_may_go_on_finds_what_it_left(self):
+        def leave(error):
+            with self.store.lock(), self.store.staging('work-1') as staging:
+                (staging / 'half').write_bytes(b'half')
+                raise error
+
+        for error, kept in ((exceptions.ServiceUnavailable('x'), True),
+                            (exceptions.Interrupted('x'), True),
+                            (exceptions.NoSpace('x'), False),
+                            (exceptions.Cancelled('x'), False),
+                            (ValueError(), False)):
+            self.assertRaises(type(error), leave, error)
+            with self.store.lock(), self.store.staging('work-1') as staging:
+                self.assertEqual(kept, (staging / 'half').exists())
+            with self.store.lock(), self.store.staging('work-1') as staging:
+                self.assertEqual([], list(staging.iterdir()))
