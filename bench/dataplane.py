@@ -15,8 +15,10 @@
 Speed: one transfer over loopback between two processes, with the file in the
 page cache, against a bare sendfile(2) server, the bare loopback and a local
 copy. Each line gives MB/s, the ratio to bare sendfile and the CPU seconds per
-GB of both sides. Shaping: how far the average of one or several connections is
-from the rate that was set.
+GB of both sides. TLS: the same transfer encrypted, and how fast one core of
+this machine encrypts at all (openssl speed, AES-256-GCM in records of 16 KiB).
+Certificates are made with openssl. Shaping: how far the average of one or
+several connections is from the rate that was set.
 
 usage: bench/dataplane.py [--size MB] [--directory DIR] [--json FILE]
 """
@@ -32,6 +34,7 @@ import resource
 import shutil
 import socket
 import statistics
+import subprocess
 import tempfile
 import threading
 import time
@@ -100,9 +103,10 @@ def serve_socket(pipe, path: str, mode: str) -> None:
     answer(pipe)
 
 
-def serve_plane(pipe, root: str) -> None:
+def serve_plane(pipe, root: str, options: dict[str, str]) -> None:
     """Serve a root directory by a data plane."""
-    with _native.DataPlane(root, 'server', '127.0.0.1:0', key=KEY) as plane:
+    with _native.DataPlane(root, 'server', '127.0.0.1:0', key=KEY,
+                           **options) as plane:
         pipe.send(plane.url)
         answer(pipe)
 
@@ -172,20 +176,60 @@ def measure_speed(directory: pathlib.Path, size: int) -> list[dict]:
     dest = directory / 'output'
     speed.run('local copy (cp), in page cache', None,
               lambda: copy(path, dest))
-    server = Peer(serve_plane, str(root))
-    with _native.DataPlane(str(directory / 'client'), 'client',
-                           '127.0.0.1:0', key=KEY) as client:
-        speed.run('data plane, template, verified and written', server,
-                  lambda: client.fetch(server.address, 'templates', image,
-                                       str(dest), manifest, durable=False))
-        speed.run('data plane, patch, verified and written', server,
-                  lambda: client.fetch(server.address, 'patches', image,
-                                       str(dest), durable=False))
-    server.stop()
+    for name, options in [('data plane', {}),
+                          ('TLS', make_certificate(directory))]:
+        server = Peer(serve_plane, str(root), options)
+        with _native.DataPlane(str(directory / 'client'), 'client',
+                               '127.0.0.1:0', key=KEY, **options) as client:
+            speed.run(f'{name}, template, verified and written', server,
+                      lambda: client.fetch(server.address, 'templates', image,
+                                           str(dest), manifest,
+                                           durable=False))
+            speed.run(f'{name}, patch, verified and written', server,
+                      lambda: client.fetch(server.address, 'patches', image,
+                                           str(dest), durable=False))
+        server.stop()
     speed.run('data plane, served from one process, discarded', None,
               lambda: discard(root, image))
     speed.table()
+    compare_encryption(speed.rows)
     return speed.rows
+
+
+def compare_encryption(rows: list[dict]) -> None:
+    """Print what TLS adds, beside the cost of encrypting and decrypting."""
+    cipher = cipher_speed()
+    cpu = {row['what'].split(',')[0]: row['cpu_s_per_gb'] for row in rows
+           if ', template,' in row['what']}
+    added, least = cpu['TLS'] - cpu['data plane'], 2e3 / cipher
+    rows.append({'what': 'cipher, one core', 'mb_per_s': cipher,
+                 'cpu_s_per_gb': 1e3 / cipher})
+    print(f'one core encrypts {cipher:.0f} MB/s; both sides together take at '
+          f'least {least:.2f} CPU s/GB; TLS adds {added:.2f}, '
+          f'{added / least:.1f} times that')
+
+
+def cipher_speed() -> float:
+    """MB/s that one core encrypts, by openssl."""
+    told = subprocess.run(
+        ['openssl', 'speed', '-mr', '-aead', '-evp', 'aes-256-gcm', '-bytes',
+         '16384', '-seconds', '2'], capture_output=True, check=True,
+        text=True).stdout
+    last = next(line for line in told.splitlines() if line.startswith('+F'))
+    return float(last.rsplit(':', 1)[1]) / 1e6
+
+
+def make_certificate(directory: pathlib.Path) -> dict[str, str]:
+    """A certificate that is its own authority, as options of a plane."""
+    files = {name: str(directory / name) for name in ('cert', 'key')}
+    subprocess.run(
+        ['openssl', 'req', '-x509', '-newkey', 'ec', '-pkeyopt',
+         'ec_paramgen_curve:P-256', '-nodes', '-days', '2', '-subj',
+         '/CN=bench', '-addext', 'subjectAltName=IP:127.0.0.1', '-addext',
+         'basicConstraints=critical,CA:FALSE', '-keyout', files['key'],
+         '-out', files['cert']], check=True, capture_output=True)
+    return {'tls_ca_file': files['cert'], 'tls_cert_file': files['cert'],
+            'tls_key_file': files['key']}
 
 
 def make_image(root: pathlib.Path, size: int) -> str:
