@@ -234,6 +234,10 @@ def _done(session, row, told, when):
         db_versions.exported(session, row.version_id, result['image_id'])
     elif row.kind == versions.FORGET:
         db_versions.remove(session, row.version_id)
+    elif row.kind == versions.VERIFY:
+        row.result = json.dumps(result | {
+            'versions_damaged': db_versions.with_disks(
+                session, row.project_id, set(result['disks_damaged']))})
 
 
 def _end(session, row, state, error, when):

@@ -140,6 +140,19 @@ def remove(session: orm.Session, version_id: str) -> None:
                     .execution_options(synchronize_session=False))
 
 
+def with_disks(session: orm.Session, project_id: str,
+               damaged: collections.abc.Collection[str]) -> list[str]:
+    """The ids of a project's versions that have one of some disks' versions.
+
+    :param damaged: what the store calls the disks' versions
+    """
+    table = models.ServerVersion
+    rows = session.execute(sa.select(table.id, table.disks).where(
+        table.project_id == project_id).order_by(table.created_at))
+    return [version_id for version_id, told in rows
+            if any(disk['version'] in damaged for disk in json.loads(told))]
+
+
 def disks(row: models.ServerVersion) -> list[objects.VersionDisk]:
     """What the store has of a version."""
     return [objects.VersionDisk(**disk) for disk in json.loads(row.disks)]
