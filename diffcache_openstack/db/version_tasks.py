@@ -234,7 +234,8 @@ def _done(session, row, told, when):
         db_versions.exported(session, row.version_id, result['image_id'])
     elif row.kind == versions.FORGET:
         db_versions.remove(session, row.version_id)
-    elif row.kind == versions.VERIFY:
+    elif row.kind == versions.VERIFY and 'disks_damaged' in result:
+        # An agent of an older release does not tell.
         row.result = json.dumps(result | {
             'versions_damaged': db_versions.with_disks(
                 session, row.project_id, set(result['disks_damaged']))})
