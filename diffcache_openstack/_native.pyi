@@ -229,6 +229,10 @@ def manifest_verify(
 def patch_apply(
     base: _Path, patch: _Path, output: _Path, progress: _Progress = None,
 ) -> dict[str, Any]: ...
+def patch_apply_verified(
+    base: _Path, base_manifest: _Path, patch: _Path, output: _Path,
+    progress: _Progress = None,
+) -> dict[str, Any]: ...
 def patch_apply_in_place(
     base: _Path, patch: _Path, journal: _Path, progress: _Progress = None,
 ) -> dict[str, Any]: ...

@@ -18,8 +18,29 @@ from typing import Any
 
 from cliff import show
 
+from diffcache_openstack.blocks import manifest
 from diffcache_openstack.blocks import trim
 from diffcache_openstack.cmd import progress
+
+
+class Manifest(show.ShowOne):
+    """Write the manifest of an image: the hashes of all its leaves."""
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser = super().get_parser(prog_name)
+        parser.add_argument('image', metavar='IMAGE',
+                            help='Raw or qcow2 image; the manifest is of '
+                                 'what a guest reads from it.')
+        parser.add_argument('output', metavar='OUTPUT',
+                            help='Manifest to write; it appears when it is '
+                                 'complete.')
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace
+                    ) -> tuple[list[str], list[Any]]:
+        made = manifest.create(parsed_args.image, parsed_args.output)
+        fields = dataclasses.asdict(made)
+        return list(fields), list(fields.values())
 
 
 class Trim(show.ShowOne):

@@ -20,6 +20,7 @@ from cliff import lister
 from cliff import show
 
 from diffcache_openstack.blocks.codecs import auto
+from diffcache_openstack.blocks.codecs import base as codec_base
 from diffcache_openstack.blocks.codecs import registry
 from diffcache_openstack.blocks import matrix
 from diffcache_openstack.cmd import progress
@@ -93,19 +94,21 @@ class Apply(show.ShowOne):
                            help='Turn BASE itself into the target. A '
                                 'journal beside it takes what changes; '
                                 'after a crash, run the same command again.')
+        parser.add_argument(
+            '--base-manifest', metavar='FILE',
+            help='Manifest of BASE, written by "diffcache image manifest": '
+                 'BASE is trusted to be as it was then, and where OUTPUT can '
+                 'share blocks with it, only what differs is read and '
+                 'verified. A BASE that was changed since is refused.')
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace
                     ) -> tuple[list[str], list[Any]]:
         args = parsed_args
         started = time.monotonic()
-        codec = registry.detect(args.patch)
         output = args.base if args.in_place else args.output
         with _bar(self, 'apply') as bar:
-            if args.in_place:
-                info = codec.apply_in_place(args.base, args.patch, bar)
-            else:
-                info = codec.apply(args.base, args.patch, output, bar)
+            info = self._apply(args, bar)
         if info.target_hash is None:
             self.app.LOG.warning(
                 '%s carries no hash of its target: %s is not verified',
@@ -116,6 +119,20 @@ class Apply(show.ShowOne):
             'target_hash': info.target_hash,
             'target_size': info.target_size,
             'seconds': round(time.monotonic() - started, 3)})
+
+    def _apply(self, args: argparse.Namespace, bar: progress.Bar
+               ) -> codec_base.PatchInfo:
+        if args.in_place and args.base_manifest:
+            raise exceptions.InvalidInput(
+                'A change in place reads all of the base; leave out '
+                '--base-manifest.')
+        codec = registry.detect(args.patch)
+        if args.in_place:
+            return codec.apply_in_place(args.base, args.patch, bar)
+        if args.base_manifest:
+            base = codec_base.VerifiedBase(args.base, args.base_manifest)
+            return codec.apply_verified(base, args.patch, args.output, bar)
+        return codec.apply(args.base, args.patch, args.output, bar)
 
 
 class Show(show.ShowOne):

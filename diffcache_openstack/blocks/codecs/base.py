@@ -92,6 +92,18 @@ class Meter:
             self._progress(self._done, self._total)
 
 
+@dataclasses.dataclass(frozen=True)
+class VerifiedBase:
+    """A base that was verified when its manifest was written.
+
+    Whoever makes one of these trusts that the file still holds what it held
+    then. What can be told of that at little cost is checked when it is used.
+    """
+
+    path: str
+    manifest: str
+
+
 class PatchCodec(abc.ABC):
     """Makes and applies patches of one format. Stateless."""
 
@@ -132,6 +144,23 @@ class PatchCodec(abc.ABC):
         :raises IntegrityError: base or patch are damaged
         :raises NoSpace: the output does not fit
         """
+
+    def apply_verified(self, base: VerifiedBase, patch: str, output: str,
+                       progress: Progress | None = None) -> PatchInfo:
+        """Do what :meth:`apply` does, without reading all of the base.
+
+        Where the output can share blocks with the base, only what differs
+        from it is read and verified.
+
+        :raises InvalidInput: this codec cannot
+        :raises BaseMismatch: the base cannot be what was verified, or is
+            another image; nothing was written
+        :raises RetryableError: the base was changed meanwhile
+        :raises: what :meth:`apply` raises
+        """
+        raise exceptions.InvalidInput(
+            f'The codec {self.name} reads all of the base; apply its patches '
+            f'without the manifest of the base.')
 
     def apply_in_place(self, base: str, patch: str,
                        progress: Progress | None = None) -> PatchInfo:

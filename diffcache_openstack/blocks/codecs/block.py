@@ -43,6 +43,18 @@ class BlockCodec(native_codec.NativeCodec):
     native_info = staticmethod(_native.patch_info)
     native_verify = staticmethod(_native.patch_verify)
 
+    def apply_verified(self, base: codec_base.VerifiedBase, patch: str,
+                       output: str,
+                       progress: codec_base.Progress | None = None
+                       ) -> codec_base.PatchInfo:
+        files.check_readable(base.path, 'base')
+        files.check_readable(base.manifest, 'manifest')
+        info = self.info(patch)
+        with files.translate_os_errors(output), native.translated():
+            _native.patch_apply_verified(base.path, base.manifest, patch,
+                                         output, progress)
+        return info
+
     def apply_in_place(self, base: str, patch: str,
                        progress: codec_base.Progress | None = None
                        ) -> codec_base.PatchInfo:

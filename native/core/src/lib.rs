@@ -26,3 +26,7 @@ pub mod source;
 pub mod task;
 pub mod tree;
 pub mod zeroes;
+
+#[cfg(test)]
+#[path = "../tests/images/mod.rs"]
+mod images;

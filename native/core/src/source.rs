@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io;
 use std::ops::Range;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::Path;
 
 use rustix::fs::{seek, SeekFrom};
@@ -232,6 +232,13 @@ impl ReadAt for Vec<u8> {
     }
 }
 
+/// How long a file is and when its bytes were changed last: tells whether what was read twice, or read and cloned, was the same.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stamp {
+    size: u64,
+    modified: (i64, i64),
+}
+
 /// A local file. Holes are found with `SEEK_DATA` and `SEEK_HOLE` and never read.
 #[derive(Debug)]
 pub struct FileSource {
@@ -285,6 +292,21 @@ impl FileSource {
     /// What errors call it.
     pub fn name(&self) -> &str {
         &self.name
+    }
+
+    /// What it is like now.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub fn stamp(&self) -> Result<Stamp, SourceError> {
+        let found = self.file.metadata().map_err(|source| SourceError::Io {
+            name: self.name.clone(),
+            source,
+        })?;
+        Ok(Stamp {
+            size: found.size(),
+            modified: (found.mtime(), found.mtime_nsec()),
+        })
     }
 
     fn seek(&self, to: SeekFrom) -> Result<Option<u64>, SourceError> {

@@ -257,7 +257,9 @@ fn translate(key: ObjectKey, error: PatchError) -> TransferError {
             path: name.into(),
             source,
         },
-        PatchError::BaseMismatch { .. } => TransferError::BaseMismatch { object, reason },
+        PatchError::BaseMismatch { .. } | PatchError::Unverified { .. } => {
+            TransferError::BaseMismatch { object, reason }
+        }
         PatchError::Format(_)
         | PatchError::TargetMismatch { .. }
         | PatchError::TooLarge { .. }
@@ -267,6 +269,7 @@ fn translate(key: ObjectKey, error: PatchError) -> TransferError {
         | PatchError::Io { .. }
         | PatchError::NoSpace { .. }
         | PatchError::Busy { .. }
+        | PatchError::Changed { .. }
         | PatchError::Interrupted { .. }
         | PatchError::Corrupt(_)
         | PatchError::Leaf { .. }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use diffcache_core::manifest::{to_hex, Manifest, ManifestError};
 use diffcache_core::patch::format::{Header, STALE_UNKNOWN};
-use diffcache_core::patch::{self, ApplyStats, CreateOptions, PatchError, PatchView};
+use diffcache_core::patch::{self, ApplyStats, CreateOptions, PatchError, PatchView, VerifiedBase};
 use diffcache_core::sink::SinkError;
 use diffcache_core::source::{FileSource, SourceError};
 use diffcache_core::task::Task;
@@ -85,10 +85,12 @@ pub fn patch_error(error: PatchError) -> PyErr {
         }
         PatchError::Format(_) | PatchError::TooLarge { .. } => FormatError::new_err(message),
         PatchError::Corrupt(_) | PatchError::Leaf { .. } => IntegrityError::new_err(message),
-        PatchError::Busy { .. } | PatchError::Interrupted { .. } => Interrupted::new_err(message),
-        PatchError::BaseMismatch { .. } | PatchError::TargetMismatch { .. } => {
-            BaseMismatch::new_err(message)
+        PatchError::Busy { .. } | PatchError::Changed { .. } | PatchError::Interrupted { .. } => {
+            Interrupted::new_err(message)
         }
+        PatchError::BaseMismatch { .. }
+        | PatchError::TargetMismatch { .. }
+        | PatchError::Unverified { .. } => BaseMismatch::new_err(message),
         PatchError::Cancelled(_) => Cancelled::new_err(message),
     }
 }
@@ -249,6 +251,7 @@ pub fn check_level(level: i32) -> PyResult<()> {
 fn apply_dict<'py>(py: Python<'py>, stats: &ApplyStats) -> PyResult<Bound<'py, PyDict>> {
     let dict = manifest_dict(py, &stats.manifest)?;
     dict.set_item("reflinked", stats.reflinked)?;
+    dict.set_item("bytes_verified", stats.bytes_verified)?;
     dict.set_item("bytes_written", stats.bytes_written)?;
     dict.set_item("seconds", stats.elapsed.as_secs_f64())?;
     Ok(dict)
@@ -357,6 +360,25 @@ fn patch_apply(
 ) -> PyResult<Bound<'_, PyDict>> {
     let stats = run(py, progress, |task| {
         patch::apply(&base, &patch, &output, task).map_err(patch_error)
+    })?;
+    apply_dict(py, &stats)
+}
+
+/// Does what patch_apply does from a base that was verified when its manifest was written: where blocks are shared with it, only what differs from
+/// it is read and verified.
+#[pyfunction]
+#[pyo3(signature = (base, base_manifest, patch, output, progress=None))]
+fn patch_apply_verified(
+    py: Python<'_>,
+    base: PathBuf,
+    base_manifest: PathBuf,
+    patch: PathBuf,
+    output: PathBuf,
+    progress: Option<Py<PyAny>>,
+) -> PyResult<Bound<'_, PyDict>> {
+    let stats = run(py, progress, |task| {
+        let base = VerifiedBase::open(&base, &base_manifest).map_err(patch_error)?;
+        patch::apply_verified(&base, &patch, &output, task).map_err(patch_error)
     })?;
     apply_dict(py, &stats)
 }
@@ -494,6 +516,7 @@ pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(patch_create, m)?)?;
     m.add_function(wrap_pyfunction!(patch_info, m)?)?;
     m.add_function(wrap_pyfunction!(patch_apply, m)?)?;
+    m.add_function(wrap_pyfunction!(patch_apply_verified, m)?)?;
     m.add_function(wrap_pyfunction!(patch_apply_in_place, m)?)?;
     m.add_function(wrap_pyfunction!(patch_verify, m)?)?;
     m.add_function(wrap_pyfunction!(patch_manifest, m)?)?;

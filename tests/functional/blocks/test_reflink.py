@@ -86,6 +86,46 @@ class ReflinkTest(base.TestCase):
         self.assertLess(self.used() - before, 3 * _MIB)
         self.assertGreaterEqual(self.shared_bytes('output'), 38 * _MIB)
 
+    def test_a_verified_base_is_read_where_it_differs(self):
+        _native.manifest_create(self.path('base'), self.path('manifest'))
+        for _ in range(2):
+            stats = _native.patch_apply_verified(
+                self.path('base'), self.path('manifest'), self.path('patch'),
+                self.path('output'))
+            self.assertIs(True, stats['reflinked'])
+            self.assertEqual(self.target,
+                             (self.mount / 'output').read_bytes())
+            # What is new and what moved.
+            self.assertLessEqual(stats['bytes_verified'], 6 * _MIB)
+        self.assertGreaterEqual(self.shared_bytes('output'), 38 * _MIB)
+
+    def test_damage_to_what_moved_is_found(self):
+        damaged = bytearray(self.base)
+        damaged[9 * _MIB] ^= 1
+        _native.manifest_create(self.path('base'), self.path('manifest'))
+        described = (self.mount / 'manifest').read_bytes()
+        (self.mount / 'base').write_bytes(damaged)
+        # As if the disk had lost the bit: no time tells of it.
+        (self.mount / 'manifest').write_bytes(described)
+        self.assertRaises(
+            _native.BaseMismatch, _native.patch_apply_verified,
+            self.path('base'), self.path('manifest'), self.path('patch'),
+            self.path('output'))
+        self.assertNotIn('output', os.listdir(self.mount))
+
+    def test_a_base_that_changes_meanwhile_gives_no_output(self):
+        changed = []
+
+        def change(done, total):
+            if not changed:
+                changed.append(done)
+                os.utime(self.path('base'))
+
+        self.assertRaises(_native.Interrupted, _native.patch_apply,
+                          self.path('base'), self.path('patch'),
+                          self.path('output'), change)
+        self.assertEqual({'base', 'patch'}, set(os.listdir(self.mount)))
+
     def test_the_base_is_not_changed_by_what_is_written(self):
         self.codec.apply(self.path('base'), self.path('patch'),
                          self.path('output'))

@@ -11,6 +11,7 @@
 #    under the License.
 """``diffcache image``."""
 
+import dataclasses
 import io
 import json
 import logging
@@ -19,6 +20,7 @@ import shutil
 import subprocess
 from unittest import mock
 
+from diffcache_openstack.blocks import manifest
 from diffcache_openstack.cmd import toolbox
 from tests import base
 
@@ -36,6 +38,16 @@ class ImageCommandTest(base.TestCase):
         with (mock.patch('sys.stdout', out), mock.patch('sys.stderr', err)):
             code = toolbox.main(['image', *argv])
         return code, out.getvalue(), err.getvalue()
+
+    def test_a_manifest_is_written_and_told_of(self):
+        image = self.write_file('image', b'some' * 50_000 + bytes(100_000))
+        output = self.directory / 'manifest'
+        code, out, err = self.call('manifest', str(image), str(output),
+                                   '-f', 'json')
+        self.assertEqual((0, ''), (code, err))
+        made = manifest.read(str(output))
+        self.assertEqual(dataclasses.asdict(made), json.loads(out))
+        self.assertEqual(manifest.content_id(str(image)), made.content_id)
 
     def test_trim_reports_what_it_did(self):
         mke2fs = shutil.which('mke2fs', path='/sbin:/usr/sbin:/bin')

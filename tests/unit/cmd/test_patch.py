@@ -18,6 +18,7 @@ import os
 import random
 from unittest import mock
 
+from diffcache_openstack.blocks import manifest
 from diffcache_openstack.cmd import toolbox
 from tests import base
 
@@ -61,6 +62,54 @@ class PatchCommandTest(base.TestCase):
         return self.call_json('create', self.path('base'),
                               self.path('target'), self.path('patch'),
                               *options)
+
+    def make_manifest(self, name: str = 'base') -> str:
+        manifest.create(self.path(name), self.path('manifest'))
+        return self.path('manifest')
+
+    def test_a_verified_base_gives_the_target(self):
+        made = self.create('--codec', 'block')
+        applied = self.call_json(
+            'apply', self.path('base'), self.path('patch'),
+            self.path('output'), '--base-manifest', self.make_manifest())
+        self.assertEqual(made['target_hash'], applied['target_hash'])
+        self.assertEqual(self.target,
+                         (self.directory / 'output').read_bytes())
+
+    def test_another_images_manifest_writes_nothing(self):
+        self.create('--codec', 'block')
+        for name in ('base', 'target'):
+            code, out, err = self.call(
+                'apply', self.path(name), self.path('patch'),
+                self.path('output'), '--base-manifest',
+                self.make_manifest('target'))
+            self.assertEqual((1, ''), (code, out))
+            self.assertIn(self.path('base') if name == 'base'
+                          else 'made from', err)
+            self.assertFalse(os.path.exists(self.path('output')))
+
+    def test_a_base_changed_after_its_manifest_is_refused(self):
+        self.create('--codec', 'block')
+        described = self.make_manifest()
+        os.utime(described, (0, 0))
+        code, out, err = self.call(
+            'apply', self.path('base'), self.path('patch'),
+            self.path('output'), '--base-manifest', described)
+        self.assertEqual((1, ''), (code, out))
+        self.assertIn('changed after', err)
+        self.assertFalse(os.path.exists(self.path('output')))
+
+    def test_who_reads_all_of_the_base_takes_no_manifest(self):
+        for codec, where in (('block', '--in-place'),
+                             ('rdiff', self.path('output'))):
+            self.create('--codec', codec)
+            code, out, err = self.call(
+                'apply', self.path('base'), self.path('patch'), where,
+                '--base-manifest', self.make_manifest())
+            self.assertEqual((1, ''), (code, out))
+            self.assertIn('reads all of the base', err)
+            self.assertEqual(self.base,
+                             (self.directory / 'base').read_bytes())
 
     def test_each_codec_from_create_to_apply(self):
         for codec in ('block', 'rdiff', 'qcow2'):

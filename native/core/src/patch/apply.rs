@@ -1,21 +1,18 @@
 //! Building a target: to a file, to a sink, or only to see whether it would come out right.
 
-use std::fs::File;
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use rustix::fs::{copy_file_range, fallocate, ioctl_ficlone, FallocateFlags};
-
 use super::format::LEAF_BLOCKS;
+use super::new_file::NewFile;
 use super::reader::{FrameCache, PatchFile};
-use super::runs::{within, Run, Src, BLOCK, BLOCK_LEN};
+use super::runs::{within, Src, BLOCK_LEN};
+use super::verified::VerifiedBase;
 use super::PatchError;
 use crate::manifest::{
     is_zero, leaf_count, leaf_hash, leaf_len, to_hex, Builder, LeafHash, Manifest, LEAF_LEN,
     LEAF_SIZE,
 };
-use crate::output::Output;
 use crate::sink::LeafSink;
 use crate::source::{FileSource, ReadAt};
 use crate::task::{for_each_piece_with, Meter, Task};
@@ -27,16 +24,15 @@ const STEP_LEAVES: u64 = 4;
 /// The same in blocks.
 pub(super) const STEP_BLOCKS: u32 = STEP_LEAVES as u32 * LEAF_BLOCKS;
 
-/// Shorter runs of moved blocks are written rather than shared: an extent costs the filesystem more.
-const MIN_SHARED: u32 = 16;
-
 /// What applying a patch came to.
 #[derive(Debug, Clone)]
 pub struct ApplyStats {
-    /// The target's manifest, as computed from its bytes.
+    /// The target's manifest: every leaf of it that was built was compared with it, or it was computed from them.
     pub manifest: Manifest,
     /// Whether the output shares unchanged blocks with the base.
     pub reflinked: bool,
+    /// Bytes of the target that were built and hashed; less than all only from a `VerifiedBase`.
+    pub bytes_verified: u64,
     /// Bytes written to the output or given to the sink.
     pub bytes_written: u64,
     /// Time taken.
@@ -47,7 +43,7 @@ pub struct ApplyStats {
 /// sparse where the target is zero. Every byte is verified before the rename. `output` may be the base itself, which it then replaces.
 ///
 /// # Errors
-/// `BaseMismatch`, `Corrupt`, `Format`, `NoSpace`, `Source`, `Io`, `Cancelled`; nothing is left behind.
+/// `BaseMismatch`, `Changed`, `Corrupt`, `Format`, `NoSpace`, `Source`, `Io`, `Cancelled`; nothing is left behind.
 pub fn apply(
     base: &Path,
     patch: &Path,
@@ -58,35 +54,90 @@ pub fn apply(
     let base = FileSource::open(base)?;
     let patch = PatchFile::open(FileSource::open(patch)?)?;
     patch.check_base_size(&base)?;
-    let name = output.display().to_string();
-    let failed = |error| PatchError::from_write(&name, error);
-    let out = Output::create(output).map_err(failed)?;
-    let reflinked = ioctl_ficlone(out.file(), base.file()).is_ok();
-    out.file()
-        .set_len(patch.header().target_size)
-        .map_err(failed)?;
-    let writer = Writer {
-        file: out.file(),
-        name: &name,
-        base: &base,
-        patch: &patch,
-        reflinked,
-    };
-    let build = Build {
-        patch: &patch,
-        base: &base,
-        meter: task.meter(patch.header().target_size),
-    };
-    let (manifest, bytes_written) = build.run(task, |first, data| writer.write(first, data))?;
-    // Whoever cancelled gets no output, however late it was.
-    task.check()?;
-    out.commit().map_err(failed)?;
+    let file = NewFile::begin(&base, &patch, output)?;
+    let (manifest, bytes_written) = build_all(&base, &patch, &file, task)?;
     Ok(ApplyStats {
+        bytes_verified: manifest.size(),
         manifest,
-        reflinked,
+        reflinked: file.finish(task)?,
         bytes_written,
         elapsed: started.elapsed(),
     })
+}
+
+/// Like `apply`, but where the output shares blocks with the base only the leaves that differ from the base's at the same place are built and verified:
+/// the others are as good as the base. Where nothing can be shared, every byte has to be read anyway, and is verified.
+///
+/// # Errors
+/// As `apply`; before anything is written, `BaseMismatch` if the patch was made from another image than the one that was verified.
+pub fn apply_verified(
+    base: &VerifiedBase,
+    patch: &Path,
+    output: &Path,
+    task: &Task<'_>,
+) -> Result<ApplyStats, PatchError> {
+    let started = Instant::now();
+    let patch = PatchFile::open(FileSource::open(patch)?)?;
+    patch.check_base_size(base.source())?;
+    let target = patch.target_manifest(base.manifest(), &task.silent())?;
+    let file = NewFile::begin(base.source(), &patch, output)?;
+    let (manifest, bytes_verified, bytes_written) = if file.is_clone() {
+        let (verified, written) = build_changes(base.source(), &patch, &target, &file, task)?;
+        (target, verified, written)
+    } else {
+        let (manifest, written) = build_all(base.source(), &patch, &file, task)?;
+        (manifest, target.size(), written)
+    };
+    base.check_unchanged()?;
+    Ok(ApplyStats {
+        manifest,
+        reflinked: file.finish(task)?,
+        bytes_verified,
+        bytes_written,
+        elapsed: started.elapsed(),
+    })
+}
+
+/// Builds all of a target; returns its manifest and the bytes written.
+fn build_all(
+    base: &FileSource,
+    patch: &PatchFile<FileSource>,
+    file: &NewFile<'_>,
+    task: &Task<'_>,
+) -> Result<(Manifest, u64), PatchError> {
+    let laid_out = file.lay_out(task)?;
+    let build = Build {
+        patch,
+        base,
+        meter: task.meter(patch.header().target_size),
+    };
+    let (manifest, written) = build.run(task, |first, data| file.write(first, data))?;
+    Ok((manifest, laid_out + written))
+}
+
+/// Builds in a clone of the base the leaves that differ from the base's; returns the bytes verified and written.
+fn build_changes(
+    base: &FileSource,
+    patch: &PatchFile<FileSource>,
+    target: &Manifest,
+    file: &NewFile<'_>,
+    task: &Task<'_>,
+) -> Result<(u64, u64), PatchError> {
+    let laid_out = file.lay_out(task)?;
+    let changed = patch.leaves_to_build();
+    let verified = changed
+        .iter()
+        .map(|leaf| leaf_len(target.size(), u64::from(*leaf)) as u64)
+        .sum();
+    let build = Build {
+        patch,
+        base,
+        meter: task.meter(verified),
+    };
+    let written = build.run_changes(&changed, target, task, |first, data| {
+        file.write(first, data)
+    })?;
+    Ok((verified, laid_out + written))
 }
 
 /// Does everything that `apply` does but writing.
@@ -108,6 +159,7 @@ pub fn verify(
     };
     let (manifest, bytes_written) = build.run(task, |_, _| Ok(0))?;
     Ok(ApplyStats {
+        bytes_verified: manifest.size(),
         manifest,
         reflinked: false,
         bytes_written,
@@ -188,6 +240,7 @@ pub fn apply_to_sink(
     Ok(ApplyStats {
         manifest: target.clone(),
         reflinked: false,
+        bytes_verified: target.size(),
         bytes_written: written.iter().sum(),
         elapsed: started.elapsed(),
     })
@@ -196,6 +249,14 @@ pub fn apply_to_sink(
 /// The leaves in the bytes from leaf `first` on, by index.
 fn leaves_of(first: u64, buf: &[u8]) -> impl Iterator<Item = (u64, &[u8])> {
     (first..).zip(buf.chunks(LEAF_LEN))
+}
+
+/// Neighbours among leaves in order, at most `STEP_LEAVES` at a time: first and number.
+fn stretches(leaves: &[u32]) -> impl Iterator<Item = (u64, u64)> + '_ {
+    leaves
+        .chunk_by(|a, b| a + 1 == *b)
+        .flat_map(|neighbours| neighbours.chunks(STEP_LEAVES as usize))
+        .map(|step| (u64::from(step[0]), step.len() as u64))
 }
 
 /// One run through a target.
@@ -279,6 +340,57 @@ impl<P: ReadAt> Build<'_, P> {
         Ok((manifest, written))
     }
 
+    /// Rebuilds the leaves given in order, and compares them with the target's manifest; passes stretches of neighbours to `consume` as `run` does.
+    /// Returns the bytes that it wrote.
+    pub fn run_changes<F>(
+        &self,
+        leaves: &[u32],
+        target: &Manifest,
+        task: &Task<'_>,
+        consume: F,
+    ) -> Result<u64, PatchError>
+    where
+        F: Fn(u32, &[u8]) -> Result<u64, PatchError> + Sync,
+    {
+        let piece = |leaf: &u32| u64::from(*leaf) / PIECE_LEAVES;
+        let pieces: Vec<&[u32]> = leaves.chunk_by(|a, b| piece(a) == piece(b)).collect();
+        let written =
+            for_each_piece_with(task, pieces.len() as u64, Hands::default, |hands, index| {
+                let mut written = 0;
+                for stretch in stretches(pieces[index as usize]) {
+                    self.changed(stretch, target, hands)?;
+                    written += consume(stretch.0 as u32 * LEAF_BLOCKS, &hands.buf)?;
+                    self.meter.add(hands.buf.len() as u64);
+                }
+                Ok::<_, PatchError>(written)
+            })?;
+        Ok(written.iter().sum())
+    }
+
+    /// Rebuilds a stretch of leaves (first, number) and compares them with the target's manifest.
+    fn changed(
+        &self,
+        (first, count): (u64, u64),
+        target: &Manifest,
+        hands: &mut Hands,
+    ) -> Result<(), PatchError> {
+        let end = ((first + count) * LEAF_SIZE).min(target.size());
+        let len = (end - first * LEAF_SIZE) as usize;
+        if !self.read(first, len, &mut hands.buf, &hands.cache)? {
+            hands.buf.clear();
+            hands.buf.resize(len, 0);
+        }
+        match leaves_of(first, &hands.buf).find(|(leaf, data)| !target.verify_leaf(*leaf, data)) {
+            Some((leaf, _)) => Err(self.wrong_leaf(leaf)),
+            None => Ok(()),
+        }
+    }
+
+    fn wrong_leaf(&self, leaf: u64) -> PatchError {
+        self.patch
+            .base_mismatch(format!("leaf {leaf} of the target comes out wrong"))
+    }
+
     /// Rebuilds a piece step by step.
     fn piece<F>(&self, piece: u64, hands: &mut Hands, consume: &F) -> Result<Built, PatchError>
     where
@@ -333,9 +445,7 @@ impl<P: ReadAt> Build<'_, P> {
                 .changed_hash(leaf)
                 .is_some_and(|expected| expected != hash)
             {
-                return Err(self
-                    .patch
-                    .base_mismatch(format!("leaf {leaf} of the target comes out wrong")));
+                return Err(self.wrong_leaf(leaf));
             }
             leaves.push(LeafHash::Data(hash));
         }
@@ -343,121 +453,182 @@ impl<P: ReadAt> Build<'_, P> {
     }
 }
 
-/// Writes pieces of the target to a file that either is a clone of the base or empty.
-struct Writer<'a> {
-    file: &'a File,
-    name: &'a str,
-    base: &'a FileSource,
-    patch: &'a PatchFile<FileSource>,
-    reflinked: bool,
-}
-
-impl Writer<'_> {
-    /// Writes a step that starts at block `first`; `data` is empty if it is all zeroes.
-    fn write(&self, first: u32, data: &[u8]) -> Result<u64, PatchError> {
-        match self.reflinked {
-            true => self.write_changes(first, data),
-            false => self.write_data(first, data),
-        }
-    }
-
-    /// Into an empty file: everything but zero blocks.
-    fn write_data(&self, first: u32, data: &[u8]) -> Result<u64, PatchError> {
-        let mut written = 0;
-        let mut at = 0;
-        // Neighbouring blocks of one kind go together.
-        for group in data
-            .chunks(BLOCK_LEN)
-            .map(|block| (is_zero(block), block.len()))
-            .collect::<Vec<_>>()
-            .chunk_by(|a, b| a.0 == b.0)
-        {
-            let len: usize = group.iter().map(|(_, len)| len).sum();
-            if !group.first().is_some_and(|(zero, _)| *zero) {
-                self.put(first, data, at, at + len)?;
-                written += len as u64;
-            }
-            at += len;
-        }
-        Ok(written)
-    }
-
-    /// Into a clone of the base: what is not the base's block at the same place.
-    fn write_changes(&self, first: u32, data: &[u8]) -> Result<u64, PatchError> {
-        let size = self.patch.header().target_size;
-        let mut written = 0;
-        for run in within(self.patch.runs(), first, first + STEP_BLOCKS) {
-            let start = (run.start - first) as usize * BLOCK_LEN;
-            let end = ((run.end() - first) as usize * BLOCK_LEN)
-                .min((size - u64::from(first) * BLOCK) as usize);
-            match run.src {
-                Src::Base(block) if block == run.start => {}
-                Src::Zero => self.clear(
-                    u64::from(run.start) * BLOCK,
-                    (u64::from(run.end()) * BLOCK).min(size),
-                )?,
-                Src::Base(block) if run.len >= MIN_SHARED && self.share(block, run) => {}
-                _ => {
-                    self.put(first, data, start, end)?;
-                    written += (end - start) as u64;
-                }
-            }
-        }
-        Ok(written)
-    }
-
-    /// Lets a run share the base's blocks from `block` on; false if the filesystem did not, or not all of
-    /// them, and nothing is lost: the caller writes them then.
-    fn share(&self, block: u32, run: Run) -> bool {
-        let mut from = u64::from(block) * BLOCK;
-        let mut to = u64::from(run.start) * BLOCK;
-        let mut left = u64::from(run.len) * BLOCK;
-        // A last block that either image has only a part of is not shared.
-        if from + left > self.base.len() || to + left > self.patch.header().target_size {
-            return false;
-        }
-        while left > 0 {
-            let want = usize::try_from(left).unwrap_or(usize::MAX);
-            let copied = copy_file_range(
-                self.base.file(),
-                Some(&mut from),
-                self.file,
-                Some(&mut to),
-                want,
-            );
-            match copied {
-                Ok(0) | Err(_) => return false,
-                Ok(copied) => left = left.saturating_sub(copied as u64),
-            }
-        }
-        true
-    }
-
-    fn put(&self, first: u32, data: &[u8], from: usize, to: usize) -> Result<(), PatchError> {
-        let offset = u64::from(first) * BLOCK + from as u64;
-        self.file
-            .write_all_at(&data[from..to], offset)
-            .map_err(|error| PatchError::from_write(self.name, error))
-    }
-
-    /// Makes a range of the clone zero where the base has data.
-    fn clear(&self, start: u64, end: u64) -> Result<(), PatchError> {
-        let mut at = start;
-        while let Some((from, to)) = self.base.next_data(at)? {
-            if from >= end {
-                break;
-            }
-            let to = to.min(end);
-            let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-            fallocate(self.file, flags, from, to - from)
-                .map_err(|error| PatchError::from_write(self.name, error.into()))?;
-            at = to;
-        }
-        Ok(())
-    }
-}
-
 /// Bytes of leaf `leaf` of the patch's target.
 pub(super) fn target_leaf_len<P: ReadAt>(patch: &PatchFile<P>, leaf: u64) -> usize {
     leaf_len(patch.header().target_size, leaf)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::io::Seek;
+    use std::path::PathBuf;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::images::{noise, pair, BLOCK};
+    use crate::patch::{create, CreateOptions};
+
+    /// A base and a patch in files.
+    struct Case {
+        dir: tempfile::TempDir,
+    }
+
+    impl Case {
+        fn new(base: &[u8], target: &[u8]) -> Case {
+            let case = Case {
+                dir: tempfile::tempdir().unwrap(),
+            };
+            std::fs::write(case.path("base"), base).unwrap();
+            create(
+                &base,
+                &target,
+                &case.path("patch"),
+                &CreateOptions::default(),
+            )
+            .unwrap();
+            case
+        }
+
+        fn path(&self, name: &str) -> PathBuf {
+            self.dir.path().join(name)
+        }
+
+        /// Does what `apply_verified` does where the filesystem can share blocks, with a copy in place of the clone.
+        fn apply(&self, manifest: &Manifest) -> Result<(u64, u64), PatchError> {
+            let base = FileSource::open(&self.path("base"))?;
+            let patch = PatchFile::open(FileSource::open(&self.path("patch"))?)?;
+            let target = patch.target_manifest(manifest, &Task::default())?;
+            let copy = |mut file: &File, mut base: &File| {
+                base.rewind().unwrap();
+                std::io::copy(&mut base, &mut file).unwrap();
+                true
+            };
+            let file = NewFile::begin_by(&base, &patch, &self.path("out"), copy)?;
+            let counts = build_changes(&base, &patch, &target, &file, &Task::default())?;
+            file.finish(&Task::default())?;
+            Ok(counts)
+        }
+
+        fn output(&self) -> Option<Vec<u8>> {
+            std::fs::read(self.path("out")).ok()
+        }
+
+        fn names(&self) -> usize {
+            std::fs::read_dir(self.dir.path()).unwrap().count()
+        }
+    }
+
+    fn manifest(image: &[u8]) -> Manifest {
+        Manifest::from_source(&image, &Task::default()).unwrap()
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 96, failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn changes_alone_make_the_target_of_a_clone((base, target) in pair()) {
+            let case = Case::new(&base, &target);
+            let (verified, _) = case.apply(&manifest(&base)).unwrap();
+            prop_assert!(case.output().unwrap() == target);
+            prop_assert!(verified <= target.len() as u64);
+        }
+
+        #[test]
+        fn damage_is_found_in_what_changes((base, target) in pair(), at in any::<prop::sample::Index>()) {
+            prop_assume!(!base.is_empty());
+            let case = Case::new(&base, &target);
+            let mut damaged = base.clone();
+            let at = at.index(base.len());
+            damaged[at] ^= 0x40;
+            std::fs::write(case.path("base"), &damaged).unwrap();
+            match case.apply(&manifest(&base)) {
+                // Either the target has no use for the byte, or its leaf is the base's and was not read.
+                Ok(_) => {
+                    let mut expected = target.clone();
+                    if expected != case.output().unwrap() {
+                        expected[at] ^= 0x40;
+                    }
+                    prop_assert!(case.output().unwrap() == expected);
+                }
+                Err(error) => {
+                    let told = matches!(error, PatchError::BaseMismatch { .. });
+                    prop_assert!(told, "{}", error);
+                    prop_assert_eq!(case.names(), 2);
+                }
+            }
+        }
+
+        #[test]
+        fn no_damaged_patch_changes_a_clone((base, target) in pair(), at in any::<prop::sample::Index>(), bit in 0u8..8) {
+            let case = Case::new(&base, &target);
+            let mut patch = std::fs::read(case.path("patch")).unwrap();
+            let at = at.index(patch.len());
+            patch[at] ^= 1 << bit;
+            std::fs::write(case.path("patch"), &patch).unwrap();
+            prop_assert!(case.apply(&manifest(&base)).is_err());
+            prop_assert_eq!(case.names(), 2);
+        }
+    }
+
+    #[test]
+    fn only_changed_leaves_are_read() {
+        let base = noise(1, 100 * BLOCK * 16);
+        let mut target = base.clone();
+        target[50 * BLOCK..51 * BLOCK].copy_from_slice(&noise(2, BLOCK));
+        // Leaves 40 and 41 become copies of others, and 60 zero.
+        let moved = base[800 * BLOCK..832 * BLOCK].to_vec();
+        target[640 * BLOCK..672 * BLOCK].copy_from_slice(&moved);
+        target[960 * BLOCK..976 * BLOCK].fill(0);
+        let case = Case::new(&base, &target);
+        let (verified, written) = case.apply(&manifest(&base)).unwrap();
+        assert!(case.output().unwrap() == target);
+        assert_eq!(verified, 3 * LEAF_SIZE);
+        assert_eq!(written, BLOCK as u64);
+    }
+
+    #[test]
+    fn damage_in_a_changed_leaf_is_found() {
+        let base = noise(1, 40 * BLOCK);
+        let mut target = base.clone();
+        target[BLOCK..2 * BLOCK].fill(7);
+        let case = Case::new(&base, &target);
+        let mut damaged = base.clone();
+        damaged[3 * BLOCK] ^= 1;
+        std::fs::write(case.path("base"), damaged).unwrap();
+        assert!(matches!(
+            case.apply(&manifest(&base)),
+            Err(PatchError::BaseMismatch { .. })
+        ));
+        assert_eq!(case.names(), 2);
+    }
+
+    #[test]
+    fn the_manifest_of_another_image_is_refused() {
+        let base = noise(1, 40 * BLOCK);
+        let case = Case::new(&base, &noise(2, 40 * BLOCK));
+        assert!(matches!(
+            case.apply(&manifest(&noise(3, 40 * BLOCK))),
+            Err(PatchError::BaseMismatch { .. })
+        ));
+        assert_eq!(case.names(), 2);
+    }
+
+    #[test]
+    fn a_base_that_changes_meanwhile_is_noticed() {
+        let base = noise(1, 40 * BLOCK);
+        let case = Case::new(&base, &noise(2, 40 * BLOCK));
+        let source = FileSource::open(&case.path("base")).unwrap();
+        let patch = PatchFile::open(FileSource::open(&case.path("patch")).unwrap()).unwrap();
+        let file = NewFile::begin_by(&source, &patch, &case.path("out"), |_, _| true).unwrap();
+        let other = File::options().write(true).open(case.path("base")).unwrap();
+        let later = std::time::SystemTime::now() + std::time::Duration::from_secs(9);
+        other.set_modified(later).unwrap();
+        assert!(matches!(
+            file.finish(&Task::default()),
+            Err(PatchError::Changed { .. })
+        ));
+        assert_eq!(case.names(), 2);
+    }
 }

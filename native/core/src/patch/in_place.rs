@@ -88,6 +88,7 @@ pub fn apply_in_place(
     }
     journal.remove()?;
     Ok(ApplyStats {
+        bytes_verified: manifest.size(),
         manifest,
         reflinked: false,
         bytes_written,

@@ -19,16 +19,19 @@ pub mod in_place;
 mod index;
 mod literals;
 mod matching;
+mod new_file;
 pub mod reader;
 mod runs;
+mod verified;
 pub mod view;
 
 use std::io;
 
-pub use apply::{apply, apply_to_sink, target_manifest, verify, ApplyStats};
+pub use apply::{apply, apply_to_sink, apply_verified, target_manifest, verify, ApplyStats};
 pub use create::{create, CreateOptions, CreateStats};
 pub use format::{info, PatchInfo};
 pub use in_place::apply_in_place;
+pub use verified::VerifiedBase;
 pub use view::PatchView;
 
 use crate::manifest::ManifestError;
@@ -75,6 +78,20 @@ pub enum PatchError {
     BaseMismatch {
         /// Content id of the base that the patch wants.
         expected: String,
+        /// How we know.
+        reason: String,
+    },
+    /// The base was written to while it was read.
+    #[error("{name}: it changed while it was read; try again when nobody writes to it")]
+    Changed {
+        /// The base.
+        name: String,
+    },
+    /// The base cannot be what was verified when its manifest was written.
+    #[error("{name}: not as its manifest has it: {reason}; make the manifest again, or apply without one")]
+    Unverified {
+        /// The base.
+        name: String,
         /// How we know.
         reason: String,
     },
@@ -135,6 +152,7 @@ impl PatchError {
             PatchError::NoSpace { .. }
             | PatchError::Corrupt(_)
             | PatchError::Leaf { .. }
+            | PatchError::Changed { .. }
             | PatchError::Busy { .. }
             | PatchError::Interrupted { .. }
             | PatchError::Cancelled(_)
@@ -142,6 +160,7 @@ impl PatchError {
             PatchError::Io { .. }
             | PatchError::Format(_)
             | PatchError::BaseMismatch { .. }
+            | PatchError::Unverified { .. }
             | PatchError::TargetMismatch { .. }
             | PatchError::TooLarge { .. }
             | PatchError::Zstd(_) => false,

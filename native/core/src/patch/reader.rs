@@ -77,6 +77,14 @@ impl<P: ReadAt> PatchFile<P> {
         &self.changed
     }
 
+    /// The leaves that have to be built where all others are the base's already: the changed ones, or the only one.
+    pub fn leaves_to_build(&self) -> Vec<u32> {
+        match leaf_count(self.header.target_size) {
+            1 => vec![0],
+            _ => self.changed.clone(),
+        }
+    }
+
     /// Whether a leaf is among the changed ones, and if so its chaining value.
     pub fn changed_hash(&self, leaf: u64) -> Option<Hash> {
         let at = self

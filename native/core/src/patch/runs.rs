@@ -78,6 +78,14 @@ pub fn within(runs: &[Run], start: u32, end: u32) -> impl Iterator<Item = Run> +
         .map_while(move |run| run.clip(start, end))
 }
 
+/// Like `within`, each part with the whole run that it is of.
+pub fn parts_within(runs: &[Run], start: u32, end: u32) -> impl Iterator<Item = (&Run, Run)> + '_ {
+    let first = runs.partition_point(|run| run.end() <= start);
+    runs[first..]
+        .iter()
+        .map_while(move |run| run.clip(start, end).map(|part| (run, part)))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -7,6 +7,7 @@ use super::compress;
 use super::error::Qcow2Error;
 use super::header::Compression;
 use super::map::{Cluster, Map};
+use crate::patch::reader::read_padded;
 use crate::source::{ReadAt, SourceError};
 
 /// Decompressed clusters kept in memory for each image, in bytes.
@@ -90,11 +91,7 @@ impl Qcow2Source {
             Cluster::Zero => buf.fill(0),
             Cluster::Plain(offset) => {
                 // The file may end inside its last cluster; the rest reads as zeroes.
-                let from = offset + start as u64;
-                let present = self.file.len().saturating_sub(from).min(buf.len() as u64) as usize;
-                let (inside, beyond) = buf.split_at_mut(present);
-                beyond.fill(0);
-                self.file.read_exact_at(inside, from)?;
+                read_padded(self.file.as_ref(), offset + start as u64, buf)?;
             }
             Cluster::Compressed { offset, length } => {
                 let cluster = self.cached(offset, length)?;

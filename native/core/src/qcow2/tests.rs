@@ -259,6 +259,18 @@ proptest! {
     }
 }
 
+/// Who began to read behind the end of the file, within its last cluster, got an error.
+#[test]
+fn what_a_cut_last_cluster_lacks_reads_as_zeroes() {
+    let mut bytes = image(&[7; CLUSTER], PLAIN);
+    bytes.truncate(bytes.len() - 100);
+    let source = open(bytes).unwrap();
+    let mut end = [1; 50];
+    source.read_exact_at(&mut end, CLUSTER as u64 - 50).unwrap();
+    assert_eq!(end, [0; 50]);
+    assert_eq!(read_all(&source)[..CLUSTER - 100], [7; CLUSTER - 100]);
+}
+
 /// A small valid image to spoil.
 fn sample(flavour: Flavour) -> Vec<u8> {
     let mut content = vec![7; 10 * CLUSTER];
