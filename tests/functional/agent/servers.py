@@ -118,11 +118,13 @@ class Site(deployment.Deployment):
     """A conductor, a repository and a host with servers.
 
     :param agents: options of the agents, by group
+    :param instances: where servers lie; a directory of the site's if None
     """
 
-    def __init__(self, agents):
+    def __init__(self, agents, instances=None):
         super().__init__()
         self._agents = agents
+        self.instances = instances
 
     def _setUp(self):
         super()._setUp()
@@ -130,8 +132,9 @@ class Site(deployment.Deployment):
         self.addCleanup(self.cloud.server_close)
         self.addCleanup(self.cloud.shutdown)
         self.libvirt = self.useFixture(libvirt.Libvirt())
-        self.instances = self.directory / 'instances'
-        self.instances.mkdir()
+        if self.instances is None:
+            self.instances = self.directory / 'instances'
+            self.instances.mkdir()
         self.key_file = self.directory / 'site.key'
         keys.create_key(self.key_file)
         self.agents = rpcapi.AgentAPI(self.bus, self.conf)
@@ -188,13 +191,17 @@ class ServersTestCase(base.TestCase):
 
     def setUp(self):
         super().setUp()
-        self.site = self.useFixture(Site(self.options))
+        self.site = self.useFixture(Site(self.options, self.place()))
         self.server = str(uuid.uuid4())
         self.base = self.site.instances / 'base'
         self.make_base()
         self.disk = self.make_disk('disk')
         self.domain = self.define()
         self.nova('SHUTOFF')
+
+    def place(self):
+        """Where servers lie, if not in a directory of the site's."""
+        return None
 
     def make_base(self):
         """Write the image that disks lie on."""
