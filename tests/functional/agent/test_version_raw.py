@@ -24,7 +24,7 @@ NEEDS_XFS = unittest.skipUnless(shutil.which('mkfs.xfs'), 'needs mkfs.xfs')
 
 
 class RawTestCase(servers.ServersTestCase):
-    """The server lies on an XFS; its disk is a copy of the base image."""
+    """The server lies on an XFS, and its disks on nothing."""
 
     def place(self):
         image, place = self.directory / 'xfs', self.directory / 'servers'
@@ -41,11 +41,12 @@ class RawTestCase(servers.ServersTestCase):
         self.site.libvirt.disk_format = 'raw'
         self.folder = self.site.instances / self.server
         self.folder.mkdir()
-        with open(self.base, 'wb') as stream:
-            stream.truncate(servers.DISK)
 
     def make_disk(self, name):
-        return shutil.copy(self.base, self.folder / name)
+        disk = self.folder / name
+        with open(disk, 'wb') as stream:
+            stream.truncate(servers.DISK)
+        return disk
 
     def raw(self, disk=None):
         return disk or self.disk
@@ -73,6 +74,35 @@ class TestRaw(RawTestCase):
             self.site.libvirt.guest_writes(
                 self.domain, f'write -P {pattern} {place} 8M', 'flush',
                 number=number)
+
+    def test_running_server_is_saved_goes_on_and_goes_back(self):
+        self.power_on()
+        self.write_both(1, '2M')
+        moment = self.both()
+        version_id = self.begin()
+        task = self.site.version(version_id)['task']['id']
+        self.site.wait(lambda: self.site.task(task)['done'])
+        self.assertEqual(4, len(self.files()))
+        # What it writes while it is read is of the next version.
+        self.assertEqual(1, self.domain.info()[0])
+        self.write_both(2, '6M')
+        first = self.saved(version_id)
+        self.assertEqual(16 * MIB, first['bytes_changed'])
+        self.assertGreater(first['pause_ms'], 0)
+        second = self.save()
+        # All of it is read, and only what differs is stored.
+        self.assertEqual(16 * MIB, second['bytes_changed'])
+        self.assertGreaterEqual(second['bytes_read'], 24 * MIB)
+        self.assertLess(second['bytes_read'], 40 * MIB)
+        self.assertLess(second['bytes_stored'], MIB)
+        later = self.both()
+        self.power_off()
+        for version, way, expected in (
+                (first, 'rollback', moment), (second, 'rebuild', later),
+                (first, 'rebuild', moment)):
+            self.assertEqual(way, self.restore(version, way=way)['method'])
+            self.assertEqual(expected, self.both())
+        self.assertEqual(['data', 'disk'], self.files())
 
     def interrupt(self, end, pattern):
         """A version whose agent ended meanwhile, and that state."""
