@@ -20,8 +20,8 @@ import typing
 from diffcache_openstack.agent import flights
 from diffcache_openstack.agent import holdings
 from diffcache_openstack.agent import maker as makers
-from diffcache_openstack.agent import routes
-from diffcache_openstack.agent import view as views
+from diffcache_openstack.sites import routes
+from diffcache_openstack.sites import view as views
 
 _LEAF = 64 << 10
 _HASH = 32

@@ -26,14 +26,14 @@ import threading
 import time
 import typing
 
-from diffcache_openstack.agent import files
 from diffcache_openstack.agent import flights
 from diffcache_openstack.agent import holdings
 from diffcache_openstack.agent import maker as makers
 from diffcache_openstack.agent import pace as paces
 from diffcache_openstack.agent import shares as job_shares
-from diffcache_openstack.agent import view as views
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.common import files
+from diffcache_openstack.sites import view as views
 
 LOG = logging.getLogger(__name__)
 

@@ -15,8 +15,8 @@ import pathlib
 import threading
 import typing
 
-from diffcache_openstack.agent import view as views
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.sites import view as views
 
 
 class Flight:

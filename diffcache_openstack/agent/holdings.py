@@ -38,8 +38,8 @@ import threading
 import time
 import typing
 
-from diffcache_openstack.agent import view as views
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.sites import view as views
 
 LOG = logging.getLogger(__name__)
 

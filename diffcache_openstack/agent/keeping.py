@@ -21,7 +21,7 @@ import pathlib
 import typing
 
 from diffcache_openstack.agent import holdings
-from diffcache_openstack.agent import view as views
+from diffcache_openstack.sites import view as views
 
 LOG = logging.getLogger(__name__)
 

@@ -26,15 +26,15 @@ import typing
 
 from oslo_utils import timeutils
 
+from diffcache_openstack.agent import map_keeper
 from diffcache_openstack.agent import reports
 from diffcache_openstack.agent import repository
 from diffcache_openstack.agent import rpcapi as agent_rpcapi
-from diffcache_openstack.agent import site_map as site_maps
-from diffcache_openstack.agent import view as views
 from diffcache_openstack.common import context as contexts
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.conductor import rpcapi
 from diffcache_openstack import objects
+from diffcache_openstack.sites import view as views
 
 LOG = logging.getLogger(__name__)
 
@@ -64,7 +64,7 @@ class ConductorLink:
                  agents: agent_rpcapi.AgentAPI,
                  describe: typing.Callable[[], objects.Host],
                  holdings: typing.Callable[[], dict[views.Key, int]],
-                 keeper: site_maps.SiteMapKeeper, spool: reports.Spool,
+                 keeper: map_keeper.SiteMapKeeper, spool: reports.Spool,
                  interval: float,
                  learned: typing.Callable[[], None],
                  fills: typing.Callable[[], list[objects.Fill]]) -> None:

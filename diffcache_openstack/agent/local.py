@@ -19,13 +19,13 @@ import stat
 import typing
 
 from diffcache_openstack.agent import costs as prices
-from diffcache_openstack.agent import files
 from diffcache_openstack.agent import forms
 from diffcache_openstack.agent import local_api
 from diffcache_openstack.agent import usage as usages
-from diffcache_openstack.agent import view as views
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.common import files
 from diffcache_openstack import objects
+from diffcache_openstack.sites import view as views
 
 LOG = logging.getLogger(__name__)
 

@@ -28,16 +28,16 @@ import typing
 import urllib.parse
 import uuid
 
-from diffcache_openstack.agent import chains
-from diffcache_openstack.agent import files
 from diffcache_openstack.agent import flights
 from diffcache_openstack.agent import holdings
 from diffcache_openstack.agent import keeping
 from diffcache_openstack.agent import pace as paces
-from diffcache_openstack.agent import routes
 from diffcache_openstack.agent import transfer
-from diffcache_openstack.agent import view as views
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.common import files
+from diffcache_openstack.sites import chains
+from diffcache_openstack.sites import routes
+from diffcache_openstack.sites import view as views
 
 LOG = logging.getLogger(__name__)
 

@@ -15,9 +15,9 @@ import pathlib
 import typing
 
 from diffcache_openstack import _native
-from diffcache_openstack.agent import view as views
 from diffcache_openstack.blocks import native
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.sites import view as views
 
 Progress = typing.Callable[[int, int], None]
 # A local file, or an object at a peer.

@@ -16,7 +16,7 @@ import pathlib
 import threading
 import typing
 
-from diffcache_openstack.agent import files
+from diffcache_openstack.common import files
 
 LOG = logging.getLogger(__name__)
 

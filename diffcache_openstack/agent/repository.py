@@ -25,11 +25,11 @@ import time
 import typing
 import uuid
 
-from diffcache_openstack.agent import files
 from diffcache_openstack.agent import holdings
 from diffcache_openstack.agent import pairs as pair_choice
-from diffcache_openstack.agent import view as views
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.common import files
+from diffcache_openstack.sites import view as views
 
 LOG = logging.getLogger(__name__)
 

@@ -27,15 +27,15 @@ import time
 import typing
 import uuid
 
-from diffcache_openstack.agent import files
 from diffcache_openstack.agent import flights
 from diffcache_openstack.agent import holdings
 from diffcache_openstack.agent import keeping
 from diffcache_openstack.agent import maker as makers
 from diffcache_openstack.agent import pace as paces
 from diffcache_openstack.agent import transfer
-from diffcache_openstack.agent import view as views
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.common import files
+from diffcache_openstack.sites import view as views
 
 LOG = logging.getLogger(__name__)
 

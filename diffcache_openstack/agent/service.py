@@ -40,6 +40,7 @@ from diffcache_openstack.agent import local
 from diffcache_openstack.agent import local_api
 from diffcache_openstack.agent import maker
 from diffcache_openstack.agent import manager
+from diffcache_openstack.agent import map_keeper
 from diffcache_openstack.agent import pace
 from diffcache_openstack.agent import pairs
 from diffcache_openstack.agent import plane
@@ -48,23 +49,22 @@ from diffcache_openstack.agent import repository
 from diffcache_openstack.agent import rpcapi
 from diffcache_openstack.agent import serve
 from diffcache_openstack.agent import shares
-from diffcache_openstack.agent import site_map
 from diffcache_openstack.agent import tools
 from diffcache_openstack.agent import transfer
 from diffcache_openstack.agent import usage
 from diffcache_openstack.agent import version_service
-from diffcache_openstack.agent import view as views
-from diffcache_openstack.agent import windows
 from diffcache_openstack.agent import withdrawal
 from diffcache_openstack.blocks import native
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import keys
 from diffcache_openstack.common import messaging
 from diffcache_openstack.common import service
+from diffcache_openstack.common import windows
 from diffcache_openstack.conductor import rpcapi as conductor_rpcapi
 from diffcache_openstack.conductor import versionsapi
 from diffcache_openstack import objects
 from diffcache_openstack.objects import base as objects_base
+from diffcache_openstack.sites import view as views
 
 LOG = log.getLogger(__name__)
 
@@ -115,7 +115,7 @@ class Agent(service.Service):
         self._stack.enter_context(_only_one(self._state))
         self.plane = self._open_plane()
         self.held = self._open_holdings()
-        self.keeper = site_map.SiteMapKeeper(self._state / 'site_map.json')
+        self.keeper = map_keeper.SiteMapKeeper(self._state / 'site_map.json')
         self.bus = messaging.Bus(self.conf, objects_base.Serializer())
         self._stack.callback(self.bus.close)
         self.conductor = conductor_rpcapi.ConductorAPI(self.bus, self.conf)

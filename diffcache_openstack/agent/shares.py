@@ -20,8 +20,8 @@ import dataclasses
 import typing
 
 from diffcache_openstack.agent import pace as paces
-from diffcache_openstack.agent import view as views
-from diffcache_openstack.agent import windows
+from diffcache_openstack.common import windows
+from diffcache_openstack.sites import view as views
 
 
 @dataclasses.dataclass(frozen=True)

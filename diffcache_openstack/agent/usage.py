@@ -16,7 +16,7 @@ import pathlib
 import threading
 import time
 
-from diffcache_openstack.agent import files
+from diffcache_openstack.common import files
 
 
 @dataclasses.dataclass

@@ -16,9 +16,9 @@ import pathlib
 import threading
 
 from diffcache_openstack import _native
-from diffcache_openstack.agent import files
 from diffcache_openstack.blocks import native
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.common import files
 
 LOG = logging.getLogger(__name__)
 

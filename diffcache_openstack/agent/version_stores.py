@@ -176,9 +176,9 @@ class _Managed:
     def _keys(self):
         if self._opened is None:
             # Brings much that hosts without it can do without.
-            from diffcache_openstack.versions import keys
-            self._opened = (keys.Keys(self._conf, self._manager),
-                            keys.Caller(self._conf))
+            from diffcache_openstack.agent import version_keys
+            self._opened = (version_keys.Keys(self._conf, self._manager),
+                            version_keys.Caller(self._conf))
         return self._opened
 
 

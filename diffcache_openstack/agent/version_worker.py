@@ -22,10 +22,10 @@ from diffcache_openstack.agent import version_guests as guests
 from diffcache_openstack.agent import version_images as images
 from diffcache_openstack.agent import version_stores as stores
 from diffcache_openstack.agent import version_tasks as tasks
-from diffcache_openstack.agent import view as views
 from diffcache_openstack.common import exceptions
 from diffcache_openstack import objects
 from diffcache_openstack.objects import versions
+from diffcache_openstack.sites import view as views
 from diffcache_openstack.versions import engine
 from diffcache_openstack.versions import guest_agent
 from diffcache_openstack.versions import heads

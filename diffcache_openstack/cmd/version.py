@@ -22,6 +22,7 @@ from cliff import show
 from diffcache_openstack.blocks import files
 from diffcache_openstack.cmd import progress
 from diffcache_openstack.cmd import quick
+from diffcache_openstack.store import registry
 from diffcache_openstack.versions import engine
 from diffcache_openstack.versions import repository
 from diffcache_openstack.versions import restoring
@@ -58,8 +59,8 @@ def _add_store_options(parser: argparse.ArgumentParser) -> None:
 
 def _open(args: argparse.Namespace, **options: Any) -> engine.Engine:
     key = engine.read_key(args.key_file) if args.key_file else None
-    return engine.Engine.open(args.store, args.store_config or (), key,
-                              **options)
+    store = registry.open_store(args.store, args.store_config)
+    return engine.Engine.open(store, key, **options)
 
 
 def _alpha(text: str) -> float | str:

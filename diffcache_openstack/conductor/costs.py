@@ -24,8 +24,6 @@ import dataclasses
 from oslo_config import cfg
 import oslo_messaging
 
-from diffcache_openstack.agent import routes
-from diffcache_openstack.agent import view as views
 from diffcache_openstack.common import context as contexts
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import messaging
@@ -34,6 +32,8 @@ from diffcache_openstack.conductor import maps
 from diffcache_openstack.db import engine
 from diffcache_openstack.db import sites
 from diffcache_openstack.objects import site as site_objects
+from diffcache_openstack.sites import routes
+from diffcache_openstack.sites import view as views
 
 _OWN = 'own'
 _PEER = 'peer'

@@ -17,13 +17,13 @@ for all of them and not small: it has the whole catalogue.
 
 from oslo_config import cfg
 
-from diffcache_openstack.agent import site_map
-from diffcache_openstack.agent import view as views
 from diffcache_openstack.conductor import model
 from diffcache_openstack.db import catalogue
 from diffcache_openstack.db import engine
 from diffcache_openstack.db import sites
 from diffcache_openstack import objects
+from diffcache_openstack.sites import site_map
+from diffcache_openstack.sites import view as views
 
 
 class Maps:

@@ -30,9 +30,9 @@ from oslo_config import cfg
 from oslo_log import log
 from oslo_utils import timeutils
 
-from diffcache_openstack.agent import windows
 from diffcache_openstack.common import context as contexts
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.common import windows
 from diffcache_openstack.conductor import compute
 from diffcache_openstack.conductor import notify
 from diffcache_openstack.conductor import planner as planners

@@ -17,8 +17,8 @@ import pathlib
 import threading
 import typing
 
-from diffcache_openstack.agent import files
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.common import files
 from diffcache_openstack.objects import base
 
 LOG = logging.getLogger(__name__)

@@ -23,7 +23,7 @@ from typing import Callable
 from typing import Sequence
 
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.store import registry
+from diffcache_openstack.store import base
 from diffcache_openstack.versions import guest_agent
 from diffcache_openstack.versions import heads
 from diffcache_openstack.versions import repository
@@ -112,18 +112,15 @@ class Engine:
         self._repo = repo
 
     @classmethod
-    def open(cls, uri: str, config_files: Sequence[str] = (),
-             key: bytes | None = None, *,
+    def open(cls, store: base.BlobStore, key: bytes | None = None, *,
              block_size: int = repository.BLOCK_SIZE,
              level: int = repository.LEVEL) -> 'Engine':
-        """The engine of the store that a URI names.
+        """The engine of the versions in a store.
 
-        :param config_files: files with the options of ``[glance_store]``
         :param key: 32 bytes; None for a store in the clear
         :param block_size: for a store that is yet to be made
         :param level: zstd level of new packs
         """
-        store = registry.open_store(uri, list(config_files))
         return cls(repository.Repository(store, key, block_size, level))
 
     def versions(self, series: str | None = None) -> list[heads.Version]:

@@ -13,7 +13,6 @@
 
 import typing
 
-from diffcache_openstack.agent import routes
 from diffcache_openstack.api.policies import lookups as policies
 from diffcache_openstack.api import requests
 from diffcache_openstack.api import routing
@@ -21,6 +20,7 @@ from diffcache_openstack.api.schemas import lookups as schemas
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.db import sites
 from diffcache_openstack import objects
+from diffcache_openstack.sites import routes
 
 TABLE = routing.Table()
 _WAYS = 10

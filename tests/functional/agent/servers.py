@@ -18,6 +18,7 @@ what is asked of them here is little.
 import hashlib
 import http.server
 import json
+import pathlib
 import subprocess
 import threading
 import time
@@ -33,6 +34,7 @@ from diffcache_openstack.db import listing
 from diffcache_openstack.db import version_tasks
 from diffcache_openstack.db import versions as db
 from diffcache_openstack import objects
+from diffcache_openstack.store import file
 from diffcache_openstack.versions import engine as engine_of_versions
 from tests import base
 from tests.functional.fixtures import deployment
@@ -295,8 +297,8 @@ class ServersTestCase(base.TestCase):
 
     def stored(self):
         """Ids of what the project's store has."""
-        store = engine_of_versions.Engine.open(
-            f'file://{self.site.directory}/store/{PROJECT}')
+        store = engine_of_versions.Engine.open(file.FileStore(
+            pathlib.Path(self.site.directory, 'store', PROJECT)))
         return {version.id for version in store.versions()}
 
     def listed(self):

@@ -19,10 +19,10 @@ import unittest
 
 from diffcache_openstack.agent import holdings
 from diffcache_openstack.agent import maker
-from diffcache_openstack.agent import view
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import keys
 from diffcache_openstack.embedded import site as sites
+from diffcache_openstack.sites import view
 from tests import base
 from tests.functional.agent import family
 

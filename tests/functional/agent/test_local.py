@@ -18,9 +18,9 @@ import stat
 import subprocess
 
 from diffcache_openstack.agent import tools
-from diffcache_openstack.agent import view
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import local_client
+from diffcache_openstack.sites import view
 from tests.functional.agent import family
 from tests.functional.agent import test_embedded
 

@@ -20,9 +20,9 @@ import time
 import fixtures
 
 from diffcache_openstack.agent import rpcapi
-from diffcache_openstack.agent import view
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import keys
+from diffcache_openstack.sites import view
 from tests import base
 from tests.functional.agent import family
 from tests.functional.fixtures import deployment

@@ -14,7 +14,7 @@
 import socket
 import urllib.parse
 
-from diffcache_openstack.agent import view
+from diffcache_openstack.sites import view
 from tests import certificates
 from tests.functional.agent import family
 from tests.functional.agent import test_processes

@@ -20,6 +20,7 @@ import time
 import unittest
 
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.store import file
 from diffcache_openstack.versions import engine
 from diffcache_openstack.versions import snapshots
 from diffcache_openstack.versions import views
@@ -87,7 +88,8 @@ class TestReflink(base.TestCase):
         return output.read_bytes()
 
     def test_what_the_guest_writes_meanwhile_is_of_the_next_version(self):
-        store = engine.Engine.open(f'file://{self.directory}/store')
+        store = engine.Engine.open(
+            file.FileStore(self.directory / 'store'))
         disk = engine.Disk(self.disk, 'a', format='raw')
         seen = []
 
@@ -123,7 +125,8 @@ class TestReflink(base.TestCase):
         self.assertTrue(os.WIFSIGNALED(status))
 
     def test_a_process_that_is_killed_in_the_pause(self):
-        store = engine.Engine.open(f'file://{self.directory}/store')
+        store = engine.Engine.open(
+            file.FileStore(self.directory / 'store'))
         disk = engine.Disk(self.disk, 'a', format='raw')
         made = views.Reflink.make
 
@@ -142,7 +145,8 @@ class TestReflink(base.TestCase):
         self.assertEqual(['disk'], self.files())
 
     def test_a_save_that_is_killed_goes_on_with_its_moment(self):
-        store = engine.Engine.open(f'file://{self.directory}/store')
+        store = engine.Engine.open(
+            file.FileStore(self.directory / 'store'))
         disk = engine.Disk(self.disk, 'a', format='raw')
         guest = engine.Guest(self.socket)
         die = engine.Job(lambda *_told: os.kill(os.getpid(), signal.SIGKILL))
@@ -159,7 +163,8 @@ class TestReflink(base.TestCase):
         self.assertEqual(['disk'], self.files())
 
     def test_a_disk_that_the_guest_has_is_in_use(self):
-        store = engine.Engine.open(f'file://{self.directory}/store')
+        store = engine.Engine.open(
+            file.FileStore(self.directory / 'store'))
         disk = engine.Disk(self.disk, 'a', format='raw')
         self.assertRaises(exceptions.Busy, store.save, [disk])
         [version] = store.save([disk], engine.Guest(self.socket))

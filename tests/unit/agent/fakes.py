@@ -20,8 +20,8 @@ from diffcache_openstack.agent import holdings
 from diffcache_openstack.agent import maker
 from diffcache_openstack.agent import pace
 from diffcache_openstack.agent import transfer
-from diffcache_openstack.agent import view
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.sites import view
 
 
 # What site maps of these tests say that a template weighs, bytes.

@@ -19,8 +19,8 @@ from diffcache_openstack.agent import holdings
 from diffcache_openstack.agent import maker
 from diffcache_openstack.agent import serve
 from diffcache_openstack.agent import shares
-from diffcache_openstack.agent import view
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.sites import view
 from tests import base
 from tests.unit.agent import fakes
 

@@ -12,8 +12,8 @@
 import threading
 
 from diffcache_openstack.agent import flights
-from diffcache_openstack.agent import view
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.sites import view
 from tests import base
 
 KEY = view.Key(view.TEMPLATES, 'a' * 64)

@@ -15,8 +15,8 @@ import hypothesis
 from hypothesis import strategies
 
 from diffcache_openstack.agent import holdings
-from diffcache_openstack.agent import view
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.sites import view
 from tests import base
 from tests.unit.agent import fakes
 

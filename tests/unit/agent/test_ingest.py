@@ -17,8 +17,8 @@ from diffcache_openstack.agent import holdings
 from diffcache_openstack.agent import ingest
 from diffcache_openstack.agent import pairs
 from diffcache_openstack.agent import repository
-from diffcache_openstack.agent import view
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.sites import view
 from tests import base
 from tests.unit.agent import fakes
 from tests.unit.agent import test_repository

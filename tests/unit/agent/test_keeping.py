@@ -13,7 +13,7 @@ from diffcache_openstack.agent import holdings
 from diffcache_openstack.agent import keeping
 from diffcache_openstack.agent import maker
 from diffcache_openstack.agent import serve
-from diffcache_openstack.agent import view
+from diffcache_openstack.sites import view
 from tests.unit.agent import fakes
 from tests.unit.agent import test_forms
 from tests.unit.agent import test_serve

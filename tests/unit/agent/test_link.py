@@ -13,14 +13,14 @@ import datetime
 import threading
 import uuid
 
-from diffcache_openstack.agent import files
 from diffcache_openstack.agent import link
+from diffcache_openstack.agent import map_keeper
 from diffcache_openstack.agent import reports
-from diffcache_openstack.agent import site_map
-from diffcache_openstack.agent import view
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.common import files
 from diffcache_openstack import objects
 from diffcache_openstack.objects import base as objects_base
+from diffcache_openstack.sites import view
 from tests import base
 
 CONTENT = 'a' * 64
@@ -90,9 +90,10 @@ class SiteMapTest(base.TestCase):
 
     def test_outlives_the_process(self):
         path = self.directory / 'map.json'
-        self.assertEqual(0, site_map.SiteMapKeeper(path).current().generation)
-        site_map.SiteMapKeeper(path).update(a_map())
-        found = site_map.SiteMapKeeper(path).current()
+        kept = map_keeper.SiteMapKeeper(path).current()
+        self.assertEqual(0, kept.generation)
+        map_keeper.SiteMapKeeper(path).update(a_map())
+        found = map_keeper.SiteMapKeeper(path).current()
         self.assertEqual(3, found.generation)
         self.assertEqual(CONTENT, found.template('t').content_id)
         self.assertEqual(view.Links(4.0, 2.0, 1.0), found.links)
@@ -105,7 +106,7 @@ class SiteMapTest(base.TestCase):
         for document in ({'a': 1}, [], {'diffcache_object.name': 'SiteMap'}):
             path = self.directory / 'map.json'
             files.write_json(path, document)
-            keeper = site_map.SiteMapKeeper(path)
+            keeper = map_keeper.SiteMapKeeper(path)
             self.assertEqual(0, keeper.current().generation)
 
 
@@ -114,7 +115,7 @@ class LinkTest(base.TestCase):
     def setUp(self):
         super().setUp()
         self.conductor = Conductor()
-        self.keeper = site_map.SiteMapKeeper(self.directory / 'map.json')
+        self.keeper = map_keeper.SiteMapKeeper(self.directory / 'map.json')
         self.spool = reports.Spool(self.directory / 'requests')
         self.held = {}
         self.fills = []

@@ -14,8 +14,8 @@ import os
 from diffcache_openstack.agent import holdings
 from diffcache_openstack.agent import pairs
 from diffcache_openstack.agent import repository
-from diffcache_openstack.agent import view
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.sites import view
 from tests import base
 from tests.unit.agent import fakes
 

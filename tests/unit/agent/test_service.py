@@ -12,9 +12,9 @@
 import uuid
 
 from diffcache_openstack.agent import service
-from diffcache_openstack.agent import view
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.conf import opts
+from diffcache_openstack.sites import view
 from tests import base
 
 

@@ -10,8 +10,8 @@
 #    License for the specific language governing permissions and limitations
 #    under the License.
 from diffcache_openstack.agent import transfer
-from diffcache_openstack.agent import view
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.sites import view
 from tests import base
 from tests.unit.agent import fakes
 

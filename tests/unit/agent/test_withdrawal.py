@@ -11,9 +11,9 @@
 #    under the License.
 import dataclasses
 
-from diffcache_openstack.agent import view
 from diffcache_openstack.agent import withdrawal
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.sites import view
 from tests import base
 from tests.unit.agent import fakes
 

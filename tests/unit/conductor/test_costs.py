@@ -13,11 +13,11 @@
 
 import hashlib
 
-from diffcache_openstack.agent import routes
-from diffcache_openstack.agent import view as views
 from diffcache_openstack.conductor import costs
 from diffcache_openstack.conductor import costs_rpcapi
 from diffcache_openstack import objects
+from diffcache_openstack.sites import routes
+from diffcache_openstack.sites import view as views
 from tests import base
 from tests.unit.conductor import test_manager
 from tests.unit.db import database

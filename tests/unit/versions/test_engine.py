@@ -28,8 +28,8 @@ class TestEngine(fixture.VersionsTestCase):
 
     def setUp(self):
         super().setUp()
-        self.uri = f'file://{self.directory}/store'
-        self.engine = engine.Engine.open(self.uri)
+        self.engine = engine.Engine.open(
+            file.FileStore(self.directory / 'store'))
 
     def save_it(self, **options):
         [version] = self.engine.save([engine.Disk(self.disk, 'a')], **options)

@@ -16,6 +16,7 @@ import subprocess
 import unittest
 
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.store import file
 from diffcache_openstack.versions import engine
 from diffcache_openstack.versions import locks
 from diffcache_openstack.versions import nbd
@@ -44,7 +45,8 @@ class TestLocks(fixture.VersionsTestCase):
         self.assertIn('lock', done.stderr)
 
     def test_a_guest_has_a_raw_disk_that_is_saved_or_goes_back(self):
-        store = engine.Engine.open(f'file://{self.directory}/store')
+        store = engine.Engine.open(
+            file.FileStore(self.directory / 'store'))
         disk = engine.Disk(self.disk, 'a', format='raw')
         [version] = store.save([disk])
         with nbd.Server(self.disk, 'raw'):

@@ -11,40 +11,18 @@
 #    under the License.
 """The site map this agent works from, kept over restarts."""
 
-import dataclasses
 import logging
 import pathlib
 import threading
 
 from oslo_versionedobjects import exception as ovo_exception
 
-from diffcache_openstack.agent import files
-from diffcache_openstack.agent import view as views
+from diffcache_openstack.common import files
 from diffcache_openstack import objects
+from diffcache_openstack.sites import site_map as maps
+from diffcache_openstack.sites import view as views
 
 LOG = logging.getLogger(__name__)
-
-
-def _template(template: objects.Template) -> views.TemplateRef:
-    return views.TemplateRef(**{
-        field.name: getattr(template, field.name)
-        for field in dataclasses.fields(views.TemplateRef)})
-
-
-def to_view(site_map: objects.SiteMap) -> views.SiteView:
-    """The map in the form that look-ups work on."""
-    return views.SiteView(
-        site_map.generation,
-        tuple(_template(t) for t in site_map.templates),
-        tuple(views.PatchRef(p.id, p.base, p.target, p.size, p.apply_seconds)
-              for p in site_map.patches),
-        tuple(views.HostRef(
-            h.name, h.role, h.url or '', h.alive,
-            frozenset(views.Key(held.kind, held.id) for held in h.holdings))
-            for h in site_map.hosts),
-        views.Links(site_map.links.local, site_map.links.peer,
-                    site_map.links.repo),
-        site_map.hops)
 
 
 class SiteMapKeeper:
@@ -64,7 +42,7 @@ class SiteMapKeeper:
 
     def _load(self, document: dict) -> None:
         try:
-            self._view = to_view(objects.SiteMap.load(document))
+            self._view = maps.to_view(objects.SiteMap.load(document))
         except (ovo_exception.VersionedObjectsException, KeyError,
                 TypeError, ValueError) as error:
             LOG.warning('The kept site map %s cannot be read; waiting for '
@@ -85,4 +63,4 @@ class SiteMapKeeper:
         """
         with self._lock:
             files.write_json(self._path, site_map.obj_to_primitive())
-            self._view = to_view(site_map)
+            self._view = maps.to_view(site_map)

@@ -21,7 +21,7 @@ import heapq
 import math
 import typing
 
-from diffcache_openstack.agent import view as views
+from diffcache_openstack.sites import view as views
 
 # What [planner] hops and [agent] max_patches go up to.
 MAX_HOPS = 4

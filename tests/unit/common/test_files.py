@@ -14,8 +14,8 @@ import os
 import pathlib
 import uuid
 
-from diffcache_openstack.agent import files
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.common import files
 from tests import base
 
 

@@ -11,8 +11,8 @@
 #    under the License.
 import datetime
 
-from diffcache_openstack.agent import windows
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.common import windows
 from tests import base
 
 # 2026-11-20 is a Friday.

@@ -12,9 +12,9 @@
 import dataclasses
 import itertools
 
-from diffcache_openstack.agent import chains
-from diffcache_openstack.agent import routes
-from diffcache_openstack.agent import view
+from diffcache_openstack.sites import chains
+from diffcache_openstack.sites import routes
+from diffcache_openstack.sites import view
 from tests import base
 
 A, B = 'a' * 64, 'b' * 64

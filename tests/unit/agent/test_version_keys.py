@@ -16,9 +16,9 @@ from castellan.tests.unit.key_manager import mock_key_manager
 from oslo_config import cfg
 from oslo_context import context
 
+from diffcache_openstack.agent import version_keys
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.store import file
-from diffcache_openstack.versions import keys
 from diffcache_openstack.versions import repository
 from diffcache_openstack.versions import saving
 from diffcache_openstack.versions import upkeep
@@ -30,7 +30,7 @@ class TestKeys(fixture.VersionsTestCase):
     def setUp(self):
         super().setUp()
         self.manager = mock_key_manager.MockKeyManager()
-        self.keys = keys.Keys(cfg.ConfigOpts(), self.manager)
+        self.keys = version_keys.Keys(cfg.ConfigOpts(), self.manager)
         self.context = context.RequestContext(auth_token='token')
 
     def test_a_store_is_sealed_with_a_key_of_the_manager(self):

@@ -22,11 +22,11 @@ import math
 
 import numpy as np
 
-from diffcache_openstack.agent import chains
-from diffcache_openstack.agent import view as views
 from diffcache_openstack.placement import instance as instances
 from diffcache_openstack.placement import lookup
 from diffcache_openstack.placement import placement as placements
+from diffcache_openstack.sites import chains
+from diffcache_openstack.sites import view as views
 
 MEGABYTE = 1e6
 # Sizes of zero are no valid instance; an all-zero template costs next to
