@@ -22,10 +22,12 @@ const NONCES: &str = "DiffCache versions 2026 nonces of frames";
 const SEALS: &str = "DiffCache versions 2026 seals of frames";
 
 /// Names blocks, and seals frames if there is a key.
+#[derive(Clone)]
 pub struct Cipher {
     keys: Option<Keys>,
 }
 
+#[derive(Clone)]
 struct Keys {
     names: [u8; 32],
     nonces: [u8; 32],

@@ -2,15 +2,16 @@
 //!
 //! While a long save reads a disk, it writes down from time to time how far it is and what it has found, and where the blocks that were new
 //! lie in the packs that it has begun. Whoever makes the same save again checks that it is the same, and that the packs have what was
-//! written down, and goes on there. A journal that is torn ends with its last whole record; one of another save is begun anew. It is no part
-//! of the store, and its format holds for one release of this program.
+//! written down, and goes on there. A journal that is torn ends with its last whole record; one of another save is begun anew. Where frames are
+//! sealed, records are too: they have blocks that are in no frame yet. It is no part of the store, and its format holds for one release of
+//! this program.
 
 use std::fs::File;
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};
 
 use crate::codec::Cursor;
-use crate::crypt::{Name, NAME_LEN};
+use crate::crypt::{Cipher, Name, NAME_LEN};
 use crate::error::{Result, VersionsError};
 use crate::map::{BlockRef, Run};
 use crate::pack::{frame_check, Packed, Unpacked, CHECK_LEN};
@@ -57,6 +58,7 @@ pub struct Left {
 pub struct Journal {
     file: File,
     name: String,
+    cipher: Cipher,
     /// Runs that were written down, of which the last may have grown since.
     runs: usize,
 }
@@ -66,7 +68,12 @@ impl Journal {
     ///
     /// # Errors
     /// `Io`.
-    pub fn open(path: &Path, key: &[u8; KEY_LEN], block_size: u32) -> Result<(Self, Option<Left>)> {
+    pub fn open(
+        path: &Path,
+        key: &[u8; KEY_LEN],
+        block_size: u32,
+        cipher: &Cipher,
+    ) -> Result<(Self, Option<Left>)> {
         let name = path.display().to_string();
         let mut file = File::options()
             .read(true)
@@ -81,11 +88,12 @@ impl Journal {
         let mut journal = Self {
             file,
             name,
+            cipher: cipher.clone(),
             runs: 0,
         };
         let ours = bytes.starts_with(MAGIC) && bytes[MAGIC.len()..].starts_with(key);
         let (end, left) = match ours {
-            true => whole_records(&bytes, block_size),
+            true => whole_records(&bytes, block_size, cipher),
             false => (0, None),
         };
         journal.cut(end as u64)?;
@@ -128,7 +136,7 @@ impl Journal {
     /// Writes down how far the save is. `frames` were written since the last record, `rest` was not.
     ///
     /// # Errors
-    /// `Io`.
+    /// `Io`; `Invalid` if so much is not written yet that it cannot be sealed.
     pub fn record(&mut self, course: &Course, frames: &[Packed], rest: &Unpacked) -> Result<()> {
         let from = self.runs.saturating_sub(1).min(course.runs.len());
         let mut out = Vec::new();
@@ -153,9 +161,10 @@ impl Journal {
         }
         out.extend_from_slice(rest.names.as_flattened());
         out.extend_from_slice(&rest.blocks);
-        let mut record = (out.len() as u64).to_le_bytes().to_vec();
-        record.extend_from_slice(&out);
-        record.extend_from_slice(&frame_check(&out));
+        let body = self.cipher.seal(out)?;
+        let mut record = (body.len() as u64).to_le_bytes().to_vec();
+        record.extend_from_slice(&body);
+        record.extend_from_slice(&frame_check(&body));
         self.append(&record)?;
         self.runs = course.runs.len();
         Ok(())
@@ -217,12 +226,15 @@ fn get_names(cursor: &mut Cursor<'_>, count: u64) -> Result<Vec<Name>> {
 }
 
 /// What the whole records say, and where the last of them ends; nothing if there is none.
-fn whole_records(bytes: &[u8], block_size: u32) -> (usize, Option<Left>) {
+fn whole_records(bytes: &[u8], block_size: u32, cipher: &Cipher) -> (usize, Option<Left>) {
     let (mut end, mut left) = (HEADER, None);
     while let Some(body) = next_record(&bytes[end..]) {
         let mut sum = left.take().unwrap_or_else(Left::default);
-        if read_record(body, block_size, &mut sum).is_err() {
-            // Whole, and yet not as we write it: of another release.
+        let read = cipher
+            .open(body.to_vec(), "the journal of a save")
+            .and_then(|opened| read_record(&opened, block_size, &mut sum));
+        if read.is_err() {
+            // Whole, and yet not as we write it: of another release, or another key.
             return (0, None);
         }
         left = Some(sum);
@@ -279,6 +291,10 @@ mod tests {
 
     const SIZE: u32 = 512;
 
+    fn plain() -> Cipher {
+        Cipher::new(None)
+    }
+
     fn course(pieces: u64, last: u64) -> Course {
         let run = |start, len| Run {
             start,
@@ -322,7 +338,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("journal");
         let key = [7; KEY_LEN];
-        let (mut journal, left) = Journal::open(&path, &key, SIZE).unwrap();
+        let (mut journal, left) = Journal::open(&path, &key, SIZE, &plain()).unwrap();
         assert!(left.is_none());
         // The last run grows between the records.
         journal
@@ -334,17 +350,17 @@ mod tests {
             .record(&course(4, 1), &[frame(1), frame(2)], &rest(1))
             .unwrap();
         let bytes = std::fs::read(&path).unwrap();
-        let (_, left) = Journal::open(&path, &key, SIZE).unwrap();
+        let (_, left) = Journal::open(&path, &key, SIZE, &plain()).unwrap();
         let left = left.unwrap();
         assert_eq!(left.course, course(4, 1));
         assert_eq!(left.frames, [frame(1), frame(1), frame(2)]);
         assert_eq!(left.rest, rest(1));
         for end in (0..bytes.len()).step_by(13) {
             std::fs::write(&path, &bytes[..end]).unwrap();
-            let (_, left) = Journal::open(&path, &key, SIZE).unwrap();
+            let (_, left) = Journal::open(&path, &key, SIZE, &plain()).unwrap();
             assert_eq!(left.is_some(), end as u64 >= first, "at {end}");
             // What was torn off is gone for good.
-            let (_, again) = Journal::open(&path, &key, SIZE).unwrap();
+            let (_, again) = Journal::open(&path, &key, SIZE, &plain()).unwrap();
             assert_eq!(again.map(|left| left.course), left.map(|left| left.course));
         }
     }
@@ -353,13 +369,13 @@ mod tests {
     fn another_save_finds_nothing() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("journal");
-        let (mut journal, _) = Journal::open(&path, &[1; KEY_LEN], SIZE).unwrap();
+        let (mut journal, _) = Journal::open(&path, &[1; KEY_LEN], SIZE, &plain()).unwrap();
         journal.record(&course(2, 1), &[], &rest(0)).unwrap();
-        assert!(Journal::open(&path, &[2; KEY_LEN], SIZE)
+        assert!(Journal::open(&path, &[2; KEY_LEN], SIZE, &plain())
             .unwrap()
             .1
             .is_none());
-        assert!(Journal::open(&path, &[1; KEY_LEN], SIZE)
+        assert!(Journal::open(&path, &[1; KEY_LEN], SIZE, &plain())
             .unwrap()
             .1
             .is_none());
@@ -369,14 +385,35 @@ mod tests {
     fn a_flipped_byte_ends_it() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("journal");
-        let (mut journal, _) = Journal::open(&path, &[1; KEY_LEN], SIZE).unwrap();
+        let (mut journal, _) = Journal::open(&path, &[1; KEY_LEN], SIZE, &plain()).unwrap();
         journal.record(&course(2, 1), &[], &rest(0)).unwrap();
         journal.record(&course(3, 1), &[], &rest(0)).unwrap();
         let mut bytes = std::fs::read(&path).unwrap();
         let last = bytes.len() - 20;
         bytes[last] ^= 1;
         std::fs::write(&path, &bytes).unwrap();
-        let (_, left) = Journal::open(&path, &[1; KEY_LEN], SIZE).unwrap();
+        let (_, left) = Journal::open(&path, &[1; KEY_LEN], SIZE, &plain()).unwrap();
         assert_eq!(left.unwrap().course, course(2, 1));
+    }
+
+    #[test]
+    fn blocks_are_not_in_the_clear_where_frames_are_sealed() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("journal");
+        let (key, cipher) = ([1; KEY_LEN], Cipher::new(Some(&[5; 32])));
+        let (mut journal, _) = Journal::open(&path, &key, SIZE, &cipher).unwrap();
+        let secret = b"what nobody else may read";
+        let mut waiting = rest(1);
+        waiting.blocks[..secret.len()].copy_from_slice(secret);
+        journal.record(&course(2, 1), &[], &waiting).unwrap();
+        let bytes = std::fs::read(&path).unwrap();
+        assert!(!bytes.windows(secret.len()).any(|part| part == secret));
+        let (_, left) = Journal::open(&path, &key, SIZE, &cipher).unwrap();
+        assert_eq!(left.unwrap().rest, waiting);
+        let other = Cipher::new(Some(&[6; 32]));
+        assert!(Journal::open(&path, &key, SIZE, &other)
+            .unwrap()
+            .1
+            .is_none());
     }
 }

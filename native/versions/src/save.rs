@@ -62,7 +62,8 @@ pub fn incremental(
         return Ok(draft(look.view, found, 0, kept));
     };
     let key = key_of(look, options, &place.tag);
-    let (mut journal, left) = Journal::open(&place.path, &key, look.store.block_size)?;
+    let (mut journal, left) =
+        Journal::open(&place.path, &key, look.store.block_size, &look.store.cipher)?;
     let (course, mut packs) = match left {
         Some(left) => take_up(look, options, left, session)?,
         None => None,
@@ -148,7 +149,7 @@ pub fn spooled(
     options: &SaveOptions,
     session: &mut HashMap<Name, BlockRef>,
 ) -> Result<Draft> {
-    let mut spool = Spool::create(&options.packs.dir, look.store.block_size)?;
+    let mut spool = Spool::create(&options.packs.dir, look.store)?;
     let found = scan(look, &mut Target::Spool(&mut spool), session)?;
     Ok(draft(look.view, found, 0, Kept::Spool(spool)))
 }

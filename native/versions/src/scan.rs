@@ -11,7 +11,7 @@ use diffcache_core::manifest::is_zero;
 use diffcache_core::task::{for_each_piece, Task};
 
 use crate::base::{BaseBlock, BaseIndex};
-use crate::crypt::Name;
+use crate::crypt::{Cipher, Name, SEAL_LEN};
 use crate::disk::{Kept, Region, View, PIECE};
 use crate::error::{Result, VersionsError};
 use crate::journal::{Course, Journal};
@@ -22,6 +22,8 @@ use crate::tree;
 
 /// The pack number that stands for blocks of a draft that are not in a pack yet; their slot is their place in the spool.
 pub const SPOOLED: u32 = u32::MAX;
+/// What messages call the spool.
+const SPOOL: &str = "the spool of new blocks";
 /// Pieces that are read before what is new in them is written.
 const BATCH: usize = 32;
 /// Bytes that are read before a long save writes down how far it is.
@@ -51,20 +53,22 @@ pub struct Counts {
     pub new: u64,
 }
 
-/// New blocks that wait until it is known which others they are stored with. They lie in a file without a name.
+/// New blocks that wait until it is known which others they are stored with. They lie in a file without a name, sealed if frames are.
 pub struct Spool {
     file: File,
+    cipher: Cipher,
     names: Vec<Name>,
     known: HashMap<Name, u32>,
-    block_size: usize,
+    /// Bytes that a block takes in the file.
+    step: usize,
 }
 
 impl Spool {
-    /// An empty spool in a directory.
+    /// An empty spool in a directory, for blocks of a store.
     ///
     /// # Errors
     /// `Io`.
-    pub fn create(dir: &std::path::Path, block_size: u32) -> Result<Self> {
+    pub fn create(dir: &std::path::Path, store: &Store) -> Result<Self> {
         let path = dir.join(format!("spool-{}", std::process::id()));
         let name = path.display().to_string();
         let file = File::options()
@@ -75,20 +79,22 @@ impl Spool {
             .open(&path)
             .map_err(VersionsError::io(&name))?;
         std::fs::remove_file(&path).map_err(VersionsError::io(name))?;
+        let sealing = if store.cipher.seals() { SEAL_LEN } else { 0 };
         Ok(Self {
             file,
+            cipher: store.cipher.clone(),
             names: Vec::new(),
             known: HashMap::new(),
-            block_size: block_size as usize,
+            step: store.block_size as usize + sealing,
         })
     }
 
     fn push(&mut self, name: Name, block: &[u8]) -> Result<BlockRef> {
         let slot = self.names.len() as u32;
-        let offset = u64::from(slot) * self.block_size as u64;
+        let offset = u64::from(slot) * self.step as u64;
         self.file
-            .write_all_at(block, offset)
-            .map_err(VersionsError::io("the spool of new blocks"))?;
+            .write_all_at(&self.cipher.seal(block.to_vec())?, offset)
+            .map_err(VersionsError::io(SPOOL))?;
         self.names.push(name);
         self.known.insert(name, slot);
         Ok(BlockRef::Stored {
@@ -100,13 +106,15 @@ impl Spool {
     /// A block and its name.
     ///
     /// # Errors
-    /// `Io`.
+    /// `Io`, `Missing`, `Damaged`.
     pub fn read(&self, slot: u32, out: &mut [u8]) -> Result<Name> {
         let name = self.names.get(slot as usize);
         let name = name.ok_or_else(|| VersionsError::Missing(format!("spooled block {slot}")))?;
+        let mut kept = vec![0; self.step];
         self.file
-            .read_exact_at(out, u64::from(slot) * self.block_size as u64)
-            .map_err(VersionsError::io("the spool of new blocks"))?;
+            .read_exact_at(&mut kept, u64::from(slot) * self.step as u64)
+            .map_err(VersionsError::io(SPOOL))?;
+        out.copy_from_slice(&self.cipher.open(kept, SPOOL)?);
         Ok(*name)
     }
 }
@@ -571,6 +579,26 @@ mod tests {
                 canvas[(run.start + i) as usize] = Some(run.at.plus(i));
             }
         }
+    }
+
+    #[test]
+    fn spooled_blocks_are_not_in_the_clear_where_frames_are_sealed() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::new(512, Some(&[3; 32])).unwrap();
+        let mut spool = Spool::create(dir.path(), &store).unwrap();
+        let blocks = [[7u8; 512], [8; 512]];
+        for block in &blocks {
+            spool.push(store.cipher.name(block), block).unwrap();
+        }
+        let mut kept = vec![0; spool.file.metadata().unwrap().len() as usize];
+        spool.file.read_exact_at(&mut kept, 0).unwrap();
+        assert!(!kept.windows(8).any(|part| part == [7; 8] || part == [8; 8]));
+        let mut found = [0; 512];
+        assert_eq!(
+            spool.read(1, &mut found).unwrap(),
+            store.cipher.name(&blocks[1])
+        );
+        assert_eq!(found, blocks[1]);
     }
 
     proptest! {
