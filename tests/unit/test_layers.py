@@ -43,6 +43,15 @@ class TestContracts(base.TestCase):
                         (TREE / PACKAGE / '__init__.py').read_bytes())
         for path in (TREE / PACKAGE).glob('*/__init__.py'):
             self.write_file(f'{PACKAGE}/{path.parent.name}/__init__.py', b'')
+        # What the contracts except has to be there.
+        self.add_calls('conductor', 'agent.rpcapi', 'agent.versions_rpcapi')
+        self.add_calls('agent', 'conductor.rpcapi', 'conductor.versionsapi')
+
+    def add_calls(self, caller: str, *interfaces: str) -> None:
+        for interface in interfaces:
+            self.add(interface, '')
+        self.add(f'{caller}.calls', '\n'.join(
+            f'import {PACKAGE}.{interface}' for interface in interfaces))
 
     def add(self, module: str, statement: str) -> None:
         name = module.replace('.', '/')
@@ -60,8 +69,8 @@ class TestContracts(base.TestCase):
 
     def test_down_the_layers_is_kept(self):
         self.add('cmd.x', f'import {PACKAGE}.agent.x')
-        self.add('agent.x', f'import {PACKAGE}.conductor.x')
-        self.add('conductor.x', f'import {PACKAGE}.placement.x')
+        self.add('agent.x', f'import {PACKAGE}.conductor.rpcapi')
+        self.add('conductor.rpcapi', f'import {PACKAGE}.placement.x')
         self.add('placement.x', f'import {PACKAGE}.common')
         self.assert_broken()
 
@@ -79,9 +88,20 @@ class TestContracts(base.TestCase):
         self.assert_broken('pure')
 
     def test_agent_reaching_database_is_broken(self):
-        self.add('agent.x', f'import {PACKAGE}.conductor.x')
-        self.add('conductor.x', f'import {PACKAGE}.db')
+        self.add('agent.x', f'import {PACKAGE}.conductor.rpcapi')
+        self.add('conductor.rpcapi', f'import {PACKAGE}.db')
         self.assert_broken('database')
+
+    def test_services_reaching_into_each_other_are_broken(self):
+        self.add('agent.x', f'import {PACKAGE}.conductor.y')
+        self.add('conductor.x', f'import {PACKAGE}.agent.y')
+        self.add('agent.y', '')
+        self.add('conductor.y', '')
+        self.assert_broken('calls', 'calls-back')
+
+    def test_versions_that_know_a_key_manager_are_broken(self):
+        self.add('versions.x', 'import castellan')
+        self.assert_broken('pure')
 
     def test_package_in_no_layer_is_broken(self):
         self.write_file(f'{PACKAGE}/newcomer/__init__.py', b'')
