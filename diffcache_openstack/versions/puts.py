@@ -57,15 +57,15 @@ class Puts:
             if self._store.local_path(name) is not None:
                 self._store.put_file(name, path)
                 continue
-            print_ = _native.hash_file(path)
-            if sent.get(name) == print_:
+            checksum = _native.hash_file(path)
+            if sent.get(name) == checksum:
                 LOG.info('%s is in the store already', name)
                 continue
             # A part of it that was cut off, or what has become another.
             if self._store.exists(name):
                 self._store.delete(name)
             self._store.put_file(name, path)
-            self._write(_SENT, sent := sent | {name: print_})
+            self._write(_SENT, sent := sent | {name: checksum})
 
     def _read(self, what: str) -> dict[str, str]:
         try:
