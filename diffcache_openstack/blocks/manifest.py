@@ -16,6 +16,7 @@ list of subtree hashes that merges to it, against which any 64 KiB leaf can
 be verified (``native/core/src/manifest.rs`` describes the file).
 """
 
+from collections.abc import Callable
 import dataclasses
 
 from diffcache_openstack import _native
@@ -60,15 +61,19 @@ def guest_content_id(image: str) -> str:
         return _native.qcow2_content_id(image)
 
 
-def create(image: str, manifest: str) -> ManifestInfo:
+def create(image: str, manifest: str,
+           progress: Callable[[int, int], object] | None = None
+           ) -> ManifestInfo:
     """Write the manifest of what a guest reads from ``image``.
 
+    :param progress: called with (bytes done, bytes in total)
     :raises: what :func:`guest_content_id` raises
     :raises NoSpace: the manifest does not fit
     """
     files.check_readable(image, 'image')
     with files.translate_os_errors(manifest), native.translated():
-        return ManifestInfo(**_native.qcow2_manifest_create(image, manifest))
+        return ManifestInfo(**_native.qcow2_manifest_create(
+            image, manifest, progress))
 
 
 def read(manifest: str) -> ManifestInfo:

@@ -13,7 +13,6 @@
 
 import argparse
 import dataclasses
-import io
 from typing import Any
 
 from cliff import show
@@ -38,7 +37,8 @@ class Manifest(show.ShowOne):
 
     def take_action(self, parsed_args: argparse.Namespace
                     ) -> tuple[list[str], list[Any]]:
-        made = manifest.create(parsed_args.image, parsed_args.output)
+        with progress.of(self, 'manifest') as bar:
+            made = manifest.create(parsed_args.image, parsed_args.output, bar)
         fields = dataclasses.asdict(made)
         return list(fields), list(fields.values())
 
@@ -61,9 +61,7 @@ class Trim(show.ShowOne):
     def take_action(self, parsed_args: argparse.Namespace
                     ) -> tuple[list[str], list[Any]]:
         args = parsed_args
-        quiet = not self.app.options.verbose_level
-        stream = io.StringIO() if quiet else self.app.stderr
-        with progress.Bar('trim', stream) as bar:
+        with progress.of(self, 'trim') as bar:
             done = trim.trim(args.image, args.output, args.output_format,
                              bar)
         for found in done.filesystems:

@@ -12,7 +12,6 @@
 """``diffcache patch``: patches between two disk images, on files."""
 
 import argparse
-import io
 import time
 from typing import Any
 
@@ -27,12 +26,6 @@ from diffcache_openstack.cmd import progress
 from diffcache_openstack.common import exceptions
 
 _AUTO = 'auto'
-
-
-def _bar(command: show.ShowOne | lister.Lister, label: str) -> progress.Bar:
-    """Return a progress bar; a quiet run gets one that nobody sees."""
-    quiet = not command.app.options.verbose_level
-    return progress.Bar(label, io.StringIO() if quiet else command.app.stderr)
 
 
 def _columns(fields: dict[str, Any]) -> tuple[list[str], list[Any]]:
@@ -64,7 +57,7 @@ class Create(show.ShowOne):
                     ) -> tuple[list[str], list[Any]]:
         args = parsed_args
         started = time.monotonic()
-        with _bar(self, 'create') as bar:
+        with progress.of(self, 'create') as bar:
             if args.codec == _AUTO:
                 choice = auto.create(args.base, args.target, args.patch,
                                      args.level, bar)
@@ -107,7 +100,7 @@ class Apply(show.ShowOne):
         args = parsed_args
         started = time.monotonic()
         output = args.base if args.in_place else args.output
-        with _bar(self, 'apply') as bar:
+        with progress.of(self, 'apply') as bar:
             info = self._apply(args, bar)
         if info.target_hash is None:
             self.app.LOG.warning(
@@ -163,7 +156,7 @@ class Verify(show.ShowOne):
                     ) -> tuple[list[str], list[Any]]:
         args = parsed_args
         codec = registry.detect(args.patch)
-        with _bar(self, 'verify') as bar:
+        with progress.of(self, 'verify') as bar:
             info = codec.verify(args.base, args.patch, bar)
         return _columns({
             'patch': args.patch,
@@ -187,7 +180,7 @@ class Matrix(lister.Lister):
         if len(parsed_args.images) < 2:
             raise exceptions.InvalidInput(
                 'A matrix needs at least two images; name more.')
-        with _bar(self, 'sketch') as bar:
+        with progress.of(self, 'sketch') as bar:
             estimates = matrix.estimate(parsed_args.images, bar)
         self.app.LOG.info(estimates.cost_line())
         columns = ['base', 'target', 'estimated_size', 'target_data_size']

@@ -11,9 +11,12 @@
 #    under the License.
 """A progress bar for whoever watches a terminal."""
 
+import io
 import time
 from types import TracebackType
 from typing import TextIO
+
+from cliff import command
 
 _PATIENCE_S = 1.0
 _WIDTH = 30
@@ -55,3 +58,9 @@ class Bar:
         if self._drawn:
             self._stream.write('\r\x1b[K')
             self._stream.flush()
+
+
+def of(what: command.Command, label: str) -> Bar:
+    """Return the bar of a command; a quiet run gets one that nobody sees."""
+    quiet = not what.app.options.verbose_level
+    return Bar(label, io.StringIO() if quiet else what.app.stderr)

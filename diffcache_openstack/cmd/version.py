@@ -12,7 +12,6 @@
 """``diffcache version``: versions of disks in a store, on files."""
 
 import argparse
-import io
 import pathlib
 from typing import Any
 
@@ -31,12 +30,6 @@ from diffcache_openstack.versions import upkeep
 
 _AUTO = 'auto'
 _MB = 1e6
-
-
-def _bar(command: show.ShowOne | lister.Lister, label: str) -> progress.Bar:
-    """Return a progress bar; a quiet run gets one that nobody sees."""
-    quiet = not command.app.options.verbose_level
-    return progress.Bar(label, io.StringIO() if quiet else command.app.stderr)
 
 
 def _columns(fields: dict[str, Any]) -> tuple[list[str], list[Any]]:
@@ -176,7 +169,7 @@ class Save(_Disk):
         disk = self.disk_of(args, args.series, parent=args.parent,
                             snapshot=args.snapshot)
         store = _open(args, block_size=args.block_size, level=args.level)
-        with _bar(self, 'save') as bar:
+        with progress.of(self, 'save') as bar:
             [version] = store.save([disk], guest, args.alpha,
                                    engine.Job(bar, args.rate))
         return _columns(version.summary())
@@ -234,7 +227,7 @@ class Verify(quick.Quick, show.ShowOne):
 
     def take_action(self, parsed_args: argparse.Namespace
                     ) -> tuple[list[str], list[Any]]:
-        with _bar(self, 'verify') as bar:
+        with progress.of(self, 'verify') as bar:
             result = _open(parsed_args).verify(engine.Job(bar))
         self._intact = result.intact
         for damage in result.damage:
@@ -301,7 +294,7 @@ class Prune(quick.Quick, show.ShowOne):
         policy = retention.Policy(
             args.keep_last, args.keep_hourly, args.keep_daily,
             args.keep_weekly, args.keep_monthly)
-        with _bar(self, 'prune') as bar:
+        with progress.of(self, 'prune') as bar:
             return _columns(_open(args).prune(
                 {args.series: policy},
                 upkeep.Rule(args.dead_share, args.level), args.dry_run,
@@ -352,7 +345,7 @@ class Restore(quick.Quick, show.ShowOne):
     def take_action(self, parsed_args: argparse.Namespace
                     ) -> tuple[list[str], list[Any]]:
         args = parsed_args
-        with _bar(self, 'restore') as bar:
+        with progress.of(self, 'restore') as bar:
             return _columns(_open(args).restore(
                 args.version, args.output, args.disk_format, args.base,
                 job=engine.Job(bar)).to_dict())
@@ -380,7 +373,7 @@ class Rollback(_Disk):
         store = _open(args)
         version = store.version(args.version)
         disk = self.disk_of(args, version.series)
-        with _bar(self, 'rollback') as bar:
+        with progress.of(self, 'rollback') as bar:
             job = engine.Job(bar, args.rate)
             if args.dry_run:
                 plan = store.plan_rollback(version.id, disk, job)
