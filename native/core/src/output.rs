@@ -2,6 +2,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
+use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -51,6 +52,15 @@ impl Output {
     /// The open file, for reading and writing.
     pub fn file(&self) -> &File {
         &self.file
+    }
+
+    /// Has what was written so far go to the disk from now on, which takes none of the caller's time unless the disk's queue is full.
+    pub fn begin_writeback(&self) {
+        let fd = self.file.as_raw_fd();
+        // SAFETY: the descriptor is open as long as `self`, and no memory is given.
+        let begun = unsafe { libc::sync_file_range(fd, 0, 0, libc::SYNC_FILE_RANGE_WRITE) };
+        // Not all filesystems do it. It is done later then, as without.
+        let _ = begun;
     }
 
     /// Where it lies until it is committed.

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::{copy_file_range, fallocate, ioctl_ficlone, FallocateFlags};
 
@@ -18,6 +19,8 @@ use crate::task::Task;
 const MIN_SHARED: u32 = 16;
 /// Bytes copied at a time where the filesystem does not share what it should.
 const COPY: u64 = 1 << 20;
+/// Bytes after which what was written begins to go to the disk, so that it does so while the rest is built.
+const WRITEBACK: u64 = 32 << 20;
 
 /// A target on its way.
 pub struct NewFile<'a> {
@@ -25,6 +28,7 @@ pub struct NewFile<'a> {
     patch: &'a PatchFile<FileSource>,
     out: Output,
     name: String,
+    written: AtomicU64,
     /// What the base was like before it was cloned; none if it was not.
     cloned: Option<Stamp>,
 }
@@ -64,6 +68,7 @@ impl<'a> NewFile<'a> {
             patch,
             out,
             name,
+            written: AtomicU64::new(0),
             cloned: cloned.then_some(stamp),
         })
     }
@@ -194,7 +199,13 @@ impl<'a> NewFile<'a> {
         self.out
             .file()
             .write_all_at(data, offset)
-            .map_err(|error| PatchError::from_write(&self.name, error))
+            .map_err(|error| PatchError::from_write(&self.name, error))?;
+        let len = data.len() as u64;
+        let before = self.written.fetch_add(len, Ordering::Relaxed);
+        if before / WRITEBACK != (before + len) / WRITEBACK {
+            self.out.begin_writeback();
+        }
+        Ok(())
     }
 
     /// Gives the file its name, unless the job was cancelled or the base changed after it was cloned. Returns whether it is a clone.
