@@ -28,6 +28,7 @@ import time
 from typing import Iterator
 
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.common import files
 from diffcache_openstack.store import base
 
 _LOCK = '.lock'
@@ -53,14 +54,6 @@ def _translated(name: str) -> Iterator[None]:
         raise exceptions.PermanentError(
             f'Blob {name}: {exc.strerror}; check the store\'s directory.'
         ) from exc
-
-
-def _sync_directory(path: pathlib.Path) -> None:
-    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 class FileStore(base.BlobStore):
@@ -98,13 +91,13 @@ class FileStore(base.BlobStore):
                 os.link(part, path)
             finally:
                 part.unlink()
-            _sync_directory(self._directory)
+            files.sync_directory(self._directory)
 
     def replace(self, name: str, data: bytes) -> None:
         path = self._path(name)
         with _translated(name):
             os.replace(self._write_part(data), path)
-            _sync_directory(self._directory)
+            files.sync_directory(self._directory)
 
     def put_file(self, name: str, path: pathlib.Path) -> None:
         target = self._path(name)
@@ -117,7 +110,7 @@ class FileStore(base.BlobStore):
 
     def flush(self) -> None:
         with _translated(str(self._directory)):
-            _sync_directory(self._directory)
+            files.sync_directory(self._directory)
 
     def read(self, name: str, offset: int = 0,
              length: int | None = None) -> bytes:

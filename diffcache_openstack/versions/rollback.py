@@ -38,6 +38,7 @@ from typing import Sequence
 from diffcache_openstack import _native
 from diffcache_openstack.blocks import native as native_errors
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.common import files
 from diffcache_openstack.versions import bases
 from diffcache_openstack.versions import heads
 from diffcache_openstack.versions import locks
@@ -303,7 +304,7 @@ def go_back(repo: repository.Repository,
     for work in works:
         journal_path(work.disk).unlink()
     for directory in {work.disk.parent for work in works}:
-        _sync_directory(directory)
+        files.sync_directory(directory)
     return Back(chosen, why, done)
 
 
@@ -387,7 +388,7 @@ def _rebuild(opened: _native.VersionStore, works: list[_Work],
                 _write_journal(work.request, work.version, kept)
             for work, path in zip(works, built):
                 os.replace(path, work.disk)
-                _sync_directory(work.disk.parent)
+                files.sync_directory(work.disk.parent)
     finally:
         for work in works:
             _clear(work.disk)
@@ -458,15 +459,7 @@ def _write_journal(request: saving.Request, version: heads.Version,
         stream.flush()
         os.fsync(stream.fileno())
     os.replace(part, path)
-    _sync_directory(path.parent)
-
-
-def _sync_directory(path: pathlib.Path) -> None:
-    handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
+    files.sync_directory(path.parent)
 
 
 def _drop_snapshots(request: saving.Request, head: heads.Head,
