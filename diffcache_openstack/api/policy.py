@@ -29,6 +29,8 @@ POLICY_FILE = 'policy.yaml'
 # How long a decision holds, seconds. The library looks at its files and at
 # the signatures of its checks each time it decides, which takes longer.
 _LIFETIME = 1.0
+# Kinds of checks that name a service which decides.
+_REMOTE = ('http', 'https', 'opa')
 
 
 class Enforcer:
@@ -50,12 +52,21 @@ class Enforcer:
     def require(self, ctxt: contexts.RequestContext, rule: str) -> None:
         """Refuse what a rule does not allow.
 
-        :raises Forbidden: naming the rule
+        :raises Forbidden: naming the rule, and what it takes
         """
         if not self.may(ctxt, rule):
             raise http.Forbidden(
-                f'The policy {rule} does not allow this; it takes a role that'
-                f' the policy file, or its default, names.')
+                f'The policy {rule} does not allow this; it takes'
+                f' {self.needed(rule)}. Ask who runs the cloud for such a'
+                f' role, or to change the policy file.')
+
+    def needed(self, rule: str) -> str:
+        """What a rule takes, in the words of a policy file.
+
+        Names of other rules are replaced with what those say. Addresses of
+        services that decide are nobody's business, and left out.
+        """
+        return _spelled(self.rules.rules, self.rules.rules.get(rule), ())
 
     def may(self, ctxt: contexts.RequestContext, rule: str) -> bool:
         """Whether a rule allows the caller something of its own project."""
@@ -81,6 +92,29 @@ class Enforcer:
         except policy.InvalidScope:
             # The token is of a scope that the rule is not for.
             return False
+
+
+def _spelled(rules, check, within):
+    """A check as text, without names of rules.
+
+    :param within: names of the rules that it is a part of
+    """
+    for kind, word, other in ((policy.AndCheck, ' and ', ' or '),
+                              (policy.OrCheck, ' or ', ' and ')):
+        if isinstance(check, kind):
+            parts = [_spelled(rules, part, within) for part in check.rules]
+            return word.join(f'({part})' if other in part else part
+                             for part in dict.fromkeys(parts))
+    if isinstance(check, policy.NotCheck):
+        return f'not ({_spelled(rules, check.rule, within)})'
+    if isinstance(check, policy.RuleCheck) and check.match not in within:
+        return _spelled(rules, rules.get(check.match),
+                        (*within, check.match))
+    if check is None or str(check) == '!':
+        return 'what nobody has'
+    if getattr(check, 'kind', '') in _REMOTE:
+        return 'the consent of another service'
+    return str(check)
 
 
 def get_enforcer() -> policy.Enforcer:

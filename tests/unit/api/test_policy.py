@@ -9,7 +9,11 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
+from oslo_policy import policy as oslo_policy
+from werkzeug import exceptions as http
+
 from diffcache_openstack.api.policies import hosts
+from diffcache_openstack.api.policies import versions
 from diffcache_openstack.api import policy
 from diffcache_openstack.common import context
 from tests.unit.db import database
@@ -53,3 +57,48 @@ class TestDecisions(database.DatabaseTest):
         self.assertFalse(self.may('dancer'))
         self.now += policy._LIFETIME
         self.assertTrue(self.may('dancer'))
+
+
+class TestRefusals(database.DatabaseTest):
+    """Who is refused learns of the policy, and of what it takes."""
+
+    def setUp(self):
+        super().setUp()
+        self.enforcer = policy.Enforcer(self.conf)
+
+    def needed(self, check):
+        """What it takes if the policy file says so of listing hosts."""
+        self.enforcer.rules.set_rules(oslo_policy.Rules.from_dict(
+            {'one': 'role:one', 'loop': 'rule:loop', hosts.LIST: check}),
+            overwrite=False)
+        return self.enforcer.needed(hosts.LIST)
+
+    def test_a_refusal_names_the_policy_and_the_roles(self):
+        nobody = context.RequestContext(user_id='u', project_id='p',
+                                        roles=['member'], overwrite=False)
+        error = self.assertRaises(http.Forbidden, self.enforcer.require,
+                                  nobody, hosts.LIST)
+        self.assertIn(hosts.LIST, error.description)
+        self.assertIn('role:admin or role:service or (role:reader and'
+                      ' system_scope:all)', error.description)
+
+    def test_defaults(self):
+        self.assertEqual('role:admin', self.enforcer.needed(hosts.DELETE))
+        self.assertEqual(
+            '(role:member and project_id:%(project_id)s) or role:admin',
+            self.enforcer.needed(versions.CREATE))
+
+    def test_what_a_policy_file_may_say(self):
+        for check, expected in (
+                ('role:seer', 'role:seer'),
+                ('rule:one or role:one', 'role:one'),
+                ('rule:one and not role:two', 'role:one and not (role:two)'),
+                ('not (role:two or rule:one)', 'not (role:two or role:one)'),
+                ('!', 'what nobody has'),
+                ('rule:none', 'what nobody has'),
+                ('http://decider.example/%(x)s or role:one',
+                 'the consent of another service or role:one')):
+            self.assertEqual(expected, self.needed(check), check)
+
+    def test_rules_that_go_round_in_a_circle(self):
+        self.assertEqual('rule:loop', self.needed('rule:loop'))
