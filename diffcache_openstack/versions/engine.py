@@ -149,7 +149,7 @@ class Engine:
         A running guest's raw disks are read from copies that share their
         extents, and that are made while it stands still; those of a stopped
         one, too, where that is possible, so that it may be started meanwhile.
-        All raw disks are of one moment, and so are all qcow2 disks.
+        The snapshot of its qcow2 disks is taken in the same pause.
 
         :param guest: who has the disks; None for a guest that is stopped
         :param alpha: 0 (incremental) to 1 (differential), or ``'auto'``

@@ -138,6 +138,7 @@ def save_together(repo: repository.Repository, requests: Sequence[Request],
         with repo.opened(head) as opened:
             saving = _Saving(repo, head, opened, staging, token)
             try:
+                saving.take_moment(requests)
                 for request in requests:
                     saving.add(request, progress)
                 saving.commit()
@@ -175,6 +176,28 @@ class _Saving:
     def versions(self) -> list[heads.Version]:
         """What was added, in order."""
         return [version for _, _, version in self._done]
+
+    def take_moment(self, requests: Sequence[Request]) -> None:
+        """Keep the state of a guest's disks of both kinds, in one pause.
+
+        Disks of one kind are kept together when the first one's turn comes.
+        """
+        view = next((request.view for request in requests if request.view
+                     is not None and request.view.running), None)
+        kept = [request for request in requests if request.snapshot is None
+                and isinstance(request.snapshotter, snapshots.Running)]
+        if view is None or not kept:
+            return
+        name = self._snapshot_name(str(uuid.uuid4()))
+        running = kept[0].snapshotter
+        assert isinstance(running, snapshots.Running)
+        if self._save_token is not None:
+            if view.left() and all(_has(request, name) for request in kept):
+                return
+            # Of a try that was interrupted before it had both.
+            running.delete(name)
+        taken = view.take(views.Beside(running, name))
+        self._made.append(_Made(running, name, taken))
 
     def add(self, request: Request, progress: Progress) -> None:
         """Find what changed on a disk, and prepare its version."""
@@ -323,20 +346,23 @@ class _Saving:
                 parent_snapshot=(anchor[1].name, anchor[1].fingerprint)
                 if anchor else None,
                 base_id=state.base.id if state.base else None,
-                rate=request.rate, journal=self._journal(state),
+                rate=request.rate, journal=self._journal(request, state),
                 progress=progress)
 
-    def _journal(self, state: _State) -> tuple[pathlib.Path, str] | None:
+    def _journal(self, request: Request, state: _State
+                 ) -> tuple[pathlib.Path, str] | None:
         """Where a scan writes down how far it is, and what tells it apart.
 
         It can go on only if the store is what it was, and all disks are that
-        were looked at.
+        were looked at. What alpha stores again decides where later disks find
+        their blocks.
         """
         if self._save_token is None:
             return None
         self._seen.append([
             str(state.path), state.snapshot, _mark(state),
-            state.info['snapshots'], state.base and state.base.id])
+            state.info['snapshots'], state.base and state.base.id,
+            str(request.alpha), request.factor, request.group_blocks])
         tag = json.dumps([self._head.store_id, self._head.number,
                           self._token, self._seen])
         return self._staging / f'journal-{len(self._seen)}', tag
@@ -478,6 +504,12 @@ def _names(staging: pathlib.Path) -> str:
     name = secrets.token_hex(4)
     path.write_text(name)
     return name
+
+
+def _has(request: Request, name: str) -> bool:
+    """Whether a disk has a snapshot of a name."""
+    info = snapshots.disk_info(request.disk, request.disk_format)
+    return any(each == name for _, each, _ in info['snapshots'])
 
 
 def _mark(state: _State) -> tuple[int, ...] | None:

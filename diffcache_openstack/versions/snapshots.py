@@ -277,19 +277,25 @@ class Running(Snapshots):
                  agent: pathlib.Path | guest_agent.Channel | None = None
                  ) -> None:
         self._monitor = monitor
-        self._disks = disks
+        self.disks = disks
         self._agent = agent
+
+    def actions(self, monitor: Channel, name: str) -> list[dict[str, Any]]:
+        """What a transaction does that takes the snapshot of all disks.
+
+        :raises NotFound: the guest does not have one of them
+        """
+        return [{'type': 'blockdev-snapshot-internal-sync',
+                 'data': {'device': _node(monitor, disk)['node-name'],
+                          'name': name}} for disk in self.disks]
 
     def create(self, name: str) -> Taken:
         with opened(self._monitor) as monitor:
-            actions = [
-                {'type': 'blockdev-snapshot-internal-sync',
-                 'data': {'device': _node(monitor, disk)['node-name'],
-                          'name': name}} for disk in self._disks]
-            sync(self._disks)
+            actions = self.actions(monitor, name)
+            sync(self.disks)
             with guest_agent.still(self._agent) as stillness:
                 if stillness.quiesced:
-                    sync(self._disks)
+                    sync(self.disks)
                 started = time.monotonic()
                 monitor.command('transaction', actions=actions)
                 pause_ms = (time.monotonic() - started) * 1000
@@ -297,7 +303,7 @@ class Running(Snapshots):
 
     def delete(self, name: str) -> None:
         with opened(self._monitor) as monitor:
-            for disk in self._disks:
+            for disk in self.disks:
                 node = _node(monitor, disk)
                 kept = node['image'].get('snapshots', ())
                 if any(each['name'] == name for each in kept):

@@ -223,6 +223,14 @@ class Owner:
 
 
 @dataclasses.dataclass(frozen=True)
+class Beside:
+    """A snapshot of the guest's qcow2 disks, to be of the same moment."""
+
+    snapshotter: snapshots.Running
+    name: str
+
+
+@dataclasses.dataclass(frozen=True)
 class Views:
     """What is to be read in place of disks, and what that cost the guest."""
 
@@ -237,6 +245,9 @@ def tag_of(token: str) -> str:
 
 class Together(contextlib.AbstractContextManager['Together']):
     """Views of a guest's raw disks, all of one moment: the first use's.
+
+    A guest that has qcow2 disks, too, has one moment for all of them if
+    :meth:`take` is the first use.
 
     :param owner: the guest that runs with them; None if none does
     :param token: of a save that may be tried again: if it was interrupted,
@@ -261,15 +272,46 @@ class Together(contextlib.AbstractContextManager['Together']):
         :raises PermanentError: a guest has it, and there is no way to make a
             view; it did not stand still
         """
+        self._prepare()
         if self._seen is None:
-            recover(self._disks, self._owner, self._tag)
-            if self._owner is None:
-                for each in self._disks:
-                    locks.check_idle(each)
-            tag = self._tag or secrets.token_hex(8)
-            self._views = [_view(each, tag) for each in self._disks]
-            self._seen = _left(self._views) or self._make()
+            self._seen = self._make()
         return self._seen.paths[self._disks.index(disk)], self._seen.taken
+
+    @property
+    def running(self) -> bool:
+        """Whether a running guest has the disks."""
+        return self._owner is not None
+
+    def left(self) -> bool:
+        """Whether an interrupted try left all views, which are taken then.
+
+        The errors are those of :meth:`of`.
+        """
+        self._prepare()
+        return self._seen is not None
+
+    def take(self, beside: Beside) -> snapshots.Taken:
+        """Make the views anew in the pause in which a snapshot is taken.
+
+        :returns: what that cost the running guest
+        :raises NotFound: the guest does not have one of the snapshot's disks
+        :raises PermanentError: there is no way to make a view, or the
+            snapshot was refused; then nothing was made
+        """
+        self._prepare()
+        self._seen = _made(self._views, self._disks, self._owner, beside)
+        return self._seen.taken
+
+    def _prepare(self) -> None:
+        if self._views:
+            return
+        recover(self._disks, self._owner, self._tag)
+        if self._owner is None:
+            for each in self._disks:
+                locks.check_idle(each)
+        tag = self._tag or secrets.token_hex(8)
+        self._views = [_view(each, tag) for each in self._disks]
+        self._seen = _left(self._views)
 
     def _make(self) -> Views:
         try:
@@ -307,33 +349,41 @@ def _left(made: list[View]) -> Views | None:
 
 
 def _made(made: list[View], disks: Sequence[pathlib.Path],
-          owner: Owner | None) -> Views:
+          owner: Owner | None, beside: Beside | None = None) -> Views:
     for view in made:
         view.drop()
         view.check()
+    written = [*disks, *(beside.snapshotter.disks if beside else ())]
     # So that little is left to write while the guest stands still.
-    snapshots.sync(disks)
+    snapshots.sync(written)
     taken = snapshots.Taken(quiesced=True)
     if owner is None:
         for view in made:
             view.make()
     else:
-        taken = _meanwhile_still(made, disks, owner)
+        taken = _meanwhile_still(made, written, owner, beside)
     return Views([view.keep() for view in made], taken)
 
 
 def _meanwhile_still(made: list[View], disks: Sequence[pathlib.Path],
-                     owner: Owner) -> snapshots.Taken:
+                     owner: Owner, beside: Beside | None
+                     ) -> snapshots.Taken:
     """Make views of a running guest's disks while it stands still."""
     with guest_agent.still(owner.agent) as stillness:
         if stillness.quiesced:
             snapshots.sync(disks)
         # A monitor serves one client at a time: let go of it before reading.
         with snapshots.opened(owner.monitor) as monitor:
+            actions = beside.snapshotter.actions(
+                monitor, beside.name) if beside else []
             started = time.monotonic()
             with still(monitor):
                 for view in made:
                     view.make()
+                # The last: it is made for all disks or for none, and whatever
+                # failed before leaves nothing in them.
+                if actions:
+                    monitor.command('transaction', actions=actions)
             pause_ms = (time.monotonic() - started) * 1000
     return snapshots.Taken(pause_ms, stillness.frozen_ms, stillness.quiesced)
 

@@ -19,6 +19,7 @@ import tempfile
 from unittest import mock
 
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.versions import snapshots
 from diffcache_openstack.versions import views
 from tests import base
 
@@ -135,6 +136,29 @@ class TestTogether(base.TestCase):
              'query-status', 'stop', 'make', 'make', 'cont',
              'guest-fsfreeze-thaw', 'keep', 'keep', 'drop', 'drop'],
             monitor.told)
+
+    def test_a_snapshot_beside_is_taken_in_the_same_pause(self):
+        class Disks(snapshots.Running):
+            def actions(self, monitor, name):
+                monitor.command(f'look for {name}')
+                return [name]
+
+        monitor = ScriptedMonitor()
+        disks = [self.write_file(name, b'') for name in 'ab']
+        owner = views.Owner(monitor, ScriptedAgent(monitor.told))
+        beside = views.Beside(Disks(monitor, disks[1:]), 'now')
+        with mock.patch.object(views, '_view',
+                               lambda *_args: NotedView(monitor.told)):
+            with views.Together(disks[:1], owner) as together:
+                self.assertFalse(together.left())
+                taken = together.take(beside)
+                self.assertTrue(together.left())
+                self.assertEqual((pathlib.Path('kept'), taken),
+                                 together.of(disks[0]))
+        self.assertEqual(
+            ['drop', 'check', 'guest-fsfreeze-freeze', 'look for now',
+             'query-status', 'stop', 'make', 'transaction', 'cont',
+             'guest-fsfreeze-thaw', 'keep', 'drop'], monitor.told)
 
     def on_tmpfs(self):
         """A disk on a filesystem whose files share no extents."""

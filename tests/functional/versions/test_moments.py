@@ -1,0 +1,198 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""One moment for all disks of a real guest, which writes to them in turn.
+
+The guest is a program in a boot sector: it counts, and writes each number to
+its first disk, which is raw, and then to its second, which is qcow2. Whatever
+keeps both disks at one moment finds the same number in both, or the second
+behind by one.
+"""
+
+import os
+import shutil
+import signal
+import struct
+import subprocess
+import time
+import unittest
+from unittest import mock
+
+from diffcache_openstack.store import file
+from diffcache_openstack.versions import engine
+from diffcache_openstack.versions import saving
+from diffcache_openstack.versions import snapshots
+from diffcache_openstack.versions import views
+from tests import base
+from tests.functional.fixtures import qemu
+
+_MIB = 1 << 20
+_SECTOR = 512
+_START_S = 180
+# What the guest's processor does, from address 7c00 on.
+_PROGRAM = bytes.fromhex(
+    '31c0'        # xor ax, ax
+    '8ed8'        # mov ds, ax
+    '8ed0'        # mov ss, ax
+    'bc007c'      # mov sp, 7c00
+    'fb'          # sti
+    '66ff060080'  # next: inc dword [8000]
+    'b280'        # mov dl, 80: the first disk
+    'e80700'      # call write
+    'b281'        # mov dl, 81: the second disk
+    'e80200'      # call write
+    'ebef'        # jmp next
+    'b80043'      # write: mov ax, 4300: of the BIOS, write sectors
+    'be247c'      # mov si, 7c24: what follows the program
+    'cd13'        # int 13
+    'c3')         # ret
+# Which sectors: one, from address 0:8000, to the second of the disk.
+_SECTORS = struct.pack('<BBHHHQ', 16, 0, 1, 0x8000, 0, 1)
+
+
+def _boot_sector() -> bytes:
+    """The first sector of a disk that starts the program."""
+    return (_PROGRAM + _SECTORS).ljust(_SECTOR - 2, b'\0') + b'\x55\xaa'
+
+
+@unittest.skipUnless(
+    os.geteuid() == 0 and shutil.which('mkfs.xfs')
+    and shutil.which(qemu.PROGRAM),
+    f'needs root, mkfs.xfs and {qemu.PROGRAM}')
+class TestBothKinds(base.TestCase):
+
+    def setUp(self):
+        super().setUp()
+        image = self.directory / 'xfs'
+        with open(image, 'wb') as stream:
+            stream.truncate(400 * _MIB)
+        subprocess.run(['mkfs.xfs', '-q', '-m', 'reflink=1', str(image)],
+                       check=True)
+        self.mount = self.directory / 'mount'
+        self.mount.mkdir()
+        subprocess.run(['mount', '-o', 'loop', str(image), str(self.mount)],
+                       check=True)
+        self.addCleanup(subprocess.run, ['umount', str(self.mount)],
+                        check=True)
+        self.raw, self.qcow2 = self.mount / 'raw', self.mount / 'qcow2'
+        self.raw.write_bytes(_boot_sector().ljust(8 * _MIB, b'\0'))
+        subprocess.run(['qemu-img', 'create', '-q', '-f', 'qcow2',
+                        str(self.qcow2), '8M'], check=True)
+        self.socket = self.directory / 'qmp'
+        self.useFixture(qemu.Qemu(
+            self.socket, *self.disk('raw', self.raw, 0),
+            *self.disk('qcow2', self.qcow2, 1)))
+        self.guest = engine.Guest(self.socket)
+        # The second disk first: the order of writing is not that of saving.
+        self.disks = [engine.Disk(self.qcow2, 'q', format='qcow2'),
+                      engine.Disk(self.raw, 'r', format='raw')]
+        self.store = engine.Engine.open(
+            file.FileStore(self.directory / 'store'))
+        self.wait_for(1)
+
+    @staticmethod
+    def disk(kind, path, number):
+        return ['-blockdev', f'driver={kind},node-name=disk{number},'
+                f'file.driver=file,file.filename={path}', '-device',
+                f'virtio-blk-pci,id=disk{number},drive=disk{number},'
+                f'bootindex={number}']
+
+    def number(self, content) -> int:
+        """What the guest wrote to a disk of this content."""
+        return struct.unpack_from('<I', content, _SECTOR)[0]
+
+    def counted(self) -> int:
+        """How far the guest is."""
+        with open(self.raw, 'rb') as stream:
+            return self.number(stream.read(2 * _SECTOR))
+
+    def wait_for(self, number):
+        deadline = time.monotonic() + _START_S
+        while self.counted() < number:
+            self.assertLess(time.monotonic(), deadline, 'the guest is stuck')
+            time.sleep(0.02)
+
+    def numbers(self, versions) -> dict[str, int]:
+        output = self.directory / 'out'
+        found = {}
+        for version in versions:
+            self.store.restore(version.id, output, 'raw')
+            found[version.series] = self.number(output.read_bytes())
+        return found
+
+    def assert_one_moment(self, versions) -> int:
+        numbers = self.numbers(versions)
+        self.assertIn(numbers['r'] - numbers['q'], (0, 1), numbers)
+        return numbers['r']
+
+    def test_raw_and_qcow2_disks_are_of_one_moment(self):
+        last = 0
+        for disks in (self.disks, self.disks[::-1]) * 2:
+            versions = self.store.save(disks, self.guest)
+            number = self.assert_one_moment(versions)
+            self.assertGreater(number, last)
+            self.assertEqual(versions[0].pause_ms, versions[1].pause_ms)
+            self.assertGreater(versions[0].pause_ms, 0)
+            # It goes on.
+            last = number
+            self.wait_for(last + 1)
+        self.assertEqual({'raw', 'qcow2'}, {
+            path.name for path in self.mount.iterdir()})
+
+    def killed_in(self, where, what, token, dies=lambda *_args: True):
+        """How far the guest is when a save is killed in a call."""
+        made = getattr(where, what)
+
+        def call(*args, **options):
+            if dies(*args):
+                os.kill(os.getpid(), signal.SIGKILL)
+            return made(*args, **options)
+
+        child = os.fork()
+        if child == 0:
+            try:
+                with mock.patch.object(where, what, call):
+                    self.store.save(self.disks, self.guest, token=token)
+            finally:
+                os._exit(1)
+        _, status = os.waitpid(child, 0)
+        self.assertEqual(signal.SIGKILL, status)
+        return self.counted()
+
+    def go_on(self, token):
+        number = self.assert_one_moment(
+            self.store.save(self.disks, self.guest, token=token))
+        self.assertEqual({'raw', 'qcow2'}, {
+            path.name for path in self.mount.iterdir()})
+        with snapshots.Monitor(self.socket) as monitor:
+            nodes = monitor.command('query-named-block-nodes')
+        self.assertEqual(1, max(len(node['image'].get('snapshots', ()))
+                                for node in nodes if node['drv'] == 'qcow2'))
+        return number
+
+    def test_a_save_that_was_killed_goes_on_with_the_moment_of_both(self):
+        # Both are kept, and nothing was read yet.
+        reached = self.killed_in(saving._Saving, 'add', 't-1')
+        self.wait_for(reached + 2)
+        self.assertLessEqual(self.go_on('t-1'), reached)
+
+    def test_what_was_kept_of_one_kind_only_is_not_gone_on_with(self):
+        # The views have not got their names yet, the snapshot is there.
+        reached = self.killed_in(views.Reflink, 'keep', 't-1')
+        self.wait_for(reached + 2)
+        self.assertGreater(self.go_on('t-1'), reached)
+
+    def test_a_guest_that_stood_still_for_a_killed_save_goes_on(self):
+        reached = self.killed_in(
+            snapshots.Monitor, 'command', 't-1',
+            lambda _monitor, name: name == 'transaction')
+        self.assertGreaterEqual(self.go_on('t-1'), reached)
+        self.wait_for(reached + 1)
