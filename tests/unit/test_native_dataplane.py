@@ -42,7 +42,7 @@ KEY = b'0123456789abcdef0123456789abcdef'
 
 def wait_until(probe: Callable[[], bool]) -> None:
     """Wait for what another thread brings about."""
-    for _ in range(2000):
+    for _ in range(20000):
         if probe():
             return
         time.sleep(0.005)
@@ -419,10 +419,10 @@ signal.signal(signal.SIGPIPE, signal.SIG_DFL)
 def progress(done, total):
     print(done, flush=True)
 plane = _native.DataPlane(sys.argv[1], 'victim', '127.0.0.1:0',
-                          key=sys.argv[2].encode(), rate=4e6)
+                          key=sys.argv[2].encode(), rate=1e6)
 print(plane.url, flush=True)
 if len(sys.argv) > 3:
-    plane.fetch(*sys.argv[3:], rate=4e6, progress=progress)
+    plane.fetch(*sys.argv[3:], rate=1e6, progress=progress)
 sys.stdin.read()
 """
 

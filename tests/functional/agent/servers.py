@@ -43,7 +43,7 @@ from tests.functional.fixtures import libvirt
 NEEDS_LIBVIRT = unittest.skipUnless(libvirt.is_there(), libvirt.NEEDS)
 PROJECT = 'p' * 32
 EVERYBODY = listing.Viewer(None, True)
-SECONDS = 90
+SECONDS = 240
 MIB = 1 << 20
 DISK = 64 * MIB
 

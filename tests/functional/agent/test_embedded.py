@@ -86,7 +86,7 @@ class EmbeddedTestCase(base.TestCase):
         for number, (host, objects) in enumerate(held.items(), start=1):
             self.site.hosts[host.replace('_', '-')].hold(
                 number, [(*key, n) for n, key in enumerate(objects)])
-        self.site.wait(self.site.filled, 60, 'the caches to fill')
+        self.site.wait(self.site.filled, 180, 'the caches to fill')
 
     def get(self, host, name, mode=maker.ON_THE_FLY, number=0):
         """Have an image served, and check it to the last byte."""
@@ -112,7 +112,7 @@ class ServeTest(EmbeddedTestCase):
                                   for name in self.images] * 10)
         plan = self.site.plan()
         self.assertTrue(plan.items)
-        self.site.wait(self.site.filled, 60, 'the caches to fill')
+        self.site.wait(self.site.filled, 180, 'the caches to fill')
         before = self.site.wan_bytes()
         for mode in maker.MODES:
             for host in HOSTS:
@@ -154,7 +154,7 @@ class ServeTest(EmbeddedTestCase):
     def test_requests_reach_the_history(self):
         request = self.get('host-1', 'other')
         agent = self.site.hosts['host-1']
-        self.site.wait(lambda: not len(agent.spool), 30, 'the report')
+        self.site.wait(lambda: not len(agent.spool), 180, 'the report')
         self.assertEqual('repository', request.way)
 
     def test_a_restarted_host_has_what_it_had(self):
@@ -224,7 +224,7 @@ class PlannedChainTest(EmbeddedTestCase):
         plan = self.site.plan()
         kinds = sorted(item.kind for item in plan.items)
         self.assertEqual([view.PATCHES] * 4 + [view.TEMPLATES], kinds)
-        self.site.wait(self.site.filled, 60, 'the caches to fill')
+        self.site.wait(self.site.filled, 180, 'the caches to fill')
         before = self.site.wan_bytes()
         applied = {}
         for host in HOSTS:
@@ -242,7 +242,7 @@ class PlannedChainTest(EmbeddedTestCase):
 class OneTransferTest(EmbeddedTestCase):
 
     # Slow enough that all requests come while the image arrives.
-    links = sites.LinkSpec(64, 8000, 8000)
+    links = sites.LinkSpec(32, 8000, 8000)
 
     def test_sixteen_requests_cross_the_wan_once(self):
         before = self.sent()
@@ -269,22 +269,24 @@ class OneTransferTest(EmbeddedTestCase):
 
 class ResumeTest(EmbeddedTestCase):
 
-    links = sites.LinkSpec(32, 8000, 8000)
+    # Slow enough that the site is stopped long before the image is there.
+    links = sites.LinkSpec(8, 8000, 8000)
 
     def test_a_fill_that_was_cut_off_goes_on_where_it_was(self):
         agent = self.site.hosts['host-1']
         key = self.template('system')
         agent.hold(1, [(*key, 0)])
         self.site.wait(lambda: agent.plane.stats()['received'][
-            view.TEMPLATES] > 3 * MIB, 60, 'half of the image')
+            view.TEMPLATES] > 3 * MIB, 180, 'half of the image')
         self.site.stop()
         sent = self.sent()
         self.assertNotIn(key, agent.held)
+        self.links = FAST
         self.site = self.new_site()
         self.site.start()
         self.addCleanup(self.site.stop)
         agent = self.site.hosts['host-1']
-        self.site.wait(lambda: not agent.filler.missing(), 60, 'the fill')
+        self.site.wait(lambda: not agent.filler.missing(), 180, 'the fill')
         self.assertLess(self.sent(), 6 * MIB)
         self.assertLess(self.sent() + sent, 9 * MIB)
         self.assertEqual('local', self.get('host-1', 'system').way)
@@ -320,7 +322,7 @@ class LossTest(EmbeddedTestCase):
         peer.filler.stop()
         request = self.get('host-1', 'java')
         self.assertEqual(('repository', 1), (request.way, request.fallbacks))
-        self.site.wait(lambda: key not in peer.held, 30,
+        self.site.wait(lambda: key not in peer.held, 180,
                        'the peer to drop what is damaged')
 
     def test_damage_here(self):

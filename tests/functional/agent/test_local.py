@@ -67,7 +67,7 @@ class LocalTest(test_embedded.EmbeddedTestCase):
             'file_size': path.stat().st_size, 'os_hash_algo': 'sha512',
             'os_hash_value': sha512}, held.staging('form'))
         held.staging('content').unlink(missing_ok=True)
-        self.site.wait(lambda: self.known(f'{name}-packed'), 60, name)
+        self.site.wait(lambda: self.known(f'{name}-packed'), 180, name)
         return path.read_bytes()
 
     def known(self, image_id):
@@ -101,7 +101,7 @@ class LocalTest(test_embedded.EmbeddedTestCase):
                           site_only=True)
         self.hold(host_2=[self.template('system')],
                   host_3=[self.patch_key('system', 'java')])
-        self.site.wait(lambda: self.known('java-packed')['file_at_site'], 60,
+        self.site.wait(lambda: self.known('java-packed')['file_at_site'], 180,
                        'the form, which comes with the patch')
         before = self.site.wan_bytes()
         self.assertEqual(data, self.read('java-packed', site_only=True))
@@ -156,7 +156,7 @@ class LocalTest(test_embedded.EmbeddedTestCase):
         keys = [self.template('java'), self.patch_key('system', 'java')]
         self.site.wait(lambda: not any(
             key in agent.held for agent in self.site.agents()
-            for key in keys), 60, 'the hosts to obey')
+            for key in keys), 180, 'the hosts to obey')
         for name in ('java', 'java-packed'):
             self.assertRaises(exceptions.NotFound, self.read, name)
             self.assertRaises(exceptions.NotFound, self.get, 'host-2', 'java')
@@ -173,8 +173,8 @@ class LocalTest(test_embedded.EmbeddedTestCase):
         record = keeper.find('java')
         keeper.put(dataclasses.replace(record, status=view.DEACTIVATED))
         self.site.wait(lambda: self.template('java') not in
-                       self.site.hosts[HOST].held, 60, 'the host to obey')
+                       self.site.hosts[HOST].held, 180, 'the host to obey')
         self.assertRaises(exceptions.NotFound, self.read, 'java')
         keeper.put(record)
-        self.site.wait(lambda: self.known('java'), 60, 'its return')
+        self.site.wait(lambda: self.known('java'), 180, 'its return')
         self.assertEqual(self.data['java'], self.read('java'))

@@ -44,7 +44,7 @@ class TestGuestAgent(servers.ServersTestCase):
         import libvirt_qemu
         return json.loads(libvirt_qemu.qemuAgentCommand(
             self.domain, json.dumps({'execute': name,
-                                     'arguments': arguments}), 20, 0))[
+                                     'arguments': arguments}), 60, 0))[
                                          'return']
 
     def is_connected(self):

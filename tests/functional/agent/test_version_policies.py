@@ -39,7 +39,7 @@ class TestPolicies(servers.ServersTestCase):
         seen = []
 
         def looked():
-            for each in self.listed():
+            for each in reversed(self.listed()):
                 self.assertEqual('schedule', each['trigger'])
                 if each['id'] not in seen:
                     self.writes(f'write -P {len(seen) + 1} 10M 64k')
@@ -49,6 +49,8 @@ class TestPolicies(servers.ServersTestCase):
         self.site.wait(looked)
         self.site.versions.unset_policy(self.site.context, policy_id)
         self.site.wait(self.at_rest)
+        # One may have been begun since the last look.
+        looked()
         left = self.listed()
         self.assertLess(len(left), len(seen))
         self.assertEqual(seen[-len(left):],

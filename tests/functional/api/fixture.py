@@ -15,8 +15,6 @@ Only Keystone is none: its answers about tokens are given by the fixture that
 keystonemiddleware has for that.
 """
 
-import socket
-
 import fixtures
 from gabbi import fixture as gabbi_fixture
 from keystonemiddleware import fixture as middleware_fixtures
@@ -29,13 +27,6 @@ from tests.unit.api import base as unit_base
 from tests.unit.db import database
 
 HOST = '127.0.0.1'
-
-
-def free_port() -> int:
-    """A port of loopback that nobody listens on."""
-    with socket.socket() as found:
-        found.bind((HOST, 0))
-        return found.getsockname()[1]
 
 
 class Api(fixtures.Fixture):

@@ -16,11 +16,12 @@ import pathlib
 from gabbi import driver
 
 from tests.functional.api import fixture
+from tests.functional.fixtures import server
 
 
 def load_tests(loader, tests, pattern):
     """A test for each request of each file."""
-    fixture.ApiFixture.port = fixture.free_port()
+    fixture.ApiFixture.port = server.free_port()
     return driver.build_tests(
         str(pathlib.Path(__file__).with_name('gabbits')), loader,
         host=fixture.HOST, port=fixture.ApiFixture.port,

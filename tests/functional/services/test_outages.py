@@ -20,8 +20,8 @@ from tests.functional.fixtures import mariadb
 from tests.functional.fixtures import rabbitmq
 from tests.functional.services import site
 
-RECOVERY_SECONDS = 60
-OPTIONS = {'conductor': {'rpc_timeout': 5},
+RECOVERY_SECONDS = 180
+OPTIONS = {'conductor': {'rpc_timeout': 8},
            'oslo_messaging_rabbit': {'rabbit_retry_interval': 1,
                                      'rabbit_interval_max': 1,
                                      'kombu_reconnect_delay': 0.2}}

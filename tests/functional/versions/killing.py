@@ -102,7 +102,7 @@ class Qcow2Disk:
     def digest(self) -> str:
         """What tells the disk's content from another; checks its tables."""
         done = self._check()
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 120
         while 'lock' in done.stderr and time.monotonic() < deadline:
             # Of a program that was killed this moment.
             time.sleep(0.01)
@@ -181,6 +181,8 @@ class Round:
                 status = 0
             finally:
                 os._exit(status)
+        # Here too, or the child may do so after its group was killed.
+        os.setpgid(child, child)
         while time.monotonic() - started < delay:
             done, status = os.waitpid(child, os.WNOHANG)
             if done:

@@ -33,19 +33,14 @@ import uuid
 
 from diffcache_openstack.store import registry
 from tests import base
+from tests.functional.fixtures import server
 from tests.functional.fixtures import swift
 from tests.unit.store import conformance
 
 _SERVER = 'versitygw'
-_START_S = 30
+_START_S = 180
 _NEEDS = (f'needs the program {_SERVER} (go install github.com/versity/'
           'versitygw/cmd/versitygw@latest) and boto3')
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(('127.0.0.1', 0))
-        return probe.getsockname()[1]
 
 
 @unittest.skipUnless('DIFFCACHE_TEST_STORE' in os.environ,
@@ -70,7 +65,7 @@ class TestS3(conformance.KeepsVersions, base.TestCase):
         # The server keeps extended attributes, which tmpfs may not have.
         objects = tempfile.TemporaryDirectory(dir='/var/tmp')
         self.addCleanup(objects.cleanup)
-        port = _free_port()
+        port = server.free_port()
         process = subprocess.Popen(
             [_SERVER, '--access', 'key', '--secret', 'secret', '--port',
              f'127.0.0.1:{port}', '--quiet', 'posix', objects.name],

@@ -13,22 +13,18 @@
 
 import pathlib
 import shutil
-import subprocess
-import time
 import unittest
 
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.versions import rollback
 from diffcache_openstack.versions import saving
 from diffcache_openstack.versions import snapshots
+from tests.functional.fixtures import qemu
 from tests.unit.versions import fixture
 
-_QEMU = 'qemu-system-x86_64'
-_START_S = 30
 
-
-@unittest.skipUnless(shutil.which(_QEMU) and fixture.has_qemu(),
-                     f'needs {_QEMU} and {fixture.NEEDS_QEMU}')
+@unittest.skipUnless(shutil.which(qemu.PROGRAM) and fixture.has_qemu(),
+                     f'needs {qemu.PROGRAM} and {fixture.NEEDS_QEMU}')
 class TestRunning(fixture.VersionsTestCase):
     """The guest has no system; QEMU itself writes as it would."""
 
@@ -46,16 +42,8 @@ class TestRunning(fixture.VersionsTestCase):
                 f'file.filename={disk},discard=unmap'),
                 '-device',
                 f'virtio-blk-pci,id=disk{i},drive=libvirt-{i}-format']
-        self.process = subprocess.Popen(
-            [_QEMU, '-accel', 'tcg', '-m', '64', '-display', 'none',
-             '-nodefaults', '-qmp', f'unix:{self.socket},server=on,wait=off',
-             *drives], stderr=subprocess.DEVNULL)
-        self.addCleanup(self.process.wait)
-        self.addCleanup(self.process.kill)
-        deadline = time.monotonic() + _START_S
-        while not self.socket.exists():
-            self.assertLess(time.monotonic(), deadline, 'QEMU did not start')
-            time.sleep(0.05)
+        self.process = self.useFixture(
+            qemu.Qemu(self.socket, *drives)).process
 
     def guest_writes(self, number: int, *commands: str) -> None:
         """Let QEMU write to a disk as its guest would."""

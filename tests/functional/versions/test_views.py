@@ -16,7 +16,6 @@ import pathlib
 import shutil
 import signal
 import subprocess
-import time
 import unittest
 
 from diffcache_openstack.common import exceptions
@@ -25,15 +24,15 @@ from diffcache_openstack.versions import engine
 from diffcache_openstack.versions import snapshots
 from diffcache_openstack.versions import views
 from tests import base
+from tests.functional.fixtures import qemu
 
-_QEMU = 'qemu-system-x86_64'
-_START_S = 30
 _MIB = 1 << 20
 
 
 @unittest.skipUnless(
-    os.geteuid() == 0 and shutil.which('mkfs.xfs') and shutil.which(_QEMU),
-    f'needs root, mkfs.xfs and {_QEMU}')
+    os.geteuid() == 0 and shutil.which('mkfs.xfs')
+    and shutil.which(qemu.PROGRAM),
+    f'needs root, mkfs.xfs and {qemu.PROGRAM}')
 class TestReflink(base.TestCase):
 
     def setUp(self):
@@ -52,22 +51,10 @@ class TestReflink(base.TestCase):
         self.disk = self.mount / 'disk'
         self.disk.write_bytes(b'\1' * _MIB + bytes(7 * _MIB))
         self.socket = self.directory / 'qmp'
-        self.start_guest()
-
-    def start_guest(self):
-        process = subprocess.Popen([
-            _QEMU, '-accel', 'tcg', '-m', '64', '-display', 'none',
-            '-nodefaults', '-qmp', f'unix:{self.socket},server=on,wait=off',
-            '-blockdev', 'driver=raw,node-name=disk,file.driver=file,'
-            f'file.filename={self.disk}',
-            '-device', 'virtio-blk-pci,id=disk0,drive=disk'],
-            stderr=subprocess.DEVNULL)
-        self.addCleanup(process.wait)
-        self.addCleanup(process.kill)
-        deadline = time.monotonic() + _START_S
-        while not self.socket.exists():
-            self.assertLess(time.monotonic(), deadline, 'QEMU did not start')
-            time.sleep(0.05)
+        self.useFixture(qemu.Qemu(
+            self.socket, '-blockdev', 'driver=raw,node-name=disk,'
+            f'file.driver=file,file.filename={self.disk}',
+            '-device', 'virtio-blk-pci,id=disk0,drive=disk'))
 
     def guest_writes(self, pattern):
         """Let the guest write to the first MiB."""

@@ -98,9 +98,9 @@ class TestCosts(base.TestCase):
         # after the pause.
         self.now += 31
         self.assertEqual({}, known.of('image', ['h1']))
-        self.assertEqual(1, len(self.conductor.asked))
         self.conductor.may_answer.set()
         self.assertTrue(self.conductor.answered.wait(LONG))
+        self.assertEqual(1, len(self.conductor.asked))
         known._running.result(LONG)
         # The late answer serves the next server.
         self.assertEqual({'h1': 1.0, 'h2': 2.0}, known.of('image', ['h1']))
