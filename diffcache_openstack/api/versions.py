@@ -36,6 +36,8 @@ HISTORY: dict[str, str] = {
     '1.3': 'Targets of precache jobs tell ``attempts`` and ``retry_at``.',
     '1.4': 'Restores of versions take a ``method``, and tell in their result'
            ' which one it was, and why.',
+    '1.5': 'A host that is alive is not forgotten: ``DELETE`` of it is'
+           ' answered with 409.',
 }
 
 

@@ -103,7 +103,10 @@ class HostShow(Lister):
 
 
 class HostRemove(manage.Command):
-    """Forget a host that will not come back."""
+    """Forget a host that will not come back.
+
+    Nobody looks whether it is alive; one whose agent runs is back soon.
+    """
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         """Arguments of the command."""

@@ -83,6 +83,14 @@ class ConductorManager:
         LOG.info('Host %s removed', host)
 
     @messaging.exposed
+    def remove_dead_host(self, ctxt: contexts.RequestContext, host: str
+                         ) -> None:
+        """Forget a host that is not alive."""
+        self._notifier.maps_changed(
+            self._database.write(sites.remove_dead_host, host))
+        LOG.info('Host %s removed', host)
+
+    @messaging.exposed
     def register_template(self, ctxt: contexts.RequestContext,
                           template: objects.Template) -> objects.Template:
         """Add a template to the catalogue."""

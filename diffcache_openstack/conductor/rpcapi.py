@@ -21,7 +21,7 @@ from diffcache_openstack.common import messaging
 from diffcache_openstack import objects
 
 TOPIC = 'diffcache-conductor'
-VERSION = '1.1'
+VERSION = '1.2'
 
 # What a plan takes beside the solver's time limit: reading, writing, and
 # waiting for a round that another conductor is in.
@@ -39,6 +39,7 @@ class ConductorAPI:
 
     * 1.0: first version
     * 1.1: report_fills
+    * 1.2: remove_dead_host
     """
 
     def __init__(self, bus: messaging.Bus, conf: cfg.ConfigOpts):
@@ -80,6 +81,15 @@ class ConductorAPI:
         :raises NotFound: the host is not registered
         """
         self._client.call(ctxt, 'remove_host', host=host)
+
+    def remove_dead_host(self, ctxt: contexts.RequestContext, host: str
+                         ) -> None:
+        """Forget a host for good, unless it is alive.
+
+        :raises NotFound: the host is not registered
+        :raises Conflict: it is alive, and would be back with its next report
+        """
+        self._client.call(ctxt, 'remove_dead_host', host=host)
 
     def register_template(self, ctxt: contexts.RequestContext,
                           template: objects.Template) -> objects.Template:

@@ -135,6 +135,23 @@ def remove_host(session: orm.Session, name: str) -> set[str]:
     return changed
 
 
+def remove_dead_host(session: orm.Session, name: str) -> set[str]:
+    """Forget a host that gave no sign of life lately.
+
+    :returns: the sites whose map changed
+    :raises NotFound: the host is not registered
+    :raises Conflict: it is alive, and would be back with its next report
+    """
+    row = _need_host(session, name)
+    if row.alive:
+        raise exceptions.Conflict(
+            f'Host {name} is alive, it was last heard of at'
+            f' {row.seen_at.isoformat(timespec="seconds")}, and would be back'
+            f' with its next report; stop its diffcache-agent, and delete it'
+            f' when it counts as dead, [conductor] host_timeout later.')
+    return remove_host(session, name)
+
+
 def get_host(session: orm.Session, name: str) -> objects.Host:
     """A host with what it holds.
 

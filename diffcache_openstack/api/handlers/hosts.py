@@ -19,10 +19,13 @@ from diffcache_openstack.api import requests
 from diffcache_openstack.api import routing
 from diffcache_openstack.api.schemas import common
 from diffcache_openstack.api.schemas import hosts as schemas
+from diffcache_openstack.api import versions as microversions
 from diffcache_openstack.conductor import model
 from diffcache_openstack.db import host_views
 
 TABLE = routing.Table()
+# The version from which on hosts that are alive are not forgotten.
+_ONLY_DEAD = microversions.parse('1.5')
 
 
 @TABLE.route('GET', '/v1/hosts', policy=policies.LIST,
@@ -58,5 +61,12 @@ def list_objects(request: requests.Request, name: str
 @TABLE.route('DELETE', '/v1/hosts/<name>', policy=policies.DELETE,
              response=routing.NOTHING, status=204)
 def delete_host(request: requests.Request, name: str) -> None:
-    """Forget a host that will not come back."""
-    request.services.conductor.remove_host(request.context, name)
+    """Forget a host that will not come back.
+
+    From version 1.5 on, a host that is alive is refused.
+    """
+    conductor = request.services.conductor
+    if request.version < _ONLY_DEAD:
+        conductor.remove_host(request.context, name)
+    else:
+        conductor.remove_dead_host(request.context, name)

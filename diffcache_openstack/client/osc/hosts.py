@@ -82,7 +82,11 @@ class ListHostObjects(commands.HostCommand, commands.Lister):
 
 
 class DeleteHost(commands.Command):
-    """Forget hosts that will not come back"""
+    """Forget hosts that will not come back
+
+    A host that is alive would be back with its next report, and is refused.
+    Stop its agent first, and wait until it counts as dead.
+    """
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         """Arguments of the command."""

@@ -19,6 +19,7 @@ import fixtures
 from keystoneauth1 import fixture as token_fixtures
 from keystonemiddleware import fixture as middleware_fixtures
 from keystonemiddleware import opts as middleware_opts
+import sqlalchemy as sa
 from werkzeug import test as werkzeug_test
 
 from diffcache_openstack.api import app
@@ -31,6 +32,7 @@ from diffcache_openstack.conductor import servers
 from diffcache_openstack.conductor import versionsapi
 from diffcache_openstack.db import catalogue
 from diffcache_openstack.db import history
+from diffcache_openstack.db import models
 from diffcache_openstack.db import sites
 from diffcache_openstack import objects
 from diffcache_openstack.objects import base as objects_base
@@ -96,6 +98,13 @@ def fill(db):
         database.request(number, way='build', wan_bytes=5, seconds=1.5,
                          template_id='t2', started_at=asked(number))
         for number in range(3)])
+
+
+def silence(db, *names):
+    """Have hosts count as dead."""
+    db.write(lambda session: session.execute(
+        sa.update(models.Host).where(models.Host.name.in_(names)).values(
+            alive=False)))
 
 
 class ApiTest(test_manager.ConductorTest):

@@ -9,6 +9,8 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
+import datetime
+
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.db import sites
 from diffcache_openstack import objects
@@ -99,8 +101,21 @@ class TestHosts(SitesTest):
         self.put(database.host('h1'))
         self.assertEqual([], self.read(sites.get_host, 'h1').holdings)
 
+    def test_only_a_dead_host_is_removed_as_one(self):
+        error = self.assertRaises(exceptions.Conflict, self.write,
+                                  sites.remove_dead_host, 'h1')
+        seen = self.read(sites.get_host, 'h1').seen_at
+        for word in ('h1', seen.isoformat(timespec='seconds')):
+            self.assertIn(word, str(error))
+        self.write(sites.expire_hosts,
+                   seen + datetime.timedelta(seconds=1))
+        self.assert_changes([EDGE], self.write, sites.remove_dead_host, 'h1')
+        self.assertRaises(exceptions.NotFound, self.read, sites.get_host,
+                          'h1')
+
     def test_unknown_names_are_told(self):
         for function, name in ((sites.get_host, 'h9'),
+                               (sites.remove_dead_host, 'h9'),
                                (sites.remove_host, 'h9'),
                                (sites.map_generation, 'nowhere')):
             error = self.assertRaises(exceptions.NotFound, self.write,

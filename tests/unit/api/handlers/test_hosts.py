@@ -88,6 +88,20 @@ class TestShow(base.ApiTest):
 class TestDelete(base.ApiTest):
 
     def test_is_forgotten(self):
+        base.silence(self.database, 'h2')
         status, body, _headers = self.call('DELETE', '/v1/hosts/h2')
         self.assertEqual((204, None), (status, body))
+        self.refused(404, 'GET', '/v1/hosts/h2')
+
+    def test_one_that_is_alive_is_not(self):
+        error = self.refused(409, 'DELETE', '/v1/hosts/h2')
+        seen = self.get('/v1/hosts/h2')['host']['seen_at']
+        for word in ('h2', seen[:16], 'diffcache-agent', 'host_timeout'):
+            self.assertIn(word, error['detail'])
+        self.get('/v1/hosts/h2')
+
+    def test_one_that_is_alive_is_before_version_1_5(self):
+        status, _body, _headers = self.call('DELETE', '/v1/hosts/h2',
+                                            version='1.4')
+        self.assertEqual(204, status)
         self.refused(404, 'GET', '/v1/hosts/h2')

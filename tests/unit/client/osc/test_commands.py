@@ -23,6 +23,7 @@ from diffcache_openstack.client.osc import objects
 from diffcache_openstack.client.osc import plans
 from diffcache_openstack.client.osc import precache
 from diffcache_openstack.client.osc import sites
+from tests.unit.api import base
 from tests.unit.client import cloud
 from tests.unit.db import database
 
@@ -50,7 +51,15 @@ class TestHosts(cloud.CommandTest):
                            'templates')
         self.assertEqual([['t1']], [row['Images'] for row in rows])
 
+    def test_delete_one_that_is_alive(self):
+        command = self.command(hosts.DeleteHost)
+        arguments = command.get_parser('test').parse_args(['h2'])
+        error = self.assertRaises(exceptions.CommandError, command.run,
+                                  arguments)
+        self.assertIn('h2 is alive', str(error))
+
     def test_delete(self):
+        base.silence(self.database, 'h2')
         self.take(hosts.DeleteHost, 'h2')
         self.assertEqual(2, len(self.listed(hosts.ListHosts)))
 
@@ -110,8 +119,7 @@ class TestPlans(cloud.CommandTest):
                          self.shown(plans.ShowPlan, plan['id'])['state'])
 
     def test_failure_is_an_error(self):
-        for name in ('h1', 'h2'):
-            self.cloud.delete_host(name)
+        base.silence(self.database, 'h1', 'h2')
         error = self.assertRaises(exceptions.CommandError, self.create)
         self.assertIn('no living compute host', str(error))
 
