@@ -143,9 +143,10 @@ class ConductorLink:
         self._register_if_due()
         self._report_holdings()
         self._report_fills()
+        # The map serves images; history can wait.
+        self.refresh_map()
         if len(self._spool):
             self._spool.deliver(self._report_requests)
-        self.refresh_map()
 
     def _tell_suspects(self) -> None:
         while self._suspects:
@@ -190,7 +191,7 @@ class ConductorLink:
 
     def _report_requests(self, documents: list[dict]) -> None:
         self._conductor.report_requests(
-            self.context, [objects.Request.load(d) for d in documents])
+            self.context, [objects.Request.parse_kept(d) for d in documents])
 
     def _run(self) -> None:
         while not self._stopped.is_set():

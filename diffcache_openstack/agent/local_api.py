@@ -46,6 +46,7 @@ _POLL_SECONDS = 0.1
 _LONGEST_PATH = 107
 _MOST_JSON = 64 << 10
 _PIECE = 1 << 20
+_DIGITS = re.compile(r'[0-9]{1,19}')
 _RANGE = re.compile(r'bytes=(?P<first>\d{0,19})-(?P<last>\d{0,19})')
 _STATUS: list[tuple[type[exceptions.DiffCacheError], int]] = [
     (exceptions.NotFound, 404),
@@ -128,6 +129,10 @@ class Watch:
 
 class RangeError(exceptions.InvalidInput):
     """The range asked for is none of the file."""
+
+
+class _LengthError(exceptions.InvalidInput):
+    """Nobody knows where the body of a request ends."""
 
 
 def parse_range(text: str | None, size: int) -> tuple[int, int] | None:
@@ -278,12 +283,13 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
     def _answer(self, routes):
         self._head_sent = False
-        self._unread = int(self.headers.get('Content-Length') or 0)
+        self._unread = 0
         try:
+            self._unread = _length(self.headers.get('Content-Length'))
             self._route(routes)
         except exceptions.DiffCacheError as error:
             self._refuse(error)
-        except OSError:
+        except (ConnectionError, TimeoutError):
             # The client has gone; there is nobody to tell.
             self.close_connection = True
         except Exception as error:
@@ -291,6 +297,9 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             self._refuse(exceptions.ServiceUnavailable(
                 f'The agent failed with {type(error).__name__}; its log has'
                 f' the details.'))
+        if self._unread:
+            # What is left of a body is not the next request.
+            self.close_connection = True
 
     def _route(self, routes):
         url = urllib.parse.urlsplit(self.path)
@@ -305,7 +314,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             f' asks may be newer than this agent.')
 
     def _refuse(self, error):
-        if self._head_sent or self._unread:
+        if self._head_sent or self._unread or isinstance(error, _LengthError):
             self.close_connection = True
         if self._head_sent:
             return
@@ -472,6 +481,13 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     def _send_line(self, event):
         line = json.dumps(event).encode() + b'\n'
         self.wfile.write(b'%x\r\n%s\r\n' % (len(line), line))
+
+
+def _length(text: str | None) -> int:
+    """Bytes of a body, as its header tells."""
+    if text and not _DIGITS.fullmatch(text.strip()):
+        raise _LengthError(f'Content-Length {text!r} is no number of bytes.')
+    return int(text or 0)
 
 
 def _plain(request: objects.Request) -> dict:

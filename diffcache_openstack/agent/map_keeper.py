@@ -15,8 +15,7 @@ import logging
 import pathlib
 import threading
 
-from oslo_versionedobjects import exception as ovo_exception
-
+from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import files
 from diffcache_openstack import objects
 from diffcache_openstack.sites import site_map as maps
@@ -42,9 +41,8 @@ class SiteMapKeeper:
 
     def _load(self, document: dict) -> None:
         try:
-            self._view = maps.to_view(objects.SiteMap.load(document))
-        except (ovo_exception.VersionedObjectsException, KeyError,
-                TypeError, ValueError) as error:
+            self._view = maps.to_view(objects.SiteMap.parse_kept(document))
+        except exceptions.FormatError as error:
             LOG.warning('The kept site map %s cannot be read; waiting for '
                         'the conductor\'s: %s', self._path, error)
             return

@@ -16,6 +16,7 @@ import pathlib
 import threading
 import typing
 
+from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import files
 
 LOG = logging.getLogger(__name__)
@@ -53,20 +54,34 @@ class Spool:
         """Send everything, oldest first, in batches.
 
         A document is forgotten once ``send`` has returned, so it may be
-        sent twice but is never lost.
+        sent twice but is never lost. One that is refused for good is logged,
+        and not in the way of others.
 
-        :returns: how many were sent
-        :raises Exception: what ``send`` raises; the rest stays
+        :returns: how many were sent, or refused
+        :raises Exception: what else ``send`` raises; the rest stays
         """
         count = 0
         while names := self._names()[:BATCH]:
-            documents = [files.read_json(self._directory / name)
-                         for name in names]
-            send([d for d in documents if d is not None])
+            try:
+                self._send(send, names)
+            except exceptions.PermanentError:
+                for name in names:
+                    self._send_alone(send, name)
             for name in names:
                 (self._directory / name).unlink(missing_ok=True)
             count += len(names)
         return count
+
+    def _send(self, send, names):
+        documents = [files.read_json(self._directory / name)
+                     for name in names]
+        send([d for d in documents if d is not None])
+
+    def _send_alone(self, send, name):
+        try:
+            self._send(send, [name])
+        except exceptions.PermanentError as error:
+            LOG.error('Report %s is of no use and left out: %s', name, error)
 
     def _names(self) -> list[str]:
         return sorted(path.name

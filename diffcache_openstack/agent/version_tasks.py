@@ -155,13 +155,15 @@ class Tasks:
     def _load(self, path):
         try:
             document = files.read_json(path)
-            task = objects.VersionTask.load(document['task'])
+            task = objects.VersionTask.parse_kept(document['task'])
             doing = Doing(task, path, document['notes'])
             doing.told = document['told']
             if document['report'] is not None:
-                doing.report = objects.TaskReport.load(document['report'])
+                doing.report = objects.TaskReport.parse_kept(
+                    document['report'])
                 doing.ended.set()
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError,
+                exceptions.FormatError) as error:
             LOG.error('Task %s cannot be read and is left out; the conductor'
                       ' will send it again: %s', path, error)
             path.unlink(missing_ok=True)
@@ -192,11 +194,7 @@ class Tasks:
                 f'The agent failed with {type(reason).__name__}; its log has'
                 f' the details.')
         doing.report.state, doing.report.error = state, error
-        try:
-            doing.write()
-        except (OSError, exceptions.DiffCacheError) as reason:
-            LOG.error('The end of task %s is not kept: %s', doing.task.id,
-                      reason)
+        _keep_end(doing)
         LOG.info('Task %s (%s): %s after %.2f s%s', doing.task.id,
                  doing.task.kind, state, time.monotonic() - started,
                  f': {error}' if error else '')
@@ -206,10 +204,18 @@ class Tasks:
     def _report_all(self):
         while not self._closing.wait(REPORT_SECONDS):
             for doing in list(self._known.values()):
-                if not doing.told:
-                    self._tell(doing)
-                elif doing.ended.is_set():
-                    self._forget_old(doing)
+                try:
+                    self._look_at(doing)
+                except Exception:
+                    # The thread's edge: other tasks are to be told of, too.
+                    LOG.exception('Task %s is not reported now',
+                                  doing.task.id)
+
+    def _look_at(self, doing):
+        if not doing.told:
+            self._tell(doing)
+        elif doing.ended.is_set():
+            self._forget_old(doing)
 
     def _tell(self, doing):
         """Tell the conductor how far a task is; later if it is away."""
@@ -225,7 +231,7 @@ class Tasks:
             return
         if report.state in versions.ENDED:
             doing.told = True
-            doing.write()
+            _keep_end(doing)
         elif not wanted:
             LOG.info('Nobody wants task %s any more', report.task_id)
             doing.cancel.set()
@@ -240,6 +246,14 @@ class Tasks:
             with self._lock:
                 self._known.pop(doing.task.id, None)
             path.unlink(missing_ok=True)
+
+
+def _keep_end(doing: Doing) -> None:
+    """Have the file say how a task ended; without that it is done again."""
+    try:
+        doing.write()
+    except (OSError, exceptions.DiffCacheError) as error:
+        LOG.error('The end of task %s is not kept: %s', doing.task.id, error)
 
 
 def result(**values: typing.Any) -> str:

@@ -202,6 +202,6 @@ def write_json(path: pathlib.Path, document: object, *,
 def read_json(path: pathlib.Path) -> typing.Any:
     """Read a state file; None if there is none, or it is not JSON."""
     try:
-        return json.loads(path.read_text())
-    except (FileNotFoundError, json.JSONDecodeError):
+        return json.loads(path.read_bytes())
+    except (FileNotFoundError, ValueError):
         return None

@@ -123,7 +123,7 @@ class Tally:
 def _read(path):
     try:
         document = files.read_json(path)
-    except (OSError, UnicodeDecodeError) as error:
+    except OSError as error:
         LOG.warning('Counts of images in %s ([diffcache] state_file) cannot'
                     ' be read and begin anew: %s', path, error)
         return {}

@@ -16,7 +16,10 @@ import typing
 
 from oslo_utils import timeutils
 from oslo_versionedobjects import base
+from oslo_versionedobjects import exception as ovo_exception
 from oslo_versionedobjects import fields
+
+from diffcache_openstack.common import exceptions
 
 PROJECT = 'diffcache'
 HASH = re.compile(r'[0-9a-f]{64}')
@@ -66,6 +69,20 @@ class DiffCacheObject(base.VersionedObject):
             is of a version that this code does not know
         """
         return cls.obj_from_primitive(primitive)
+
+    @classmethod
+    def parse_kept(cls, document: typing.Any) -> typing.Self:
+        """The object that a state file has, maybe of another release.
+
+        :raises FormatError: this code cannot read it
+        """
+        try:
+            return cls.load(document)
+        except (ovo_exception.VersionedObjectsException, KeyError, TypeError,
+                ValueError) as error:
+            raise exceptions.FormatError(
+                f'This is no {cls.__name__} that can be read: {error}'
+            ) from error
 
 
 class Serializer(base.VersionedObjectSerializer):

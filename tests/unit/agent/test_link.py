@@ -52,6 +52,7 @@ class Conductor:
     def __init__(self):
         self.dead = False
         self.known = True
+        self.no_history = False
         self.calls = []
 
     def _note(self, name, *arguments):
@@ -76,6 +77,8 @@ class Conductor:
         self._note('report_fills', host, fills)
 
     def report_requests(self, ctxt, requests):
+        if self.no_history:
+            raise exceptions.ServiceUnavailable('the database is full')
         self._note('report_requests', [r.id for r in requests])
 
     def get_site_map(self, ctxt, site, generation=None):
@@ -160,6 +163,23 @@ class LinkTest(base.TestCase):
         self.assertEqual([('report_requests', [request.id])],
                          self.conductor.named('report_requests'))
         self.assertEqual(0, len(self.spool))
+
+    def test_a_report_of_a_newer_release_keeps_nobody_from_the_map(self):
+        document = a_request().obj_to_primitive()
+        document['diffcache_object.version'] = '9.0'
+        self.spool.put(document)
+        good = a_request()
+        self.spool.put(good.obj_to_primitive())
+        self.link.talk()
+        self.assertEqual([('report_requests', [good.id])],
+                         self.conductor.named('report_requests'))
+        self.assertEqual([3], self.learned)
+
+    def test_the_map_does_not_wait_for_the_history(self):
+        self.spool.put(a_request().obj_to_primitive())
+        self.conductor.no_history = True
+        self.assertRaises(exceptions.ServiceUnavailable, self.link.talk)
+        self.assertEqual([3], self.learned)
 
     def test_suspects_are_told_once(self):
         self.conductor.dead = True

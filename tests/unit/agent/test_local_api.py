@@ -10,12 +10,15 @@
 #    License for the specific language governing permissions and limitations
 #    under the License.
 import contextlib
+import errno
 import io
 import os
 import socket
 import stat
 import threading
 import uuid
+
+import fixtures
 
 from diffcache_openstack.agent import local_api
 from diffcache_openstack.common import exceptions
@@ -247,6 +250,14 @@ class LocalApiTest(base.TestCase):
         self.worker.reader = Reader(DATA, damaged_at=0)
         self.assertRaises(exceptions.IntegrityError, self.read)
 
+    def test_a_disk_that_cannot_be_read_is_not_taken_for_a_client_gone(self):
+        logged = self.useFixture(fixtures.FakeLogger())
+        self.worker.reader = Reader(DATA)
+        self.patch(self.worker.reader, 'read', fail_to_read)
+        error = self.assertRaises(exceptions.ServiceUnavailable, self.read)
+        self.assertIn('OSError', str(error))
+        self.assertIn('Input/output error', logged.output)
+
     def test_give_file(self):
         self.client.give_file(IMAGE, io.BytesIO(DATA), len(DATA))
         self.assertEqual([(IMAGE, DATA)], self.worker.asked)
@@ -285,6 +296,43 @@ class LocalApiTest(base.TestCase):
                                       body)
             self.assertTrue(str(error))
         self.assertEqual([], self.worker.asked)
+
+    def ask(self, request):
+        """What comes back until the agent closes the connection."""
+        answer = bytearray()
+        with socket.socket(socket.AF_UNIX) as client:
+            client.connect(str(self.path))
+            client.settimeout(30)
+            client.sendall(request)
+            client.shutdown(socket.SHUT_WR)
+            # A connection is reset if a part of the request was not read.
+            with contextlib.suppress(ConnectionResetError):
+                while data := client.recv(1 << 16):
+                    answer += data
+        return bytes(answer)
+
+    def test_lengths_that_make_no_sense(self):
+        body = b'{"output": "/out"' + b' ' * 70_000 + b'}'
+        for length in (b'-1', b'1e3', b'x', b'9' * 40):
+            answer = self.ask(
+                b'POST /v1/images/x/content HTTP/1.1\r\nContent-Length: '
+                + length + b'\r\n\r\n' + body)
+            self.assertIn(b' 400 ', answer.split(b'\r\n')[0], length)
+            self.assertIn(b'Content-Length', answer.split(b'\r\n\r\n')[1])
+        self.assertEqual([], self.worker.asked)
+
+    def test_a_body_that_nobody_reads_is_no_request(self):
+        inner = b'DELETE /v1/images/x HTTP/1.1\r\n\r\n'
+        answer = self.ask(
+            b'GET /v1/status HTTP/1.1\r\nContent-Length: %d\r\n\r\n%s'
+            % (len(inner), inner))
+        self.assertIn(b' 200 ', answer)
+        self.assertEqual(1, answer.count(b'HTTP/1.1'))
+        self.assertEqual([], self.worker.asked)
+
+
+def fail_to_read(offset, length):
+    raise OSError(errno.EIO, 'Input/output error')
 
 
 class RangeTest(base.TestCase):

@@ -10,6 +10,7 @@
 #    License for the specific language governing permissions and limitations
 #    under the License.
 from diffcache_openstack.agent import reports
+from diffcache_openstack.common import exceptions
 from tests import base
 
 
@@ -35,6 +36,21 @@ class SpoolTest(base.TestCase):
 
         self.assertRaises(ConnectionError, spool.deliver, refuse)
         self.assertEqual(1, len(spool))
+
+    def test_one_that_is_refused_is_not_in_the_way_of_others(self):
+        spool = reports.Spool(self.directory / 'spool')
+        for number in range(3):
+            spool.put({'n': number})
+        sent = []
+
+        def refuse_one(documents):
+            if {'n': 1} in documents:
+                raise exceptions.InvalidInput('no such report')
+            sent.extend(documents)
+
+        spool.deliver(refuse_one)
+        self.assertEqual([{'n': 0}, {'n': 2}], sent)
+        self.assertEqual(0, len(spool))
 
     def test_the_oldest_go_first_when_there_are_too_many(self):
         self.patch(reports, 'MOST_KEPT', 2)

@@ -17,6 +17,7 @@ import fixtures
 
 from diffcache_openstack.agent import version_tasks
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.common import files
 from diffcache_openstack import objects
 from diffcache_openstack.objects import versions
 from tests import base
@@ -39,11 +40,14 @@ class TasksTest(base.TestCase):
         self.done = []
         self.reports = []
         self.told = threading.Event()
+        self.running = threading.Event()
         self.answer = True
         self.work = lambda doing: None
 
     def report(self, report):
         self.reports.append((report.task_id, report.state))
+        if (report.task_id, report.state) == (task(2).id, versions.RUNNING):
+            self.running.set()
         if isinstance(self.answer, Exception):
             raise self.answer
         if report.state in versions.ENDED:
@@ -179,6 +183,39 @@ class TestTasks(TasksTest):
         again = self.new()
         self.ended(again.perform(task()))
         self.assertEqual([{}, {'step': 1}], notes)
+
+    def test_told_of_though_that_cannot_be_kept(self):
+        def write(doing):
+            if doing.report.state in versions.ENDED:
+                raise exceptions.NoSpace('the disk is full')
+
+        self.patch(version_tasks.Doing, 'write', write)
+        self.ended(self.new().perform(task()))
+        self.assertIn((task().id, versions.DONE), self.reports)
+
+    def test_one_that_cannot_be_looked_at_stops_no_report(self):
+        tasks = self.new()
+        looked, go_on = threading.Event(), threading.Event()
+
+        def forget_old(doing):
+            looked.set()
+            raise PermissionError('not allowed')
+
+        self.patch(tasks, '_forget_old', forget_old)
+        self.ended(tasks.perform(task(1)))
+        self.assertTrue(looked.wait(SECONDS))
+        self.work = lambda doing: go_on.wait(SECONDS)
+        self.addCleanup(go_on.set)
+        tasks.perform(task(2))
+        self.assertTrue(self.running.wait(SECONDS))
+
+    def test_file_of_a_newer_release_is_left_out(self):
+        document = task().obj_to_primitive()
+        document['diffcache_object.version'] = '9.0'
+        files.write_json(self.write_file('tasks/x.json', b''), {
+            'task': document, 'notes': {}, 'told': False, 'report': None})
+        self.new()
+        self.assertEqual([], list((self.directory / 'tasks').iterdir()))
 
     def test_unreadable_file_is_left_out(self):
         (self.directory / 'tasks').mkdir()

@@ -81,3 +81,12 @@ class JsonTest(base.TestCase):
     def test_missing_or_damaged_is_none(self):
         self.assertIsNone(files.read_json(self.directory / 'none.json'))
         self.assertIsNone(files.read_json(self.write_file('x', b'{"a')))
+
+
+class ReadJsonTest(base.TestCase):
+
+    def test_what_is_no_json_is_nothing(self):
+        for content in (b'', b'{"a": ', b'\0' * 100, b'\xff\x93\x80'):
+            path = self.write_file('state.json', content)
+            self.assertIsNone(files.read_json(path), content)
+        self.assertIsNone(files.read_json(self.directory / 'none'))
