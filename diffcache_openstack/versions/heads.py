@@ -22,6 +22,7 @@ import dataclasses
 import hashlib
 import json
 import logging
+import re
 from typing import Any
 import zlib
 
@@ -36,6 +37,10 @@ FORMAT = 3
 _FORMATS = (1, 2, FORMAT)
 _MAGIC = b'DCVHEAD1'
 _KEPT_HEADS = 4
+# More than any head has once it is decompressed: some hundred thousand
+# versions. A few bytes of a forged one could become more than memory holds.
+_MOST_BYTES = 256 << 20
+_HEAD_NAME = re.compile(r'head-(\d{10})')
 _POINTERS = ('latest-0', 'latest-1')
 _KEYS = ('key-0', 'key-1')
 
@@ -205,7 +210,10 @@ class Head:
             f'whole id.')
 
     def encode(self) -> bytes:
-        """The head as a blob."""
+        """The head as a blob.
+
+        :raises PermanentError: it would be too long to be read again
+        """
         fields = {
             'format': FORMAT, 'number': self.number,
             'store_id': self.store_id, 'block_size': self.block_size,
@@ -220,6 +228,9 @@ class Head:
             'bases': {name: dataclasses.asdict(blob)
                       for name, blob in self.bases.items()}}
         text = json.dumps(fields, separators=(',', ':')).encode()
+        if len(text) > _MOST_BYTES:
+            raise exceptions.PermanentError(
+                'The store has too many versions: delete some and prune it.')
         return _sealed(_MAGIC + zlib.compress(text, 6))
 
     @classmethod
@@ -232,11 +243,21 @@ class Head:
         body = _opened(data, name)
         if not body.startswith(_MAGIC):
             raise exceptions.FormatError(f'{name} is no head of a store.')
-        fields = json.loads(zlib.decompress(body[len(_MAGIC):]))
-        if fields['format'] not in _FORMATS:
+        try:
+            fields = json.loads(_inflated(body[len(_MAGIC):]))
+            if fields['format'] in _FORMATS:
+                return cls._from_fields(fields)
+        except (ValueError, KeyError, TypeError, AttributeError,
+                RecursionError) as exc:
             raise exceptions.FormatError(
-                f'{name} has format {fields["format"]}: use the release that '
-                f'wrote it.')
+                f'{name} is no head that this program could have written: '
+                f'restore it from a copy of the store.') from exc
+        raise exceptions.FormatError(
+            f'{name} has format {fields["format"]}: use the release that '
+            f'wrote it.')
+
+    @classmethod
+    def _from_fields(cls, fields: dict[str, Any]) -> 'Head':
         versions = map(Version.from_dict, fields['versions'])
         return cls(
             number=fields['number'], store_id=fields['store_id'],
@@ -250,6 +271,21 @@ class Head:
                   for number, blob in fields['maps'].items()},
             bases={base_id: Blob(**blob)
                    for base_id, blob in fields['bases'].items()})
+
+
+def _inflated(packed: bytes) -> bytes:
+    """What zlib compressed.
+
+    :raises ValueError: it is damaged, or longer than any head
+    """
+    inflater = zlib.decompressobj()
+    try:
+        text = inflater.decompress(packed, _MOST_BYTES)
+    except zlib.error as exc:
+        raise ValueError(str(exc)) from exc
+    if not inflater.eof:
+        raise ValueError('it does not end')
+    return text
 
 
 def _sealed(body: bytes) -> bytes:
@@ -278,20 +314,49 @@ def read_pointer(store: base.BlobStore, name: str) -> int | None:
         data = store.read(name)
     except exceptions.NotFound:
         return None
-    return int(_opened(data, name))
+    text = _opened(data, name)
+    if not text.isdigit():
+        raise exceptions.IntegrityError(f'{name} is damaged: it is no number.')
+    return int(text)
+
+
+def _told(store: base.BlobStore) -> tuple[dict[str, int], list[str]]:
+    """What the pointers tell, and what is wrong with the damaged ones."""
+    numbers: dict[str, int] = {}
+    damaged = []
+    for name in _POINTERS:
+        try:
+            number = read_pointer(store, name)
+        except exceptions.IntegrityError as exc:
+            damaged.append(str(exc))
+            continue
+        if number is not None:
+            numbers[name] = number
+    return numbers, damaged
 
 
 def _pointed(store: base.BlobStore) -> int | None:
-    """The newest number that the pointers tell."""
-    found = []
-    for name in _POINTERS:
-        try:
-            found.append(read_pointer(store, name))
-        except exceptions.IntegrityError as exc:
-            # It is written anew with the next head but one; the other does.
-            LOG.warning('%s', exc)
-    numbers = [number for number in found if number is not None]
-    return max(numbers, default=None)
+    """The newest number that the pointers tell; None if there are no heads.
+
+    :raises IntegrityError: they are damaged, and nothing else tells
+    """
+    numbers, damaged = _told(store)
+    for reason in damaged:
+        # It is written anew with the next head; the other does.
+        LOG.warning('%s', reason)
+    if numbers:
+        return max(numbers.values())
+    # Whoever took this for an empty store would clean up all that is there.
+    names = store.names()
+    if names is not None:
+        heads = [int(found[1]) for found in map(_HEAD_NAME.fullmatch, names)
+                 if found]
+        return max(heads, default=None)
+    if damaged:
+        raise exceptions.IntegrityError(
+            f'{" ".join(damaged)} No other tells which head of the store is '
+            f'the last: restore one from a copy of the store.')
+    return None
 
 
 def _try_head(store: base.BlobStore, number: int) -> Head | None:
@@ -338,7 +403,10 @@ def commit(store: base.BlobStore, head: Head) -> None:
         # A killed writer may have left a part of it, which nobody counts.
         store.delete(name)
     store.create(name, head.encode())
-    pointer = _POINTERS[head.number % len(_POINTERS)]
+    # The one that tells least: on the way a killed writer may leave no blob at
+    # all where it was, and the other has to be there then.
+    numbers, _damaged = _told(store)
+    pointer = min(_POINTERS, key=lambda each: numbers.get(each, 0))
     store.replace(pointer, _sealed(str(head.number).encode()))
     store.delete(head_name(head.number - _KEPT_HEADS))
 

@@ -19,6 +19,7 @@ import secrets
 import shutil
 import tempfile
 import threading
+from typing import Callable
 from typing import Iterator
 
 from diffcache_openstack import _native
@@ -139,11 +140,22 @@ class Repository:
         """The native store of a head, with all indexes and maps.
 
         :raises IntegrityError: one of them is damaged
+        :raises Busy: another writer changed the store meanwhile, and what
+            this head needs is gone
         """
+        number = head.number
         with self.lenient(head) as (opened, damage):
-            for reason in damage.values():
-                raise exceptions.IntegrityError(reason)
-            yield opened
+            try:
+                for reason in damage.values():
+                    raise exceptions.IntegrityError(reason)
+                yield opened
+            except (exceptions.IntegrityError,
+                    exceptions.ObjectMissing) as exc:
+                if head.number != number or self.head().number == number:
+                    raise
+                raise exceptions.Busy(
+                    'Another writer changed the store meanwhile, and what '
+                    'was read of it is gone: try again.') from exc
 
     @contextlib.contextmanager
     def lenient(self, head: heads.Head) -> Iterator[
@@ -156,8 +168,8 @@ class Repository:
             opened = _native.VersionStore(head.block_size, self.key)
         damage: dict[str, str] = {}
         with self._local() as path_of:
-            opened.set_reader(self.store.read if self.store.ranged
-                              else path_of.read)
+            opened.set_reader(_reader(self.store.read if self.store.ranged
+                                      else path_of.read))
             self._add_packs(head, opened, path_of, damage)
             for number, blob in head.maps.items():
                 with _noted(blob.blob, damage):
@@ -220,6 +232,18 @@ class _PathOf:
         """Remove what was fetched."""
         if self._directory is not None:
             shutil.rmtree(self._directory, ignore_errors=True)
+
+
+def _reader(read: Callable[[str, int, int], bytes]
+            ) -> Callable[[str, int, int], bytes]:
+    """What native code reads blobs with: it has a name for missing ones."""
+    def read_or_miss(name: str, offset: int, length: int) -> bytes:
+        try:
+            return read(name, offset, length)
+        except exceptions.NotFound as exc:
+            raise _native.ObjectMissing(name) from exc
+
+    return read_or_miss
 
 
 @contextlib.contextmanager

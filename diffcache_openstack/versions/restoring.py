@@ -12,6 +12,7 @@
 """Versions as disks again."""
 
 import dataclasses
+import logging
 import pathlib
 import time
 from typing import Any
@@ -21,7 +22,10 @@ from diffcache_openstack import _native
 from diffcache_openstack.blocks import native as native_errors
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.versions import bases
+from diffcache_openstack.versions import heads
 from diffcache_openstack.versions import repository
+
+LOG = logging.getLogger(__name__)
 
 Progress = Callable[[int, int], object] | None
 FORMATS = ('raw', 'qcow2')
@@ -72,22 +76,34 @@ def restore(repo: repository.Repository, name: str, output: Output,
             f'A disk of format {output.format!r}: choose '
             f'{" or ".join(FORMATS)}')
     started = time.monotonic()
-    head = repo.head()
-    version = head.find(name)
-    bases.check(version, base, base_id)
+    while True:
+        head = repo.head()
+        version = head.find(name)
+        bases.check(version, base, base_id)
+        try:
+            written = _write(repo, head, version, output, base, progress)
+        except exceptions.Busy as exc:
+            # Of a prune: what it wrote anew is elsewhere now.
+            LOG.info('Restoring %s begins again: %s', version.id, exc)
+            continue
+        return Restored(version.id, str(output.path), output.format,
+                        version.size, written,
+                        round(time.monotonic() - started, 3))
+
+
+def _write(repo: repository.Repository, head: heads.Head,
+           version: heads.Version, output: Output,
+           base: pathlib.Path | None, progress: Progress) -> int:
+    """Write a version; the bytes that were written."""
     with repo.opened(head) as opened, native_errors.translated():
         if output.format == 'raw':
-            written = opened.restore_raw(
+            return opened.restore_raw(
                 version.root, version.size, output.path, base=base,
                 progress=progress)
-        else:
-            written = opened.restore_qcow2(
-                version.root, version.size, output.path, base=base,
-                backing=_backing(base if output.backed else None),
-                progress=progress)
-    return Restored(version.id, str(output.path), output.format,
-                    version.size, written,
-                    round(time.monotonic() - started, 3))
+        return opened.restore_qcow2(
+            version.root, version.size, output.path, base=base,
+            backing=_backing(base if output.backed else None),
+            progress=progress)
 
 
 def _backing(base: pathlib.Path | None) -> tuple[str, str] | None:

@@ -266,10 +266,24 @@ def verify(repo: repository.Repository, progress: Progress = None
            ) -> Verified:
     """Read everything in the store; name what is damaged and whom it hits.
 
+    What a prune removed or wrote anew meanwhile is not taken for damage: then
+    all is read again.
+
     :raises IntegrityError: the last head itself is damaged: nothing can be
         said of versions then
     """
-    head = repo.head()
+    while True:
+        head = repo.head()
+        result = _verify(repo, head, progress)
+        gone = head.blobs() - repo.head().blobs()
+        if gone.isdisjoint(damage.object for damage in result.damage):
+            return result
+        LOG.info('The store was pruned while it was verified: that begins '
+                 'again')
+
+
+def _verify(repo: repository.Repository, head: heads.Head,
+            progress: Progress) -> Verified:
     found = [Damage(reason.split(' ', 1)[0], reason)
              for reason in heads.damaged_bookkeeping(repo.store, head)]
     slots: dict[int, set[int]] = {}

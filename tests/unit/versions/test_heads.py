@@ -13,10 +13,13 @@
 
 import hashlib
 import json
+from unittest import mock
 import zlib
 
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.store import file
 from diffcache_openstack.versions import heads
+from diffcache_openstack.versions import repository
 from diffcache_openstack.versions import upkeep
 from tests.unit.versions import fixture
 
@@ -52,6 +55,103 @@ class TestFormats(fixture.VersionsTestCase):
         self.save()
         self.assertRaises(exceptions.FormatError, self.decode,
                           self.fields() | {'format': 4})
+
+    def test_what_is_no_head_is_refused(self):
+        self.save()
+        fields = self.fields()
+        for wrong in ({}, [], 'x', {'format': 3}, fields | {'packs': 3},
+                      fields | {'packs': {'x': {}}},
+                      fields | {'versions': [1]},
+                      fields | {'maps': {'1': {'other': 1}}}):
+            self.assertRaises(exceptions.FormatError, self.decode, wrong)
+
+    def test_a_head_that_becomes_absurdly_long_is_refused(self):
+        self.save()
+        fields = self.fields() | {'store_id': 'x' * 100_000}
+        self.decode(fields)
+        with mock.patch.object(heads, '_MOST_BYTES', 50_000):
+            self.assertRaises(exceptions.FormatError, self.decode, fields)
+
+    def test_none_is_written_that_would_be(self):
+        self.save()
+        head = self.repo.head()
+        with mock.patch.object(heads, '_MOST_BYTES', 500):
+            self.assertRaises(exceptions.PermanentError, head.encode)
+        self.assertEqual(1, len(self.repo.head().versions))
+
+
+class Objects(file.FileStore):
+    """Stands for an object store: nobody lists it, nothing is replaced."""
+
+    dies = False
+
+    def names(self):
+        return None
+
+    @property
+    def atomic(self):
+        return False
+
+    def replace(self, name, data):
+        self.delete(name)
+        if self.dies:
+            raise exceptions.Interrupted('killed')
+        self.create(name, data)
+
+
+class TestPointers(fixture.VersionsTestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.first = self.save()
+        # So that the first heads are gone.
+        for _ in range(5):
+            self.repo.commit(self.repo.head())
+
+    def flip(self, *names):
+        for name in names:
+            data = bytearray(self.store.read(name))
+            data[-1] ^= 1
+            self.store.replace(name, bytes(data))
+
+    def test_two_damaged_ones_do_not_make_a_store_empty(self):
+        self.write_blocks(self.disk, 1)
+        second = self.save()
+        content = self.disk.read_bytes()
+        self.flip('latest-0', 'latest-1')
+        self.write_blocks(self.disk, 2)
+        third = self.save()
+        self.assertEqual([self.first.id, second.id, third.id],
+                         list(self.repo.head().versions))
+        self.assertEqual(content, self.content(second))
+        # One of them is written anew with each change.
+        self.assertEqual(1, len(upkeep.verify(self.repo).damage))
+
+    def test_two_missing_ones_neither(self):
+        content = self.disk.read_bytes()
+        self.store.delete('latest-0')
+        self.store.delete('latest-1')
+        second = self.save()
+        self.assertEqual([self.first.id, second.id],
+                         list(self.repo.head().versions))
+        self.assertEqual(content, self.content(self.first))
+
+    def test_where_nobody_lists_two_damaged_ones_are_an_error(self):
+        self.flip('latest-0', 'latest-1')
+        repo = repository.Repository(Objects(self.directory / 'store'))
+        self.assertRaises(exceptions.IntegrityError, repo.head_or_new)
+
+    def test_writers_killed_while_they_move_them_leave_one(self):
+        store = Objects(self.directory / 'store')
+        repo = repository.Repository(store)
+        store.dies = True
+        for _ in range(6):
+            self.assertRaises(exceptions.Interrupted, repo.commit,
+                              repo.head())
+            self.assertEqual([self.first.id], list(repo.head().versions))
+        store.dies = False
+        repo.commit(repo.head())
+        self.assertEqual(13, repo.head().number)
 
 
 class TestKeyIds(fixture.VersionsTestCase):

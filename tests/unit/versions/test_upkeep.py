@@ -14,6 +14,7 @@
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.versions import heads
 from diffcache_openstack.versions import repository
+from diffcache_openstack.versions import restoring
 from diffcache_openstack.versions import retention
 from diffcache_openstack.versions import upkeep
 from tests.unit.versions import fixture
@@ -210,6 +211,63 @@ class TestVerify(fixture.VersionsTestCase):
                           self.second)
         self.assertFalse((self.directory / 'restored').exists())
         self.assertEqual(12 * BLOCK, len(self.content(self.first)))
+
+
+class TestPrunedMeanwhile(fixture.VersionsTestCase):
+    """Who reads while a prune takes away what the last head had."""
+
+    def setUp(self):
+        super().setUp()
+        self.first = self.save()
+        self.write_blocks(self.disk, *range(0, 600))
+        self.second = self.save()
+        self.expected = self.disk.read_bytes()
+        upkeep.delete(self.repo, [self.first.id])
+
+    def pruned(self, *gone):
+        """A store that is pruned once its head was read."""
+        other = repository.Repository(self.store)
+        reads = []
+
+        class Pruned(repository.Repository):
+            def head(self):
+                found = super().head()
+                if not reads:
+                    reads.append(found)
+                    upkeep.delete(other, gone)
+                    upkeep.prune(other)
+                return found
+
+        return Pruned(self.store)
+
+    def test_a_restore_begins_again(self):
+        output = self.directory / 'restored'
+        restoring.restore(self.pruned(), self.second.id,
+                          restoring.Output(output, 'raw'))
+        self.assertEqual(self.expected, output.read_bytes())
+
+    def test_a_restore_of_what_went_says_so(self):
+        self.assertRaises(
+            exceptions.NotFound, restoring.restore,
+            self.pruned(self.second.id), self.second.id,
+            restoring.Output(self.directory / 'restored', 'raw'))
+
+    def test_verifying_finds_no_damage(self):
+        result = upkeep.verify(self.pruned())
+        self.assertEqual(([], []), (result.damage, result.versions_damaged))
+
+    def test_others_are_told_to_try_again(self):
+        self.assertRaises(exceptions.Busy, restoring.diff, self.pruned(),
+                          self.second.id, self.second.id)
+
+    def test_damage_is_told_all_the_same(self):
+        for name in self.store.names():
+            if name.startswith('pack-'):
+                data = bytearray(self.store.read(name))
+                data[len(data) // 2] ^= 1
+                self.store.replace(name, bytes(data))
+        self.assertRaises(exceptions.IntegrityError, self.content,
+                          self.second)
 
 
 class TestHeads(fixture.VersionsTestCase):
