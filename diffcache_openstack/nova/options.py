@@ -105,12 +105,16 @@ diffcache.conf.
 '''),
     cfg.FloatOpt(
         'build_cost_weight_multiplier',
-        default=1.0,
+        default=2.0,
         help='''
-How much hosts are preferred where the image is cheap to build. Raised, it
-outweighs free memory and the like; 0 turns the weigher off, and the conductor
-is not asked; negative values prefer hosts where the image is dear to build.
-The metadata of a host aggregate can have another value under the same name.
+How much hosts are preferred where the image is cheap to build. What a host
+saves of the dearest host's cost, from 0 to 1, is multiplied with this. By
+default, a host that saves more than half is preferred to one that builds no
+server just now, for which Nova gives 1; smaller savings leave servers spread
+that are created together. Raised, servers gather where the image is; 0 turns
+the weigher off, and the conductor is not asked; negative values prefer hosts
+where the image is dear to build. The metadata of a host aggregate can have
+another value under the same name.
 '''),
     cfg.FloatOpt(
         'prefer_cached_factor',

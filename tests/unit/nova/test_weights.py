@@ -27,7 +27,8 @@ IMAGE = '7a1dbe2a-5c3f-4c0a-9df6-30a1b3f5a1aa'
 PATH = 'diffcache_openstack.nova.weights.BuildCostWeigher'
 
 
-class TestWeigher(needs.NovaTest):
+class WeigherTest(needs.NovaTest):
+    """Has a weigher, and a conductor that knows of two hosts."""
 
     def setUp(self):
         super().setUp()
@@ -58,6 +59,90 @@ class TestWeigher(needs.NovaTest):
             [self.weigher], list(states), spec)
         return ([one.obj.host for one in weighed],
                 [one.weight for one in weighed])
+
+
+class TestDefaults(WeigherTest):
+    """Beside all of Nova's own weighers, each with its default."""
+
+    SERVERS = 8
+
+    def setUp(self):
+        super().setUp()
+        handler = nova_weights.HostWeightHandler()
+        self.weighers = [kind() for kind in handler.get_matching_classes(
+            ['nova.scheduler.weights.all_weighers'])]
+        self.states = [self.roomy(name) for name in ('far', 'near')]
+
+    def roomy(self, name):
+        """A host with room for many servers."""
+        state = self.state(name)
+        state.free_ram_mb = state.total_usable_ram_mb = 64 << 10
+        state.free_disk_mb = 1 << 20
+        state.vcpus_total, state.vcpus_used = 64, 0
+        state.cpu_allocation_ratio = 1.0
+        state.hypervisor_version = 1
+        state.instances = {}
+        return state
+
+    def place(self):
+        """The host that one more server is put on, and takes its share."""
+        spec = self.spec(scheduler_hints={}, instance_group=None)
+        best = nova_weights.HostWeightHandler().get_weighed_objects(
+            [*self.weighers, self.weigher], self.states, spec)[0].obj
+        self.fill(best)
+        return best
+
+    @staticmethod
+    def fill(state, servers=1):
+        """Have a host run servers that each take a 32nd of it."""
+        state.free_ram_mb -= servers * (2 << 10)
+        state.free_disk_mb -= servers * (32 << 10)
+        state.vcpus_used += servers * 2
+
+    def placed_in_turn(self):
+        """How many servers go to each host, if none is being built then."""
+        hosts = [self.place().host for _ in range(self.SERVERS)]
+        return hosts.count('far'), hosts.count('near')
+
+    def placed_at_once(self):
+        """The same for servers that are all being built at the end."""
+        hosts = []
+        for _ in range(self.SERVERS):
+            state = self.place()
+            state.num_io_ops += 1
+            hosts.append(state.host)
+        return hosts.count('far'), hosts.count('near')
+
+    def test_what_saves_much_outweighs_a_build_and_being_fuller(self):
+        self.answer = {'far': 100.0, 'near': 10.0}
+        near = self.states[1]
+        near.num_io_ops += 1
+        self.fill(near, 4)
+        self.assertIs(near, self.place())
+
+    def test_equal_costs_spread_servers(self):
+        self.answer = {'far': 100.0, 'near': 100.0}
+        self.assertEqual((4, 4), self.placed_in_turn())
+        self.assertEqual((4, 4), self.placed_at_once())
+
+    def test_costs_that_differ_little_spread_servers(self):
+        for far, near in ((100.0, 80.0), (2.0, 0.0), (0.5, 0.1)):
+            self.answer = {'far': far, 'near': near}
+            for placed, fewest in ((self.placed_at_once, 3),
+                                   (self.placed_in_turn, 2)):
+                self.states = [self.roomy(name) for name in ('far', 'near')]
+                self.assertGreaterEqual(min(placed()), fewest, (far, near))
+
+    def test_the_cheapest_of_equals_is_first(self):
+        self.answer = {'far': 0.5, 'near': 0.1}
+        self.assertEqual('near', self.place().host)
+
+
+class TestWeigher(WeigherTest):
+
+    def setUp(self):
+        super().setUp()
+        self.set('build_cost_weight_multiplier', 1.0, 'diffcache')
 
     def test_cheapest_first_for_one_question(self):
         self.assertEqual(
