@@ -130,21 +130,30 @@ class Store:
 
         :raises NoSpace: the filesystem is full
         """
-        reader = FileReader(path)
-        with files.space_errors(path):
-            os.replace(path, self._directory / name)
-        self._trim(name)
+        with contextlib.ExitStack() as stack:
+            reader = FileReader(path)
+            stack.callback(reader.close)
+            with files.space_errors(path):
+                os.replace(path, self._directory / name)
+            self._trim(name)
+            stack.pop_all()
         return reader
 
     def used(self) -> int:
         """Bytes on disk."""
-        return sum(entry.stat().st_blocks * 512
-                   for entry in self._entries())
+        return sum(size for _name, size in self.oldest_first())
 
     def oldest_first(self) -> list[tuple[str, int]]:
         """Names and bytes on disk, the least recently used first."""
-        return [(path.name, path.stat().st_blocks * 512)
-                for path in self._entries()]
+        found = []
+        for path in self._directory.iterdir():
+            # Others may drop files meanwhile.
+            with contextlib.suppress(FileNotFoundError):
+                if not path.name.startswith('.'):
+                    status = path.stat()
+                    found.append((status.st_mtime_ns, path.name,
+                                  status.st_blocks * 512))
+        return [(name, size) for _used_at, name, size in sorted(found)]
 
     def drop(self, name: str) -> None:
         """Forget a file; who reads it reads it to its end."""
@@ -152,17 +161,10 @@ class Store:
 
     def drop_all(self) -> bool:
         """The space is needed; returns whether there was anything."""
-        found = self._entries()
-        for path in found:
-            path.unlink(missing_ok=True)
+        found = self.oldest_first()
+        for name, _size in found:
+            self.drop(name)
         return bool(found)
-
-    def _entries(self) -> list[pathlib.Path]:
-        found = [path for path in self._directory.iterdir()
-                 if not path.name.startswith('.')]
-        with contextlib.suppress(FileNotFoundError):
-            found.sort(key=lambda path: path.stat().st_mtime)
-        return found
 
     def _trim(self, newest: str) -> None:
         left = self.used() - self._capacity

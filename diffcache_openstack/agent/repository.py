@@ -304,7 +304,7 @@ class Repository:
                     break
                 try:
                     count += self.make_patch(base, target)
-                except exceptions.DiffCacheError as error:
+                except (exceptions.DiffCacheError, OSError) as error:
                     LOG.error('No patch from %s to %s: %s', base, target,
                               error)
         return count
@@ -475,10 +475,26 @@ class Repository:
             elif not self._declined_file(base, target).exists() \
                     and self._both_held(base, target):
                 todo.append((base, target))
+        targets = {target for _base, target in todo}
+        compared = {content for pair in (*todo, *known)
+                    if pair[1] in targets for content in pair}
         sizes = {image.content_id: image.data_size
-                 for image in self.images()}
+                 for image in self.images()
+                 if image.content_id in compared
+                 and self._can_sketch(image.content_id)}
         return pair_choice.choose(todo, self._estimates, sizes, known,
                                   self._options.limits)
+
+    def _can_sketch(self, content: str) -> bool:
+        """Whether an image can be compared with others."""
+        try:
+            self._sketch_of(content)
+        except (exceptions.DiffCacheError, OSError) as error:
+            LOG.error('No patches from or to the content %s are made now: %s;'
+                      ' check the disk, or register the image again', content,
+                      error)
+            return False
+        return True
 
     def _sketch_of(self, content: str) -> typing.Any:
         path = self._sketches / content

@@ -75,28 +75,30 @@ class FileStore(base.BlobStore):
     def _path(self, name: str) -> pathlib.Path:
         return self._directory / base.check_name(name)
 
-    def _write_part(self, data: bytes) -> pathlib.Path:
-        handle, part = tempfile.mkstemp(prefix=_PART, dir=self._directory)
-        with os.fdopen(handle, 'wb') as stream:
-            stream.write(data)
-            stream.flush()
-            os.fsync(stream.fileno())
-        return pathlib.Path(part)
+    @contextlib.contextmanager
+    def _part(self, data: bytes) -> Iterator[pathlib.Path]:
+        """A file with the data, which is gone when the block ends."""
+        handle, name = tempfile.mkstemp(prefix=_PART, dir=self._directory)
+        part = pathlib.Path(name)
+        try:
+            with os.fdopen(handle, 'wb') as stream:
+                stream.write(data)
+                stream.flush()
+                os.fsync(stream.fileno())
+            yield part
+        finally:
+            part.unlink(missing_ok=True)
 
     def create(self, name: str, data: bytes) -> None:
         path = self._path(name)
-        with _translated(name):
-            part = self._write_part(data)
-            try:
-                os.link(part, path)
-            finally:
-                part.unlink()
+        with _translated(name), self._part(data) as part:
+            os.link(part, path)
             files.sync_directory(self._directory)
 
     def replace(self, name: str, data: bytes) -> None:
         path = self._path(name)
-        with _translated(name):
-            os.replace(self._write_part(data), path)
+        with _translated(name), self._part(data) as part:
+            os.replace(part, path)
             files.sync_directory(self._directory)
 
     def put_file(self, name: str, path: pathlib.Path) -> None:

@@ -9,10 +9,15 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
+import contextlib
 import dataclasses
 import hashlib
 import io
+import os
+import pathlib
 import threading
+
+import fixtures
 
 from diffcache_openstack.agent import costs
 from diffcache_openstack.agent import forms
@@ -302,3 +307,34 @@ class TestStore(base.TestCase):
         self.keep('a', 10).close()
         again = forms.Store(self.directory / 'files', 100)
         self.assertIsNone(again.find('a'))
+
+
+class StoreTest(base.TestCase):
+
+    def test_files_that_others_drop_meanwhile_do_not_count(self):
+        store = forms.Store(self.directory / 'files', 10 ** 9)
+        self.write_file('files/kept', b'x' * 5000)
+        dropped = self.directory / 'files' / 'dropped'
+        listed = [*store._directory.iterdir(), dropped]
+        self.useFixture(fixtures.MockPatchObject(
+            pathlib.Path, 'iterdir', lambda _path: iter(listed)))
+        self.assertEqual(['kept'], [name for name, _size
+                                    in store.oldest_first()])
+        self.assertEqual(store.used(), store.oldest_first()[0][1])
+
+    def test_one_that_cannot_be_kept_is_not_left_open(self):
+        store = forms.Store(self.directory / 'files', 10 ** 9)
+        path = store.new()
+        path.write_bytes(b'x')
+        (self.directory / 'files' / 'name').mkdir()
+        self.assertRaises(OSError, store.keep, path, 'name')
+        self.assertNotIn(str(path), opened_files())
+
+
+def opened_files():
+    """The files that this process has open."""
+    found = set()
+    for number in os.listdir('/proc/self/fd'):
+        with contextlib.suppress(FileNotFoundError):
+            found.add(os.readlink(f'/proc/self/fd/{number}'))
+    return found

@@ -9,6 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
+import errno
 import os
 
 from diffcache_openstack.agent import holdings
@@ -178,6 +179,22 @@ class RepositoryTest(base.TestCase):
         (sketches / one).write_bytes(b'damaged')
         self.assertEqual(2, self.repository.make_missing())
         self.assertEqual(b'sketch' + BASE, (sketches / one).read_bytes())
+
+    def test_an_image_that_cannot_be_read_costs_its_own_patches_only(self):
+        self.register_both()
+        bad = self.repository.register(
+            self.write_file('bad.raw', b'bad' * 100), 'bad', 'bad').content_id
+        sketch = Tools.sketch
+
+        def fail(tools, image, output):
+            if image.name == bad:
+                raise OSError(errno.EIO, 'Input/output error')
+            sketch(tools, image, output)
+
+        self.patch(Tools, 'sketch', fail)
+        self.assertEqual(2, self.repository.make_missing())
+        self.assertNotIn(bad, {end for pair in self.catalogue.patches
+                               for end in pair})
 
     def test_a_changed_base_is_a_clear_error(self):
         one, two = self.register_both()

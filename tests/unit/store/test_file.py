@@ -11,6 +11,9 @@
 #    under the License.
 """Blobs as files."""
 
+import errno
+import os
+
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.store import file
 from tests import base
@@ -37,6 +40,16 @@ class TestFileStore(conformance.Conformance, base.TestCase):
             self.assertFalse(part.exists())
             self.assertFalse(staged.exists())
 
+    def test_a_blob_that_does_not_fit_leaves_nothing(self):
+        self.patch(os, 'fsync', no_space)
+        for write in (self.store.create, self.store.replace):
+            self.assertRaises(exceptions.NoSpace, write, 'name', b'data')
+        self.assertEqual([], os.listdir(self.directory / 'store'))
+
     def test_files_of_the_store_itself_are_no_blobs(self):
         with self.store.lock(), self.store.staging():
             self.assertEqual([], self.store.names())
+
+
+def no_space(handle):
+    raise OSError(errno.ENOSPC, 'No space left on device')
