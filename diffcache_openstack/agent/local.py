@@ -58,6 +58,10 @@ class Agent(typing.Protocol):
                     ) -> dict[str, typing.Any]:
         """Save a server that is about to go, if its policy says so."""
 
+    def expecting(self, template: views.TemplateRef
+                  ) -> contextlib.AbstractContextManager[None]:
+        """Raw content is on its way here by the hands of others."""
+
     def keep_content(self, template: views.TemplateRef,
                      path: pathlib.Path) -> None:
         """Hold, or lend, raw content that came another way."""
@@ -101,11 +105,33 @@ class Outputs:
 
     @staticmethod
     def hand_over(path: pathlib.Path) -> None:
-        """Let the directory's owner use the file, and everybody read it."""
-        path.chmod(OUTPUT_MODE)
-        if os.geteuid() == 0:
-            owner = path.parent.stat()
-            os.chown(path, owner.st_uid, owner.st_gid)
+        """Let the directory's owner use the file, and everybody read it.
+
+        That owner may have put a link to somebody else's file in its place.
+
+        :raises Conflict: it is no longer the file that was written
+        """
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
+                         | os.O_CLOEXEC)
+        except OSError as error:
+            raise _replaced(path) from error
+        try:
+            found = os.fstat(fd)
+            if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1:
+                raise _replaced(path)
+            os.fchmod(fd, OUTPUT_MODE)
+            if os.geteuid() == 0:
+                owner = path.parent.stat()
+                os.fchown(fd, owner.st_uid, owner.st_gid)
+        finally:
+            os.close(fd)
+
+
+def _replaced(path: pathlib.Path) -> exceptions.Conflict:
+    return exceptions.Conflict(
+        f'The output {path} was replaced while it was handed over; see who'
+        f' else writes to its directory.')
 
 
 class LocalWorker:
@@ -180,6 +206,17 @@ class LocalWorker:
         with self._files.open(template, site_only) as reader:
             self._usage.hit(image_id)
             yield reader
+
+    @contextlib.contextmanager
+    def expecting(self, image_id: str) -> typing.Iterator[None]:
+        """An image's file is on its way: no fill is to bring it besides.
+
+        :raises NotFound: the catalogue does not have it, or it was withdrawn
+        """
+        template = self._agent.find_template(image_id)
+        LOG.debug('The file of image %s is on its way', image_id)
+        with self._agent.expecting(template):
+            yield
 
     def give_file(self, image_id: str, source: typing.BinaryIO,
                   length: int) -> None:

@@ -91,6 +91,10 @@ class Worker(typing.Protocol):
              ) -> contextlib.AbstractContextManager[Reader]:
         """The file that Glance has."""
 
+    def expecting(self, image_id: str
+                  ) -> contextlib.AbstractContextManager[None]:
+        """An image's file is on its way, from elsewhere."""
+
     def give_file(self, image_id: str, source: typing.BinaryIO,
                   length: int) -> None:
         """Take an image's file."""
@@ -414,6 +418,19 @@ class _Handler(http.server.BaseHTTPRequestHandler):
                 start += len(data)
                 data = reader.read(start, min(_PIECE, end - start))
 
+    def _expect(self, image_id):
+        with self.server.worker.expecting(image_id):
+            self._send_head(200, {'Content-Type': 'application/x-ndjson',
+                                  'Transfer-Encoding': 'chunked'})
+            self._await_end()
+
+    def _await_end(self):
+        """Until the client closes the connection, or dies."""
+        self.close_connection = True
+        self.connection.settimeout(None)
+        while self.rfile.read1(1):
+            pass
+
     def _give_file(self, image_id):
         if self.headers.get('Content-Length') is None:
             raise exceptions.InvalidInput(
@@ -513,6 +530,7 @@ _GET = [(re.compile('/v1/status'), _Handler._status),
         (re.compile('/v1/queue'), _Handler._queue)]
 _POST = [(re.compile(f'/v1/servers/{_ID}/versions'), _Handler._save_server),
          (re.compile(f'/v1/images/{_ID}/content'), _Handler._content),
+         (re.compile(f'/v1/images/{_ID}/expected'), _Handler._expect),
          (re.compile('/v1/fallbacks'), _Handler._fallback)]
 _PUT = [(re.compile(f'/v1/images/{_ID}/file'), _Handler._give_file),
         (re.compile(f'/v1/queue/{_ID}'), _Handler._enqueue)]

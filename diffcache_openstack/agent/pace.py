@@ -132,6 +132,11 @@ class Pace:
         """Whether a transfer that ended as cancelled is to be taken up."""
         return False
 
+    @property
+    def can_wait(self) -> bool:
+        """Whether nobody waits for what this is the pace of."""
+        return False
+
 
 class BackgroundPace(Pace):
     """The pace of a fill.
@@ -187,6 +192,11 @@ class BackgroundPace(Pace):
     def promoted(self) -> bool:
         """Whether a request waits for this."""
         return self._promoted.is_set()
+
+    @property
+    def can_wait(self) -> bool:
+        """Whether nobody waits for what this is the pace of."""
+        return not self._promoted.is_set()
 
     def stop(self) -> None:
         """End for good, keeping what has arrived."""

@@ -411,6 +411,12 @@ class Agent(service.Service):
         """The site map."""
         return self.keeper.current()
 
+    def expecting(self, template: views.TemplateRef
+                  ) -> contextlib.AbstractContextManager[None]:
+        """Raw content is on its way here by the hands of others."""
+        return self.transfers.expecting(
+            views.Key(views.TEMPLATES, template.content_id))
+
     def keep_content(self, template: views.TemplateRef,
                      path: pathlib.Path) -> None:
         """Hold raw content that came another way, or lend it for a while.
@@ -423,6 +429,7 @@ class Agent(service.Service):
         keep = self.cache.keep if self.held.wants(key) else self._keep
         if keep(template, path) == path:
             self.plane.lend(key, path, self.conf.agent.lend_seconds)
+        self.transfers.offer(key)
 
     def let_go(self, template: views.TemplateRef) -> None:
         """Hold an image's content no longer, unless the plan wants it."""

@@ -20,6 +20,7 @@ arriving there. A holder that does not deliver is named as suspect, and the
 one who noticed takes over.
 """
 
+import collections
 import contextlib
 import dataclasses
 import hashlib
@@ -108,6 +109,15 @@ def rendezvous_order(key: views.Key, names: typing.Iterable[str]
     return sorted(names, key=rank, reverse=True)
 
 
+def _arrival(key: views.Key) -> views.Key:
+    """What is claimed while an object comes by other hands.
+
+    Hosts know only hashes of objects: this is one of an object that is none.
+    """
+    text = f'arrival\n{key.kind}\n{key.id}'
+    return views.Key(key.kind, hashlib.sha256(text.encode()).hexdigest())
+
+
 class _Claim(typing.NamedTuple):
     coordinator_url: str | None
     holder: str
@@ -131,6 +141,9 @@ class Transfers:
         self._lend_seconds = lend_seconds
         self._claim_ttl = claim_ttl
         self._lent: dict[views.Key, float] = {}
+        self._lock = threading.Lock()
+        self._expected: collections.Counter[views.Key] = (
+            collections.Counter())
         self.unreachable = Unreachable()
 
     def stop_lending(self) -> bool:
@@ -143,6 +156,34 @@ class Transfers:
             self._plane.end_lending(key)
             self._lent.pop(key, None)
         return any(until > now for until in lent.values())
+
+    @contextlib.contextmanager
+    def expecting(self, key: views.Key) -> typing.Iterator[None]:
+        """During the block an object comes to the site by other hands.
+
+        Fills of the site leave it to them. Requests do not: whoever reads it
+        may take his time.
+        """
+        arrival = _arrival(key)
+        with self._lock:
+            self._expected[key] += 1
+        claim = self._claim_soon(arrival)
+        try:
+            with self._renewed(claim, arrival):
+                yield
+        finally:
+            with self._lock:
+                self._expected[key] -= 1
+                last = not self._expected[key]
+            if last and claim.holder == self._plane.name:
+                self._release(claim, arrival)
+
+    def offer(self, key: views.Key) -> None:
+        """Have the site read from here, for a while, what is here now.
+
+        The site map tells later, and of what is held only.
+        """
+        self._claim(key, None)
 
     def url_of(self, host: str) -> str:
         """Where a host's data plane listens.
@@ -181,6 +222,7 @@ class Transfers:
         suspect = None
         while True:
             job.pace.await_turn()
+            self._leave_to_others(job)
             claim = self._claim(job.key, suspect)
             if claim.holder == self._plane.name or claim.holder in suspects:
                 try:
@@ -196,6 +238,37 @@ class Transfers:
                             claim.holder, job.key, error)
                 suspect = claim.holder
                 suspects.add(suspect)
+
+    def _leave_to_others(self, job: Job) -> None:
+        """Let a fill look again later if its object comes by other hands.
+
+        :raises Cancelled: it does
+        """
+        if job.pace.can_wait and self._arrives(job.key):
+            raise exceptions.Cancelled(
+                f'{job.key} is just being brought to the site by other'
+                f' hands; its fill looks again later.')
+
+    def _arrives(self, key: views.Key) -> bool:
+        if key.kind != views.TEMPLATES:
+            return False
+        if self._expected[key]:
+            return True
+        arrival = _arrival(key)
+        claim = self._claim(arrival, None)
+        if claim.holder != self._plane.name:
+            return True
+        self._release(claim, arrival)
+        return False
+
+    def _claim_soon(self, arrival: views.Key) -> _Claim:
+        """A claim that a fill which only looked may have for a moment."""
+        for wait in HOLDER_PATIENCE:
+            claim = self._claim(arrival, None)
+            if claim.holder == self._plane.name:
+                break
+            time.sleep(wait)
+        return claim
 
     def _behind(self, claim: _Claim, job: Job) -> Moved:
         patience = iter(HOLDER_PATIENCE)

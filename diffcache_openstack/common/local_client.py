@@ -138,6 +138,19 @@ class LocalClient:
                           headers) as answer:
             yield File(answer, image_id)
 
+    @contextlib.contextmanager
+    def expecting(self, image_id: str) -> collections.abc.Iterator[None]:
+        """An image's file is on its way, and given soon, or never.
+
+        While the block lasts, no fill of the site brings the content over the
+        WAN beside it. It ends with this process, too.
+
+        :raises NotFound: the catalogue does not have the image
+        """
+        with self._answer('POST', _path(image_id, 'expected'), None,
+                          self._timeout):
+            yield
+
     def give_file(self, image_id: str, source: typing.BinaryIO, length: int,
                   timeout: float = 600.0) -> None:
         """Let the agent have an image's file that crossed the WAN anyway.

@@ -17,6 +17,7 @@ counted, and told to the agent when it is back.
 
 import collections
 import collections.abc
+import contextlib
 import logging
 import threading
 import time
@@ -64,6 +65,20 @@ class HostAgent:
         """An image's file; see LocalClient.file."""
         return self.client.file(image_id, first, last, site_only,
                                 self._stall_timeout)
+
+    @contextlib.contextmanager
+    def expecting(self, image_id: str) -> collections.abc.Iterator[None]:
+        """During the block Glance reads an image's file over the WAN.
+
+        The agent has fills of the site wait meanwhile, if it can be told.
+        """
+        with contextlib.ExitStack() as stack:
+            try:
+                stack.enter_context(self.client.expecting(image_id))
+            except exceptions.DiffCacheError as error:
+                LOG.info('The content of image %s may cross the WAN besides:'
+                         ' %s', image_id, error)
+            yield
 
     def fell_back(self, image_id: str, reason: str, why: object) -> None:
         """Glance reads from its store what the agent should have had."""

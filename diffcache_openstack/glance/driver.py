@@ -229,9 +229,10 @@ class Driver(base.Driver):
                 with open(os.devnull, 'wb') as nothing:
                     yield nothing
                 return
-            yield file
-            file.flush()
-            self._hand_over(image_id, file)
+            with self._agent.expecting(image_id):
+                yield file
+                file.flush()
+                self._hand_over(image_id, file)
 
     def is_at_site(self, image_id: str) -> bool:
         """Whether a part of the image can be read without the WAN."""

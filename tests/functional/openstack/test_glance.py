@@ -22,6 +22,7 @@ import uuid
 
 import requests
 
+from diffcache_openstack.client import service
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import local_client
 from tests.functional.openstack import machine
@@ -161,6 +162,28 @@ class TestDownload(GlanceTest):
         self.wait_until_quiet()
         self.assertLess(self.trial.wan_bytes() - before,
                         1.1 * known['file_wan_bytes'] + BESIDES)
+
+    def test_a_plan_that_comes_while_it_is_downloaded(self):
+        path = self.qcow2(64)
+        image = self.upload(path)
+        self.wait_until_quiet()
+        known = self.known(image)
+        self.assertGreater(known['file_wan_bytes'], known['file_size'])
+        before = self.trial.wan_bytes()
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            download = pool.submit(self.get, image)
+            self.wait_until(
+                lambda: self.trial.wan_bytes() - before > BESIDES,
+                'The download begins')
+            cache = service.proxy_of(self.trial.admin)
+            job = cache.create_precache_job(images=[image],
+                                            hosts=list(self.trial.hosts))
+            self.addCleanup(cache.cancel_precache_job, job.id)
+            self.assertWhole(path, download.result())
+        cache.wait_for_precache_job(job.id, timeout=300)
+        self.wait_until_quiet()
+        self.assertLess(self.trial.wan_bytes() - before,
+                        1.1 * known['file_size'] + 2 * BESIDES)
 
     def test_an_image_that_the_site_can_build(self):
         guests = self.trial.guests()

@@ -89,6 +89,13 @@ class Worker:
         self._fail_if_told()
         yield self.reader
 
+    @contextlib.contextmanager
+    def expecting(self, image_id):
+        self._fail_if_told()
+        self.asked.append((image_id, 'expected'))
+        yield
+        self.ended.set()
+
     def give_file(self, image_id, source, length):
         self._fail_if_told()
         self.asked.append((image_id, source.read(length)))
@@ -175,6 +182,18 @@ class LocalApiTest(base.TestCase):
     def test_nothing_there(self):
         self.assertRaises(exceptions.NotFound, self.client._ask, 'GET',
                           '/v2/images')
+
+    def test_expecting_lasts_as_long_as_the_connection(self):
+        with self.client.expecting(IMAGE):
+            self.assertEqual([(IMAGE, 'expected')], self.worker.asked)
+            self.assertFalse(self.worker.ended.is_set())
+        self.assertTrue(self.worker.ended.wait(60))
+
+    def test_nothing_is_expected_that_is_unknown(self):
+        self.worker.error = exceptions.NotFound('no such image')
+        with self.assertRaises(exceptions.NotFound):
+            with self.client.expecting(IMAGE):
+                self.fail('began')
 
     def test_content(self):
         seen = []

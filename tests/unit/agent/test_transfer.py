@@ -9,6 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
+from diffcache_openstack.agent import pace
 from diffcache_openstack.agent import transfer
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.sites import view
@@ -97,3 +98,76 @@ class TransfersTest(base.TestCase):
             view.Key(view.PATCHES, f'{n:064x}'), names)[0]
             for n in range(200)}
         self.assertGreater(len(firsts), 15)
+
+
+class TestArrival(TransfersTest):
+    """What comes to the site by other hands is not brought besides."""
+
+    def setUp(self):
+        super().setUp()
+        self.expecting = self.hosts['h1'].transfers.expecting
+
+    def fill(self, name, key=KEY, promoted=False):
+        """What a fill moves, in bytes over the WAN and between hosts."""
+        host = self.hosts[name]
+        own = pace.BackgroundPace(host.gate, fakes.Token, None, lambda: True)
+        if promoted:
+            own.promote()
+        moved = host.transfers.from_repository(
+            transfer.Job(key, self.directory / f'{name}.out', None, own))
+        return moved.wan_bytes, moved.lan_bytes
+
+    def test_fills_of_the_site_leave_it_to_them(self):
+        with self.expecting(KEY):
+            for name in ('h1', 'h2', 'h3'):
+                error = self.assertRaises(exceptions.Cancelled, self.fill,
+                                          name)
+                self.assertIn(KEY.id, str(error))
+        self.assertEqual([], self.network.fetches)
+
+    def test_then_they_take_it_from_there(self):
+        with self.expecting(KEY):
+            self.network.files['http://h1'][KEY] = CONTENT
+            self.hosts['h1'].transfers.offer(KEY)
+        self.assertEqual((0, 6), self.fill('h2'))
+
+    def test_if_it_does_not_come_fills_bring_it(self):
+        with self.expecting(KEY):
+            pass
+        self.assertEqual({}, self.network.claims)
+        self.assertEqual((6, 0), self.fill('h2'))
+
+    def test_requests_do_not_care(self):
+        with self.expecting(KEY):
+            self.assertEqual(6, self.fetch('h2').wan_bytes)
+            self.assertEqual((0, 6), self.fill('h3', promoted=True))
+
+    def test_two_may_expect_it_at_once(self):
+        with self.expecting(KEY):
+            with self.expecting(KEY):
+                pass
+            self.assertRaises(exceptions.Cancelled, self.fill, 'h1')
+        self.assertEqual((6, 0), self.fill('h1'))
+
+    def test_a_fill_that_looks_at_that_moment_hides_nothing(self):
+        self.patch(transfer, 'HOLDER_PATIENCE', (0.0, 0.0))
+        h1, looks = self.hosts['h1'].plane, []
+        claim = h1.claim
+
+        def claim_after_a_look(url, key, suspect):
+            looks.append(key)
+            if len(looks) == 1:
+                self.network.claims[url, key] = ('h2', 'http://h2')
+                return 'h2', 'http://h2'
+            self.network.claims.pop((url, key), None)
+            return claim(url, key, suspect)
+
+        self.patch(h1, 'claim', claim_after_a_look)
+        with self.expecting(KEY):
+            self.assertRaises(exceptions.Cancelled, self.fill, 'h3')
+
+    def test_patches_are_nobody_elses(self):
+        key = fakes.key_of(CONTENT, view.PATCHES)
+        self.network.files['http://repo'][key] = CONTENT
+        with self.expecting(key):
+            self.assertEqual((6, 0), self.fill('h2', key))

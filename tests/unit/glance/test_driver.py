@@ -39,7 +39,15 @@ class Agent:
         self.given = []
         self.dropped = []
         self.waiting = []
+        self.expected = []
         self.opened = []
+
+    @contextlib.contextmanager
+    def expecting(self, image_id):
+        self.image(image_id)
+        self.expected.append(image_id)
+        yield
+        self.expected.remove(image_id)
 
     def image(self, image_id):
         if self.down:
@@ -178,14 +186,24 @@ class DriverTest(base.TestCase):
         with self.driver.open_for_write(IMAGE) as file:
             file.write(DATA)
             file.flush()
+            # The plan does not bring it meanwhile.
+            self.assertEqual([IMAGE], self.agent.expected)
             # Who asks meanwhile reads along.
             self.assertTrue(self.driver.is_cached(IMAGE))
             self.assertEqual(DATA, self.read())
             with self.driver.open_for_write(IMAGE) as second:
                 second.write(b'nowhere')
         self.assertEqual([(IMAGE, DATA)], self.agent.given)
+        self.assertEqual([], self.agent.expected)
         self.assertEqual([], self.incomplete())
         self.stored.assert_not_called()
+
+    def test_a_download_without_an_agent_is_no_error(self):
+        self.agent.about.update(cached=False, file_wan_bytes=len(DATA) * 2)
+        self.agent.down = True
+        self.agent.give_file = lambda *_file: self.agent.image(IMAGE)
+        self.write(DATA)
+        self.assertEqual([], self.incomplete())
 
     def test_a_download_that_ends_early_is_nobodys(self):
         def cut_off():
