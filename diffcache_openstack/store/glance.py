@@ -40,6 +40,8 @@ _HASH = 'sha256'
 _CHUNK = 1 << 20
 _STAGING = 'diffcache-'
 _GIVEN_UP_SECONDS = 7 * 24 * 3600.0
+# What another writer may take at most from finding no blob to having put one.
+_SETTLE_S = 0.2
 
 
 @contextlib.contextmanager
@@ -110,19 +112,24 @@ class GlanceStore(base.BlobStore):
     """Blobs through one driver of glance_store.
 
     The lock excludes nobody: glance_store has none. Writers of one store are
-    to be kept apart by who starts them; if they are not, one of them fails
-    in :meth:`create` and nothing is lost. Names of blobs are told by drivers
-    that have a way to list, which glance_store itself has not.
+    to be kept apart by who starts them. If they are not, all but one fail in
+    :meth:`create`: who finds no such blob, puts one, and still finds it after
+    a while has won, provided that nobody takes longer than that while between
+    looking and putting. Nobody tells the names of blobs: glance_store has no
+    way to list.
 
     :param driver: as :func:`load_driver` returns it
     :param prefix: what each blob's location starts with, up to its name, as
         the driver tells locations
+    :param settle_s: that while, in seconds; each :meth:`create` takes it
     """
 
-    def __init__(self, driver: Any, scheme: str, prefix: str) -> None:
+    def __init__(self, driver: Any, scheme: str, prefix: str,
+                 settle_s: float = _SETTLE_S) -> None:
         self._driver = driver
         self._scheme = scheme
         self._prefix = prefix
+        self._settle_s = settle_s
 
     def _location(self, name: str) -> store_location.Location:
         uri = f'{self._prefix}/{base.check_name(name)}'
@@ -139,10 +146,20 @@ class GlanceStore(base.BlobStore):
         if self.exists(name):
             raise exceptions.Conflict(f'There is a blob {name} already.')
         self._add(name, io.BytesIO(data), len(data))
+        time.sleep(self._settle_s)
+        if not self._has(name, data):
+            raise exceptions.Conflict(
+                f'Another writer put a blob {name} at the same time.')
+
+    def _has(self, name: str, data: bytes) -> bool:
+        try:
+            return self.read(name) == data
+        except exceptions.NotFound:
+            return False
 
     def replace(self, name: str, data: bytes) -> None:
         self.delete(name)
-        self.create(name, data)
+        self._add(name, io.BytesIO(data), len(data))
 
     def put_file(self, name: str, path: pathlib.Path) -> None:
         if self.exists(name):

@@ -12,6 +12,8 @@
 """Blobs through glance_store, with its filesystem driver."""
 
 import functools
+import io
+from unittest import mock
 
 from glance_store import exceptions as store_exceptions
 from oslo_config import cfg
@@ -19,6 +21,8 @@ from oslo_config import cfg
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.store import glance
 from diffcache_openstack.store import registry
+from diffcache_openstack.versions import engine
+from diffcache_openstack.versions import heads
 from tests import base
 from tests.unit.store import conformance
 
@@ -77,6 +81,59 @@ class TestSequentialDriver(conformance.KeepsVersions, TestGlanceStore):
         driver = Sequential(store._driver)
         driver.directory = self.directory / 'blobs'
         return glance.GlanceStore(driver, 'file', store._prefix)
+
+
+class Together(Sequential):
+    """A driver through which another writer puts a blob at the same time."""
+
+    other = None
+
+    def add(self, name, stream, size, algorithm):
+        added = super().add(name, stream, size, algorithm)
+        if self.other is not None:
+            other, self.other = self.other, None
+            super().add(name, io.BytesIO(other), len(other), algorithm)
+        return added
+
+
+class TestTwoWriters(base.TestCase):
+
+    def setUp(self):
+        super().setUp()
+        config = self.write_file('glance.conf', (
+            '[glance_store]\nfilesystem_store_datadir = '
+            f'{self.directory / "blobs"}\n').encode())
+        store = registry.open_store('glance:file', [str(config)])
+        self.driver = Together(store._driver)
+        self.driver.directory = self.directory / 'blobs'
+        self.store = glance.GlanceStore(self.driver, 'file', store._prefix,
+                                        settle_s=0)
+
+    def test_who_both_found_no_blob_do_not_both_win(self):
+        self.driver.other = b'theirs'
+        self.assertRaises(exceptions.Conflict, self.store.create, 'a',
+                          b'ours')
+        self.assertEqual(b'theirs', self.store.read('a'))
+        self.store.create('b', b'ours')
+        self.assertEqual(b'ours', self.store.read('b'))
+
+    def test_a_version_whose_head_another_replaced_was_not_saved(self):
+        disk = self.write_file('disk', b'x' * 4096)
+        ours = engine.Engine.open(self.store)
+        ours.save([engine.Disk(disk, 'a', format='raw')])
+        other = heads.load(self.store)
+        other.number += 1
+        add = self.driver.add
+
+        def meanwhile(name, *rest):
+            if name == heads.head_name(2):
+                self.driver.other = other.encode()
+            return add(name, *rest)
+
+        with mock.patch.object(self.driver, 'add', meanwhile):
+            self.assertRaises(exceptions.Busy, ours.save,
+                              [engine.Disk(disk, 'b', format='raw')])
+        self.assertEqual(1, len(ours.versions()))
 
 
 class TestLoadDriver(base.TestCase):
