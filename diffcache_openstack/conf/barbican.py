@@ -16,17 +16,14 @@ import copy
 from keystoneauth1 import loading
 from oslo_config import cfg
 
+from diffcache_openstack.common import keystone_opts
+
 GROUP = cfg.OptGroup(
     'barbican',
     title='The key manager',
     help='As which user agents ask Barbican for the keys that versions are'
          ' encrypted with; see [versions] key_manager. Beside the options for'
          ' authentication, the group has those of castellan.')
-
-
-def _auth_opts() -> list[cfg.Opt]:
-    return [*loading.get_auth_common_conf_options(),
-            *loading.get_auth_plugin_conf_options('password')]
 
 
 def register_opts(conf: cfg.ConfigOpts) -> None:
@@ -38,4 +35,4 @@ def register_opts(conf: cfg.ConfigOpts) -> None:
 
 def list_opts() -> dict[cfg.OptGroup, list[cfg.Opt]]:
     """The group and its options, for the sample configuration."""
-    return {GROUP: _auth_opts()}
+    return {GROUP: keystone_opts.auth_opts()}

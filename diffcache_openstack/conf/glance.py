@@ -13,21 +13,20 @@
 
 import copy
 
-from keystoneauth1 import loading
 from oslo_config import cfg
 
+from diffcache_openstack.common import keystone_opts
 from diffcache_openstack.common import units
 
 GROUP = cfg.OptGroup(
     'glance',
     title='The image service',
-    help='How the agent with the role "repository" reads images from Glance.'
-         ' Beside the options below, the group has the usual ones for'
-         ' authentication (auth_type, auth_url, username, password,'
-         ' project_name, ...), for the session (cafile, insecure, timeout,'
-         ' ...) and for the endpoint (region_name, valid_interfaces,'
-         ' endpoint_override). The user has to see the images of all'
-         ' projects.')
+    help='How the agent with the role "repository" reads images from Glance,'
+         ' and makes images of versions. The user has to see the images of'
+         ' all projects.')
+
+# Glance answers an upload when its store has all of the image.
+_DEFAULTS = keystone_opts.defaults('image', 300.0)
 
 OPTS = [
     cfg.Opt(
@@ -49,13 +48,9 @@ def register_opts(conf: cfg.ConfigOpts) -> None:
     # A group remembers its options' values: each configuration its own.
     conf.register_group(copy.deepcopy(GROUP))
     conf.register_opts(OPTS, group=GROUP)
-    loading.register_auth_conf_options(conf, GROUP.name)
-    loading.register_session_conf_options(conf, GROUP.name)
-    loading.register_adapter_conf_options(conf, GROUP.name)
-    conf.set_default('service_type', 'image', GROUP.name)
-    conf.set_default('valid_interfaces', ['internal', 'public'], GROUP.name)
+    keystone_opts.register_opts(conf, GROUP.name, _DEFAULTS)
 
 
 def list_opts() -> dict[cfg.OptGroup, list[cfg.Opt]]:
     """The group and its options, for the sample configuration."""
-    return {GROUP: OPTS}
+    return {GROUP: [*OPTS, *keystone_opts.sample_opts(_DEFAULTS)]}

@@ -59,6 +59,6 @@ def register_opts(conf: cfg.ConfigOpts) -> None:
     conf.register_opts(OPTS, group=GROUP)
 
 
-def list_opts() -> dict[cfg.OptGroup, list[cfg.Opt]]:
+def list_opts() -> list[tuple[cfg.OptGroup, list[cfg.Opt]]]:
     """The group and its options, for the sample configuration."""
-    return {GROUP: OPTS}
+    return [(GROUP, OPTS)]

@@ -36,6 +36,12 @@ class TestService(base.TestCase):
         self.assertIs(adapter.session.auth, adapter.auth)
         self.assertIs(adapter, service.adapter())
 
+    def test_a_service_that_hangs_keeps_nobody_for_ever(self):
+        for group in ('nova', 'glance'):
+            conf = opts.new_config(files=[str(self.write_file(
+                'conf', PASSWORD.replace('[nova]', f'[{group}]').encode()))])
+            self.assertGreater(keystone.session(conf, group).timeout, 0)
+
     def assertRefused(self, text, reason):
         error = self.assertRaises(exceptions.InvalidInput,
                                   self.service(text).adapter)
