@@ -82,10 +82,18 @@ impl Remote for Callable {
             let bytes = self.0.call1(py, (name, offset, len))?;
             bytes.extract::<Vec<u8>>(py)
         })
-        .map_err(|error: PyErr| VersionsError::Unavailable {
+        .map_err(|error: PyErr| unread(name, &error))
+    }
+}
+
+/// Why a blob was not read.
+fn unread(name: &str, error: &PyErr) -> VersionsError {
+    match Python::attach(|py| error.is_instance_of::<ObjectMissing>(py)) {
+        true => VersionsError::Missing(name.to_owned()),
+        false => VersionsError::Unavailable {
             name: name.to_owned(),
             reason: error.to_string(),
-        })
+        },
     }
 }
 
@@ -257,8 +265,9 @@ impl VersionStore {
 
     /// Finds what changed on a disk since its parent. `target` says what becomes of new blocks: 'packs' (stored at once), 'spool' (stored
     /// by `store` with others), 'names' (nothing is stored). `parent_snapshot` is the name and the fingerprint of the snapshot that keeps
-    /// the parent's state. `rate` is in bytes per second. `journal` is a file in which a long scan into packs writes down how far it is, and
-    /// what tells the save from others: the same scan, made again after it was interrupted, goes on there.
+    /// the parent's state. `rate` is in bytes per second. `journal` is a file in which a long scan, of which new blocks are
+    /// stored or spooled, writes down how far it is, and what tells the save from others: the same scan, made again after it was
+    /// interrupted, goes on there.
     #[pyo3(signature = (disk, parent, parent_size, target, staging, next_pack, level, *,
                         disk_format=None, snapshot=None, parent_snapshot=None, has_base=false, base_id=None, rate=None,
                         journal=None, progress=None))]

@@ -1,10 +1,10 @@
 //! The journal of a save: what of its work is done, so that the same save goes on after its process was killed.
 //!
 //! While a long save reads a disk, it writes down from time to time how far it is and what it has found, and where the blocks that were new
-//! lie in the packs that it has begun. Whoever makes the same save again checks that it is the same, and that the packs have what was
-//! written down, and goes on there. A journal that is torn ends with its last whole record; one of another save is begun anew. Where frames are
-//! sealed, records are too: they have blocks that are in no frame yet. It is no part of the store, and its format holds for one release of
-//! this program.
+//! lie in the packs, or in the spool, that it has begun. Whoever makes the same save again checks that it is the same, and that these have
+//! what was written down, and goes on there. A journal that is torn ends with its last whole record; one of another save is begun anew.
+//! Where frames are sealed, records are too: they have blocks that are in no frame yet. It is no part of the store, and its format holds
+//! for one release of this program.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -48,7 +48,7 @@ pub struct Course {
 pub struct Left {
     /// What it had found.
     pub course: Course,
-    /// The frames that it had written, in order.
+    /// The frames that it had written, in order. Of a spool, which has none, the names of the blocks in it.
     pub frames: Vec<Packed>,
     /// What was to become the next frames.
     pub rest: Unpacked,

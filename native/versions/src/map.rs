@@ -325,7 +325,7 @@ impl MapFile {
     /// The map as a file.
     ///
     /// # Errors
-    /// `Io` if the compressor fails.
+    /// `Io` if the compressor fails; `Invalid` if there are too many nodes.
     pub fn encode(&self) -> Result<Vec<u8>> {
         let mut raw = Vec::with_capacity(self.body.len() + self.ends.len() * 2);
         let mut before = 0;
@@ -334,6 +334,7 @@ impl MapFile {
             before = *end;
         }
         raw.extend_from_slice(&self.body);
+        check_len(raw.len() as u64)?;
         let packed = zstd::bulk::compress(&raw, LEVEL).map_err(VersionsError::io(self.object()))?;
         let mut out = MAGIC.to_vec();
         for number in [VERSION, self.id, self.generation, self.len() as u32] {
@@ -378,6 +379,16 @@ impl MapFile {
             true => Ok(map),
             false => Err(cursor.error("it is not as long as it says")),
         }
+    }
+}
+
+/// A map that would be refused when it is read is not to be written.
+fn check_len(len: u64) -> Result<()> {
+    match len <= MAX_RAW {
+        true => Ok(()),
+        false => Err(VersionsError::Invalid(format!(
+            "what changed takes a map of {len} bytes: use a store with larger blocks"
+        ))),
     }
 }
 
@@ -461,6 +472,12 @@ impl Maps {
 mod tests {
     use super::*;
     use proptest::prelude::*;
+
+    #[test]
+    fn no_map_is_written_that_would_be_refused() {
+        assert!(check_len(MAX_RAW).is_ok());
+        assert!(check_len(MAX_RAW + 1).is_err());
+    }
 
     #[test]
     fn a_map_round_trips_and_forgets_what_is_dropped() {

@@ -61,9 +61,7 @@ pub fn incremental(
         let kept = Kept::Packs(packs.finish(&look.task.silent())?);
         return Ok(draft(look.view, found, 0, kept));
     };
-    let key = key_of(look, options, &place.tag);
-    let (mut journal, left) =
-        Journal::open(&place.path, &key, look.store.block_size, &look.store.cipher)?;
+    let (mut journal, left) = journal_of(look, options, place, "packs")?;
     let (course, mut packs) = match left {
         Some(left) => take_up(look, options, left, session)?,
         None => None,
@@ -80,6 +78,18 @@ pub fn incremental(
     let found = go_on(look, &mut target, session, course, Some(&mut journal))?;
     let kept = Kept::Packs(packs.finish(&look.task.silent())?);
     Ok(draft(look.view, found, before, kept))
+}
+
+/// Opens the journal of a save, whose new blocks go to a kind of place. Returns also what it had done if it was interrupted.
+fn journal_of(
+    look: &Look<'_>,
+    options: &SaveOptions,
+    place: &Place,
+    kind: &str,
+) -> Result<(Journal, Option<Left>)> {
+    let key = key_of(look, options, &format!("{kind} {}", place.tag));
+    let (block_size, cipher) = (look.store.block_size, &look.store.cipher);
+    Journal::open(&place.path, &key, block_size, cipher)
 }
 
 fn packs_of<'a>(look: &Look<'a>, options: &SaveOptions) -> PackSet<'a> {
@@ -149,9 +159,25 @@ pub fn spooled(
     options: &SaveOptions,
     session: &mut HashMap<Name, BlockRef>,
 ) -> Result<Draft> {
-    let mut spool = Spool::create(&options.packs.dir, look.store)?;
-    let found = scan(look, &mut Target::Spool(&mut spool), session)?;
-    Ok(draft(look.view, found, 0, Kept::Spool(spool)))
+    let Some(place) = &options.journal else {
+        let mut spool = Spool::create(&options.packs.dir, look.store)?;
+        let found = scan(look, &mut Target::Spool(&mut spool), session)?;
+        return Ok(draft(look.view, found, 0, Kept::Spool(spool)));
+    };
+    let (mut journal, left) = journal_of(look, options, place, "spool")?;
+    let mut spool = Spool::open(&place.path.with_extension("spool"), look.store)?;
+    let course = match left {
+        Some(left) if spool.go_on(&left.frames)? => left.course,
+        _ => {
+            journal.forget()?;
+            spool.clear()?;
+            Course::default()
+        }
+    };
+    let before = course.bytes_read;
+    let mut target = Target::Spool(&mut spool);
+    let found = go_on(look, &mut target, session, course, Some(&mut journal))?;
+    Ok(draft(look.view, found, before, Kept::Spool(spool)))
 }
 
 /// Finds what changed, and stores nothing.

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
+use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -15,8 +16,8 @@ use crate::crypt::{Cipher, Name, SEAL_LEN};
 use crate::disk::{Kept, Region, View, PIECE};
 use crate::error::{Result, VersionsError};
 use crate::journal::{Course, Journal};
-use crate::map::{push_run, BlockRef, NodeRef, Run};
-use crate::pack::PackSet;
+use crate::map::{push_run, BlockRef, NodeRef, Run, MAX_BLOCKS};
+use crate::pack::{PackSet, Packed, Unpacked, CHECK_LEN};
 use crate::store::Store;
 use crate::tree;
 
@@ -53,40 +54,99 @@ pub struct Counts {
     pub new: u64,
 }
 
-/// New blocks that wait until it is known which others they are stored with. They lie in a file without a name, sealed if frames are.
+/// New blocks that wait until it is known which others they are stored with. They lie in a file, sealed if frames are.
 pub struct Spool {
     file: File,
     cipher: Cipher,
     names: Vec<Name>,
+    /// Of these, the ones that were written down.
+    told: usize,
     known: HashMap<Name, u32>,
     /// Bytes that a block takes in the file.
     step: usize,
 }
 
 impl Spool {
-    /// An empty spool in a directory, for blocks of a store.
+    /// An empty spool in a directory, for blocks of a store. Its file loses its name at once: nobody will go on with it.
     ///
     /// # Errors
     /// `Io`.
-    pub fn create(dir: &std::path::Path, store: &Store) -> Result<Self> {
+    pub fn create(dir: &Path, store: &Store) -> Result<Self> {
         let path = dir.join(format!("spool-{}", std::process::id()));
-        let name = path.display().to_string();
+        let spool = Self::open(&path, store)?;
+        std::fs::remove_file(&path).map_err(VersionsError::io(path.display().to_string()))?;
+        Ok(spool)
+    }
+
+    /// The spool in a file, which is made if there is none. What the file has counts only after `go_on`.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub fn open(path: &Path, store: &Store) -> Result<Self> {
         let file = File::options()
             .read(true)
             .write(true)
             .create(true)
-            .truncate(true)
-            .open(&path)
-            .map_err(VersionsError::io(&name))?;
-        std::fs::remove_file(&path).map_err(VersionsError::io(name))?;
+            .truncate(false)
+            .open(path)
+            .map_err(VersionsError::io(path.display().to_string()))?;
         let sealing = if store.cipher.seals() { SEAL_LEN } else { 0 };
         Ok(Self {
             file,
             cipher: store.cipher.clone(),
             names: Vec::new(),
+            told: 0,
             known: HashMap::new(),
             step: store.block_size as usize + sealing,
         })
+    }
+
+    /// Takes up the blocks that an interrupted save wrote down. Tells by `false` that the file does not have them: it is empty then.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub fn go_on(&mut self, written: &[Packed]) -> Result<bool> {
+        let names = written.iter().flat_map(|part| &part.names);
+        self.names = names.copied().collect();
+        self.told = self.names.len();
+        let whole = (0..self.told as u32).all(|slot| self.has(slot));
+        match whole {
+            true => self.known = self.names.iter().copied().zip(0..).collect(),
+            false => self.clear()?,
+        }
+        Ok(whole)
+    }
+
+    /// Whether the file has the block of a slot.
+    fn has(&self, slot: u32) -> bool {
+        let sealing = if self.cipher.seals() { SEAL_LEN } else { 0 };
+        let mut block = vec![0; self.step - sealing];
+        let name = self.read(slot, &mut block);
+        name.is_ok_and(|name| self.cipher.name(&block) == name)
+    }
+
+    /// Forgets all blocks.
+    ///
+    /// # Errors
+    /// `Io`.
+    pub fn clear(&mut self) -> Result<()> {
+        self.names.clear();
+        self.known.clear();
+        self.told = 0;
+        self.file.set_len(0).map_err(VersionsError::io(SPOOL))
+    }
+
+    /// What came since anybody asked, for a journal: only the names count.
+    fn fresh(&mut self) -> Packed {
+        let names = self.names.split_at(self.told).1.to_vec();
+        self.told = self.names.len();
+        Packed {
+            pack: SPOOLED,
+            len: 0,
+            raw: true,
+            check: [0; CHECK_LEN],
+            names,
+        }
     }
 
     fn push(&mut self, name: Name, block: &[u8]) -> Result<BlockRef> {
@@ -232,7 +292,7 @@ pub struct Look<'a> {
 /// `session` has the blocks that other disks, saved together with this one, brought.
 ///
 /// # Errors
-/// `Source`, `Qcow2`, `Io`; `Damaged` or `Missing` if the parent's maps are; `Cancelled`.
+/// `Source`, `Qcow2`, `Io`; `Damaged` or `Missing` if the parent's maps are; `Invalid` if the disk has too many blocks; `Cancelled`.
 pub fn scan(
     look: &Look<'_>,
     target: &mut Target<'_, '_>,
@@ -241,7 +301,7 @@ pub fn scan(
     go_on(look, target, session, Course::default(), None)
 }
 
-/// The same from where `course` is, into packs. A long scan writes down in `journal` how far it is.
+/// The same from where `course` is. A long scan writes down in `journal` how far it is.
 ///
 /// # Errors
 /// As `scan`.
@@ -253,6 +313,12 @@ pub fn go_on(
     mut journal: Option<&mut Journal>,
 ) -> Result<Course> {
     let view = look.view;
+    if view.size.div_ceil(u64::from(look.store.block_size)) > MAX_BLOCKS {
+        return Err(VersionsError::Invalid(format!(
+            "a disk of {} bytes: with blocks of {} bytes a version has room for {MAX_BLOCKS} blocks; use a store with larger ones",
+            view.size, look.store.block_size,
+        )));
+    }
     let limiter = Limiter {
         rate: look.rate,
         started: Instant::now(),
@@ -301,11 +367,17 @@ fn record(
     course: &Course,
     target: &mut Target<'_, '_>,
 ) -> Result<()> {
-    if let (Some(journal), Target::Packs(packs)) = (journal, target) {
-        let (frames, rest) = packs.fresh();
-        journal.record(course, &frames, rest)?;
+    let Some(journal) = journal else {
+        return Ok(());
+    };
+    match target {
+        Target::Packs(packs) => {
+            let (frames, rest) = packs.fresh();
+            journal.record(course, &frames, rest)
+        }
+        Target::Spool(spool) => journal.record(course, &[spool.fresh()], &Unpacked::default()),
+        Target::Names(_) => Ok(()),
     }
-    Ok(())
 }
 
 fn to_read(regions: &[Region]) -> u64 {
@@ -599,6 +671,36 @@ mod tests {
             store.cipher.name(&blocks[1])
         );
         assert_eq!(found, blocks[1]);
+    }
+
+    #[test]
+    fn a_spool_goes_on_with_what_its_file_has() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("spool");
+        for key in [None, Some(&[3; 32])] {
+            let store = Store::new(512, key).unwrap();
+            let mut spool = Spool::open(&path, &store).unwrap();
+            spool.clear().unwrap();
+            let mut written = Vec::new();
+            for byte in 1..5 {
+                let block = [byte; 512];
+                spool.push(store.cipher.name(&block), &block).unwrap();
+                written.push(spool.fresh());
+            }
+            let mut again = Spool::open(&path, &store).unwrap();
+            assert!(again.go_on(&written[..3]).unwrap());
+            assert_eq!(again.names, spool.names[..3]);
+            assert!(again.fresh().names.is_empty());
+            let mut found = [0; 512];
+            again.read(2, &mut found).unwrap();
+            assert_eq!(found, [3; 512]);
+            // A byte of the second block.
+            let at = again.step as u64 + 100;
+            again.file.write_all_at(&[9], at).unwrap();
+            let mut torn = Spool::open(&path, &store).unwrap();
+            assert!(!torn.go_on(&written[..3]).unwrap());
+            assert!(torn.names.is_empty() && torn.known.is_empty());
+        }
     }
 
     proptest! {

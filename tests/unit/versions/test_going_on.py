@@ -49,6 +49,7 @@ class RemoteStore(file.FileStore):
 class GoingOnTest(fixture.VersionsTestCase):
 
     blocks = 100 * _MIB // fixture.BLOCK
+    token = 't-1'
 
     def setUp(self):
         super().setUp()
@@ -57,7 +58,7 @@ class GoingOnTest(fixture.VersionsTestCase):
     def engine_of(self, store):
         return engine.Engine(repository.Repository(store))
 
-    def interrupt(self, store, is_now):
+    def interrupt(self, store, is_now, alpha=0.0):
         """Begin a save, and end it at some progress."""
         def stop(done, total):
             if is_now(done, total):
@@ -65,12 +66,14 @@ class GoingOnTest(fixture.VersionsTestCase):
 
         self.assertRaises(exceptions.Interrupted,
                           self.engine_of(store).save, self.disks,
-                          job=engine.Job(stop), token='t-1')
+                          alpha=alpha, job=engine.Job(stop),
+                          token=self.token)
 
-    def go_on(self, store):
+    def go_on(self, store, alpha=0.0):
         """The versions, and the bytes that were not read again."""
         with mock.patch.object(saving.LOG, 'info') as told:
-            versions = self.engine_of(store).save(self.disks, token='t-1')
+            versions = self.engine_of(store).save(self.disks, alpha=alpha,
+                                                  token=self.token)
         return versions, sum(
             call.args[2] for call in told.call_args_list
             if 'went on after' in call.args[0])
@@ -152,6 +155,56 @@ class TestScanning(GoingOnTest):
         self.engine_of(self.store).save([engine.Disk(small, 'c')])
         self.assertEqual([], self.remains())
         self.begin_anew()
+
+
+class TestSpooling(GoingOnTest):
+    """Saves that keep what is new until it is known what is stored with it."""
+
+    def setUp(self):
+        super().setUp()
+        # Whatever is differential is so against this.
+        self.engine_of(self.store).save(self.disks)
+        self.disk.write_bytes(self.blocks_of(self.blocks))
+
+    def test_what_was_read_and_spooled_is_not_again(self):
+        for alpha in (1.0, 'auto'):
+            self.token = f'alpha {alpha}'
+            self.interrupt(self.store, late, alpha)
+            [version], skipped = self.go_on(self.store, alpha)
+            self.assertGreaterEqual(skipped, 97 * _MIB - _INTERVAL)
+            self.assertEqual(self.disk.read_bytes(), self.content(version))
+            self.assertEqual(0, self.engine_of(self.store).verify().orphans)
+            self.disk.write_bytes(self.blocks_of(self.blocks))
+        self.assertTrue(self.engine_of(self.store).verify().intact)
+
+    def test_a_disk_that_was_stored_is_not_read_again(self):
+        other = self.write_file('other', self.blocks_of(64 * 256))
+        self.disks.append(engine.Disk(other, 'b', format='raw'))
+        self.interrupt(self.store, lambda _done, total: total == 64 * _MIB,
+                       1.0)
+        versions, skipped = self.go_on(self.store, 1.0)
+        self.assertEqual(100 * _MIB, skipped)
+        for disk, version in zip(self.disks, versions):
+            self.assertEqual(disk.path.read_bytes(), self.content(version))
+
+    def test_with_another_alpha_it_is_begun_anew(self):
+        for first, then in ((0.0, 1.0), (1.0, 0.5)):
+            self.token = f'from {first} to {then}'
+            self.interrupt(self.store, late, first)
+            [version], skipped = self.go_on(self.store, then)
+            self.assertEqual(0, skipped)
+            self.assertEqual(self.disk.read_bytes(), self.content(version))
+            self.disk.write_bytes(self.blocks_of(self.blocks))
+
+    def test_a_spool_that_is_not_what_was_written_is_begun_anew(self):
+        self.interrupt(self.store, late, 1.0)
+        [spool] = (self.directory / 'store').glob('.work-*/*.spool')
+        data = bytearray(spool.read_bytes())
+        data[30 * _MIB] ^= 1
+        spool.write_bytes(data)
+        [version], skipped = self.go_on(self.store, 1.0)
+        self.assertEqual(0, skipped)
+        self.assertEqual(self.disk.read_bytes(), self.content(version))
 
 
 class TestSending(GoingOnTest):

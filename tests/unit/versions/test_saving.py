@@ -69,6 +69,22 @@ class TestRaw(fixture.VersionsTestCase):
                                      again.bytes_stored))
         self.assertEqual(self.disk.read_bytes(), self.content(again))
 
+    def test_a_disk_with_more_blocks_than_a_version_is_refused(self):
+        repo = repository.Repository(
+            file.FileStore(self.directory / 'small'), block_size=512)
+        disk = self.write_file('large', b'')
+        room = 512 * 2 ** 33
+        for size in (room, room + 512):
+            os.truncate(disk, size)
+            with open(disk, 'r+b') as stream:
+                stream.seek(size - 1)
+                stream.write(b'x')
+            if size == room:
+                saving.save(repo, saving.Request(disk, 'a'))
+            else:
+                self.assertRaises(exceptions.InvalidInput, saving.save, repo,
+                                  saving.Request(disk, 'a'))
+
     def test_zeroes_and_holes_are_not_stored(self):
         disk = self.write_file('sparse', b'')
         os.truncate(disk, 100 * BLOCK)
