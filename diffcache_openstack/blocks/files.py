@@ -20,6 +20,7 @@ import contextlib
 import errno
 import os
 import secrets
+import stat
 from typing import Iterator
 
 from diffcache_openstack.common import exceptions
@@ -35,6 +36,13 @@ def check_readable(path: str, role: str) -> int:
     :raises InvalidInput: it is not a regular file or block device
     """
     try:
+        # Told before it is opened: that of a pipe waits for who writes to it.
+        mode = os.stat(path).st_mode
+        if not (stat.S_ISREG(mode) or stat.S_ISBLK(mode)
+                or stat.S_ISDIR(mode)):
+            raise exceptions.InvalidInput(
+                f'The {role} {path} is neither a regular file nor a block '
+                f'device; copy it to a file and name that.')
         with open(path, 'rb') as stream:
             return stream.seek(0, os.SEEK_END)
     except FileNotFoundError as exc:
@@ -46,6 +54,52 @@ def check_readable(path: str, role: str) -> int:
     except OSError as exc:
         raise exceptions.NotFound(
             f'The {role} {path} cannot be read: {exc.strerror}.') from exc
+
+
+def check_output(path: str, **inputs: str) -> None:
+    """Refuse an output that would replace what nobody wants replaced.
+
+    :param inputs: the files that are read, by their roles
+    :raises InvalidInput: ``path`` is one of them, or is a directory, a
+        device or anything else that is no regular file
+    """
+    try:
+        mode = os.stat(path).st_mode
+    except OSError:
+        # It is not there, or writing tells what is wrong with it.
+        return
+    if stat.S_ISDIR(mode):
+        raise exceptions.InvalidInput(
+            f'The output {path} is a directory; name a file.')
+    if not stat.S_ISREG(mode):
+        raise exceptions.InvalidInput(
+            f'The output {path} is no regular file and would be replaced by '
+            f'one; name a file.')
+    for role, name in inputs.items():
+        if os.path.exists(name) and os.path.samefile(path, name):
+            raise exceptions.InvalidInput(
+                f'The output {path} is the {role} itself, which would be '
+                f'lost; name another file.')
+
+
+@contextlib.contextmanager
+def unchanged(*paths: str) -> Iterator[None]:
+    """See to it that files are the same when the block ends.
+
+    :raises RetryableError: one of them was written to meanwhile
+    """
+    before = [_stamp(path) for path in paths]
+    yield
+    for path, stamp in zip(paths, before):
+        if _stamp(path) != stamp:
+            raise exceptions.RetryableError(
+                f'{path} changed while it was read; try again when nobody '
+                f'writes to it.')
+
+
+def _stamp(path: str) -> tuple[int, int]:
+    status = os.stat(path)
+    return status.st_size, status.st_mtime_ns
 
 
 @contextlib.contextmanager
@@ -67,8 +121,9 @@ def translate_os_errors(path: str) -> Iterator[None]:
             raise exceptions.NotFound(
                 f'The directory of {path} does not exist; create it '
                 'first.') from exc
+        reason = exc.strerror or str(exc)
         raise exceptions.InvalidInput(
-            f'Cannot write {path}: {exc.strerror}.') from exc
+            f'Cannot write {path}: {reason}.') from exc
 
 
 @contextlib.contextmanager

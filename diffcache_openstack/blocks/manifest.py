@@ -57,7 +57,7 @@ def guest_content_id(image: str) -> str:
     :raises FormatError: it is a damaged qcow2 image
     """
     files.check_readable(image, 'image')
-    with native.translated():
+    with native.translated(image):
         return _native.qcow2_content_id(image)
 
 
@@ -71,7 +71,8 @@ def create(image: str, manifest: str,
     :raises NoSpace: the manifest does not fit
     """
     files.check_readable(image, 'image')
-    with files.translate_os_errors(manifest), native.translated():
+    files.check_output(manifest, image=image)
+    with files.translate_os_errors(manifest), native.translated(image):
         return ManifestInfo(**_native.qcow2_manifest_create(
             image, manifest, progress))
 
@@ -83,7 +84,7 @@ def read(manifest: str) -> ManifestInfo:
     :raises FormatError: it is damaged or another file
     """
     files.check_readable(manifest, 'manifest')
-    with native.translated():
+    with native.translated(manifest):
         return ManifestInfo(**_native.manifest_info(manifest))
 
 
@@ -107,5 +108,6 @@ def convert_to_raw(image: str, output: str) -> ManifestInfo:
     :raises NoSpace: the output does not fit
     """
     files.check_readable(image, 'image')
-    with files.translate_os_errors(output), native.translated():
+    files.check_output(output, image=image)
+    with files.translate_os_errors(output), native.translated(image):
         return ManifestInfo(**_native.qcow2_to_raw(image, output))

@@ -40,15 +40,26 @@ _MEANING = {
 }
 
 
+#: What is wrong with a file that was read, which the caller knows best.
+_ABOUT_INPUT = (exceptions.FormatError, exceptions.IntegrityError,
+                exceptions.InvalidInput)
+
+
 @contextlib.contextmanager
-def translated() -> Iterator[None]:
+def translated(about: str = '') -> Iterator[None]:
     """Raise :mod:`diffcache_openstack.common.exceptions` for native errors.
 
     A native error with no entry in the table is a plain permanent error:
     nothing is known that would make another try succeed.
+
+    :param about: the file that is read, which errors about what is in it
+        name
     """
     try:
         yield
     except _native.NativeError as exc:
         meaning = _MEANING.get(type(exc).__name__, exceptions.PermanentError)
-        raise meaning(str(exc)) from exc
+        message = str(exc)
+        if issubclass(meaning, _ABOUT_INPUT) and not message.startswith(about):
+            message = f'{about}: {message}'
+        raise meaning(message) from exc

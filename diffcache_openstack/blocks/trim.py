@@ -68,11 +68,12 @@ def trim(image: str, output: str, output_format: str | None = None,
     :raises NoSpace: the output does not fit
     """
     files.check_readable(image, 'image')
-    with native.translated():
+    files.check_output(output, image=image)
+    with native.translated(image):
         is_qcow2, _ = _native.qcow2_probe(image)
     output_format = output_format or (QCOW2 if is_qcow2 else RAW)
     write = _write_raw if output_format == RAW else _write_qcow2
-    with files.translate_os_errors(output), native.translated():
+    with files.translate_os_errors(output), native.translated(image):
         found = write(image, output, progress)
     return Trimmed(
         output=output, output_format=output_format,

@@ -54,11 +54,12 @@ def _data_size(path: str) -> int:
 class _Contest:
     """Patches of several codecs between the same two files."""
 
-    def __init__(self, base: str, target: str, level: int | None,
-                 scratch: str,
+    def __init__(self, base: str, target: str, patch: str,
+                 level: int | None, scratch: str,
                  progress: codec_base.Progress | None) -> None:
         self._base = base
         self._target = target
+        self._patch = patch
         self._level = level
         self._scratch = scratch
         self._progress = progress
@@ -77,6 +78,10 @@ class _Contest:
                 raise
             self._notes.append(f'{codec.name} not possible: {exc}')
             return
+        except exceptions.NoSpace as exc:
+            raise exceptions.NoSpace(
+                f'No space beside {self._patch}, where patches are tried; '
+                'free some, or choose a codec.') from exc
         self._notes.append(f'{codec.name} {info.patch_size} bytes')
         if self._best is None or info.patch_size < self._best.patch_size:
             self._best = info
@@ -90,8 +95,9 @@ class _Contest:
         """Note that a codec was not tried."""
         self._notes.append(f'{name} not tried: {why}')
 
-    def finish(self, patch: str) -> Choice:
-        """Move the smallest patch to ``patch``."""
+    def finish(self) -> Choice:
+        """Move the smallest patch to its place."""
+        patch = self._patch
         best = self._found()
         made = os.path.join(self._scratch, best.codec)
         with files.translate_os_errors(patch):
@@ -117,20 +123,24 @@ def create(base: str, target: str, patch: str, level: int | None = None,
     """
     files.check_readable(base, 'base')
     files.check_readable(target, 'target')
+    # The rdiff codec leaves its hashes beside the patch.
+    for output in (patch, patch + '.json'):
+        files.check_output(output, base=base, target=target)
     directory = os.path.dirname(os.path.abspath(patch))
     with files.translate_os_errors(patch):
         scratch = tempfile.TemporaryDirectory(
             prefix=f'.{os.path.basename(patch)[:200]}.', suffix='.tmp',
             dir=directory)
     with scratch as directory:
-        contest = _Contest(base, target, level, directory, progress)
+        contest = _Contest(base, target, patch, level, directory,
+                           progress)
         contest.enter(registry.get('block'))
         if _is_qcow2(base) or _is_qcow2(target):
             contest.enter(registry.get('qcow2'))
         else:
             contest.leave_out('qcow2', 'neither file is one')
         _enter_rdiff(contest, target)
-        return contest.finish(patch)
+        return contest.finish()
 
 
 def _enter_rdiff(contest: _Contest, target: str) -> None:

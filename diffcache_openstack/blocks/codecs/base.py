@@ -92,6 +92,19 @@ class Meter:
             self._progress(self._done, self._total)
 
 
+def other_base(base: str, found: str, patch: str, wanted: str
+               ) -> exceptions.BaseMismatch:
+    """Return the error for a base that a patch was not made from.
+
+    :param found: the content id of ``base``
+    :param wanted: that of the base that ``patch`` was made from
+    """
+    return exceptions.BaseMismatch(
+        f'The base {base} has the content id {found}, but the patch {patch} '
+        f'was made from the image {wanted}; give that one, or a patch that '
+        f'was made from this one.')
+
+
 @dataclasses.dataclass(frozen=True)
 class VerifiedBase:
     """A base that was verified when its manifest was written.

@@ -23,6 +23,7 @@ from diffcache_openstack import _native
 from diffcache_openstack.blocks.codecs import base as codec_base
 from diffcache_openstack.blocks.codecs import native_codec
 from diffcache_openstack.blocks import files
+from diffcache_openstack.blocks import manifest
 from diffcache_openstack.blocks import native
 from diffcache_openstack.common import exceptions
 
@@ -42,15 +43,24 @@ class BlockCodec(native_codec.NativeCodec):
     native_apply = staticmethod(_native.patch_apply)
     native_info = staticmethod(_native.patch_info)
     native_verify = staticmethod(_native.patch_verify)
+    native_content_id = staticmethod(_native.hash_file)
+
+    def wanted_base(self, info: codec_base.PatchInfo) -> str:
+        return info.base_hash or ''
 
     def apply_verified(self, base: codec_base.VerifiedBase, patch: str,
                        output: str,
                        progress: codec_base.Progress | None = None
                        ) -> codec_base.PatchInfo:
         files.check_readable(base.path, 'base')
-        files.check_readable(base.manifest, 'manifest')
+        files.check_output(output, patch=patch, manifest=base.manifest)
         info = self.info(patch)
-        with files.translate_os_errors(output), native.translated():
+        found = manifest.read(base.manifest).content_id
+        if found != info.base_hash:
+            raise codec_base.other_base(
+                base.path, f'{found} (as {base.manifest} says)', patch,
+                self.wanted_base(info))
+        with files.translate_os_errors(output), native.translated(patch):
             _native.patch_apply_verified(base.path, base.manifest, patch,
                                          output, progress)
         return info
@@ -64,7 +74,8 @@ class BlockCodec(native_codec.NativeCodec):
                 f'The base {base} is no regular file, and only those are '
                 f'changed in place; name an output instead.')
         info = self.info(patch)
-        with files.translate_os_errors(base), native.translated():
+        with (files.translate_os_errors(base),
+              self.explaining(base, patch, progress)):
             _native.patch_apply_in_place(base, patch, journal_of(base),
                                          progress)
         return info

@@ -12,7 +12,8 @@
 """What the codecs have in common whose work the native core does."""
 
 import abc
-from typing import Any, Callable, ClassVar
+import contextlib
+from typing import Any, Callable, ClassVar, Iterator
 
 from diffcache_openstack.blocks.codecs import base as codec_base
 from diffcache_openstack.blocks import files
@@ -58,17 +59,28 @@ class NativeCodec(codec_base.PatchCodec, abc.ABC):
     native_apply: ClassVar[Callable[..., Any]]
     native_info: ClassVar[Callable[..., dict[str, Any]]]
     native_verify: ClassVar[Callable[..., Any]]
+    #: The content id of a base as this codec's patches know it.
+    native_content_id: ClassVar[Callable[..., str]]
 
     @classmethod
     def recognises(cls, head: bytes) -> bool:
         return head.startswith(cls.magic)
 
+    def check_image(self, image: str, role: str) -> None:
+        """Refuse what is no base or target of this codec's patches.
+
+        :param role: what the image is to the operation
+        :raises: what :meth:`create` raises
+        """
+        files.check_readable(image, role)
+
     def create(self, base: str, target: str, patch: str,
                level: int | None = None,
                progress: codec_base.Progress | None = None
                ) -> codec_base.PatchInfo:
-        files.check_readable(base, 'base')
-        files.check_readable(target, 'target')
+        self.check_image(base, 'base')
+        self.check_image(target, 'target')
+        files.check_output(patch, base=base, target=target)
         level = check_level(level)
         with files.translate_os_errors(patch), native.translated():
             return to_info(self.native_create(
@@ -77,22 +89,48 @@ class NativeCodec(codec_base.PatchCodec, abc.ABC):
     def apply(self, base: str, patch: str, output: str,
               progress: codec_base.Progress | None = None
               ) -> codec_base.PatchInfo:
-        files.check_readable(base, 'base')
+        self.check_image(base, 'base')
+        files.check_output(output, patch=patch)
         info = self.info(patch)
-        with files.translate_os_errors(output), native.translated():
+        with (files.translate_os_errors(output),
+              self.explaining(base, patch, progress)):
             self.native_apply(base, patch, output, progress)
         return info
 
     def info(self, patch: str) -> codec_base.PatchInfo:
         files.check_readable(patch, 'patch')
-        with native.translated():
+        with native.translated(patch):
             return to_info(self.native_info(patch))
 
     def verify(self, base: str, patch: str,
                progress: codec_base.Progress | None = None
                ) -> codec_base.PatchInfo:
-        files.check_readable(base, 'base')
+        self.check_image(base, 'base')
         info = self.info(patch)
-        with native.translated():
+        with self.explaining(base, patch, progress):
             self.native_verify(base, patch, progress)
         return info
+
+    @contextlib.contextmanager
+    def explaining(self, base: str, patch: str,
+                   progress: codec_base.Progress | None) -> Iterator[None]:
+        """Translate native errors; tell a wrong base from the right one.
+
+        Only after a failure it is known to be worth reading the base once
+        more for its content id.
+        """
+        try:
+            with native.translated(patch):
+                yield
+        except exceptions.BaseMismatch as exc:
+            wanted = self.wanted_base(self.info(patch))
+            with native.translated(base):
+                found = self.native_content_id(base, progress)
+            if found == wanted:
+                raise exceptions.BaseMismatch(
+                    f'{patch} does not fit {base}: {exc}') from exc
+            raise codec_base.other_base(base, found, patch, wanted) from exc
+
+    @abc.abstractmethod
+    def wanted_base(self, info: codec_base.PatchInfo) -> str:
+        """Return the content id of the base that a patch was made from."""

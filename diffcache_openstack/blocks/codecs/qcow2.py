@@ -22,7 +22,9 @@ Hashes are those of the files.
 """
 
 from diffcache_openstack import _native
+from diffcache_openstack.blocks.codecs import base as codec_base
 from diffcache_openstack.blocks.codecs import native_codec
+from diffcache_openstack.blocks import native
 
 
 class Qcow2Codec(native_codec.NativeCodec):
@@ -34,3 +36,12 @@ class Qcow2Codec(native_codec.NativeCodec):
     native_apply = staticmethod(_native.qcow2_patch_apply)
     native_info = staticmethod(_native.qcow2_patch_info)
     native_verify = staticmethod(_native.qcow2_patch_verify)
+    native_content_id = staticmethod(_native.qcow2_content_id)
+
+    def check_image(self, image: str, role: str) -> None:
+        super().check_image(image, role)
+        with native.translated(image):
+            _native.qcow2_probe(image)
+
+    def wanted_base(self, info: codec_base.PatchInfo) -> str:
+        return info.details['base_content_id']

@@ -211,11 +211,15 @@ class RdiffCodec(codec_base.PatchCodec):
                 'The rdiff codec does not compress; leave the level out.')
         base_size = files.check_readable(base, 'base')
         target_size = files.check_readable(target, 'target')
+        for output in (patch, patch + _SIDECAR_SUFFIX):
+            files.check_output(output, base=base, target=target)
         meter = codec_base.Meter(progress, base_size + target_size)
         with contextlib.ExitStack() as stack:
             sidecar = stack.enter_context(
                 files.atomic_output(patch + _SIDECAR_SUFFIX))
             delta = stack.enter_context(files.atomic_output(patch))
+            # They are read for the delta, and again for their hashes.
+            stack.enter_context(files.unchanged(base, target))
             with files.translate_os_errors(patch):
                 _make_delta(base, target, delta, meter)
                 _write_sidecar(sidecar, base, target, delta)
@@ -227,6 +231,7 @@ class RdiffCodec(codec_base.PatchCodec):
     def apply(self, base: str, patch: str, output: str,
               progress: codec_base.Progress | None = None
               ) -> codec_base.PatchInfo:
+        files.check_output(output, patch=patch)
         info = self._check(base, patch)
         size = info.target_size or 0
         meter = codec_base.Meter(progress, size)
@@ -234,7 +239,7 @@ class RdiffCodec(codec_base.PatchCodec):
             with files.translate_os_errors(output):
                 with open(temporary, 'r+b', buffering=0) as stream:
                     _apply(base, patch, _SparseWriter(stream, size), meter)
-            _verify_target(info, temporary, base)
+            _verify_target(info, temporary, base, patch)
         return info
 
     def info(self, patch: str) -> codec_base.PatchInfo:
@@ -274,9 +279,8 @@ class RdiffCodec(codec_base.PatchCodec):
                 f'{_SIDECAR_SUFFIX} with the hashes of base and target. It '
                 'is whole and fits within the base.')
         if _hash(base) != info.base_hash:
-            raise exceptions.BaseMismatch(
-                f'{patch} is for another base than {base}; give the base '
-                f'whose hash is {info.base_hash}.')
+            raise codec_base.other_base(base, _hash(base), patch,
+                                        info.base_hash)
         return info
 
     def _check(self, base: str, patch: str) -> codec_base.PatchInfo:
@@ -284,9 +288,7 @@ class RdiffCodec(codec_base.PatchCodec):
         info = self.info(patch)
         if (info.details['base_reach'] > base_size
                 or info.base_size not in (None, base_size)):
-            raise exceptions.BaseMismatch(
-                f'{patch} is for another base than {base}, which is '
-                f'{base_size} bytes long.')
+            raise _mismatch(info, base, patch)
         _check_patch_hash(patch)
         return info
 
@@ -320,13 +322,23 @@ def _apply(base: str, patch: str, writer: _SparseWriter,
     writer.finish()
 
 
-def _verify_target(info: codec_base.PatchInfo, made: str, base: str) -> None:
+def _verify_target(info: codec_base.PatchInfo, made: str, base: str,
+                   patch: str) -> None:
     if info.target_hash is None or _hash(made) == info.target_hash:
         return
     # The delta itself is intact, so the base is not what it was made for.
-    raise exceptions.BaseMismatch(
-        f'The patch is for another base than {base}; give the base whose '
-        f'hash is {info.base_hash}.')
+    raise _mismatch(info, base, patch)
+
+
+def _mismatch(info: codec_base.PatchInfo, base: str, patch: str
+              ) -> exceptions.BaseMismatch:
+    found = _hash(base)
+    if info.base_hash is not None:
+        return codec_base.other_base(base, found, patch, info.base_hash)
+    return exceptions.BaseMismatch(
+        f'The patch {patch} takes data from a base of at least '
+        f'{info.details["base_reach"]} bytes; the base {base} (content id '
+        f'{found}) is shorter. Give the image that it was made from.')
 
 
 def _write_sidecar(path: str, base: str, target: str, delta: str) -> None:

@@ -211,7 +211,7 @@ impl Manifest {
     /// Reads an image once, holes not at all, and hashes it.
     ///
     /// # Errors
-    /// `Source` if it cannot be read, `Cancelled`.
+    /// `Source` if it cannot be read or was written to meanwhile, `Cancelled`.
     pub fn from_source(source: &dyn ReadAt, task: &Task<'_>) -> Result<Manifest, ManifestError> {
         let size = source.len();
         let meter = task.meter(size);
@@ -235,6 +235,7 @@ impl Manifest {
                 builder.add(piece * PIECE_LEAVES, &leaves);
             }
         }
+        source.check_unchanged()?;
         builder.finish(&task.silent())
     }
 

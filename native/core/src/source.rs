@@ -1,9 +1,9 @@
 //! Random access to images, wherever they lie.
 
-use std::fs::File;
+use std::fs::{File, Metadata};
 use std::io;
 use std::ops::Range;
-use std::os::unix::fs::{FileExt, MetadataExt};
+use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::Path;
 
 use rustix::fs::{seek, SeekFrom};
@@ -29,6 +29,12 @@ pub enum SourceError {
         len: u64,
         /// End of the range asked for, in bytes.
         end: u64,
+    },
+    /// A local file was written to since it was opened, so that what was read of it is of no single state.
+    #[error("{name}: it changed while it was read; try again when nobody writes to it")]
+    Changed {
+        /// What was being read.
+        name: String,
     },
     /// A remote source did not answer, or stopped answering; another source, or a later try, may do.
     #[error("{name}: unavailable: {reason}")]
@@ -61,7 +67,9 @@ impl SourceError {
     pub fn is_retryable(&self) -> bool {
         matches!(
             self,
-            SourceError::Unavailable { .. } | SourceError::Corrupt { .. }
+            SourceError::Unavailable { .. }
+                | SourceError::Corrupt { .. }
+                | SourceError::Changed { .. }
         )
     }
 }
@@ -93,6 +101,15 @@ pub trait ReadAt: Send + Sync {
     fn next_data(&self, offset: u64) -> Result<Option<(u64, u64)>, SourceError> {
         let len = self.len();
         Ok((offset < len).then_some((offset, len)))
+    }
+
+    /// Fails if the source is known to have changed since it was opened. Whoever read it more than once, or needs all of it to be of one state, asks
+    /// before the outcome is used.
+    ///
+    /// # Errors
+    /// `Changed`, or whatever kept the answer from arriving.
+    fn check_unchanged(&self) -> Result<(), SourceError> {
+        Ok(())
     }
 }
 
@@ -180,6 +197,10 @@ impl<T: ReadAt + ?Sized> ReadAt for &T {
     fn next_data(&self, offset: u64) -> Result<Option<(u64, u64)>, SourceError> {
         (**self).next_data(offset)
     }
+
+    fn check_unchanged(&self) -> Result<(), SourceError> {
+        (**self).check_unchanged()
+    }
 }
 
 impl<T: ReadAt + ?Sized> ReadAt for std::sync::Arc<T> {
@@ -193,6 +214,10 @@ impl<T: ReadAt + ?Sized> ReadAt for std::sync::Arc<T> {
 
     fn next_data(&self, offset: u64) -> Result<Option<(u64, u64)>, SourceError> {
         (**self).next_data(offset)
+    }
+
+    fn check_unchanged(&self) -> Result<(), SourceError> {
+        (**self).check_unchanged()
     }
 }
 
@@ -239,12 +264,22 @@ pub struct Stamp {
     modified: (i64, i64),
 }
 
+impl Stamp {
+    fn of(found: &Metadata) -> Stamp {
+        Stamp {
+            size: found.size(),
+            modified: (found.mtime(), found.mtime_nsec()),
+        }
+    }
+}
+
 /// A local file. Holes are found with `SEEK_DATA` and `SEEK_HOLE` and never read.
 #[derive(Debug)]
 pub struct FileSource {
     file: File,
     name: String,
     len: u64,
+    opened: Stamp,
 }
 
 impl FileSource {
@@ -275,13 +310,28 @@ impl FileSource {
             name: name.clone(),
             source,
         })?;
-        if metadata.is_dir() {
+        let kind = metadata.file_type();
+        if kind.is_dir() {
             return Err(SourceError::Io {
                 name,
                 source: io::ErrorKind::IsADirectory.into(),
             });
         }
-        Ok(FileSource { file, name, len })
+        if !kind.is_file() && !kind.is_block_device() {
+            return Err(SourceError::Io {
+                name,
+                source: io::Error::new(
+                    io::ErrorKind::InvalidInput,
+                    "only regular files and block devices can be read at any place",
+                ),
+            });
+        }
+        Ok(FileSource {
+            file,
+            name,
+            len,
+            opened: Stamp::of(&metadata),
+        })
     }
 
     /// The open file.
@@ -303,10 +353,7 @@ impl FileSource {
             name: self.name.clone(),
             source,
         })?;
-        Ok(Stamp {
-            size: found.size(),
-            modified: (found.mtime(), found.mtime_nsec()),
-        })
+        Ok(Stamp::of(&found))
     }
 
     fn seek(&self, to: SeekFrom) -> Result<Option<u64>, SourceError> {
@@ -357,7 +404,9 @@ impl ReadAt for FileSource {
             Ok(None) => return Ok(None),
             // A filesystem or device that knows no holes: everything may be data.
             Err(SourceError::Io { source, .. })
-                if source.raw_os_error() == Some(Errno::INVAL.raw_os_error()) =>
+                if [Errno::INVAL, Errno::OPNOTSUPP]
+                    .iter()
+                    .any(|errno| source.raw_os_error() == Some(errno.raw_os_error())) =>
             {
                 return Ok(Some((offset, self.len)));
             }
@@ -365,6 +414,15 @@ impl ReadAt for FileSource {
         };
         let end = self.seek(SeekFrom::Hole(start))?.unwrap_or(self.len);
         Ok((start < self.len).then_some((start, end.min(self.len))))
+    }
+
+    fn check_unchanged(&self) -> Result<(), SourceError> {
+        match self.stamp()? == self.opened {
+            true => Ok(()),
+            false => Err(SourceError::Changed {
+                name: self.name.clone(),
+            }),
+        }
     }
 }
 
@@ -432,6 +490,23 @@ mod tests {
         let error = FileSource::open(Path::new("/nonexistent/image")).unwrap_err();
         assert!(error.to_string().contains("/nonexistent/image"));
         assert!(!error.is_retryable());
+    }
+
+    #[test]
+    fn a_file_that_is_written_to_is_told() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let source = FileSource::open(file.path()).unwrap();
+        source.check_unchanged().unwrap();
+        file.as_file().set_len(1).unwrap();
+        let error = source.check_unchanged().unwrap_err();
+        assert!(matches!(error, SourceError::Changed { .. }));
+        assert!(error.is_retryable());
+    }
+
+    #[test]
+    fn what_has_no_places_is_refused() {
+        let error = FileSource::open(Path::new("/dev/zero")).unwrap_err();
+        assert!(error.to_string().contains("/dev/zero"));
     }
 
     #[test]

@@ -120,6 +120,7 @@ pub fn source_error(error: SourceError) -> PyErr {
         SourceError::PastEnd { .. } | SourceError::Corrupt { .. } => {
             IntegrityError::new_err(message)
         }
+        SourceError::Changed { .. } => Interrupted::new_err(message),
         SourceError::Unavailable { .. } => SourceUnavailable::new_err(message),
         SourceError::Refused { .. } => NativeError::new_err(message),
     }
@@ -130,6 +131,8 @@ pub fn os_error(error: std::io::Error, name: &str) -> PyErr {
     match error.raw_os_error() {
         Some(number) => {
             let text = error.to_string();
+            let code = format!(" (os error {number})");
+            let text = text.strip_suffix(&code).unwrap_or(&text).to_owned();
             pyo3::exceptions::PyOSError::new_err((number, text, name.to_owned()))
         }
         None => pyo3::exceptions::PyOSError::new_err(format!("{name}: {error}")),
@@ -259,8 +262,9 @@ fn apply_dict<'py>(py: Python<'py>, stats: &ApplyStats) -> PyResult<Bound<'py, P
 
 /// The content id of a file: the hex BLAKE3 of its bytes, as b3sum prints it. Holes are not read.
 #[pyfunction]
-fn hash_file(py: Python<'_>, path: PathBuf) -> PyResult<String> {
-    let manifest = run(py, None, |task| read_manifest(&path, task))?;
+#[pyo3(signature = (path, progress=None))]
+fn hash_file(py: Python<'_>, path: PathBuf, progress: Option<Py<PyAny>>) -> PyResult<String> {
+    let manifest = run(py, progress, |task| read_manifest(&path, task))?;
     Ok(manifest.content_id_hex())
 }
 

@@ -21,6 +21,7 @@ import os
 import pathlib
 import random
 import resource
+import stat
 import subprocess
 import tempfile
 
@@ -29,6 +30,7 @@ from hypothesis import strategies
 
 from diffcache_openstack.blocks.codecs import base as codec_base
 from diffcache_openstack.blocks.codecs import registry
+from diffcache_openstack.blocks import manifest
 from diffcache_openstack.common import exceptions
 
 _KIB = 1024
@@ -293,6 +295,76 @@ class CodecConformance:
         self.assertRaises(
             exceptions.InvalidInput, self.codec.create, str(self.directory),
             self.path('target'), self.path('patch'))
+
+    def test_another_base_is_told_by_its_content(self):
+        self.make_patch()
+        self.write_file('other', random.Random(5).randbytes(
+            os.path.getsize(self.path('base'))))
+        self.write_file('longer', random.Random(6).randbytes(300 * _KIB))
+        wanted = manifest.content_id(self.path('base'))
+        for name in ('other', 'longer'):
+            found = manifest.content_id(self.path(name))
+            for call, arguments in (
+                    (self.codec.apply, [self.path('output')]),
+                    (self.codec.verify, [])):
+                error = self.assertRaises(
+                    exceptions.BaseMismatch, call, self.path(name),
+                    self.path('patch'), *arguments)
+                for part in (self.path(name), found, self.path('patch'),
+                             wanted, 'give that one'):
+                    self.assertIn(part, str(error))
+
+    def test_a_damaged_patch_is_named(self):
+        self.make_patch()
+        patch = pathlib.Path(self.path('patch')).read_bytes()
+        self.write_file('patch', patch[:-1])
+        error = self.assertRaises(
+            (exceptions.FormatError, exceptions.IntegrityError),
+            self.codec.info, self.path('patch'))
+        self.assertIn(self.path('patch'), str(error))
+
+    def test_no_input_is_replaced(self):
+        target = self.make_patch()
+        base, patch = self.path('base'), self.path('patch')
+        for call, arguments in (
+                (self.codec.create, (base, self.path('target'), base)),
+                (self.codec.create, (base, self.path('target'),
+                                     self.path('target'))),
+                (self.codec.apply, (base, patch, patch))):
+            error = self.assertRaises(exceptions.InvalidInput, call,
+                                      *arguments)
+            self.assertIn(arguments[2], str(error))
+        # Only a base may be replaced by what is made of it.
+        self.codec.apply(base, patch, base)
+        self.assertEqual(target, pathlib.Path(base).read_bytes())
+
+    def test_what_is_no_file_is_no_output(self):
+        self.make_patch()
+        os.mkfifo(self.path('pipe'))
+        for output in ('pipe', '.'):
+            for call, arguments in (
+                    (self.codec.create, ('base', 'target', output)),
+                    (self.codec.apply, ('base', 'patch', output))):
+                error = self.assertRaises(
+                    exceptions.InvalidInput, call,
+                    *(self.path(name) for name in arguments))
+                self.assertIn(self.path(output), str(error))
+        self.assertTrue(stat.S_ISFIFO(os.stat(self.path('pipe')).st_mode))
+
+    def test_an_image_that_changes_meanwhile_gives_no_patch(self):
+        self.make_pair()
+        before = self.names()
+        for name in ('base', 'target'):
+            def change(_done, _total, path=self.path(name)):
+                os.utime(path, (1, 1))
+
+            os.utime(self.path(name))
+            error = self.assertRaises(
+                exceptions.RetryableError, self.codec.create,
+                self.path('base'), self.path('target'), self.path('patch'),
+                progress=change)
+            self.assertIn(self.path(name), str(error))
+            self.assertEqual(before, self.names())
 
     def test_no_space_leaves_nothing_behind(self):
         self.make_patch()

@@ -52,3 +52,41 @@ class AtomicOutputTest(base.TestCase):
             with self.assertRaisesRegex(expected, 'the/output'):
                 with files.translate_os_errors('the/output'):
                     raise OSError(number, os.strerror(number))
+
+
+class CheckTest(base.TestCase):
+
+    def test_a_pipe_is_refused_before_it_is_opened(self):
+        path = self.directory / 'pipe'
+        os.mkfifo(path)
+        # So that opening it would not wait, should it be opened.
+        self.addCleanup(os.close, os.open(path, os.O_RDWR))
+        for name in (str(path), '/dev/zero'):
+            with self.assertRaisesRegex(exceptions.InvalidInput,
+                                        f'base {name} is neither'):
+                files.check_readable(name, 'base')
+
+    def test_an_output_that_is_an_input_is_refused(self):
+        image = str(self.write_file('image', b'image'))
+        link = self.directory / 'link'
+        link.symlink_to(image)
+        for name in (image, str(link)):
+            with self.assertRaisesRegex(exceptions.InvalidInput,
+                                        'is the base itself'):
+                files.check_output(name, base=image)
+        files.check_output(image, base=str(self.directory / 'missing'))
+
+    def test_an_output_that_is_no_file_is_refused(self):
+        for name, why in ((str(self.directory), 'is a directory'),
+                          ('/dev/zero', 'is no regular file')):
+            with self.assertRaisesRegex(exceptions.InvalidInput,
+                                        f'output {name} {why}'):
+                files.check_output(name)
+
+    def test_a_file_that_changes_is_told(self):
+        image = str(self.write_file('image', b'image'))
+        with files.unchanged(image):
+            pass
+        with self.assertRaisesRegex(exceptions.RetryableError, image):
+            with files.unchanged(image):
+                os.utime(image, (1, 1))

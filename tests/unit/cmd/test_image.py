@@ -71,6 +71,14 @@ class ImageCommandTest(base.TestCase):
         image.write_bytes(bytes(1 << 20))
         code, out, err = self.call('trim', str(image), str(output))
         self.assertEqual((1, ''), (code, out))
-        self.assertIn('no ext4 or xfs filesystem was found', err)
+        self.assertIn(f'{image}: no ext4 or xfs filesystem was found', err)
         self.assertEqual([pathlib.Path(image)],
                          list(self.directory.iterdir()))
+
+    def test_no_image_is_replaced(self):
+        image = self.write_file('image', b'some' * 50_000)
+        for command in ('manifest', 'trim'):
+            code, out, err = self.call(command, str(image), str(image))
+            self.assertEqual((1, ''), (code, out))
+            self.assertIn('is the image itself', err)
+        self.assertEqual(b'some' * 50_000, image.read_bytes())

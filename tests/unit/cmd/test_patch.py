@@ -16,6 +16,7 @@ import json
 import logging
 import os
 import random
+import struct
 from unittest import mock
 
 from diffcache_openstack.blocks import manifest
@@ -185,6 +186,42 @@ class PatchCommandTest(base.TestCase):
             self.assertEqual((1, ''), (code, out), argv)
             self.assertRegex(err, r'^diffcache: error: [^\n]+\n$')
             self.assertNotIn('output', os.listdir(self.directory))
+
+    def test_auto_replaces_no_input(self):
+        for name in ('base', 'target'):
+            code, out, err = self.call('create', self.path('base'),
+                                       self.path('target'), self.path(name))
+            self.assertEqual((1, ''), (code, out))
+            self.assertIn(f'is the {name} itself', err)
+        # The hashes of an rdiff patch lie beside it.
+        self.write_file('some.json', self.base)
+        code, _, err = self.call('create', self.path('some.json'),
+                                 self.path('target'), self.path('some'))
+        self.assertEqual(1, code)
+        self.assertIn('some.json is the base itself', err)
+        self.assertEqual(self.base,
+                         (self.directory / 'some.json').read_bytes())
+
+    def test_another_manifest_than_the_bases_is_named(self):
+        self.create('--codec', 'block')
+        self.write_file('junk', b'junk' * 100)
+        code, _, err = self.call(
+            'apply', self.path('base'), self.path('patch'),
+            self.path('output'), '--base-manifest', self.path('junk'))
+        self.assertEqual(1, code)
+        self.assertIn(self.path('junk'), err)
+
+    def test_a_refused_image_is_named(self):
+        self.write_file('refused', struct.pack(
+            '>4sIQII', b'QFI\xfb', 3, 200, 11, 16) + bytes(1000))
+        for argv in (('create', 'refused', 'target'),
+                     ('create', 'base', 'refused')):
+            code, _, err = self.call(
+                *(argv[0], *(self.path(name) for name in argv[1:])),
+                self.path('output'), '--codec', 'qcow2')
+            self.assertEqual(1, code)
+            self.assertIn(f'{self.path("refused")}: the qcow2 image is '
+                          'refused', err)
 
     def test_a_matrix_has_every_ordered_pair(self):
         self.write_file('third', random.Random(2).randbytes(100_000))

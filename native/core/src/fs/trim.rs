@@ -90,6 +90,7 @@ pub fn trim(image: &dyn ReadAt, output: &Path, task: &Task<'_>) -> Result<TrimSt
             data_after += after;
         }
     }
+    image.check_unchanged()?;
     task.check()?;
     out.commit().map_err(failed)?;
     Ok(TrimStats {

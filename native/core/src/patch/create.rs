@@ -67,11 +67,35 @@ pub struct CreateStats {
 /// Makes the patch from `base` to `target` in a new file, which is renamed to `output` when it is complete.
 ///
 /// # Errors
-/// `TooLarge`, `Source`, `NoSpace`, `Io`, `Zstd`, `Cancelled`; nothing is left behind.
+/// `TooLarge`, `Source` (also if an image was written to meanwhile), `NoSpace`, `Io`, `Zstd`, `Cancelled`; nothing is left behind.
 pub fn create(
     base: &dyn ReadAt,
     target: &dyn ReadAt,
     output: &Path,
+    options: &CreateOptions<'_>,
+) -> Result<CreateStats, PatchError> {
+    let name = output.display().to_string();
+    let failed = |error| PatchError::from_write(&name, error);
+    let out = Output::create(output).map_err(failed)?;
+    let stats = write(base, target, &out, &name, options)?;
+    // Literals were read after what was hashed: of an image that changed in between they are of no use.
+    base.check_unchanged()?;
+    target.check_unchanged()?;
+    // Whoever cancelled gets no output, however late it was.
+    options.task.check()?;
+    out.commit().map_err(failed)?;
+    Ok(stats)
+}
+
+/// Writes the patch from `base` to `target` to an empty output, which errors call `name`, and leaves it to the caller to commit it.
+///
+/// # Errors
+/// As `create`.
+pub(crate) fn write(
+    base: &dyn ReadAt,
+    target: &dyn ReadAt,
+    out: &Output,
+    name: &str,
     options: &CreateOptions<'_>,
 ) -> Result<CreateStats, PatchError> {
     let started = Instant::now();
@@ -86,11 +110,9 @@ pub fn create(
     let (runs, hashes) = match_moved(&images, &mut compared, options)?;
     let repeats = find_repeats(&images, &runs, &hashes)?;
     let mut literals = Literals::number(runs, &repeats);
-    let name = output.display().to_string();
-    let out = Output::create(output).map_err(|error| PatchError::from_write(&name, error))?;
     let mut file = PatchWriter {
-        out: &out,
-        name: &name,
+        out,
+        name,
         at: HEADER_LEN,
     };
     let mut header = empty_header(&compared, options.level);
@@ -108,10 +130,6 @@ pub fn create(
     header.create_wall_us = started.elapsed().as_micros() as u64;
     header.create_cpu_us = cpu_time().saturating_sub(cpu_before).as_micros() as u64;
     file.write_at(&header.encode(), 0)?;
-    // Whoever cancelled gets no output, however late it was.
-    options.task.check()?;
-    out.commit()
-        .map_err(|error| PatchError::from_write(&name, error))?;
     Ok(CreateStats {
         header,
         base: compared.base,

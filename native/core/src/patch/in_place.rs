@@ -16,6 +16,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use rustix::fs::{copy_file_range, fallocate, flock, FallocateFlags, FlockOperation};
+use rustix::io::retry_on_intr;
 
 use super::apply::{ApplyStats, Build, STEP_BLOCKS};
 use super::format::Header;
@@ -299,7 +300,7 @@ impl Replay<'_> {
             }
             let to = to.min(end);
             let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-            fallocate(self.base, flags, from, to - from)?;
+            retry_on_intr(|| fallocate(self.base, flags, from, to - from))?;
             at = to;
         }
         Ok(())

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::fs::{copy_file_range, fallocate, ioctl_ficlone, FallocateFlags};
+use rustix::io::retry_on_intr;
 
 use super::reader::{read_padded, PatchFile};
 use super::runs::{parts_within, Run, Src, BLOCK, BLOCK_LEN};
@@ -188,7 +189,7 @@ impl<'a> NewFile<'a> {
             }
             let to = to.min(end);
             let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-            fallocate(self.out.file(), flags, from, to - from)
+            retry_on_intr(|| fallocate(self.out.file(), flags, from, to - from))
                 .map_err(|error| PatchError::from_write(&self.name, error.into()))?;
             at = to;
         }

@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use super::container::{self, Container, Header};
@@ -110,12 +110,14 @@ pub fn create(
         &base,
         &target,
         description,
-        &output,
-        placed.content_at(),
+        patch,
+        (out, placed.content_at()),
         options,
     )?;
     let (_, front) = container::encode(header, form.as_deref())?;
     write(out.write_all_at(&front, 0))?;
+    base.file().check_unchanged()?;
+    target.file().check_unchanged()?;
     // Whoever cancelled gets no output, however late it was.
     task.check()?;
     write(output.commit())?;
@@ -183,16 +185,16 @@ fn write_stored(
     Ok(*hasher.finalize().as_bytes())
 }
 
-/// Makes the content patch in a file of its own and adds it to `output` at `offset`; returns its length.
+/// Makes the content patch in a file of its own and adds it to a file at an offset; returns its length. `patch` is where the whole is going to be.
 fn add_content(
     base: &Image,
     target: &Image,
     description: Option<&Description>,
-    output: &Output,
-    offset: u64,
+    patch: &Path,
+    (mut out, offset): (&File, u64),
     options: &CreateOptions<'_>,
 ) -> Result<u64, Qcow2Error> {
-    let content = TemporaryPath(output.part().with_extension("content"));
+    let content = write(Output::create(patch))?;
     // Describing a compressed target is most of the work and has reported it.
     let task = if description.is_some() {
         options.task.silent()
@@ -204,26 +206,17 @@ fn add_content(
         .map_or(1, |image| image.map().header().cluster_size());
     let masked = description.map_or_else(Vec::new, |description| description.masked.clone());
     let visible = Masked::new(target.content(), cluster_size, masked);
-    block::create(
+    block::create::write(
         base.content(),
         &visible,
-        &content.0,
+        &content,
+        &patch.display().to_string(),
         &CreateOptions { task, ..*options },
     )?;
-    let mut part = write(File::open(&content.0))?;
-    let mut out = output.file();
+    let mut part = content.file();
+    write(io::Seek::rewind(&mut part))?;
     write(io::Seek::seek(&mut out, io::SeekFrom::Start(offset)))?;
     write(io::copy(&mut part, &mut out))
-}
-
-/// A file that is removed with this value.
-struct TemporaryPath(PathBuf);
-
-impl Drop for TemporaryPath {
-    fn drop(&mut self) {
-        // It may never have been made; otherwise nothing can be done if even this fails.
-        let _ = std::fs::remove_file(&self.0);
-    }
 }
 
 /// An opened patch and an opened base.
@@ -325,7 +318,7 @@ impl<'a> Application<'a> {
     }
 
     fn check_output(&self, output: &Output, task: &Task<'_>) -> Result<(), Qcow2Error> {
-        let made = FileSource::open(output.part())?;
+        let made = FileSource::open(&output.part())?;
         let hash = Manifest::from_source(&made, &task.silent())?.content_id();
         match hash == self.container.header().target_hash {
             true => Ok(()),
@@ -381,7 +374,8 @@ pub fn to_raw(image: &Path, output: &Path, task: &Task<'_>) -> Result<Manifest, 
     let image = Image::open(image)?;
     let output = write(Output::create(output))?;
     copy_content(image.content(), output.file(), task)?;
-    let manifest = Manifest::from_source(&FileSource::open(output.part())?, &task.silent())?;
+    let manifest = Manifest::from_source(&FileSource::open(&output.part())?, &task.silent())?;
+    image.file().check_unchanged()?;
     task.check()?;
     write(output.commit())?;
     Ok(manifest)

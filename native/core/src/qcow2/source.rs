@@ -154,6 +154,10 @@ impl ReadAt for Qcow2Source {
         let end = ((last + 1) * cluster_size).min(self.len());
         Ok((start < end).then_some((start, end)))
     }
+
+    fn check_unchanged(&self) -> Result<(), SourceError> {
+        self.file.check_unchanged()
+    }
 }
 
 /// The clusters decompressed last, by their place in the file; the oldest leaves first.
