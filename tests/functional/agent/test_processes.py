@@ -290,7 +290,7 @@ class OwnBroker(Site):
                          'oslo_messaging_rabbit': {'rabbit_interval_max': 1}}
 
     def _setUp(self):
-        self.broker = rabbitmq.RabbitMQ()
+        self.broker = rabbitmq.RabbitMQ(virtual_hosts=1)
         self.broker.start()
         self.addCleanup(self.broker.stop)
         self.url = self.broker.transport_url()
