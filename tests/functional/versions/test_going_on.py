@@ -33,6 +33,8 @@ _TOLD = struct.Struct('qq')
 
 class TestKilled(base.TestCase):
 
+    alpha = 0.0
+
     def setUp(self):
         super().setUp()
         self.noise = random.Random(3)
@@ -59,7 +61,8 @@ class TestKilled(base.TestCase):
 
         saving.LOG.info = gone_on
         self.store.save([engine.Disk(self.disk, 'a', format='raw')],
-                        token=token, job=engine.Job(progress))
+                        alpha=self.alpha, token=token,
+                        job=engine.Job(progress))
         _TOLD.pack_into(self.shared, 0, skipped, 0)
 
     def killed(self, token, seconds):
@@ -100,3 +103,9 @@ class TestKilled(base.TestCase):
             self.store.delete([self.store.versions()[-1].id])
             self.store.prune()
         self.assertTrue(self.store.verify().intact)
+
+
+class TestKilledWithAlpha(TestKilled):
+    """What is new waits in a spool until all of the disk was looked at."""
+
+    alpha = 1.0

@@ -47,6 +47,26 @@ def qemu_io(path: pathlib.Path, *commands: str) -> None:
                    check=True, stdout=subprocess.DEVNULL)
 
 
+class RemoteStore(file.FileStore):
+    """A store of files that behaves like one of objects."""
+
+    def __init__(self, directory):
+        super().__init__(directory)
+        self.sent = []
+
+    def put_file(self, name, path):
+        copy = path.with_name('copy')
+        copy.write_bytes(path.read_bytes())
+        super().put_file(name, copy)
+        self.sent.append(name)
+
+    def names(self):
+        return None
+
+    def local_path(self, name):
+        return None
+
+
 class VersionsTestCase(base.TestCase):
     """A store in the test's directory, and a raw disk of some blocks."""
 

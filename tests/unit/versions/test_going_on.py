@@ -26,26 +26,6 @@ _MIB = 1 << 20
 _INTERVAL = 64 * _MIB
 
 
-class RemoteStore(file.FileStore):
-    """A store of files that behaves like one of objects."""
-
-    def __init__(self, directory):
-        super().__init__(directory)
-        self.sent = []
-
-    def put_file(self, name, path):
-        copy = path.with_name('copy')
-        copy.write_bytes(path.read_bytes())
-        super().put_file(name, copy)
-        self.sent.append(name)
-
-    def names(self):
-        return None
-
-    def local_path(self, name):
-        return None
-
-
 class GoingOnTest(fixture.VersionsTestCase):
 
     blocks = 100 * _MIB // fixture.BLOCK
@@ -227,7 +207,7 @@ class TestSending(GoingOnTest):
         return given
 
     def test_what_a_store_of_objects_took_is_not_sent_again(self):
-        store = RemoteStore(self.directory / 'remote')
+        store = fixture.RemoteStore(self.directory / 'remote')
         given = self.fail_after(store, 3)
         store.sent.clear()
         _, skipped = self.go_on(store)

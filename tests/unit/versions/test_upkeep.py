@@ -11,6 +11,8 @@
 #    under the License.
 """Deleting, pruning and scrubbing."""
 
+import contextlib
+
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.versions import heads
 from diffcache_openstack.versions import repository
@@ -245,6 +247,26 @@ class TestPrunedMeanwhile(fixture.VersionsTestCase):
         restoring.restore(self.pruned(), self.second.id,
                           restoring.Output(output, 'raw'))
         self.assertEqual(self.expected, output.read_bytes())
+
+    def test_a_restore_that_has_begun_begins_again(self):
+        for store in (self.store, fixture.RemoteStore(
+                self.directory / 'store')):
+            other = repository.Repository(self.store)
+            reads = []
+
+            class Pruned(repository.Repository):
+                @contextlib.contextmanager
+                def lenient(self, head):
+                    with super().lenient(head) as found:
+                        if not reads:
+                            reads.append(head.number)
+                            upkeep.prune(other, rule=upkeep.Rule(-1))
+                        yield found
+
+            output = self.directory / 'restored'
+            restoring.restore(Pruned(store), self.second.id,
+                              restoring.Output(output, 'raw'))
+            self.assertEqual(self.expected, output.read_bytes())
 
     def test_a_restore_of_what_went_says_so(self):
         self.assertRaises(
