@@ -87,4 +87,4 @@ def build_map(routes: collections.abc.Iterable[Route]) -> routing.Map:
     return routing.Map(
         [routing.Rule(route.path, methods=[route.method], endpoint=route)
          for route in routes],
-        strict_slashes=False, redirect_defaults=False)
+        strict_slashes=False, merge_slashes=False, redirect_defaults=False)

@@ -16,6 +16,7 @@ import functools
 import json
 import math
 import typing
+import unicodedata
 
 import jsonschema
 from oslo_config import cfg
@@ -29,7 +30,8 @@ LOG = log.getLogger(__name__)
 
 _MOST_SHOWN = 200
 _HINTS = {'date-time': 'give it as 2026-01-31T22:00:00Z',
-          'uuid': 'give it as 8-4-4-4-12 hexadecimal digits'}
+          'uuid': 'give it as 8-4-4-4-12 hexadecimal digits',
+          'printable': 'leave control characters out'}
 _TRUE = ('true', '1', 'yes', 'on')
 _FALSE = ('false', '0', 'no', 'off')
 
@@ -48,6 +50,13 @@ def _is_instant(value: object) -> bool:
 @_FORMATS.checks('uuid')
 def _is_uuid(value: object) -> bool:
     return not isinstance(value, str) or uuidutils.is_uuid_like(value)
+
+
+@_FORMATS.checks('printable')
+def _is_printable(value: object) -> bool:
+    # Names are shown in other people's terminals.
+    return not isinstance(value, str) or not any(
+        unicodedata.category(character) == 'Cc' for character in value)
 
 
 class ResponseMismatch(Exception):
@@ -70,10 +79,14 @@ def check_body(schema: dict, document: typing.Any) -> None:
 
     :raises BadRequest: naming the field, and what is wrong with it
     """
+    _check(schema, document, 'The body')
+
+
+def _check(schema, document, whole):
     error = _first_error(schema, document)
     if error is not None:
         where = '/'.join(str(part) for part in error.absolute_path)
-        raise http.BadRequest(f'{where or "The body"}: {_told(error)}')
+        raise http.BadRequest(f'{where or whole}: {_told(error)}')
 
 
 def _told(error):
@@ -108,7 +121,7 @@ def parse_query(schema: dict, given: datastructures.MultiDict
         if len(values) > 1:
             raise http.BadRequest(f'Parameter "{name}" is given twice.')
         found[name] = _typed(name, values[0], properties[name])
-    check_body(schema, found)
+    _check(schema, found, 'The query')
     return found
 
 

@@ -27,6 +27,8 @@ HASH: Schema = {'type': 'string', 'pattern': '^[0-9a-f]{64}$'}
 UUID: Schema = {'type': 'string', 'format': 'uuid'}
 # Names are compared, never interpreted; the columns' lengths bound them.
 NAME: Schema = {'type': 'string', 'minLength': 1, 'maxLength': 255}
+# What people call their own things; need not be unique.
+LABEL: Schema = {'type': 'string', 'maxLength': 255, 'format': 'printable'}
 SITE: Schema = {'type': 'string', 'minLength': 1, 'maxLength': 64}
 TEMPLATE: Schema = {'type': 'string', 'minLength': 1, 'maxLength': 128}
 

@@ -25,7 +25,7 @@ def _names(description):
 
 
 _CHANGEABLE = {
-    'name': {'type': 'string', 'maxLength': 255, 'description':
+    'name': {**common.LABEL, 'description':
              'For people; need not be unique.'},
     'priority': {'type': 'integer', 'minimum': 0, 'maximum': 100,
                  'description': 'Weight against other demand; 50 is an'

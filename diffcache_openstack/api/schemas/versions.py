@@ -29,7 +29,7 @@ _ALPHA = {'type': 'string', 'pattern': r'^(auto|0(\.[0-9]{1,6})?|1(\.0+)?)$',
           ' read fast: 0 takes the least storage, 1 restores fastest, auto'
           ' does what keeps restores fast enough.'}
 _CHANGEABLE = {
-    'name': {'type': 'string', 'maxLength': 255, 'description':
+    'name': {**common.LABEL, 'description':
              'For people; need not be unique.'},
     'description': {'type': 'string', 'maxLength': 4096},
     'protected': {**common.BOOLEAN, 'description':
@@ -82,7 +82,7 @@ RESTORE = common.closed({'restore': common.query({
                ' (rebuild); auto, the default, does what is cheaper. From'
                ' version 1.4 on.'}})})
 EXPORT = common.closed({'export': common.query({
-    'name': {'type': 'string', 'maxLength': 255, 'description':
+    'name': {**common.LABEL, 'description':
              'Of the image.'}})})
 DIFF = common.closed({'diff': common.closed({
     'against': {**common.UUID, 'description': 'The other version.'}})})

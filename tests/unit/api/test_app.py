@@ -95,6 +95,9 @@ class TestErrors(base.ApiTest):
         error = self.refused(404, 'GET', '/v1/cows')
         self.assertEqual('diffcache.not_found', error['code'])
 
+    def test_two_slashes_are_no_redirection(self):
+        self.refused(404, 'GET', '/v1//hosts')
+
     def test_wrong_method(self):
         status, _body, headers = self.call('PUT', '/v1/hosts')
         self.assertEqual(405, status)

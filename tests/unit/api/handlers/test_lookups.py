@@ -58,4 +58,6 @@ class TestLookups(base.ApiTest):
 
     def test_parameters_are_needed(self):
         self.refused(400, 'GET', '/v1/lookups')
-        self.refused(400, 'GET', '/v1/lookups?host=h1')
+        error = self.refused(400, 'GET', '/v1/lookups?host=h1')
+        self.assertIn('The query', error['detail'])
+        self.assertIn('template_id', error['detail'])

@@ -203,6 +203,13 @@ class TestChanges(JobTest):
         self.assertEqual(first, agent.plans.get(
             timeout=base.test_manager.ANSWER_SECONDS))
 
+    def test_names_that_would_write_into_other_peoples_terminals(self):
+        for name in ('a\x00b', '\x1b[2J', 'two\nlines', '\x9b1m'):
+            error = self.refused(400, 'POST', PATH, {'precache_job': {
+                'images': ['t1'], 'hosts': ['h1'], 'name': name}})
+            self.assertIn('precache_job/name', error['detail'])
+            self.assertIn('control characters', error['detail'])
+
     def test_malformed(self):
         for values in ({'images': []}, {'hosts': []}, {'priority': 101},
                        {'rate': 0}, {'pinned': 'yes'},
