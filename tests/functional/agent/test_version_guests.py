@@ -94,7 +94,7 @@ class TestGuestAgent(servers.ServersTestCase):
         """It is thawed by the next one, though that takes no snapshot."""
         self.site.libvirt.guest_writes(self.domain, 'write -P 1 40M 16M',
                                        number=1)
-        version_id = self.begin(rate=2_000_000)
+        version_id = self.begin(rate=1_000_000)
         self.site.wait(lambda: (self.site.version(version_id)['task'] or {})
                        .get('done'))
         self.site.processes['host-1'].stop(signal.SIGKILL)

@@ -145,7 +145,7 @@ class TestServers(servers.ServersTestCase):
 
     def test_saved_before_it_is_deleted_if_the_policy_says_so(self):
         client = local_client.LocalClient(
-            str(self.site.directory / 'host-1' / 'agent.sock'), timeout=30)
+            str(self.site.directory / 'host-1' / 'agent.sock'), timeout=180)
         wish = {'project_id': PROJECT, 'trigger': 'delete',
                 'image_id': None}
         self.power_on()
@@ -168,7 +168,7 @@ class TestServers(servers.ServersTestCase):
 
     def test_saved_when_it_was_shut_down_if_the_policy_says_so(self):
         client = local_client.LocalClient(
-            str(self.site.directory / 'host-1' / 'agent.sock'), timeout=30)
+            str(self.site.directory / 'host-1' / 'agent.sock'), timeout=180)
         wish = {'project_id': PROJECT, 'trigger': 'shutdown',
                 'image_id': None}
         self.site.versions.set_policy(
