@@ -79,9 +79,11 @@ class Costs:
         return Cost(self._way(found[0]), found[0].seconds, wan_bytes,
                     at_site, arriving)
 
-    def file(self, template: views.TemplateRef) -> Cost:
-        """Of the file that Glance has."""
-        content = self.content(template)
+    def file(self, template: views.TemplateRef, content: Cost) -> Cost:
+        """Of the file that Glance has.
+
+        :param content: what the raw content costs
+        """
         if template.form_id is None:
             return content
         form = views.Key(views.FORMS, template.form_id)

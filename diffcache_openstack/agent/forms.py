@@ -205,9 +205,13 @@ class Files:
         self._lock = threading.Lock()
         self.store = store
 
-    def cost(self, template: views.TemplateRef) -> prices.Cost:
-        """What having the file would take."""
-        cost = self._costs.file(template)
+    def cost(self, template: views.TemplateRef, content: prices.Cost
+             ) -> prices.Cost:
+        """What having the file would take.
+
+        :param content: what the raw content would
+        """
+        cost = self._costs.file(template, content)
         if _name_of(template) in self.store:
             return prices.Cost('local', 0.0, 0, True, cost.arriving)
         making = self._flights.under_way(_key_of(template))
@@ -223,7 +227,7 @@ class Files:
         :raises Conflict: that would take the WAN
         :raises DiffCacheError: it cannot be made
         """
-        cost = self.cost(template)
+        cost = self.cost(template, self._costs.content(template))
         if site_only and not (cost.at_site or cost.arriving):
             raise exceptions.Conflict(
                 f'Image {template.id} cannot be made of what the site holds:'

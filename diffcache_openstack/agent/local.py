@@ -309,7 +309,7 @@ class LocalWorker:
 
     def _describe(self, template: views.TemplateRef) -> dict:
         content = self._costs.content(template)
-        file = self._files.cost(template)
+        file = self._files.cost(template, content)
         use = self._usage.of(template.id)
         return {
             **{name: getattr(template, name) for name in _DESCRIBED},

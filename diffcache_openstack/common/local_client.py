@@ -29,6 +29,9 @@ from diffcache_openstack.common import exceptions
 _LONGEST_LINE = 1 << 20
 _LONGEST_ANSWER = 256 << 20
 _PIECE = 1 << 20
+# The ways to an image take milliseconds to look up, and a catalogue may have
+# thousands.
+_LIST_SECONDS = 30.0
 
 _BY_STATUS: dict[int, type[exceptions.DiffCacheError]] = {
     400: exceptions.InvalidInput,
@@ -61,7 +64,8 @@ class LocalClient:
 
     def images(self) -> list[dict[str, typing.Any]]:
         """Every image of the catalogue, and what this host has of it."""
-        answer = self._ask('GET', '/v1/images')
+        answer = self._ask('GET', '/v1/images',
+                           timeout=max(self._timeout, _LIST_SECONDS))
         return answer['images'] if isinstance(answer, dict) else answer
 
     def image(self, image_id: str) -> dict[str, typing.Any]:
@@ -194,8 +198,9 @@ class LocalClient:
             f'The agent at {self._path} broke off while it {what}; its log'
             f' may say why.')
 
-    def _ask(self, method, path, body=None):
-        with self._answer(method, path, body, self._timeout) as answer:
+    def _ask(self, method, path, body=None, timeout=None):
+        with self._answer(method, path, body,
+                          timeout or self._timeout) as answer:
             with self._unavailable():
                 data = answer.read(_LONGEST_ANSWER)
                 return json.loads(data) if data else None

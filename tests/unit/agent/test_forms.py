@@ -104,6 +104,10 @@ class FormsTestCase(base.TestCase):
     def template(self, name):
         return self.hosts['h1'].view.template(name)
 
+    def cost(self, name):
+        template = self.template(name)
+        return self.files.cost(template, self.costs.content(template))
+
     def read(self, name, site_only=False):
         with self.files.open(self.template(name), site_only) as reader:
             return reader.read(0, reader.size)
@@ -269,12 +273,12 @@ class TestCosts(FormsTestCase):
     def test_a_file_takes_its_form_too(self):
         self.hosts['h1'].put(TARGET)
         self.refresh()
-        self.assertTrue(self.costs.file(self.template('raw')).at_site)
-        packed = self.files.cost(self.template('packed'))
+        self.assertTrue(self.cost('raw').at_site)
+        packed = self.cost('packed')
         self.assertEqual((len(FORM), False), (packed.wan_bytes,
                                               packed.at_site))
         self.read('packed')
-        self.assertTrue(self.files.cost(self.template('packed')).at_site)
+        self.assertTrue(self.cost('packed').at_site)
 
 
 class TestStore(base.TestCase):
@@ -282,6 +286,23 @@ class TestStore(base.TestCase):
     def setUp(self):
         super().setUp()
         self.store = forms.Store(self.directory / 'files', 100_000)
+
+    def test_files_that_others_drop_meanwhile_do_not_count(self):
+        self.write_file('files/kept', b'x' * 5000)
+        dropped = self.directory / 'files' / 'dropped'
+        listed = [*self.store._directory.iterdir(), dropped]
+        self.useFixture(fixtures.MockPatchObject(
+            pathlib.Path, 'iterdir', lambda _path: iter(listed)))
+        self.assertEqual(['kept'], [name for name, _size
+                                    in self.store.oldest_first()])
+        self.assertEqual(self.store.used(), self.store.oldest_first()[0][1])
+
+    def test_one_that_cannot_be_kept_is_not_left_open(self):
+        path = self.store.new()
+        path.write_bytes(b'x')
+        (self.directory / 'files' / 'name').mkdir()
+        self.assertRaises(OSError, self.store.keep, path, 'name')
+        self.assertNotIn(str(path), opened_files())
 
     def keep(self, name, size):
         path = self.store.new()
@@ -307,28 +328,6 @@ class TestStore(base.TestCase):
         self.keep('a', 10).close()
         again = forms.Store(self.directory / 'files', 100)
         self.assertIsNone(again.find('a'))
-
-
-class StoreTest(base.TestCase):
-
-    def test_files_that_others_drop_meanwhile_do_not_count(self):
-        store = forms.Store(self.directory / 'files', 10 ** 9)
-        self.write_file('files/kept', b'x' * 5000)
-        dropped = self.directory / 'files' / 'dropped'
-        listed = [*store._directory.iterdir(), dropped]
-        self.useFixture(fixtures.MockPatchObject(
-            pathlib.Path, 'iterdir', lambda _path: iter(listed)))
-        self.assertEqual(['kept'], [name for name, _size
-                                    in store.oldest_first()])
-        self.assertEqual(store.used(), store.oldest_first()[0][1])
-
-    def test_one_that_cannot_be_kept_is_not_left_open(self):
-        store = forms.Store(self.directory / 'files', 10 ** 9)
-        path = store.new()
-        path.write_bytes(b'x')
-        (self.directory / 'files' / 'name').mkdir()
-        self.assertRaises(OSError, store.keep, path, 'name')
-        self.assertNotIn(str(path), opened_files())
 
 
 def opened_files():

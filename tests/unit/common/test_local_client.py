@@ -192,6 +192,21 @@ class TestAbsence(LocalClientTest):
         self.agent.script = lambda handler: done.wait(LONG)
         hasty = local_client.LocalClient(str(self.path), timeout=0.05)
         self.assertRaises(exceptions.ServiceUnavailable, hasty.image, 'i')
+
+    def test_a_list_that_takes_long(self):
+        def answer_late(handler):
+            threading.Event().wait(0.3)
+            handler.send(200, b'[]')
+
+        self.agent.script = answer_late
+        hasty = local_client.LocalClient(str(self.path), timeout=0.05)
+        self.assertEqual([], hasty.images())
+
+    def test_content_of_an_agent_that_hangs(self):
+        done = threading.Event()
+        self.addCleanup(done.set)
+        self.agent.script = lambda handler: done.wait(LONG)
+        hasty = local_client.LocalClient(str(self.path), timeout=0.05)
         self.assertRaises(exceptions.ServiceUnavailable, hasty.content, 'i',
                           '/output', stall_timeout=0.05)
 
