@@ -55,6 +55,8 @@ class ConductorTest(database.DatabaseTest):
                 ('control_exchange', uuid.uuid4().hex, None),
                 ('notify_delay', 0.01, 'conductor'),
                 ('check_interval', 1, 'conductor'),
+                # However slow the machine is, hosts do not die meanwhile.
+                ('host_timeout', 3600, 'conductor'),
                 ('rpc_timeout', 60, 'conductor'),
                 ('interval', self.INTERVAL, 'planner')):
             self.conf.set_override(name, value, group)
