@@ -46,13 +46,18 @@ class StrictJson:
     def loads(text: str | bytes) -> typing.Any:
         """What a text says.
 
-        :raises ValueError: it is no JSON, or nested too deeply
+        :raises ValueError: it is no JSON, is nested too deeply, or has a
+            string that is no text
         """
         try:
-            return json.loads(text, parse_constant=_finite,
-                              parse_float=_finite)
+            found = json.loads(text, parse_constant=_finite,
+                               parse_float=_finite)
+            json.dumps(found, ensure_ascii=False).encode()
         except RecursionError:
             raise ValueError('it is nested too deeply') from None
+        except UnicodeEncodeError:
+            raise ValueError('a string has half of a character') from None
+        return found
 
 
 def _finite(text):

@@ -12,6 +12,7 @@
 """Checking what comes in, and on demand what goes out, against schemas."""
 
 import collections.abc
+import datetime
 import functools
 import json
 import math
@@ -41,10 +42,13 @@ _FALSE = ('false', '0', 'no', 'off')
 _FORMATS = jsonschema.FormatChecker(formats=())
 
 
-@_FORMATS.checks('date-time', raises=ValueError)
+@_FORMATS.checks('date-time', raises=(ValueError, OverflowError))
 def _is_instant(value: object) -> bool:
-    return (not isinstance(value, str)
-            or timeutils.parse_isotime(value.replace(' ', '+')) is not None)
+    if isinstance(value, str):
+        # In UTC, as databases have it, the last years may not exist.
+        timeutils.parse_isotime(value.replace(' ', '+')).astimezone(
+            datetime.UTC)
+    return True
 
 
 @_FORMATS.checks('uuid')

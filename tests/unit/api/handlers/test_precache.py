@@ -210,11 +210,19 @@ class TestChanges(JobTest):
             self.assertIn('precache_job/name', error['detail'])
             self.assertIn('control characters', error['detail'])
 
+    def test_half_of_a_character_is_no_text(self):
+        for values in ({'images': ['\ud800']}, {'name': 'a\udfff'},
+                       {'hosts': ['\udc80']}):
+            error = self.refused(400, 'POST', PATH, {'precache_job': {
+                'images': ['t1'], 'hosts': ['h1'], **values}})
+            self.assertIn('half of a character', error['detail'])
+
     def test_malformed(self):
         for values in ({'images': []}, {'hosts': []}, {'priority': 101},
                        {'rate': 0}, {'pinned': 'yes'},
                        {'expires_at': 'soon'},
                        {'expires_at': '2001-01-01T00:00:00Z'},
+                       {'expires_at': '9999-12-31T23:59:59-14:00'},
                        {'images': ['t1', 't1']},
                        {'colour': 'red'}, {'window': 'at night'}):
             self.refused(400, 'POST', PATH, {'precache_job': {

@@ -48,6 +48,11 @@ class TestHistory(base.ApiTest):
     def test_malformed_time(self):
         self.refused(400, 'GET', '/v1/requests?since=yesterday')
 
+    def test_times_before_the_first_year_and_after_the_last(self):
+        for text in ('0001-01-01T00:00:00%2B14:00',
+                     '9999-12-31T23:59:59-14:00'):
+            self.refused(400, 'GET', f'/v1/requests?since={text}')
+
 
 class TestForecast(base.ApiTest):
 
