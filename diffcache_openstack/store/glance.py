@@ -16,6 +16,7 @@ configuration file.
 """
 
 import contextlib
+import functools
 import io
 import os
 import pathlib
@@ -85,7 +86,19 @@ def load_driver(conf: cfg.ConfigOpts, driver: str) -> Any:
         raise exceptions.InvalidInput(
             f'The store {driver} cannot be written: check the options of '
             f'[glance_store].')
+    _share_client(store)
     return store
+
+
+def _share_client(store: Any) -> None:
+    """Let the driver of S3 make its client once.
+
+    It makes one for each request, which takes longer than most requests do.
+    Several threads may use one client.
+    """
+    make = getattr(store, '_create_s3_client', None)
+    if make is not None:
+        store._create_s3_client = functools.cache(make)
 
 
 def _kept(work: str) -> pathlib.Path:

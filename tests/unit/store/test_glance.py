@@ -145,6 +145,21 @@ class TestLoadDriver(base.TestCase):
                           'none')
 
 
+class TestSharedClient(base.TestCase):
+
+    def test_a_driver_of_s3_makes_one_client(self):
+        driver = mock.Mock(_create_s3_client=mock.Mock(side_effect=object))
+        made = driver._create_s3_client
+        glance._share_client(driver)
+        self.assertIs(driver._create_s3_client(), driver._create_s3_client())
+        made.assert_called_once_with()
+
+    def test_other_drivers_are_left_alone(self):
+        driver = mock.Mock(spec=['add'])
+        glance._share_client(driver)
+        self.assertFalse(hasattr(driver, '_create_s3_client'))
+
+
 class TestRegistry(base.TestCase):
 
     def test_what_names_no_store_is_refused(self):
