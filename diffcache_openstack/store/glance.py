@@ -41,8 +41,10 @@ _HASH = 'sha256'
 _CHUNK = 1 << 20
 _STAGING = 'diffcache-'
 _GIVEN_UP_SECONDS = 7 * 24 * 3600.0
-# What another writer may take at most from finding no blob to having put one.
+# What another writer may take at most from finding no blob to having put one:
+# seconds, and as a multiple of what this one took.
 _SETTLE_S = 0.2
+_SETTLE_TIMES = 3.0
 
 
 @contextlib.contextmanager
@@ -128,13 +130,13 @@ class GlanceStore(base.BlobStore):
     to be kept apart by who starts them. If they are not, all but one fail in
     :meth:`create`: who finds no such blob, puts one, and still finds it after
     a while has won, provided that nobody takes longer than that while between
-    looking and putting. Nobody tells the names of blobs: glance_store has no
-    way to list.
+    looking and putting; it is at least three times what that took here. Nobody
+    tells the names of blobs: glance_store has no way to list.
 
     :param driver: as :func:`load_driver` returns it
     :param prefix: what each blob's location starts with, up to its name, as
         the driver tells locations
-    :param settle_s: that while, in seconds; each :meth:`create` takes it
+    :param settle_s: that while at least, in seconds
     """
 
     def __init__(self, driver: Any, scheme: str, prefix: str,
@@ -155,11 +157,13 @@ class GlanceStore(base.BlobStore):
             self._driver.add(base.check_name(name), stream, size, _HASH)
 
     def create(self, name: str, data: bytes) -> None:
+        started = time.monotonic()
         # Not every driver minds that there is such an object.
         if self.exists(name):
             raise exceptions.Conflict(f'There is a blob {name} already.')
         self._add(name, io.BytesIO(data), len(data))
-        time.sleep(self._settle_s)
+        took = time.monotonic() - started
+        time.sleep(max(self._settle_s, _SETTLE_TIMES * took))
         if not self._has(name, data):
             raise exceptions.Conflict(
                 f'Another writer put a blob {name} at the same time.')
