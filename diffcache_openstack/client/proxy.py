@@ -249,9 +249,18 @@ class Proxy(versions.VersionCalls, proxy.Proxy):
         return super()._get_resource(resource_type, value, **attrs)
 
     def _wait(self, look, is_done, timeout, interval):
+        found = look()
+        try:
+            return self._wait_on(found, look, is_done, timeout, interval)
+        except KeyboardInterrupt as error:
+            raise KeyboardInterrupt(
+                f'{found.label} {found.id} is not waited for any more; the'
+                f' service goes on with it.') from error
+
+    @staticmethod
+    def _wait_on(found, look, is_done, timeout, interval):
         deadline = time.monotonic() + timeout
         while True:
-            found = look()
             if is_done(found):
                 return found
             if time.monotonic() + interval > deadline:
@@ -259,6 +268,7 @@ class Proxy(versions.VersionCalls, proxy.Proxy):
                     f'{found.label} {found.id} is still {found.state} after'
                     f' {timeout:g} s; the service goes on with it.')
             time.sleep(interval)
+            found = look()
 
     def _document(self, path, query):
         response = self.get(

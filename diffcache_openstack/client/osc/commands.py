@@ -14,6 +14,7 @@
 import argparse
 import contextlib
 import math
+import sys
 import typing
 
 from keystoneauth1 import exceptions as ksa_exceptions
@@ -43,6 +44,11 @@ def errors_in_words() -> typing.Iterator[None]:
         raise osc_exceptions.CommandError(
             f'{place.partition(": ")[0]} does not answer; see whether'
             f' diffcache-api runs there, and try again.') from error
+    except KeyboardInterrupt as error:
+        if error.args:
+            # Of what was waited for: nobody was told its id yet.
+            sys.stderr.write(f'{error}\n')
+        raise
     except ksa_exceptions.EndpointNotFound as error:
         raise osc_exceptions.CommandError(
             f'{error}; have a service of type "diffcache" with an endpoint in'

@@ -11,8 +11,10 @@
 #    under the License.
 """The commands, over the API itself."""
 
+import io
 import json
 import pathlib
+import sys
 
 from openstack import exceptions as sdk_exceptions
 from osc_lib import exceptions
@@ -23,6 +25,7 @@ from diffcache_openstack.client.osc import objects
 from diffcache_openstack.client.osc import plans
 from diffcache_openstack.client.osc import precache
 from diffcache_openstack.client.osc import sites
+from diffcache_openstack.client.osc import waiting
 from tests.unit.api import base
 from tests.unit.client import cloud
 from tests.unit.db import database
@@ -185,6 +188,22 @@ class TestPrecache(cloud.CommandTest):
             'cancelled', self.shown(precache.ShowJob, job['id'])['state'])
         self.assertRaises(exceptions.CommandError, self.take,
                           precache.SetJob, job['id'])
+
+    def test_a_wait_that_is_interrupted_tells_what_goes_on(self):
+        stream = io.StringIO()
+        self.patch(sys, 'stderr', stream)
+
+        def interrupt(_bar, _job):
+            raise KeyboardInterrupt
+
+        self.patch(waiting.Bar, 'job', interrupt)
+        command = self.command(precache.CreateJob)
+        arguments = command.get_parser('test').parse_args(
+            ['t1', '--host', 'h1', '--wait'])
+        self.assertRaises(KeyboardInterrupt, command.run, arguments)
+        [job] = self.listed(precache.ListJobs)
+        self.assertIn(job['ID'], stream.getvalue())
+        self.assertEqual('running', job['State'])
 
     def test_retry_and_wait(self):
         job = self.create()
