@@ -165,15 +165,21 @@ class TestDownload(GlanceTest):
 
     def test_a_plan_that_comes_while_it_is_downloaded(self):
         path = self.qcow2(64)
+        # So that none comes soon, and brings it before.
+        self.upload(self.trial.guests()['guest-base'])
+        self.plan()
         image = self.upload(path)
+        # Or the agent would bring it, or knows not yet who has it.
+        self.wait_until(
+            lambda: self.known(image)['file_wan_bytes'] > path.stat().st_size,
+            'The content is larger than the file')
         self.wait_until_quiet()
-        known = self.known(image)
-        self.assertGreater(known['file_wan_bytes'], known['file_size'])
         before = self.trial.wan_bytes()
         with concurrent.futures.ThreadPoolExecutor(1) as pool:
             download = pool.submit(self.get, image)
             self.wait_until(
-                lambda: self.trial.wan_bytes() - before > BESIDES,
+                lambda: download.done()
+                or self.trial.wan_bytes() - before > BESIDES,
                 'The download begins')
             cache = service.proxy_of(self.trial.admin)
             job = cache.create_precache_job(images=[image],
@@ -183,7 +189,7 @@ class TestDownload(GlanceTest):
         cache.wait_for_precache_job(job.id, timeout=300)
         self.wait_until_quiet()
         self.assertLess(self.trial.wan_bytes() - before,
-                        1.1 * known['file_size'] + 2 * BESIDES)
+                        1.1 * path.stat().st_size + 2 * BESIDES)
 
     def test_an_image_that_the_site_can_build(self):
         guests = self.trial.guests()
