@@ -179,7 +179,8 @@ class Guests:
         if not disks:
             raise exceptions.NotFound(
                 f'Server {server_id} has no disk that is a file of this host:'
-                f' volumes are saved by Cinder.')
+                f' volumes are saved by Cinder, and logical volumes'
+                f' (images_type = lvm) are not saved.')
         if not running:
             return Guest(server_id, disks)
         return Guest(

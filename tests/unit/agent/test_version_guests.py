@@ -125,10 +125,12 @@ class TestFinding(GuestsTest):
         self.assertRaises(exceptions.NotFound, self.guests.find, SERVER)
 
     def test_server_without_such_disks(self):
-        self.domain = Domain('')
-        error = self.assertRaises(exceptions.NotFound, self.guests.find,
-                                  SERVER)
-        self.assertIn('Cinder', str(error))
+        for disks in ('', element('/dev/vg/disk', 'raw', source='block')):
+            self.domain = Domain(disks)
+            error = self.assertRaises(exceptions.NotFound, self.guests.find,
+                                      SERVER)
+            for word in ('Cinder', 'images_type = lvm'):
+                self.assertIn(word, str(error))
 
     def test_disk_elsewhere_is_not_opened(self):
         outside = self.write_file('secret', bytes(4096))
