@@ -16,13 +16,13 @@ goes on after it was interrupted so finds what the store took, and sends that
 no second time.
 """
 
-import json
 import logging
 import os
 import pathlib
 from typing import Collection
 
 from diffcache_openstack import _native
+from diffcache_openstack.common import files
 from diffcache_openstack.store import base
 
 LOG = logging.getLogger(__name__)
@@ -49,11 +49,11 @@ class Puts:
             if path is not None and path.exists() and not target.exists():
                 os.rename(path, target)
 
-    def put(self, files: list[tuple[str, pathlib.Path]]) -> None:
+    def put(self, made: list[tuple[str, pathlib.Path]]) -> None:
         """Give files to the store, except those that it was given."""
-        self._write(_LIST, {name: path.name for name, path in files})
+        self._write(_LIST, {name: path.name for name, path in made})
         sent = self._read(_SENT)
-        for name, path in files:
+        for name, path in made:
             if self._store.local_path(name) is not None:
                 self._store.put_file(name, path)
                 continue
@@ -68,13 +68,7 @@ class Puts:
             self._write(_SENT, sent := sent | {name: checksum})
 
     def _read(self, what: str) -> dict[str, str]:
-        try:
-            return json.loads((self._staging / what).read_text())
-        except FileNotFoundError:
-            return {}
+        return files.read_json(self._staging / what) or {}
 
     def _write(self, what: str, fields: dict[str, str]) -> None:
-        path = self._staging / what
-        part = path.with_name(f'{what}.part')
-        part.write_text(json.dumps(fields))
-        os.replace(part, path)
+        files.write_json(self._staging / what, fields)
