@@ -76,6 +76,8 @@ class Precacher:
         self._notifier = notifier
         self._owner = owner
         self._compute = compute.Compute(conf)
+        # Sites of jobs that had nobody to plan for.
+        self._empty_sites: set[str] = set()
 
     def create(self, job: objects.PrecacheJob) -> None:
         """Keep a job, to be worked on from the next round on."""
@@ -159,6 +161,8 @@ class Precacher:
             for site in self._database.read(db.sites_of, job.id):
                 jobs_of[site].append(job)
         unplanned = set()
+        for site in self._empty_sites:
+            jobs_of.setdefault(site, [])
         for site, jobs in sorted(jobs_of.items()):
             if not self._plan_site(site, jobs):
                 unplanned.update(job.id for job in jobs)
@@ -170,15 +174,24 @@ class Precacher:
         """Whether a site has a plan that knows of the jobs."""
         ctxt = contexts.RequestContext.for_service('precache')
         # The first job's request shows in the logs down to the agents.
-        ctxt.global_request_id = jobs[0].request_id
+        if jobs:
+            ctxt.global_request_id = jobs[0].request_id
         ctxt.update_store()
         try:
             plan = self._planner.plan(site)
+        except exceptions.NotFound as error:
+            # Looked at again each round, but no reason to plan others again.
+            if site not in self._empty_sites:
+                LOG.warning('Site %s will be planned for %d precache jobs'
+                            ' once that can be: %s', site, len(jobs), error)
+            self._empty_sites.add(site)
+            return True
         except exceptions.DiffCacheError as error:
             LOG.warning('Site %s was not planned for %d precache jobs and'
                         ' will be in the next round: %s', site, len(jobs),
                         error)
             return False
+        self._empty_sites.discard(site)
         self._notifier.send_plan(plan)
         return True
 

@@ -13,6 +13,7 @@
 
 import datetime
 import types
+from unittest import mock
 
 from keystoneauth1 import exceptions as ksa_exceptions
 
@@ -74,6 +75,32 @@ class TestRounds(RoundTest):
         for _round in range(3):
             self.precacher.round()
         self.assertEqual(['edge'], self.planner.planned)
+
+    def test_a_site_without_hosts_has_no_other_planned_again_and_again(self):
+        self.write(sites.put_host, database.host(
+            'hub', site='centre', role=objects.REPOSITORY),
+            objects_base.now())
+        self.create(hosts=['h1', 'hub'])
+        planned, self.empty = self.planner.planned, {'centre'}
+        plan = self.planner.plan
+
+        def plan_unless_empty(site):
+            if site in self.empty:
+                raise exceptions.NotFound(f'{site} has no compute host')
+            plan(site)
+
+        self.planner.plan = plan_unless_empty
+        with mock.patch.object(precache.LOG, 'warning') as warning:
+            for _round in range(3):
+                self.precacher.round()
+        self.assertEqual(['edge'], planned)
+        self.assertEqual(1, warning.call_count)
+        self.assertIn('centre has no compute host', str(warning.call_args))
+        # Once it has hosts, it is planned.
+        self.empty = set()
+        for _round in range(2):
+            self.precacher.round()
+        self.assertEqual(['edge', 'centre'], planned)
 
     def test_site_that_could_not_be_planned_is_tried_again(self):
         self.create()
