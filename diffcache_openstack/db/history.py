@@ -36,6 +36,8 @@ BOOT = 'nova'
 DOWNLOAD = 'glance'
 # Clocks of hosts differ by so much at most, if they are kept.
 _CLOCKS = datetime.timedelta(seconds=5)
+# No server is made for longer.
+_LONGEST_BOOT = datetime.timedelta(days=1)
 
 
 class Demand(typing.NamedTuple):
@@ -126,12 +128,13 @@ def put_download(session: orm.Session, download: objects.Request,
 def _request_during(session, boot):
     """A request that a boot made, and no other boot did."""
     table = models.Request
-    taken = set(session.scalars(sa.select(table.detail).where(
-        table.way == BOOT, table.host == boot.host,
-        table.template_id == boot.template_id)))
     begin = boot.started_at - _CLOCKS
     end = (boot.started_at + datetime.timedelta(seconds=boot.seconds)
            + _CLOCKS)
+    taken = set(session.scalars(sa.select(table.detail).where(
+        table.way == BOOT, table.host == boot.host,
+        table.template_id == boot.template_id,
+        table.started_at.between(begin - _LONGEST_BOOT, end + _CLOCKS))))
     found = session.scalars(sa.select(table).where(
         table.host == boot.host, table.template_id == boot.template_id,
         table.way.not_in((BOOT, DOWNLOAD)),
@@ -144,11 +147,12 @@ def _absorb_boot(session, request):
     if request.way in (BOOT, DOWNLOAD):
         return
     table = models.Request
+    about_then = table.started_at.between(
+        request.started_at - _LONGEST_BOOT, request.started_at + _CLOCKS)
     boots = session.scalars(sa.select(table).where(
         table.host == request.host, table.way == BOOT,
         table.template_id == request.template_id,
-        table.content_id.is_not(None),
-        table.started_at <= request.started_at + _CLOCKS)
+        table.content_id.is_not(None), about_then)
         .order_by(table.started_at))
     for boot in boots:
         end = boot.started_at + datetime.timedelta(seconds=boot.seconds)

@@ -214,6 +214,8 @@ class Request(Base):
     __table_args__ = (
         sa.Index('ix_requests_site_started_at', 'site', 'started_at'),
         sa.Index('ix_requests_started_at', 'started_at'),
+        sa.Index('ix_requests_host_template_id', 'host', 'template_id',
+                 'started_at'),
         TABLE_OPTIONS,
     )
 
@@ -383,6 +385,7 @@ class ServerVersion(Base):
     __table_args__ = (
         sa.Index('ix_versions_server_id', 'server_id'),
         sa.Index('ix_versions_project_id', 'project_id'),
+        sa.Index('ix_versions_parent_id', 'parent_id'),
         TABLE_OPTIONS,
     )
 
@@ -426,6 +429,7 @@ class VersionTask(Base):
     __table_args__ = (
         sa.Index('ix_version_tasks_state', 'state'),
         sa.Index('ix_version_tasks_version_id', 'version_id'),
+        sa.Index('ix_version_tasks_server_id', 'server_id'),
         TABLE_OPTIONS,
     )
 

@@ -9,6 +9,8 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
+import sqlalchemy as sa
+
 from diffcache_openstack.db import catalogue
 from diffcache_openstack.db import history
 from diffcache_openstack.db import sites
@@ -93,3 +95,34 @@ class TestHistory(database.DatabaseTest):
         self.put(*(database.request(n) for n in range(5)))
         self.assertEqual(3, self.write(history.prune, database.at(3)))
         self.assertEqual(2, len(self.demand()))
+
+
+class TestLookUps(database.DatabaseTest):
+    """What is looked for with each request costs what that host asked for."""
+
+    def plans(self, function, *args):
+        """How the database goes about each look at the history."""
+        asked = []
+
+        def note(_connection, _cursor, statement, parameters, *_more):
+            if 'FROM requests' in statement and 'requests.host =' in statement:
+                asked.append((statement, parameters))
+
+        engine = self.database.engine
+        sa.event.listen(engine, 'before_cursor_execute', note)
+        self.addCleanup(sa.event.remove, engine, 'before_cursor_execute', note)
+        self.write(function, *args)
+        with engine.connect() as connection:
+            return [' '.join(row[-1] for row in connection.exec_driver_sql(
+                f'EXPLAIN QUERY PLAN {statement}', parameters))
+                for statement, parameters in list(asked)]
+
+    def test_by_host_image_and_time(self):
+        for number, function in enumerate((history.put_request,
+                                           history.put_boot)):
+            plans = self.plans(function, database.request(number))
+            self.assertTrue(plans)
+            for plan in plans:
+                self.assertIn('ix_requests_host_template_id', plan)
+                self.assertIn('host=? AND template_id=? AND started_at>?',
+                              plan)
