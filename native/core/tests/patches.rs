@@ -8,12 +8,13 @@ use std::path::PathBuf;
 use std::sync::Mutex;
 
 use diffcache_core::manifest::{leaf_len, Manifest, LEAF_SIZE};
+use diffcache_core::patch::format::{block_count, MAX_SIZE};
 use diffcache_core::patch::{
     apply, apply_in_place, apply_to_sink, create, info, target_manifest, verify, CreateOptions,
     PatchError, PatchView,
 };
 use diffcache_core::sink::{LeafSink, SinkError};
-use diffcache_core::source::{FileSource, ReadAt};
+use diffcache_core::source::{FileSource, ReadAt, SourceError};
 use diffcache_core::task::Task;
 use proptest::prelude::*;
 
@@ -388,4 +389,36 @@ fn patches_of_the_first_format_still_apply() {
     let mut bytes = vec![0; target.len()];
     view.read_exact_at(&mut bytes, 0).unwrap();
     assert!(bytes == target);
+}
+
+/// An image that is nothing but long.
+struct Long(u64);
+
+impl ReadAt for Long {
+    fn len(&self) -> u64 {
+        self.0
+    }
+
+    fn read_exact_at(&self, buf: &mut [u8], _offset: u64) -> Result<(), SourceError> {
+        buf.fill(0);
+        Ok(())
+    }
+
+    fn next_data(&self, _offset: u64) -> Result<Option<(u64, u64)>, SourceError> {
+        Ok(None)
+    }
+}
+
+#[test]
+fn the_longest_image_has_numbers_for_all_blocks() {
+    assert_eq!(u64::from(block_count(MAX_SIZE)), MAX_SIZE / BLOCK as u64);
+    let files = Files::new();
+    let made = create(
+        &Long(MAX_SIZE + 1),
+        &noise(1, BLOCK),
+        &files.path("patch"),
+        &CreateOptions::default(),
+    );
+    assert!(matches!(made, Err(PatchError::TooLarge { .. })));
+    assert_eq!(std::fs::read_dir(files.dir.path()).unwrap().count(), 0);
 }

@@ -41,8 +41,8 @@ pub const MAX_FRAMES: usize = 1 << 24;
 pub const MAX_FRAME_BLOCKS: u32 = 256;
 /// Most blocks of base in the dictionary of a frame.
 pub const MAX_DICT_BLOCKS: u32 = 256;
-/// Largest image: block numbers have 32 bits.
-pub const MAX_SIZE: u64 = 1 << 44;
+/// Largest image, 64 MiB less than 16 TiB: block numbers have 32 bits, also those of the blocks after a piece of work that begins inside an image.
+pub const MAX_SIZE: u64 = (1 << 44) - (64 << 20);
 /// Value of `stale_blocks` where no filesystem told us.
 pub const STALE_UNKNOWN: u64 = u64::MAX;
 /// Blocks per leaf.

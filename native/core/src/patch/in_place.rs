@@ -11,7 +11,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::Instant;
 
@@ -141,7 +141,11 @@ struct Journal<'a> {
 impl Journal<'_> {
     /// The journal of an earlier call for the same patch, if that was made complete.
     fn complete(&self) -> Result<Option<File>, PatchError> {
-        let file = match File::open(self.path) {
+        let opened = OpenOptions::new()
+            .read(true)
+            .custom_flags(libc::O_NOFOLLOW)
+            .open(self.path);
+        let file = match opened {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(PatchError::from_write(&self.name, error)),
@@ -190,6 +194,7 @@ impl Journal<'_> {
             .write(true)
             .create(true)
             .truncate(true)
+            .custom_flags(libc::O_NOFOLLOW)
             .open(self.path)
             .map_err(failed)?;
         let build = Build {
@@ -397,6 +402,18 @@ mod tests {
         assert!(matches!(finish(&case), Err(PatchError::Io { .. })));
         assert_eq!(std::fs::read(&case.base).unwrap(), base);
         assert_eq!(std::fs::read(&case.journal).unwrap(), other);
+    }
+
+    #[test]
+    fn a_link_in_the_journals_place_is_not_followed() {
+        let case = case();
+        let base = std::fs::read(&case.base).unwrap();
+        let other = case.base.with_file_name("other");
+        std::fs::write(&other, b"another's").unwrap();
+        std::os::unix::fs::symlink(&other, &case.journal).unwrap();
+        assert!(matches!(finish(&case), Err(PatchError::Io { .. })));
+        assert_eq!(std::fs::read(&case.base).unwrap(), base);
+        assert_eq!(std::fs::read(&other).unwrap(), b"another's");
     }
 
     #[test]

@@ -112,7 +112,9 @@ pub enum PatchError {
         wanted: String,
     },
     /// An image is larger than what a patch can describe.
-    #[error("{name}: {size} bytes are more than the 16 TiB that a patch can describe")]
+    #[error(
+        "{name}: {size} bytes are more than a patch can describe, which is 64 MiB less than 16 TiB"
+    )]
     TooLarge {
         /// Which image.
         name: &'static str,

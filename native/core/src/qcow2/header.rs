@@ -3,6 +3,7 @@
 //! Field positions are those of QEMU's `docs/interop/qcow2.txt`. Numbers are big endian.
 
 use super::error::Qcow2Error;
+use crate::patch::format::MAX_SIZE;
 use crate::source::ReadAt;
 
 /// First bytes of every qcow2 image.
@@ -19,8 +20,6 @@ const CLUSTER_BITS: std::ops::RangeInclusive<u32> = 9..=21;
 const MAX_L1_BYTES: u64 = 32 << 20;
 /// QEMU's own limit: 8 MiB of refcount table.
 const MAX_REFTABLE_BYTES: u64 = 8 << 20;
-/// The largest disk that the block codec describes: 16 TiB.
-const MAX_DISK: u64 = 1 << 44;
 const MAX_EXTENSIONS: usize = 64;
 
 const INCOMPATIBLE_DIRTY: u64 = 1 << 0;
@@ -159,8 +158,10 @@ impl Header {
     }
 
     fn check_tables(&self) -> Result<(), Qcow2Error> {
-        if self.size > MAX_DISK {
-            return Err(Qcow2Error::refused("its disk is larger than 16 TiB"));
+        if self.size > MAX_SIZE {
+            return Err(Qcow2Error::refused(
+                "its disk is larger than a patch can describe, which is 64 MiB less than 16 TiB",
+            ));
         }
         let l1_bytes = u64::from(self.l1_entries) * 8;
         if l1_bytes > MAX_L1_BYTES || self.reftable_bytes > MAX_REFTABLE_BYTES {
