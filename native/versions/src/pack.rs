@@ -13,7 +13,7 @@ use diffcache_core::task::{for_each_piece, Task};
 use zstd::bulk::Compressor;
 
 use crate::codec::Cursor;
-use crate::crypt::{Cipher, Name, NAME_LEN};
+use crate::crypt::{Cipher, Name, NAME_LEN, SEAL_LEN};
 use crate::error::{Result, VersionsError};
 
 /// First bytes of a pack.
@@ -227,6 +227,11 @@ impl PackIndex {
         for frame in &self.frames {
             let fits = frame.first == rank && frame.offset == offset && frame.count > 0;
             if !fits || frame.count as usize > FRAME_BLOCKS {
+                return false;
+            }
+            // Frames that would become longer are kept as they are.
+            let longest = u64::from(frame.count) * u64::from(self.block_size) + SEAL_LEN as u64;
+            if u64::from(frame.len) > longest {
                 return false;
             }
             rank += frame.count;

@@ -12,7 +12,9 @@
 """Deleting, pruning and scrubbing."""
 
 import contextlib
+import struct
 
+from diffcache_openstack import _native
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.versions import heads
 from diffcache_openstack.versions import repository
@@ -199,6 +201,25 @@ class TestVerify(fixture.VersionsTestCase):
 
     def test_a_damaged_index_hits_its_versions(self):
         self.assertEqual([self.second.id], self.hit_by('index-', 1))
+
+    def forge_frame(self, longer: int) -> None:
+        """Let an index say that its one frame is so much longer."""
+        path = self.store.local_path(self.repo.head().packs[2].index)
+        data = bytearray(path.read_bytes()[:-32])
+        # Bytes of the pack, and of its first frame.
+        for kind, place in (('<Q', 40), ('<I', 64)):
+            length, = struct.unpack_from(kind, data, place)
+            struct.pack_into(kind, data, place, length + longer)
+        path.write_bytes(data)
+        path.write_bytes(data + bytes.fromhex(_native.hash_file(path)))
+
+    def test_a_frame_that_is_longer_than_its_blocks_is_refused(self):
+        self.forge_frame(0)
+        self.assertEqual(12 * BLOCK, len(self.content(self.second)))
+        self.forge_frame(4 * BLOCK)
+        error = self.assertRaises(exceptions.IntegrityError, self.content,
+                                  self.second)
+        self.assertIn('impossible', str(error))
 
     def test_a_missing_pack_is_named(self):
         name = self.repo.head().packs[2].blob
