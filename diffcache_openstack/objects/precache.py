@@ -26,7 +26,6 @@ LIVING = (RUNNING, READY)
 WAITING = 'waiting'
 FETCHING = 'fetching'
 FAILED = 'failed'
-TARGET_STATES = (WAITING, FETCHING, READY, FAILED, CANCELLED)
 
 
 @base.DiffCacheObjectRegistry.register

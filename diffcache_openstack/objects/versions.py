@@ -19,7 +19,6 @@ SAVING = 'saving'
 AVAILABLE = 'available'
 ERROR = 'error'
 DELETING = 'deleting'
-STATES = (SAVING, AVAILABLE, ERROR, DELETING)
 
 # Why a version was saved.
 REQUEST = 'request'

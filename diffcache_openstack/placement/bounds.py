@@ -34,11 +34,6 @@ def unlimited(instance: instances.Instance, hops: int = 1) -> float:
     return cost.total_cost(instance, everything, hops)
 
 
-def empty_cost(instance: instances.Instance, hops: int = 1) -> float:
-    """Cost, in seconds, if no host held anything."""
-    return cost.total_cost(instance, placements.Placement(), hops)
-
-
 def capacity_left(
     instance: instances.Instance, placement: placements.Placement
 ) -> np.ndarray:

@@ -103,10 +103,6 @@ class HostRef:
     alive: bool
     holdings: frozenset[Key]
 
-    def holds(self, key: Key) -> bool:
-        """Whether it said so, or is the repository, which holds all."""
-        return self.role == REPOSITORY_ROLE or key in self.holdings
-
 
 @dataclasses.dataclass(frozen=True)
 class Links:
@@ -228,11 +224,6 @@ class SiteView:
     def compute_hosts(self) -> list[HostRef]:
         """Hosts of the site, without the repository."""
         return [h for h in self.hosts if h.role != REPOSITORY_ROLE]
-
-    def peers_holding(self, key: Key, own_name: str) -> list[HostRef]:
-        """Other hosts of the site that said they hold an object."""
-        return [h for h in self.compute_hosts()
-                if h.name != own_name and h.alive and h.holds(key)]
 
     def size_of(self, key: Key) -> int | None:
         """Bytes an object takes on disk; None if the map does not know."""

@@ -159,6 +159,6 @@ class TestFiles(test_forms.FormsTestCase):
     def test_content_under_a_form_is_there_for_others(self):
         self.assertEqual(test_forms.PACKED, self.read('packed'))
         self.refresh()
-        found = self.hosts['h2'].view.host('h1')
-        self.assertTrue(found.holds(fakes.key_of(test_forms.TARGET)))
+        self.assertIn(fakes.key_of(test_forms.TARGET),
+                      self.hosts['h2'].view.holdings('h1'))
         self.assertEqual(view.ACTIVE, self.template('packed').status)

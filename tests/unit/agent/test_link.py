@@ -101,8 +101,8 @@ class SiteMapTest(base.TestCase):
         self.assertEqual(CONTENT, found.template('t').content_id)
         self.assertEqual(view.Links(4.0, 2.0, 1.0), found.links)
         self.assertEqual(0.5, found.patch('b' * 64).apply_seconds)
-        self.assertTrue(found.host('h1').holds(
-            view.Key(view.TEMPLATES, CONTENT)))
+        self.assertIn(view.Key(view.TEMPLATES, CONTENT),
+                      found.holdings('h1'))
         self.assertEqual('r', found.repository().name)
 
     def test_a_useless_file_is_no_map(self):
