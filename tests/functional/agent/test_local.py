@@ -34,7 +34,7 @@ class LocalTest(test_embedded.EmbeddedTestCase):
             self.skipTest('needs the program qemu-img (package qemu-utils)')
         super().setUp()
         self.client = local_client.LocalClient(
-            str(self.directory / 'agent.sock'))
+            str(self.directory / 'agent.sock'), timeout=180)
         self.data = {name: path.read_bytes()
                      for name, path in self.images.items()}
 

@@ -102,7 +102,7 @@ class TestCase(base.TestCase):
             before, last = last, self.trial.wan_bytes()
             time.sleep(_QUIET_SECONDS)
             return last - before < _BESIDES and not any(
-                local_client.LocalClient(str(self.trial.socket(name)))
+                local_client.LocalClient(str(self.trial.socket(name)), 60)
                 .status()['missing'] for name in (*self.trial.hosts, 'edge'))
 
         self.wait_until(is_quiet, 'fills have ended', 300)

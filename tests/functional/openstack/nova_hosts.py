@@ -89,7 +89,7 @@ class NovaTest(machine.TestCase):
 
     def agent(self, host: str) -> local_client.LocalClient:
         """The agent of a host."""
-        return local_client.LocalClient(str(self.trial.socket(host)), 20)
+        return local_client.LocalClient(str(self.trial.socket(host)), 60)
 
     def known(self, host: str, image: str) -> dict | None:
         """What a host's agent says of an image."""
