@@ -49,7 +49,8 @@ class GlanceTest(machine.TestCase):
         super().setUp()
         where = self.trial.where
         self.site = f'http://{where.site}:9292'
-        self.edge = local_client.LocalClient(str(self.trial.socket('edge')))
+        self.edge = local_client.LocalClient(
+            str(self.trial.socket('edge')), 60)
         self.token = self.trial.admin.auth_token
         self.folder = where.folder('cache')
 
