@@ -69,6 +69,8 @@ class Database:
             command=(
                 'mariadbd', '--no-defaults', f'--datadir={self._folder}/data',
                 f'--socket={self._socket}',
+                # The caller's may be one that its user can't write to.
+                f'--tmpdir={self._folder}',
                 f'--port={layout.PORTS["mariadb"]}',
                 f'--bind-address={self._where.centre}',
                 f'--pid-file={self._folder}/pid', *_OPTIONS),
