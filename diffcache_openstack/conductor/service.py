@@ -28,6 +28,7 @@ from diffcache_openstack.common import notifications as listening
 from diffcache_openstack.common import service
 from diffcache_openstack.conductor import control
 from diffcache_openstack.conductor import costs
+from diffcache_openstack.conductor import liveness
 from diffcache_openstack.conductor import manager
 from diffcache_openstack.conductor import maps
 from diffcache_openstack.conductor import model
@@ -46,7 +47,6 @@ from diffcache_openstack.db import engine
 from diffcache_openstack.db import history
 from diffcache_openstack.db import migration
 from diffcache_openstack.db import plans
-from diffcache_openstack.db import sites
 from diffcache_openstack.objects import base
 
 LOG = log.getLogger(__name__)
@@ -79,6 +79,7 @@ class ConductorService(service.Service):
         self._precacher = precache.Precacher(
             self.conf, self._database, self._planner, self._notifier, name)
         agents = self._put_versions_together(name)
+        self._liveness = liveness.Liveness(self.conf, self._database)
         site_maps = self._maps = maps.Maps(self.conf, self._database)
         self._server = self._bus.server(
             oslo_messaging.Target(topic=rpcapi.TOPIC, server=name),
@@ -134,10 +135,8 @@ class ConductorService(service.Service):
                               ' round will')
 
     def _check_hosts(self):
-        before = base.now() - datetime.timedelta(
-            seconds=self.conf.conductor.host_timeout)
         try:
-            names, changed = self._database.write(sites.expire_hosts, before)
+            names, changed = self._liveness.check()
             changed |= self._maps.note_options()
         except Exception:
             LOG.exception('Hosts were not checked; the next round will')

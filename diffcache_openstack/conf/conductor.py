@@ -39,7 +39,8 @@ several, the death of one is not noticed by agents.
         help='''
 Seconds without a sign of life after which a host counts as dead: peers no
 longer read from it and plans no longer use it. At least three times
-``[agent] heartbeat_interval``, so that a lost message means nothing.
+``[agent] heartbeat_interval``, so that a lost message means nothing. Silence
+while no conductor ran, or none could reach the database, does not count.
 '''),
     cfg.IntOpt(
         'check_interval',

@@ -1,0 +1,54 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Which hosts count as dead."""
+
+import datetime
+
+from oslo_config import cfg
+
+from diffcache_openstack.db import engine
+from diffcache_openstack.db import sites
+from diffcache_openstack.objects import base
+
+# Before any host's last sign of life.
+_NEVER = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
+
+
+class Liveness:
+    """Declares hosts dead that gave no sign of life for long.
+
+    Silence counts only while somebody listens: after an outage of the
+    conductor, or of the database that keeps what hosts report, they have as
+    much time to be heard again as they have otherwise.
+    """
+
+    def __init__(self, conf: cfg.ConfigOpts, database: engine.Database):
+        self._conf = conf
+        self._database = database
+        self._listens_since = base.now()
+
+    def check(self) -> tuple[list[str], set[str]]:
+        """Declare dead who was silent for ``[conductor] host_timeout``.
+
+        :returns: names of hosts, and the sites whose map changed
+        :raises oslo_db.exception.DBError: nobody could be looked at
+        """
+        before = base.now() - datetime.timedelta(
+            seconds=self._conf.conductor.host_timeout)
+        try:
+            return self._database.write(
+                sites.expire_hosts,
+                before if before >= self._listens_since else _NEVER)
+        except Exception:
+            # What hosts reported meanwhile did not get there either.
+            self._listens_since = base.now()
+            raise
