@@ -66,7 +66,8 @@ class LibvirtDriver(driver.LibvirtDriver):
         client, tally = _agent()
         self._fetcher = _fetcher(client, tally)
         self._saver = versions.Saver(client, tally,
-                                     CONF.diffcache.stall_timeout)
+                                     CONF.diffcache.stall_timeout,
+                                     CONF.diffcache.unknown_policy)
         backends.install(self.image_backend, checks.IMAGES_TYPES,
                          self._fetcher)
 

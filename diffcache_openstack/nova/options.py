@@ -25,6 +25,9 @@ What nova-compute (driver diffcache.LibvirtDriver) and nova-scheduler
 DOWNLOAD = 'download'
 ERROR = 'error'
 
+GO = 'go'
+STAY = 'stay'
+
 COMPUTE_OPTS = [
     cfg.StrOpt(
         'socket',
@@ -78,6 +81,19 @@ With ``error``, no image ever crosses the WAN whole because an agent was down.
 Images that are not DiffCache's to deliver are downloaded in any case: those
 that the catalogue does not know, or not yet, those of other formats than raw
 and qcow2, and those whose signature Nova has to verify.
+'''),
+    cfg.StrOpt(
+        'unknown_policy',
+        default=GO,
+        choices=[
+            (GO, 'it is deleted unsaved, which is logged and counted'),
+            (STAY, 'deleting fails, and can be tried again'),
+        ],
+        help='''
+What becomes of a server that is deleted while nobody can tell whether its
+version policy wants it saved before: the agent, the conductor or the database
+is down. Set it to ``stay`` if policies with ``--required`` have to hold then,
+too; no server on this host can be deleted meanwhile.
 '''),
     cfg.StrOpt(
         'state_file',

@@ -16,6 +16,7 @@ import pathlib
 import typing
 
 from diffcache_openstack.common import local_client
+from diffcache_openstack.nova import options
 from diffcache_openstack.nova import tally as tallies
 
 LOG = logging.getLogger(__name__)
@@ -27,26 +28,30 @@ _ROLLBACK = '.rollback'
 
 
 class NotSaved(Exception):
-    """A server could not be saved, and its policy requires it."""
+    """A server was not saved, and its policy requires it, or might."""
 
 
 class Saver:
     """Asks the agent, which knows the policies.
 
     :param stall_timeout: seconds without a sign of life from the agent
+    :param unknown: what ``[diffcache] unknown_policy`` says
     """
 
     def __init__(self, client: local_client.LocalClient,
-                 tally: tallies.Tally, stall_timeout: float) -> None:
+                 tally: tallies.Tally, stall_timeout: float,
+                 unknown: str) -> None:
         self._client = client
         self._tally = tally
         self._stall_timeout = stall_timeout
+        self._unknown = unknown
 
     def save_before(self, instance: typing.Any, trigger: str) -> None:
         """Save a server that is about to go, if its policy says so.
 
         Whatever goes wrong is logged and counted, and no more than that
-        unless the policy requires the version.
+        unless the policy requires the version, or nobody knows the policy
+        and the operator wants servers to stay then.
 
         :param instance: Nova's
         :raises NotSaved: it was not saved, and has to be
@@ -60,6 +65,12 @@ class Saver:
             # The edge to another project's code: it must not cost a user
             # the server's end.
             self._count(instance, trigger, type(error).__name__, str(error))
+            if trigger == DELETE and self._unknown == options.STAY:
+                raise NotSaved(
+                    f'Whether the version policy of server {instance.uuid}'
+                    f' wants it saved is not known ({error}); try again once'
+                    ' the DiffCache agent of its host and the conductor'
+                    ' run.') from error
             return
         if saved['error']:
             self._count(instance, trigger, 'Failed', saved['error'])

@@ -14,6 +14,7 @@
 import types
 
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.nova import options
 from diffcache_openstack.nova import tally
 from diffcache_openstack.nova import versions
 from tests import base
@@ -42,10 +43,10 @@ class TestSaver(base.TestCase):
         super().setUp()
         self.client = Client()
         self.tally = tally.Tally(self.directory / 'counts.json')
-        self.saver = versions.Saver(self.client, self.tally, 60.0)
 
-    def save(self):
-        self.saver.save_before(SERVER, versions.DELETE)
+    def save(self, trigger=versions.DELETE, unknown=options.GO):
+        saver = versions.Saver(self.client, self.tally, 60.0, unknown)
+        saver.save_before(SERVER, trigger)
 
     def unsaved(self):
         return self.tally.summary()['unsaved']
@@ -72,6 +73,15 @@ class TestSaver(base.TestCase):
                          self.unsaved())
         again = tally.Tally(self.directory / 'counts.json')
         self.assertEqual(self.unsaved(), again.summary()['unsaved'])
+
+    def test_agent_that_is_away_blocks_if_the_operator_wants_that(self):
+        self.client.answer = exceptions.ServiceUnavailable('away')
+        self.save(versions.SHUTDOWN, options.STAY)
+        error = self.assertRaises(versions.NotSaved, self.save,
+                                  versions.DELETE, options.STAY)
+        for part in ('a-server', 'away', 'try again'):
+            self.assertIn(part, str(error))
+        self.assertEqual({'ServiceUnavailable': 2}, self.unsaved())
 
     def test_failure_blocks_only_if_the_policy_requires_it(self):
         self.client.answer = {'version': None, 'required': False,
