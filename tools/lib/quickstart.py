@@ -70,8 +70,9 @@ def find_images(folder: pathlib.Path) -> list[testbed.Image]:
 class Quickstart:
     """One run, with progress on standard output."""
 
-    def __init__(self) -> None:
-        self._started = time.monotonic()
+    def __init__(self, started: float) -> None:
+        """Prepare; progress counts from ``started``, a monotonic time."""
+        self._started = started
 
     def run(self, options: argparse.Namespace) -> bool:
         """Whether all went as it should.
@@ -149,14 +150,19 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument('--lan', type=float, default=LAN, metavar='MBITS')
     parser.add_argument('--local', type=float, default=LOCAL, metavar='MBITS')
     parser.add_argument('--solver', default=SOLVER)
+    parser.add_argument(
+        '--elapsed', type=float, default=0.0, metavar='SECONDS',
+        help='what the progress begins to count at',
+    )
     return parser.parse_args()
 
 
 def main() -> int:
     options = parse_arguments()
+    started = time.monotonic() - options.elapsed
     log_to(options.output / 'quickstart.log')
     try:
-        return 0 if Quickstart().run(options) else 1
+        return 0 if Quickstart(started).run(options) else 1
     except exceptions.DiffCacheError as error:
         print(f'quickstart: {error}', file=sys.stderr)
         return 1
