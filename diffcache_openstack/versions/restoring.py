@@ -83,6 +83,8 @@ def restore(repo: repository.Repository, name: str, output: Output,
         try:
             written = _write(repo, head, version, output, base, progress)
         except exceptions.Busy as exc:
+            if repo.head().number == head.number:
+                raise
             # Of a prune: what it wrote anew is elsewhere now.
             LOG.info('Restoring %s begins again: %s', version.id, exc)
             continue
