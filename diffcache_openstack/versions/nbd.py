@@ -15,6 +15,7 @@ A client of the NBD protocol as far as that takes: fixed newstyle handshake
 without TLS, on a unix socket, one request at a time (NBD's ``doc/proto.md``).
 """
 
+import os
 import pathlib
 import socket
 import struct
@@ -125,6 +126,8 @@ class Client:
 class Server:
     """qemu-nbd on one disk, which it locks; a context manager.
 
+    It ends with the thread that enters the block, however that ends.
+
     :raises Busy: a guest has the disk
     """
 
@@ -133,29 +136,38 @@ class Server:
         self._format = disk_format
 
     def __enter__(self) -> Client:
-        self._directory = tempfile.TemporaryDirectory(prefix='diffcache-')
-        path = pathlib.Path(self._directory.name) / 'nbd'
-        # The client waits at the door before the server starts: should this
-        # process be killed, the server finds nobody there and ends.
-        with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as door:
-            door.bind(str(path))
-            door.listen(1)
-            waiting = _connect(path)
-            self._process = self._start(door.fileno())
+        with tempfile.TemporaryDirectory(prefix='diffcache-') as directory:
+            path = pathlib.Path(directory) / 'nbd'
+            # The client waits at the door before the server starts, so that
+            # nobody else is the first.
+            with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as door:
+                door.bind(str(path))
+                door.listen(1)
+                waiting = _connect(path)
+                self._process = self._start(door.fileno())
         self._client = self._meet(waiting)
         return self._client
 
     def _start(self, door: int) -> subprocess.Popen[str]:
-        # As systemd hands sockets over; only the shell knows the number of
-        # the process that it will be. It gets the socket as its input, for a
-        # shell may know no descriptors of two digits.
-        script = ('export LISTEN_PID=$$ LISTEN_FDS=1; '
+        # A server ends when its last client leaves, but not if that was killed
+        # before they had met: the kernel tells it then (``--pdeathsig``), and
+        # whoever starts too late for that finds that it has another parent.
+        # It takes sockets as systemd hands them over; only the shell knows the
+        # number of the process that it will be. It gets the socket as its
+        # input, for a shell may know no descriptors of two digits.
+        script = ('[ "$PPID" = "$1" ] || exit 1; shift; '
+                  'export LISTEN_PID=$$ LISTEN_FDS=1; '
                   'exec qemu-nbd "$@" 3<&0 </dev/null')
-        return subprocess.Popen(
-            ['/bin/sh', '-c', script, 'sh', '--format', self._format,
-             '--cache', 'writeback', '--discard', 'unmap', '--detect-zeroes',
-             'off', str(self._disk)], stdin=door, stderr=subprocess.PIPE,
-            text=True)
+        try:
+            return subprocess.Popen(
+                ['setpriv', '--pdeathsig', 'TERM', '/bin/sh', '-c', script,
+                 'sh', str(os.getpid()), '--format', self._format,
+                 '--cache', 'writeback', '--discard', 'unmap',
+                 '--detect-zeroes', 'off', str(self._disk)],
+                stdin=door, stderr=subprocess.PIPE, text=True)
+        except FileNotFoundError as exc:
+            raise exceptions.PermanentError(
+                'setpriv is not installed: install util-linux') from exc
 
     def _meet(self, waiting: socket.socket) -> Client:
         try:
@@ -164,7 +176,6 @@ class Server:
             waiting.close()
             self._process.kill()
             _, message = self._process.communicate()
-            self._directory.cleanup()
             if self._process.returncode == _NOT_FOUND:
                 raise exceptions.PermanentError(
                     'qemu-nbd is not installed: install QEMU\'s tools'
@@ -185,4 +196,3 @@ class Server:
                 self._process.kill()
             assert self._process.stderr is not None
             self._process.stderr.close()
-            self._directory.cleanup()
