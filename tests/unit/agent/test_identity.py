@@ -53,6 +53,8 @@ class IdentityTestCase(base.TestCase):
         conf = opts.new_config()
         conf.set_override('transport_url', 'fake:/')
         conf.set_override('host', 'h1', 'agent')
+        # There is no conductor to wait for when an agent stops.
+        conf.set_override('rpc_timeout', 1, 'conductor')
         conf.set_override('state_dir', str(self.directory / 'state'), 'agent')
         values = {'listen': '127.0.0.1:0', **self.files, **options}
         for name, value in values.items():
