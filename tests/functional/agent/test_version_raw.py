@@ -11,33 +11,24 @@
 #    under the License.
 """Servers whose disks are raw, as Nova has them with ``images_type = raw``."""
 
-import shutil
 import signal
 import subprocess
 import unittest
 
 from tests.functional.agent import servers
 from tests.functional.fixtures import guest
+from tests.functional.fixtures import xfs
 
 MIB = servers.MIB
 # At which both disks take four seconds.
 RATE = 4_000_000
-NEEDS_XFS = unittest.skipUnless(shutil.which('mkfs.xfs'), 'needs mkfs.xfs')
 
 
 class RawTestCase(servers.ServersTestCase):
     """The server lies on an XFS, and its disks on nothing."""
 
     def place(self):
-        image, place = self.directory / 'xfs', self.directory / 'servers'
-        with open(image, 'wb') as stream:
-            stream.truncate(400 * MIB)
-        subprocess.run(['mkfs.xfs', '-q', '-m', 'reflink=1', image],
-                       check=True)
-        place.mkdir()
-        subprocess.run(['mount', '-o', 'loop', image, place], check=True)
-        self.addCleanup(subprocess.run, ['umount', place], check=True)
-        return place
+        return self.useFixture(xfs.Xfs(self.directory)).path
 
     def make_base(self):
         self.site.libvirt.disk_format = 'raw'
@@ -58,7 +49,7 @@ class RawTestCase(servers.ServersTestCase):
         return sorted(path.name for path in self.folder.iterdir())
 
 
-@NEEDS_XFS
+@xfs.NEEDED
 @servers.NEEDS_LIBVIRT
 class TestRaw(RawTestCase):
 
@@ -139,7 +130,7 @@ class TestRaw(RawTestCase):
         self.site.wait(lambda: self.files() == ['data', 'disk'])
 
 
-@NEEDS_XFS
+@xfs.NEEDED
 @servers.NEEDS_LIBVIRT
 @unittest.skipUnless(guest.is_there(), guest.NEEDS)
 class TestRawWithAgent(RawTestCase):

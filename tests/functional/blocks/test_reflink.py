@@ -9,43 +9,27 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""Patches on a filesystem that shares blocks between files.
-
-Needs root, mkfs.xfs and loop devices: the tests make an XFS filesystem in a
-file and mount it.
-"""
+"""Patches on a filesystem that shares blocks between files."""
 
 import json
 import os
 import random
-import shutil
 import subprocess
 
 from diffcache_openstack import _native
 from diffcache_openstack.blocks.codecs import registry
 from tests import base
+from tests.functional.fixtures import xfs
 
 _MIB = 1 << 20
 
 
+@xfs.NEEDED
 class ReflinkTest(base.TestCase):
 
     def setUp(self):
         super().setUp()
-        if os.geteuid() != 0 or shutil.which('mkfs.xfs') is None:
-            self.skipTest('needs root and mkfs.xfs (package xfsprogs)')
-        volume, mount = self.directory / 'volume', self.directory / 'mnt'
-        with volume.open('wb') as stream:
-            stream.truncate(512 * _MIB)
-        subprocess.run(['mkfs.xfs', '-q', str(volume)], check=True)
-        mount.mkdir()
-        mounted = subprocess.run(
-            ['mount', '-o', 'loop', str(volume), str(mount)],
-            capture_output=True, text=True)
-        if mounted.returncode:
-            self.skipTest(f'cannot mount: {mounted.stderr.strip()}')
-        self.addCleanup(subprocess.run, ['umount', str(mount)], check=True)
-        self.mount = mount
+        self.mount = mount = self.useFixture(xfs.Xfs(self.directory)).path
         noise = random.Random(1)
         self.base = noise.randbytes(40 * _MIB)
         moved = self.base[8 * _MIB:12 * _MIB]

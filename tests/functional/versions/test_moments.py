@@ -33,6 +33,7 @@ from diffcache_openstack.versions import snapshots
 from diffcache_openstack.versions import views
 from tests import base
 from tests.functional.fixtures import qemu
+from tests.functional.fixtures import xfs
 
 _MIB = 1 << 20
 _SECTOR = 512
@@ -63,25 +64,13 @@ def _boot_sector() -> bytes:
     return (_PROGRAM + _SECTORS).ljust(_SECTOR - 2, b'\0') + b'\x55\xaa'
 
 
-@unittest.skipUnless(
-    os.geteuid() == 0 and shutil.which('mkfs.xfs')
-    and shutil.which(qemu.PROGRAM),
-    f'needs root, mkfs.xfs and {qemu.PROGRAM}')
+@xfs.NEEDED
+@unittest.skipUnless(shutil.which(qemu.PROGRAM), f'needs {qemu.PROGRAM}')
 class TestBothKinds(base.TestCase):
 
     def setUp(self):
         super().setUp()
-        image = self.directory / 'xfs'
-        with open(image, 'wb') as stream:
-            stream.truncate(400 * _MIB)
-        subprocess.run(['mkfs.xfs', '-q', '-m', 'reflink=1', str(image)],
-                       check=True)
-        self.mount = self.directory / 'mount'
-        self.mount.mkdir()
-        subprocess.run(['mount', '-o', 'loop', str(image), str(self.mount)],
-                       check=True)
-        self.addCleanup(subprocess.run, ['umount', str(self.mount)],
-                        check=True)
+        self.mount = self.useFixture(xfs.Xfs(self.directory)).path
         self.raw, self.qcow2 = self.mount / 'raw', self.mount / 'qcow2'
         self.raw.write_bytes(_boot_sector().ljust(8 * _MIB, b'\0'))
         subprocess.run(['qemu-img', 'create', '-q', '-f', 'qcow2',

@@ -15,7 +15,6 @@ import os
 import pathlib
 import shutil
 import signal
-import subprocess
 import unittest
 
 from diffcache_openstack.common import exceptions
@@ -25,29 +24,18 @@ from diffcache_openstack.versions import snapshots
 from diffcache_openstack.versions import views
 from tests import base
 from tests.functional.fixtures import qemu
+from tests.functional.fixtures import xfs
 
 _MIB = 1 << 20
 
 
-@unittest.skipUnless(
-    os.geteuid() == 0 and shutil.which('mkfs.xfs')
-    and shutil.which(qemu.PROGRAM),
-    f'needs root, mkfs.xfs and {qemu.PROGRAM}')
+@xfs.NEEDED
+@unittest.skipUnless(shutil.which(qemu.PROGRAM), f'needs {qemu.PROGRAM}')
 class TestReflink(base.TestCase):
 
     def setUp(self):
         super().setUp()
-        image = self.directory / 'xfs'
-        with open(image, 'wb') as stream:
-            stream.truncate(400 * _MIB)
-        subprocess.run(['mkfs.xfs', '-q', '-m', 'reflink=1', str(image)],
-                       check=True)
-        self.mount = self.directory / 'mount'
-        self.mount.mkdir()
-        subprocess.run(['mount', '-o', 'loop', str(image), str(self.mount)],
-                       check=True)
-        self.addCleanup(subprocess.run, ['umount', str(self.mount)],
-                        check=True)
+        self.mount = self.useFixture(xfs.Xfs(self.directory)).path
         self.disk = self.mount / 'disk'
         self.disk.write_bytes(b'\1' * _MIB + bytes(7 * _MIB))
         self.socket = self.directory / 'qmp'
