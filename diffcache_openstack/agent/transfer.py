@@ -167,15 +167,18 @@ class Transfers:
         arrival = _arrival(key)
         with self._lock:
             self._expected[key] += 1
-        claim = self._claim_soon(arrival)
+        claim = None
         try:
+            claim = self._claim_soon(arrival)
             with self._renewed(claim, arrival):
                 yield
         finally:
             with self._lock:
                 self._expected[key] -= 1
                 last = not self._expected[key]
-            if last and claim.holder == self._plane.name:
+                if last:
+                    del self._expected[key]
+            if last and claim and claim.holder == self._plane.name:
                 self._release(claim, arrival)
 
     def offer(self, key: views.Key) -> None:

@@ -278,9 +278,8 @@ class RdiffCodec(codec_base.PatchCodec):
                 f'{patch} cannot be verified: it has no {patch}'
                 f'{_SIDECAR_SUFFIX} with the hashes of base and target. It '
                 'is whole and fits within the base.')
-        if _hash(base) != info.base_hash:
-            raise codec_base.other_base(base, _hash(base), patch,
-                                        info.base_hash)
+        if (found := _hash(base)) != info.base_hash:
+            raise codec_base.other_base(base, found, patch, info.base_hash)
         return info
 
     def _check(self, base: str, patch: str) -> codec_base.PatchInfo:

@@ -9,6 +9,8 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
+from unittest import mock
+
 from diffcache_openstack.agent import pace
 from diffcache_openstack.agent import transfer
 from diffcache_openstack.common import exceptions
@@ -165,6 +167,17 @@ class TestArrival(TransfersTest):
         self.patch(h1, 'claim', claim_after_a_look)
         with self.expecting(KEY):
             self.assertRaises(exceptions.Cancelled, self.fill, 'h3')
+
+    def test_what_could_not_be_claimed_is_not_waited_for(self):
+        h1 = self.hosts['h1']
+        claim = h1.plane.claim
+        self.patch(h1.plane, 'claim', mock.Mock(
+            side_effect=exceptions.IntegrityError('nonsense')))
+        with self.assertRaisesRegex(exceptions.IntegrityError, 'nonsense'):
+            with self.expecting(KEY):
+                pass
+        self.patch(h1.plane, 'claim', claim)
+        self.assertEqual((6, 0), self.fill('h1'))
 
     def test_patches_are_nobody_elses(self):
         key = fakes.key_of(CONTENT, view.PATCHES)
