@@ -26,14 +26,14 @@ import typing
 
 from oslo_utils import timeutils
 
-from diffcache_openstack.agent import map_keeper
-from diffcache_openstack.agent import reports
-from diffcache_openstack.agent import repository
-from diffcache_openstack.agent import rpcapi as agent_rpcapi
+from diffcache_openstack.agent.repository import catalogue
+from diffcache_openstack.agent.state import request_spool
+from diffcache_openstack.agent.state import site_map_file
 from diffcache_openstack.common import context as contexts
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.conductor import rpcapi
 from diffcache_openstack import objects
+from diffcache_openstack.rpc import agent_api
+from diffcache_openstack.rpc import conductor_api
 from diffcache_openstack.sites import view as views
 
 LOG = logging.getLogger(__name__)
@@ -60,11 +60,12 @@ class ConductorLink:
     :param fills: what the plan wants and is not held, and how that stands
     """
 
-    def __init__(self, conductor: rpcapi.ConductorAPI,
-                 agents: agent_rpcapi.AgentAPI,
+    def __init__(self, conductor: conductor_api.ConductorAPI,
+                 agents: agent_api.AgentAPI,
                  describe: typing.Callable[[], objects.Host],
                  holdings: typing.Callable[[], dict[views.Key, int]],
-                 keeper: map_keeper.SiteMapKeeper, spool: reports.Spool,
+                 keeper: site_map_file.SiteMapKeeper,
+                 spool: request_spool.Spool,
                  interval: float,
                  learned: typing.Callable[[], None],
                  fills: typing.Callable[[], list[objects.Fill]]) -> None:
@@ -230,24 +231,24 @@ class ConductorLink:
 class ConductorCatalogue:
     """The conductor as a repository sees it."""
 
-    def __init__(self, conductor: rpcapi.ConductorAPI,
+    def __init__(self, conductor: conductor_api.ConductorAPI,
                  context: contexts.RequestContext, host: str) -> None:
         self._conductor = conductor
         self._context = context
         self._host = host
 
-    def register_template(self, record: repository.ImageRecord) -> None:
-        """See :class:`diffcache_openstack.agent.repository.Catalogue`."""
+    def register_template(self, record: catalogue.ImageRecord) -> None:
+        """See :class:`.repository.catalogue.Catalogue`."""
         self._conductor.register_template(
             self._context, objects.Template(**dataclasses.asdict(record)))
 
-    def register_patch(self, record: repository.PatchRecord) -> None:
-        """See :class:`diffcache_openstack.agent.repository.Catalogue`."""
+    def register_patch(self, record: catalogue.PatchRecord) -> None:
+        """See :class:`.repository.catalogue.Catalogue`."""
         self._conductor.register_patch(self._context, objects.Patch(
             id=record.id, base=record.base, target=record.target,
             size=record.size, create_seconds=record.create_seconds,
             apply_seconds=record.apply_seconds))
 
-    def missing_patches(self) -> list[repository.Pair]:
-        """See :class:`diffcache_openstack.agent.repository.Catalogue`."""
+    def missing_patches(self) -> list[catalogue.Pair]:
+        """See :class:`.repository.catalogue.Catalogue`."""
         return self._conductor.missing_patches(self._context, self._host)

@@ -15,10 +15,10 @@ import typing
 
 import oslo_messaging
 
-from diffcache_openstack.agent import rpcapi
 from diffcache_openstack.common import context as contexts
 from diffcache_openstack.common import messaging
 from diffcache_openstack import objects
+from diffcache_openstack.rpc import agent_api
 
 
 class Worker(typing.Protocol):
@@ -48,7 +48,7 @@ class Worker(typing.Protocol):
 class AgentManager:
     """The RPC endpoint of an agent; :class:`.rpcapi.AgentAPI` calls it."""
 
-    target = oslo_messaging.Target(version=rpcapi.VERSION)
+    target = oslo_messaging.Target(version=agent_api.VERSION)
 
     def __init__(self, worker: Worker):
         self._worker = worker
@@ -96,5 +96,5 @@ def serve(bus: messaging.Bus, host: str, worker: Worker, *more: object
 
     :param more: endpoints of other interfaces that the agent has
     """
-    target = oslo_messaging.Target(topic=rpcapi.topic_of(host), server=host)
+    target = oslo_messaging.Target(topic=agent_api.topic_of(host), server=host)
     return bus.server(target, [AgentManager(worker), *more])

@@ -145,7 +145,7 @@ class NativeInspector:
 
     def quick(self, key: views.Key, path: pathlib.Path,
               manifest: pathlib.Path) -> None:
-        """See :class:`diffcache_openstack.agent.holdings.Inspector`."""
+        """See :class:`diffcache_openstack.agent.state.holdings.Inspector`."""
         with native.translated():
             if key.kind == views.PATCHES:
                 _native.patch_info(str(path))
@@ -162,7 +162,7 @@ class NativeInspector:
 
     def deep(self, key: views.Key, path: pathlib.Path,
              manifest: pathlib.Path) -> None:
-        """See :class:`diffcache_openstack.agent.holdings.Inspector`."""
+        """See :class:`diffcache_openstack.agent.state.holdings.Inspector`."""
         with native.translated():
             if key.kind in (views.PATCHES, views.FORMS):
                 found = _native.hash_file(str(path))

@@ -27,43 +27,43 @@ from stevedore import driver
 from stevedore import exception as stevedore_exception
 
 from diffcache_openstack import _native
-from diffcache_openstack.agent import costs
-from diffcache_openstack.agent import fill
-from diffcache_openstack.agent import flights
-from diffcache_openstack.agent import forms
-from diffcache_openstack.agent import holdings
 from diffcache_openstack.agent import identity
-from diffcache_openstack.agent import ingest
-from diffcache_openstack.agent import keeping
+from diffcache_openstack.agent.images import building
+from diffcache_openstack.agent.images import costs
+from diffcache_openstack.agent.images import filling
+from diffcache_openstack.agent.images import job_limits
+from diffcache_openstack.agent.images import recipes
+from diffcache_openstack.agent.images import retention
+from diffcache_openstack.agent.images import serving
+from diffcache_openstack.agent.images import single_flight
+from diffcache_openstack.agent.images import throttle
+from diffcache_openstack.agent.images import transfers
 from diffcache_openstack.agent import link
-from diffcache_openstack.agent import local
-from diffcache_openstack.agent import local_api
-from diffcache_openstack.agent import maker
+from diffcache_openstack.agent.local import server as local_api
+from diffcache_openstack.agent.local import usage
+from diffcache_openstack.agent.local import worker
 from diffcache_openstack.agent import manager
-from diffcache_openstack.agent import map_keeper
-from diffcache_openstack.agent import pace
-from diffcache_openstack.agent import pairs
+from diffcache_openstack.agent import native_tools as tools
 from diffcache_openstack.agent import plane
-from diffcache_openstack.agent import reports
-from diffcache_openstack.agent import repository
-from diffcache_openstack.agent import rpcapi
-from diffcache_openstack.agent import serve
-from diffcache_openstack.agent import shares
-from diffcache_openstack.agent import tools
-from diffcache_openstack.agent import transfer
-from diffcache_openstack.agent import usage
-from diffcache_openstack.agent import version_service
-from diffcache_openstack.agent import withdrawal
+from diffcache_openstack.agent.repository import catalogue as repository
+from diffcache_openstack.agent.repository import ingest
+from diffcache_openstack.agent.repository import pair_choice
+from diffcache_openstack.agent.state import holdings
+from diffcache_openstack.agent.state import request_spool
+from diffcache_openstack.agent.state import site_map_file
+from diffcache_openstack.agent.state import withdrawal
+from diffcache_openstack.agent.versions import service as version_service
 from diffcache_openstack.blocks import native
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import keys
 from diffcache_openstack.common import messaging
 from diffcache_openstack.common import service
 from diffcache_openstack.common import windows
-from diffcache_openstack.conductor import rpcapi as conductor_rpcapi
-from diffcache_openstack.conductor import versionsapi
 from diffcache_openstack import objects
 from diffcache_openstack.objects import base as objects_base
+from diffcache_openstack.rpc import agent_api
+from diffcache_openstack.rpc import conductor_api
+from diffcache_openstack.rpc import conductor_versions_api
 from diffcache_openstack.sites import view as views
 
 LOG = log.getLogger(__name__)
@@ -115,10 +115,11 @@ class Agent(service.Service):
         self._stack.enter_context(_only_one(self._state))
         self.plane = self._open_plane()
         self.held = self._open_holdings()
-        self.keeper = map_keeper.SiteMapKeeper(self._state / 'site_map.json')
+        self.keeper = site_map_file.SiteMapKeeper(
+            self._state / 'site_map.json')
         self.bus = messaging.Bus(self.conf, objects_base.Serializer())
         self._stack.callback(self.bus.close)
-        self.conductor = conductor_rpcapi.ConductorAPI(self.bus, self.conf)
+        self.conductor = conductor_api.ConductorAPI(self.bus, self.conf)
         self._put_together()
         self._start_threads()
         LOG.info('Agent %s serves %s, holds %d objects', self.name,
@@ -126,42 +127,43 @@ class Agent(service.Service):
 
     def _put_together(self) -> None:
         conf = self.conf
-        self.flights = flights.Flights()
-        self.cache = keeping.Keeper(self.held, self._filled)
+        self.flights = single_flight.Flights()
+        self.cache = retention.Keeper(self.held, self._filled)
         self._keep, keep_patch = (
             (self.cache.keep, self.cache.keep_patch)
             if conf.agent.keep_requested
-            else (keeping.leave, keeping.leave_patch))
-        self.gate = pace.WanGate()
-        self.spool = reports.Spool(self._state / 'requests')
-        self.transfers = transfer.Transfers(
+            else (retention.leave, retention.leave_patch))
+        self.gate = throttle.WanGate()
+        self.spool = request_spool.Spool(self._state / 'requests')
+        self.transfers = transfers.Transfers(
             self.plane, self.keeper.current, conf.agent.lend_seconds,
             conf.data_plane.claim_ttl)
         native_tools = tools.NativeTools()
-        self.maker = maker.Maker(
+        self.maker = building.Maker(
             self.plane, self.held, self.transfers, self.flights,
             self.keeper.current, native_tools.apply_patch, self._suspect,
             self.conf.agent.max_patches, keep_patch)
-        pending = serve.PendingOutputs(self._state / 'outputs')
+        pending = serving.PendingOutputs(self._state / 'outputs')
         pending.clean()
-        self.server = serve.ImageServer(
+        self.server = serving.ImageServer(
             self.maker, self.held, self.flights, self._new_pace,
             pending, self._keep)
         self.link = link.ConductorLink(
-            self.conductor, rpcapi.AgentAPI(self.bus, conf), self._describe,
+            self.conductor, agent_api.AgentAPI(self.bus, conf), self._describe,
             self.held.sizes, self.keeper, self.spool,
             conf.agent.heartbeat_interval, self._map_learned,
             self._report_fills)
-        self.filler = fill.Filler(
+        self.filler = filling.Filler(
             self.maker, self.held, self.flights, self.gate,
             self.plane.new_cancel, self.keeper.current,
-            fill.Limits(conf.fill.max_rate or None,
-                        windows.Windows(conf.fill.windows).open_now,
-                        conf.fill.concurrency, conf.agent.forms_capacity),
+            filling.Limits(conf.fill.max_rate or None,
+                           windows.Windows(conf.fill.windows).open_now,
+                           conf.fill.concurrency, conf.agent.forms_capacity),
             self._state / 'plan.json', self._filled,
             self.link.something_changed)
         self.versions = version_service.VersionService(
-            conf, self, versionsapi.VersionsAPI(self.bus, conf), self.name)
+            conf, self, conductor_versions_api.VersionsAPI(self.bus, conf),
+            self.name)
         self._put_local_together(native_tools)
         if conf.agent.role == REPOSITORY:
             self.repository = self._open_repository(native_tools)
@@ -173,13 +175,13 @@ class Agent(service.Service):
             self.held, self.plane.end_lending, native_tools.patch_ends)
         prices = costs.Costs(self.maker, self.held, self.flights,
                              self.keeper.current)
-        self.files = forms.Files(
+        self.files = recipes.Files(
             self.maker, self.held, self.flights, prices, self._new_pace,
-            forms.Store(self._state / 'files', options.file_cache_capacity),
+            recipes.Store(self._state / 'files', options.file_cache_capacity),
             native_tools, self._keep)
-        self.local = local.LocalWorker(
+        self.local = worker.LocalWorker(
             self, prices, self.files, usage.Usage(self._state / 'usage.json'),
-            local.Outputs(options.output_directories))
+            worker.Outputs(options.output_directories))
 
     def _start_threads(self) -> None:
         # What the last map forbids may have been held by a crash's leftovers.
@@ -257,7 +259,7 @@ class Agent(service.Service):
             self.held, self._state, native_tools, catalogue,
             repository.Options(
                 conf.patch_level,
-                pairs.Limits(conf.max_patch_ratio, conf.nearest_bases),
+                pair_choice.Limits(conf.max_patch_ratio, conf.nearest_bases),
                 functools.partial(_may_make_patches,
                                   windows.Windows(conf.windows),
                                   conf.max_load),
@@ -321,10 +323,10 @@ class Agent(service.Service):
         """
         if self.repository is not None:
             return
-        self.filler.hold(fill.Plan(generation, tuple(
+        self.filler.hold(filling.Plan(generation, tuple(
             holdings.Wanted(views.Key(kind, object_id), priority)
             for kind, object_id, priority in
-            sorted(items, key=lambda item: item[2])), shares.load(limits)))
+            sorted(items, key=lambda item: item[2])), job_limits.load(limits)))
         self.link.something_changed()
 
     def site_map_changed(self, generation: int) -> None:
@@ -345,7 +347,7 @@ class Agent(service.Service):
         return self.deliver(self.find_template(template_id), output, mode)
 
     def deliver(self, template: views.TemplateRef, output: str,
-                mode: str | None = None, watch: serve.Watch | None = None
+                mode: str | None = None, watch: serving.Watch | None = None
                 ) -> objects.Request:
         """Bring an image that was found to a path of this host.
 
@@ -469,12 +471,12 @@ class Agent(service.Service):
 
     @staticmethod
     def _check_mode(mode: str | None) -> None:
-        if mode and mode not in maker.MODES:
+        if mode and mode not in building.MODES:
             raise exceptions.InvalidInput(
                 f'The mode "{mode}" is unknown; use one of '
-                f'{", ".join(maker.MODES)}.')
+                f'{", ".join(building.MODES)}.')
 
-    def _report(self, served: serve.Served) -> objects.Request:
+    def _report(self, served: serving.Served) -> objects.Request:
         request = objects.Request(host=self.name,
                                   **dataclasses.asdict(served))
         try:
@@ -522,9 +524,9 @@ class Agent(service.Service):
                 and self.withdrawal.enforce(self.keeper.current()):
             self.link.something_changed()
 
-    def _new_pace(self) -> pace.Pace:
-        return pace.Pace(self.gate, self.plane.new_cancel,
-                         durable=self.conf.agent.sync_outputs)
+    def _new_pace(self) -> throttle.Pace:
+        return throttle.Pace(self.gate, self.plane.new_cancel,
+                             durable=self.conf.agent.sync_outputs)
 
 
 def _may_make_patches(hours: windows.Windows, max_load: float) -> bool:

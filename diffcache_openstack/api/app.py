@@ -38,15 +38,15 @@ from diffcache_openstack.api import validation
 from diffcache_openstack.api import versions
 from diffcache_openstack.common import context as contexts
 from diffcache_openstack.common import messaging
-from diffcache_openstack.conductor import controlapi
-from diffcache_openstack.conductor import maps
-from diffcache_openstack.conductor import planner
-from diffcache_openstack.conductor import rpcapi
+from diffcache_openstack.conductor.planning import planner
 from diffcache_openstack.conductor import servers
 from diffcache_openstack.conductor import service
-from diffcache_openstack.conductor import versionsapi
+from diffcache_openstack.conductor import site_maps
 from diffcache_openstack.db import engine
 from diffcache_openstack.objects import base
+from diffcache_openstack.rpc import conductor_api
+from diffcache_openstack.rpc import conductor_control_api
+from diffcache_openstack.rpc import conductor_versions_api
 
 LOG = log.getLogger(__name__)
 
@@ -174,8 +174,8 @@ def load(conf: cfg.ConfigOpts) -> WSGI:
     bus = messaging.Bus(conf, base.Serializer())
     database = engine.Database(conf)
     return build(conf, requests.Services(
-        conf, database, rpcapi.ConductorAPI(bus, conf),
-        controlapi.ControlAPI(bus, conf), policy.Enforcer(conf),
+        conf, database, conductor_api.ConductorAPI(bus, conf),
+        conductor_control_api.ControlAPI(bus, conf), policy.Enforcer(conf),
         planner.Planner(conf, database, 'api'),
-        maps.Views(maps.Maps(conf, database)),
-        versionsapi.VersionsAPI(bus, conf), servers.Servers(conf)))
+        site_maps.Views(site_maps.Maps(conf, database)),
+        conductor_versions_api.VersionsAPI(bus, conf), servers.Servers(conf)))

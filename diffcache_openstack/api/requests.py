@@ -24,14 +24,14 @@ from werkzeug import wrappers
 from diffcache_openstack.api import policy as policies
 from diffcache_openstack.api import versions
 from diffcache_openstack.common import context as contexts
-from diffcache_openstack.conductor import controlapi
-from diffcache_openstack.conductor import maps
-from diffcache_openstack.conductor import planner as planners
-from diffcache_openstack.conductor import rpcapi
+from diffcache_openstack.conductor.planning import planner as planners
 from diffcache_openstack.conductor import servers as nova
-from diffcache_openstack.conductor import versionsapi
+from diffcache_openstack.conductor import site_maps
 from diffcache_openstack.db import engine
 from diffcache_openstack.db import listing
+from diffcache_openstack.rpc import conductor_api
+from diffcache_openstack.rpc import conductor_control_api
+from diffcache_openstack.rpc import conductor_versions_api
 
 # The rule that lets a caller see what belongs to any project.
 ALL_PROJECTS = 'diffcache:all_projects'
@@ -81,12 +81,12 @@ class Services:
 
     conf: cfg.ConfigOpts
     database: engine.Database
-    conductor: rpcapi.ConductorAPI
-    control: controlapi.ControlAPI
+    conductor: conductor_api.ConductorAPI
+    control: conductor_control_api.ControlAPI
     enforcer: policies.Enforcer
     planner: planners.Planner
-    views: maps.Views
-    versions: versionsapi.VersionsAPI
+    views: site_maps.Views
+    versions: conductor_versions_api.VersionsAPI
     servers: nova.Servers
 
 

@@ -29,14 +29,14 @@ from cliff import command
 from cliff import commandmanager
 from oslo_config import cfg
 
-from diffcache_openstack.agent import rpcapi as agent_rpcapi
 from diffcache_openstack.common import context as contexts
 from diffcache_openstack.common import messaging
-from diffcache_openstack.conductor import rpcapi as conductor_rpcapi
 from diffcache_openstack.conf import opts
 from diffcache_openstack.db import engine
 from diffcache_openstack.db import migration
 from diffcache_openstack.objects import base
+from diffcache_openstack.rpc import agent_api
+from diffcache_openstack.rpc import conductor_api
 
 NAMESPACE = 'diffcache.manage'
 
@@ -116,16 +116,16 @@ class Command(command.Command):
             bus.close()
 
     @contextlib.contextmanager
-    def conductor(self) -> typing.Iterator[conductor_rpcapi.ConductorAPI]:
+    def conductor(self) -> typing.Iterator[conductor_api.ConductorAPI]:
         """A client of the conductor."""
         with self.bus() as bus:
-            yield conductor_rpcapi.ConductorAPI(bus, self.conf)
+            yield conductor_api.ConductorAPI(bus, self.conf)
 
     @contextlib.contextmanager
-    def agents(self) -> typing.Iterator[agent_rpcapi.AgentAPI]:
+    def agents(self) -> typing.Iterator[agent_api.AgentAPI]:
         """A client of all agents."""
         with self.bus() as bus:
-            yield agent_rpcapi.AgentAPI(bus, self.conf)
+            yield agent_api.AgentAPI(bus, self.conf)
 
 
 def service_context() -> contexts.RequestContext:

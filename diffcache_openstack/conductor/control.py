@@ -17,19 +17,19 @@ import oslo_messaging
 
 from diffcache_openstack.common import context as contexts
 from diffcache_openstack.common import messaging
-from diffcache_openstack.conductor import controlapi
+from diffcache_openstack.conductor.planning import proposals
 from diffcache_openstack.conductor import precache
-from diffcache_openstack.conductor import proposals
 from diffcache_openstack.db import engine
 from diffcache_openstack.db import proposals as db_proposals
 from diffcache_openstack import objects
+from diffcache_openstack.rpc import conductor_control_api
 
 
 class ControlManager:
     """The RPC endpoint; :class:`.controlapi.ControlAPI` is the contract."""
 
-    target = oslo_messaging.Target(namespace=controlapi.NAMESPACE,
-                                   version=controlapi.VERSION)
+    target = oslo_messaging.Target(namespace=conductor_control_api.NAMESPACE,
+                                   version=conductor_control_api.VERSION)
 
     def __init__(self, database: engine.Database,
                  proposer: proposals.Proposals,

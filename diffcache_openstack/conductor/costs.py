@@ -27,11 +27,11 @@ import oslo_messaging
 from diffcache_openstack.common import context as contexts
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import messaging
-from diffcache_openstack.conductor import costs_rpcapi
-from diffcache_openstack.conductor import maps
+from diffcache_openstack.conductor import site_maps as maps
 from diffcache_openstack.db import engine
 from diffcache_openstack.db import sites
 from diffcache_openstack.objects import site as site_objects
+from diffcache_openstack.rpc import conductor_costs_api
 from diffcache_openstack.sites import routes
 from diffcache_openstack.sites import view as views
 
@@ -42,8 +42,8 @@ _PEER = 'peer'
 class CostsManager:
     """The RPC endpoint; :class:`.costs_rpcapi.CostsAPI` is the contract."""
 
-    target = oslo_messaging.Target(namespace=costs_rpcapi.NAMESPACE,
-                                   version=costs_rpcapi.VERSION)
+    target = oslo_messaging.Target(namespace=conductor_costs_api.NAMESPACE,
+                                   version=conductor_costs_api.VERSION)
 
     def __init__(self, conf: cfg.ConfigOpts, database: engine.Database,
                  site_maps: maps.Maps) -> None:

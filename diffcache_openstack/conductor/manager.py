@@ -20,10 +20,9 @@ import oslo_messaging
 
 from diffcache_openstack.common import context as contexts
 from diffcache_openstack.common import messaging
-from diffcache_openstack.conductor import maps
-from diffcache_openstack.conductor import notify
-from diffcache_openstack.conductor import planner
-from diffcache_openstack.conductor import rpcapi
+from diffcache_openstack.conductor import agent_notifier
+from diffcache_openstack.conductor.planning import planner
+from diffcache_openstack.conductor import site_maps as maps
 from diffcache_openstack.db import catalogue
 from diffcache_openstack.db import engine
 from diffcache_openstack.db import fills as fill_reports
@@ -32,6 +31,7 @@ from diffcache_openstack.db import plans
 from diffcache_openstack.db import sites
 from diffcache_openstack import objects
 from diffcache_openstack.objects import base
+from diffcache_openstack.rpc import conductor_api
 
 LOG = log.getLogger(__name__)
 
@@ -42,10 +42,11 @@ MAX_PAIRS = 100_000
 class ConductorManager:
     """The RPC endpoint; :class:`.rpcapi.ConductorAPI` tells the contract."""
 
-    target = oslo_messaging.Target(version=rpcapi.VERSION)
+    target = oslo_messaging.Target(version=conductor_api.VERSION)
 
     def __init__(self, database: engine.Database, site_maps: maps.Maps,
-                 site_planner: planner.Planner, notifier: notify.Notifier):
+                 site_planner: planner.Planner,
+                 notifier: agent_notifier.Notifier):
         self._database = database
         self._maps = site_maps
         self._planner = site_planner
@@ -145,7 +146,7 @@ class ConductorManager:
                  ) -> objects.Plan:
         """Plan a site."""
         plan = self._planner.plan(
-            site, wait_seconds=rpcapi.PLANNING_SLACK_SECONDS / 2)
+            site, wait_seconds=conductor_api.PLANNING_SLACK_SECONDS / 2)
         self._notifier.send_plan(plan)
         return plan
 

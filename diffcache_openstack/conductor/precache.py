@@ -33,9 +33,9 @@ from oslo_utils import timeutils
 from diffcache_openstack.common import context as contexts
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import windows
+from diffcache_openstack.conductor import agent_notifier
 from diffcache_openstack.conductor import compute
-from diffcache_openstack.conductor import notify
-from diffcache_openstack.conductor import planner as planners
+from diffcache_openstack.conductor.planning import planner as planners
 from diffcache_openstack.db import catalogue
 from diffcache_openstack.db import engine
 from diffcache_openstack.db import fills as fill_reports
@@ -67,7 +67,7 @@ class Precacher:
     """Looks after all jobs, round by round."""
 
     def __init__(self, conf: cfg.ConfigOpts, database: engine.Database,
-                 planner: planners.Planner, notifier: notify.Notifier,
+                 planner: planners.Planner, notifier: agent_notifier.Notifier,
                  owner: str):
         """:param owner: this conductor, under a name no other has"""
         self._conf = conf

@@ -20,34 +20,34 @@ from oslo_config import cfg
 from oslo_log import log
 import oslo_messaging
 
-from diffcache_openstack.agent import rpcapi as agent_rpcapi
-from diffcache_openstack.agent import versions_rpcapi
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import messaging
 from diffcache_openstack.common import notifications as listening
 from diffcache_openstack.common import service
+from diffcache_openstack.conductor import agent_notifier
 from diffcache_openstack.conductor import control
 from diffcache_openstack.conductor import costs
+from diffcache_openstack.conductor import demand
 from diffcache_openstack.conductor import liveness
 from diffcache_openstack.conductor import manager
-from diffcache_openstack.conductor import maps
-from diffcache_openstack.conductor import model
-from diffcache_openstack.conductor import notifications
-from diffcache_openstack.conductor import notify
-from diffcache_openstack.conductor import planner
+from diffcache_openstack.conductor.planning import model
+from diffcache_openstack.conductor.planning import planner
+from diffcache_openstack.conductor.planning import proposals
 from diffcache_openstack.conductor import precache
-from diffcache_openstack.conductor import proposals
-from diffcache_openstack.conductor import rpcapi
 from diffcache_openstack.conductor import servers
-from diffcache_openstack.conductor import version_dispatch
-from diffcache_openstack.conductor import version_upkeep
-from diffcache_openstack.conductor import versions
+from diffcache_openstack.conductor import site_maps as maps
+from diffcache_openstack.conductor.versions import dispatch
+from diffcache_openstack.conductor.versions import service as versions
+from diffcache_openstack.conductor.versions import upkeep
 from diffcache_openstack.db import catalogue
 from diffcache_openstack.db import engine
 from diffcache_openstack.db import history
 from diffcache_openstack.db import migration
 from diffcache_openstack.db import plans
 from diffcache_openstack.objects import base
+from diffcache_openstack.rpc import agent_api
+from diffcache_openstack.rpc import agent_versions_api
+from diffcache_openstack.rpc import conductor_api
 
 LOG = log.getLogger(__name__)
 
@@ -70,9 +70,9 @@ class ConductorService(service.Service):
         name = f'{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}'
         self._database = engine.Database(self.conf)
         self._bus = messaging.Bus(self.conf, base.Serializer())
-        self._notifier = notify.Notifier(
+        self._notifier = agent_notifier.Notifier(
             self.conf, self._database,
-            agent_rpcapi.AgentAPI(self._bus, self.conf))
+            agent_api.AgentAPI(self._bus, self.conf))
         self._planner = planner.Planner(self.conf, self._database, name)
         self._proposals = proposals.Proposals(
             self.conf, self._database, self._planner, self._notifier)
@@ -82,7 +82,7 @@ class ConductorService(service.Service):
         self._liveness = liveness.Liveness(self.conf, self._database)
         site_maps = self._maps = maps.Maps(self.conf, self._database)
         self._server = self._bus.server(
-            oslo_messaging.Target(topic=rpcapi.TOPIC, server=name),
+            oslo_messaging.Target(topic=conductor_api.TOPIC, server=name),
             [manager.ConductorManager(
                 self._database, site_maps, self._planner, self._notifier),
              costs.CostsManager(self.conf, self._database, site_maps),
@@ -92,7 +92,7 @@ class ConductorService(service.Service):
         self._notifier.start()
         self._server.start()
         if self.conf.notifications.enabled:
-            self._listener = notifications.History(self._database).listener(
+            self._listener = demand.History(self._database).listener(
                 self.conf)
             self._listener.start()
         interval = self.conf.conductor.check_interval
@@ -116,13 +116,13 @@ class ConductorService(service.Service):
         self._database.close()
 
     def _put_versions_together(self, name):
-        agents = versions_rpcapi.AgentVersionsAPI(self._bus, self.conf)
+        agents = agent_versions_api.AgentVersionsAPI(self._bus, self.conf)
         nova = servers.Servers(self.conf)
-        self._dispatcher = version_dispatch.Dispatcher(
+        self._dispatcher = dispatch.Dispatcher(
             self.conf, self._database, agents, nova, name)
         self._versions = versions.Versions(
             self.conf, self._database, self._dispatcher, nova)
-        self._version_upkeep = version_upkeep.Upkeep(
+        self._version_upkeep = upkeep.Upkeep(
             self.conf, self._database, self._versions, nova, name)
         return agents
 

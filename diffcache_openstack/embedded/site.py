@@ -28,17 +28,17 @@ import uuid
 
 from oslo_config import cfg
 
-from diffcache_openstack.agent import repository
+from diffcache_openstack.agent.repository import catalogue
 from diffcache_openstack.agent import service as agents
 from diffcache_openstack.common import context as contexts
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import messaging
-from diffcache_openstack.conductor import rpcapi
 from diffcache_openstack.conductor import service as conductors
 from diffcache_openstack.conf import opts
 from diffcache_openstack.db import migration
 from diffcache_openstack import objects
 from diffcache_openstack.objects import base as objects_base
+from diffcache_openstack.rpc import conductor_api
 
 SITE = 'embedded'
 REPOSITORY = 'repository'
@@ -138,7 +138,7 @@ class Site:
         self._stack.callback(conductor.stop)
         bus = messaging.Bus(conf, objects_base.Serializer())
         self._stack.callback(bus.close)
-        self.conductor = rpcapi.ConductorAPI(bus, conf)
+        self.conductor = conductor_api.ConductorAPI(bus, conf)
         started: list[agents.Agent] = []
         self._stack.callback(_stop_all, started)
         for agent in self.agents():
@@ -177,10 +177,10 @@ class Site:
         return self.repository.register_image(str(path), template_id, name)
 
     @property
-    def _images(self) -> repository.Repository:
-        return typing.cast(repository.Repository, self.repository.repository)
+    def _images(self) -> catalogue.Repository:
+        return typing.cast(catalogue.Repository, self.repository.repository)
 
-    def make_patches(self) -> list[repository.PatchRecord]:
+    def make_patches(self) -> list[catalogue.PatchRecord]:
         """Have all missing patches made now, in this thread.
 
         :returns: all patches there are between registered images

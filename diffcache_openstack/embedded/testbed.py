@@ -32,14 +32,15 @@ import time
 import typing
 import uuid
 
-from diffcache_openstack.agent import maker
+from diffcache_openstack.agent.images import building
 from diffcache_openstack.agent import service as agents
 from diffcache_openstack.embedded import site as sites
 from diffcache_openstack import objects
 
 NO_CACHE = 'repository'
 TEMPLATES_ONLY = 'templates'
-MODES = (NO_CACHE, TEMPLATES_ONLY, maker.FETCH_AND_PATCH, maker.ON_THE_FLY)
+MODES = (NO_CACHE, TEMPLATES_ONLY, building.FETCH_AND_PATCH,
+         building.ON_THE_FLY)
 # Images get their ids from what they are, so that a second run finds what
 # the first one registered.
 _NAMESPACE = uuid.UUID('5f0c5a1e-9a5e-4c7e-8a60-0d1ffcac4e00')
@@ -169,7 +170,7 @@ class Testbed:
                 f'{mode}: {results[mode].mean_filled_s():.3f} s mean once '
                 f'filled, {results[mode].wan_bytes / 1e6:.1f} MB over the '
                 f'WAN')
-        built = self._built(results[maker.ON_THE_FLY].outcomes)
+        built = self._built(results[building.ON_THE_FLY].outcomes)
         return Result(self._document(results), built)
 
     # -- preparation: images and patches, once for all modes
@@ -209,7 +210,7 @@ class Testbed:
         """
         state = directory / 'repository'
         names = ['images', 'objects/templates', 'objects/manifests']
-        if mode in maker.MODES:
+        if mode in building.MODES:
             names += ['patches', 'declined', 'objects/patches']
         for name in names:
             target = state / name
@@ -239,14 +240,14 @@ class Testbed:
         outputs = directory / 'outputs'
         outputs.mkdir(parents=True)
         options = self._options()
-        if mode in maker.MODES:
+        if mode in building.MODES:
             options['agent', 'serve_mode'] = mode
         else:
             options['repository', 'max_patch_ratio'] = 0.0
         repository = self._repository_for(mode, directory)
         with sites.Site(directory, self._setup.hosts, self._setup.links,
                         repository, options) as site:
-            patches = site.make_patches() if mode in maker.MODES else []
+            patches = site.make_patches() if mode in building.MODES else []
             site.wait_catalogue(len(patches))
             return self._measure(mode, site, outputs)
 
@@ -367,7 +368,7 @@ class _Requests:
         self._testbed.report(
             f'{self._mode}: request {number + 1}, {image.name} at {host}: '
             f'{request.seconds:.3f} s ({request.detail})')
-        kept = filled and self._mode == maker.ON_THE_FLY
+        kept = filled and self._mode == building.ON_THE_FLY
         if not kept:
             output.unlink()
         return Outcome(number + 1, host, image, filled, request, found,

@@ -23,7 +23,7 @@ from openstack import exceptions as sdk_exceptions
 from oslo_config import cfg
 import requests
 
-from diffcache_openstack.agent import ingest
+from diffcache_openstack.agent.repository import ingest
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import keystone
 from diffcache_openstack.common import notifications
@@ -41,7 +41,7 @@ _PIECE = 1 << 20
 
 
 class GlanceSource:
-    """See :class:`diffcache_openstack.agent.ingest.Source`.
+    """See :class:`diffcache_openstack.agent.repository.ingest.Source`.
 
     :raises InvalidInput: the options of ``[glance]`` do not suffice
     """

@@ -22,10 +22,10 @@ from oslo_utils import strutils
 
 from diffcache_openstack.common import context as contexts
 from diffcache_openstack.common import messaging
-from diffcache_openstack.conductor import costs_rpcapi
 from diffcache_openstack.nova import costs
 from diffcache_openstack.nova import options
 from diffcache_openstack.objects import base
+from diffcache_openstack.rpc import conductor_costs_api
 import nova.conf
 from nova.scheduler import utils as scheduler_utils
 from nova.scheduler import weights
@@ -138,15 +138,15 @@ def _insists(request_spec):
 def _costs():
     group = CONF.diffcache
     ctxt = contexts.RequestContext.for_service('nova-scheduler')
-    api: costs_rpcapi.CostsAPI | None = None
+    api: conductor_costs_api.CostsAPI | None = None
 
     def ask(image_id: str, hosts: list[str]) -> dict[str, float]:
         nonlocal api
         if api is None:
             bus = messaging.Bus(CONF, base.Serializer(),
                                 url=group.transport_url)
-            api = costs_rpcapi.CostsAPI(bus, group.cost_timeout,
-                                        group.control_exchange)
+            api = conductor_costs_api.CostsAPI(bus, group.cost_timeout,
+                                               group.control_exchange)
         return api.build_costs(ctxt, image_id, hosts)
 
     return costs.Costs(ask, group.cost_timeout, group.cost_lifetime,

@@ -16,11 +16,11 @@ from diffcache_openstack.objects.catalogue import DEACTIVATED  # noqa: F401
 from diffcache_openstack.objects.catalogue import DELETED  # noqa: F401
 from diffcache_openstack.objects.catalogue import FORMS  # noqa: F401
 from diffcache_openstack.objects.catalogue import MANIFESTS  # noqa: F401
-from diffcache_openstack.objects.catalogue import PATCHES  # noqa: F401
 from diffcache_openstack.objects.catalogue import Patch  # noqa: F401
+from diffcache_openstack.objects.catalogue import PATCHES  # noqa: F401
 from diffcache_openstack.objects.catalogue import SHARED  # noqa: F401
-from diffcache_openstack.objects.catalogue import TEMPLATES  # noqa: F401
 from diffcache_openstack.objects.catalogue import Template  # noqa: F401
+from diffcache_openstack.objects.catalogue import TEMPLATES  # noqa: F401
 from diffcache_openstack.objects.plan import Fill  # noqa: F401
 from diffcache_openstack.objects.plan import Plan  # noqa: F401
 from diffcache_openstack.objects.plan import PlanItem  # noqa: F401

@@ -20,7 +20,7 @@ from diffcache_openstack.api import routing
 from diffcache_openstack.api.schemas import common
 from diffcache_openstack.api.schemas import hosts as schemas
 from diffcache_openstack.api import versions as microversions
-from diffcache_openstack.conductor import model
+from diffcache_openstack.conductor.planning import model
 from diffcache_openstack.db import host_views
 
 TABLE = routing.Table()

@@ -21,7 +21,7 @@ from diffcache_openstack.api.policies import requests as policies
 from diffcache_openstack.api import requests
 from diffcache_openstack.api import routing
 from diffcache_openstack.api.schemas import requests as schemas
-from diffcache_openstack.conductor import forecast
+from diffcache_openstack.conductor.planning import forecast
 from diffcache_openstack.db import request_views
 
 TABLE = routing.Table()

@@ -25,15 +25,15 @@ import time
 import unittest
 import uuid
 
-from diffcache_openstack.agent import rpcapi
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import keys
-from diffcache_openstack.conductor import versionsapi
 from diffcache_openstack.db import engine
 from diffcache_openstack.db import listing
 from diffcache_openstack.db import version_tasks
 from diffcache_openstack.db import versions as db
 from diffcache_openstack import objects
+from diffcache_openstack.rpc import agent_api
+from diffcache_openstack.rpc import conductor_versions_api
 from diffcache_openstack.store import file
 from diffcache_openstack.versions import engine as engine_of_versions
 from tests import base
@@ -139,8 +139,8 @@ class Site(deployment.Deployment):
             self.instances.mkdir()
         self.key_file = self.directory / 'site.key'
         keys.create_key(self.key_file)
-        self.agents = rpcapi.AgentAPI(self.bus, self.conf)
-        self.versions = versionsapi.VersionsAPI(self.bus, self.conf)
+        self.agents = agent_api.AgentAPI(self.bus, self.conf)
+        self.versions = conductor_versions_api.VersionsAPI(self.bus, self.conf)
         self.database = engine.Database(self.conf)
         self.addCleanup(self.database.close)
         self.processes = {'conductor': self.start_conductor(

@@ -17,8 +17,8 @@ import random
 import subprocess
 import unittest
 
-from diffcache_openstack.agent import holdings
-from diffcache_openstack.agent import maker
+from diffcache_openstack.agent.images import building
+from diffcache_openstack.agent.state import holdings
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import keys
 from diffcache_openstack.embedded import site as sites
@@ -88,7 +88,7 @@ class EmbeddedTestCase(base.TestCase):
                 number, [(*key, n) for n, key in enumerate(objects)])
         self.site.wait(self.site.filled, 180, 'the caches to fill')
 
-    def get(self, host, name, mode=maker.ON_THE_FLY, number=0):
+    def get(self, host, name, mode=building.ON_THE_FLY, number=0):
         """Have an image served, and check it to the last byte."""
         output = self.directory / f'{host}-{name}-{mode}-{number}.out'
         request = self.site.hosts[host].get_image(name, str(output), mode)
@@ -114,7 +114,7 @@ class ServeTest(EmbeddedTestCase):
         self.assertTrue(plan.items)
         self.site.wait(self.site.filled, 180, 'the caches to fill')
         before = self.site.wan_bytes()
-        for mode in maker.MODES:
+        for mode in building.MODES:
             for host in HOSTS:
                 for name in self.images:
                     request = self.get(host, name, mode)
@@ -128,7 +128,7 @@ class ServeTest(EmbeddedTestCase):
         self.hold(host_2=[self.template('system')],
                   host_3=[self.patch_key('system', 'java')])
         before = self.site.wan_bytes()
-        for mode in maker.MODES:
+        for mode in building.MODES:
             request = self.get('host-1', 'java', mode)
             self.assertEqual('build', request.way)
             self.assertGreater(request.lan_bytes, 8 * MIB)
@@ -136,7 +136,7 @@ class ServeTest(EmbeddedTestCase):
 
     def test_patch_over_the_wan_base_at_the_site(self):
         self.hold(host_2=[self.template('system')])
-        for mode in maker.MODES:
+        for mode in building.MODES:
             before = self.site.wan_bytes()
             request = self.get('host-1', 'java', mode)
             self.assertEqual('build', request.way)
@@ -187,7 +187,7 @@ class ChainTest(EmbeddedTestCase):
                           self.patch_key('first', 'second'),
                           self.patch_key('second', 'third')])
         before = self.site.wan_bytes()
-        for mode in maker.MODES:
+        for mode in building.MODES:
             request = self.get('host-1', 'third', mode)
             self.assertEqual(('build', 0), (request.way, request.fallbacks))
             self.assertEqual(2, request.detail.count('patch '))
@@ -308,7 +308,7 @@ class LossTest(EmbeddedTestCase):
         self.hold(host_2=[self.template('system')],
                   host_3=[self.patch_key('system', 'java')])
         self.site.hosts['host-2'].plane.close()
-        for mode in maker.MODES:
+        for mode in building.MODES:
             self.site.hosts['host-1'].transfers.unreachable.clear()
             request = self.get('host-1', 'java', mode)
             self.assertNotIn('host-2', request.detail)
@@ -343,7 +343,7 @@ class LossTest(EmbeddedTestCase):
         self.hold(host_1=[base_key, self.patch_key('system', 'java')])
         held = self.site.hosts['host-1'].held
         self.site.hosts['host-1'].filler.stop()
-        for mode in maker.MODES:
+        for mode in building.MODES:
             if base_key in held:
                 family.damage(held.path(base_key), 3 * MIB)
             request = self.get('host-1', 'java', mode)
@@ -372,7 +372,7 @@ class LossTest(EmbeddedTestCase):
         key = self.patch_key('system', 'java')
         self.hold(host_1=[self.template('system')])
         family.damage(self.site.repository.held.path(key), 1000)
-        for mode in maker.MODES:
+        for mode in building.MODES:
             request = self.get('host-1', 'java', mode)
             # Either whole, or through an image in between.
             self.assertNotIn(key.id[:12], request.detail)

@@ -17,7 +17,7 @@ import shutil
 import stat
 import subprocess
 
-from diffcache_openstack.agent import tools
+from diffcache_openstack.agent import native_tools
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import local_client
 from diffcache_openstack.sites import view
@@ -52,7 +52,8 @@ class LocalTest(test_embedded.EmbeddedTestCase):
         path = self.directory / f'{name}.qcow2'
         subprocess.run(['qemu-img', 'convert', '-c', '-O', 'qcow2',
                         self.images[name], path], check=True)
-        native, staging = tools.NativeTools(), self.directory / 'unpacked'
+        native = native_tools.NativeTools()
+        staging = self.directory / 'unpacked'
         form = self.directory / 'form'
         native.to_raw(path, staging)
         native.make_form(staging, path, form)

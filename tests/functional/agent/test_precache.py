@@ -17,13 +17,13 @@ import uuid
 
 from diffcache_openstack.common import context
 from diffcache_openstack.common import messaging
-from diffcache_openstack.conductor import controlapi
 from diffcache_openstack.db import engine
 from diffcache_openstack.db import listing
 from diffcache_openstack.db import precache as db
 from diffcache_openstack import objects
 from diffcache_openstack.objects import base as objects_base
 from diffcache_openstack.objects import precache
+from diffcache_openstack.rpc import conductor_control_api
 from tests.functional.agent import test_embedded
 
 HOST = 'host-1'
@@ -46,7 +46,7 @@ class TestRate(test_embedded.EmbeddedTestCase):
         conf = self.site._conf({})
         bus = messaging.Bus(conf, objects_base.Serializer())
         self.addCleanup(bus.close)
-        self.control = controlapi.ControlAPI(bus, conf)
+        self.control = conductor_control_api.ControlAPI(bus, conf)
         self.database = engine.Database(conf)
         self.addCleanup(self.database.close)
         self.context = context.RequestContext.for_service('test')

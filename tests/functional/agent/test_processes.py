@@ -19,9 +19,9 @@ import time
 
 import fixtures
 
-from diffcache_openstack.agent import rpcapi
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import keys
+from diffcache_openstack.rpc import agent_api
 from diffcache_openstack.sites import view
 from tests import base
 from tests.functional.agent import family
@@ -50,7 +50,7 @@ class Site(deployment.Deployment):
         super()._setUp()
         self.key_file = self.directory / 'site.key'
         keys.create_key(self.key_file)
-        self.agents = rpcapi.AgentAPI(self.bus, self.conf)
+        self.agents = agent_api.AgentAPI(self.bus, self.conf)
         self.processes = {'conductor': self.start_conductor()}
         for name in (REPOSITORY, *HOSTS):
             self.start_agent(name)

@@ -18,8 +18,8 @@ import time
 
 from diffcache_openstack.agent import manager as agent_manager
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.conductor import rpcapi
 from diffcache_openstack import objects
+from diffcache_openstack.rpc import conductor_api
 from tests import base
 from tests.functional.fixtures import deployment
 from tests.functional.services import site
@@ -194,7 +194,7 @@ class TestSeveralConductors(ConductorTest):
         before = self.api.get_site_map(self.ctxt, site.SITE)
         self.assertEqual(0, first.stop())
         self.site.conf.set_override('rpc_timeout', 2, 'conductor')
-        hasty = rpcapi.ConductorAPI(self.site.bus, self.site.conf)
+        hasty = conductor_api.ConductorAPI(self.site.bus, self.site.conf)
         self.assertRaises(
             exceptions.ServiceUnavailable, hasty.get_plan, self.ctxt,
             site.SITE)

@@ -15,11 +15,11 @@ import hashlib
 import pathlib
 import threading
 
-from diffcache_openstack.agent import flights
-from diffcache_openstack.agent import holdings
-from diffcache_openstack.agent import maker
-from diffcache_openstack.agent import pace
-from diffcache_openstack.agent import transfer
+from diffcache_openstack.agent.images import building
+from diffcache_openstack.agent.images import single_flight
+from diffcache_openstack.agent.images import throttle
+from diffcache_openstack.agent.images import transfers
+from diffcache_openstack.agent.state import holdings
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.sites import view
 
@@ -178,18 +178,18 @@ class Host:
         self.held = holdings.Holdings(directory / name / 'objects', capacity,
                                       Inspector(), self.plane.readers)
         self.held.scan()
-        self.flights = flights.Flights()
-        self.gate = pace.WanGate()
-        self.transfers = transfer.Transfers(
+        self.flights = single_flight.Flights()
+        self.gate = throttle.WanGate()
+        self.transfers = transfers.Transfers(
             self.plane, lambda: self.view, lend_seconds=60, claim_ttl=30)
-        self.maker = maker.Maker(
+        self.maker = building.Maker(
             self.plane, self.held, self.transfers, self.flights,
             lambda: self.view, apply_patch_files,
             lambda host, key: self.suspects.append((host, key)))
         self.suspects: list = []
 
     def new_pace(self):
-        return pace.Pace(self.gate, Token)
+        return throttle.Pace(self.gate, Token)
 
     def put(self, content: bytes, kind: str = view.TEMPLATES) -> view.Key:
         """Hold an object, with its manifest if it is a template."""

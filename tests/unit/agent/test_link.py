@@ -14,8 +14,8 @@ import threading
 import uuid
 
 from diffcache_openstack.agent import link
-from diffcache_openstack.agent import map_keeper
-from diffcache_openstack.agent import reports
+from diffcache_openstack.agent.state import request_spool
+from diffcache_openstack.agent.state import site_map_file
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import files
 from diffcache_openstack import objects
@@ -93,10 +93,10 @@ class SiteMapTest(base.TestCase):
 
     def test_outlives_the_process(self):
         path = self.directory / 'map.json'
-        kept = map_keeper.SiteMapKeeper(path).current()
+        kept = site_map_file.SiteMapKeeper(path).current()
         self.assertEqual(0, kept.generation)
-        map_keeper.SiteMapKeeper(path).update(a_map())
-        found = map_keeper.SiteMapKeeper(path).current()
+        site_map_file.SiteMapKeeper(path).update(a_map())
+        found = site_map_file.SiteMapKeeper(path).current()
         self.assertEqual(3, found.generation)
         self.assertEqual(CONTENT, found.template('t').content_id)
         self.assertEqual(view.Links(4.0, 2.0, 1.0), found.links)
@@ -109,7 +109,7 @@ class SiteMapTest(base.TestCase):
         for document in ({'a': 1}, [], {'diffcache_object.name': 'SiteMap'}):
             path = self.directory / 'map.json'
             files.write_json(path, document)
-            keeper = map_keeper.SiteMapKeeper(path)
+            keeper = site_map_file.SiteMapKeeper(path)
             self.assertEqual(0, keeper.current().generation)
 
 
@@ -118,8 +118,8 @@ class LinkTest(base.TestCase):
     def setUp(self):
         super().setUp()
         self.conductor = Conductor()
-        self.keeper = map_keeper.SiteMapKeeper(self.directory / 'map.json')
-        self.spool = reports.Spool(self.directory / 'requests')
+        self.keeper = site_map_file.SiteMapKeeper(self.directory / 'map.json')
+        self.spool = request_spool.Spool(self.directory / 'requests')
         self.held = {}
         self.fills = []
         self.learned = []

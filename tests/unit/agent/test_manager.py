@@ -12,13 +12,13 @@
 import uuid
 
 from diffcache_openstack.agent import manager
-from diffcache_openstack.agent import rpcapi
 from diffcache_openstack.common import context
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import messaging
 from diffcache_openstack.conf import opts
 from diffcache_openstack import objects
 from diffcache_openstack.objects import base as objects_base
+from diffcache_openstack.rpc import agent_api
 from tests import base
 
 REQUEST = objects.Request(id=str(uuid.uuid4()), template_id='t', host='h1',
@@ -62,7 +62,7 @@ class TestInterface(base.TestCase):
         server.start()
         self.addCleanup(server.wait)
         self.addCleanup(server.stop)
-        self.api = rpcapi.AgentAPI(self.bus, conf)
+        self.api = agent_api.AgentAPI(self.bus, conf)
         self.ctxt = context.RequestContext.for_service('test')
 
     def test_get_image(self):

@@ -25,17 +25,17 @@ from werkzeug import test as werkzeug_test
 from diffcache_openstack.api import app
 from diffcache_openstack.api import policy
 from diffcache_openstack.api import requests
-from diffcache_openstack.conductor import controlapi
-from diffcache_openstack.conductor import maps
-from diffcache_openstack.conductor import planner
+from diffcache_openstack.conductor.planning import planner
 from diffcache_openstack.conductor import servers
-from diffcache_openstack.conductor import versionsapi
+from diffcache_openstack.conductor import site_maps
 from diffcache_openstack.db import catalogue
 from diffcache_openstack.db import history
 from diffcache_openstack.db import models
 from diffcache_openstack.db import sites
 from diffcache_openstack import objects
 from diffcache_openstack.objects import base as objects_base
+from diffcache_openstack.rpc import conductor_control_api
+from diffcache_openstack.rpc import conductor_versions_api
 from tests.unit.conductor import fakes
 from tests.unit.conductor import test_manager
 from tests.unit.db import database
@@ -123,11 +123,11 @@ class ApiTest(test_manager.ConductorTest):
             tokens_fixture.add_token(token, token_id=name)
         self.services = requests.Services(
             self.conf, self.database, self.api,
-            controlapi.ControlAPI(self.bus, self.conf),
+            conductor_control_api.ControlAPI(self.bus, self.conf),
             policy.Enforcer(self.conf),
             planner.Planner(self.conf, self.database, 'test'),
-            maps.Views(maps.Maps(self.conf, self.database)),
-            versionsapi.VersionsAPI(self.bus, self.conf), self.nova)
+            site_maps.Views(site_maps.Maps(self.conf, self.database)),
+            conductor_versions_api.VersionsAPI(self.bus, self.conf), self.nova)
         app.set_defaults()
         for group, options in middleware_opts.list_auth_token_opts():
             self.conf.register_opts(options, group=group)

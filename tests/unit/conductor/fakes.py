@@ -15,12 +15,12 @@ import dataclasses
 import queue
 
 from diffcache_openstack.agent import manager as agent_manager
-from diffcache_openstack.agent import version_service
+from diffcache_openstack.agent.versions import service
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.conductor import servers
-from diffcache_openstack.conductor import versionsapi
 from diffcache_openstack import objects
 from diffcache_openstack.objects import versions
+from diffcache_openstack.rpc import conductor_versions_api
 
 SECONDS = 30
 
@@ -111,9 +111,10 @@ def saved(number=1, **values):
 
 def listen(test, name):
     """A host that takes tasks for the time of a test."""
-    host = Host(versionsapi.VersionsAPI(test.bus, test.conf), test.ctxt)
+    host = Host(conductor_versions_api.VersionsAPI(test.bus, test.conf),
+                test.ctxt)
     server = agent_manager.serve(test.bus, name, host,
-                                 version_service.VersionsManager(host))
+                                 service.VersionsManager(host))
     server.start()
     test.addCleanup(server.wait)
     test.addCleanup(server.stop)

@@ -14,8 +14,8 @@
 import hashlib
 
 from diffcache_openstack.conductor import costs
-from diffcache_openstack.conductor import costs_rpcapi
 from diffcache_openstack import objects
+from diffcache_openstack.rpc import conductor_costs_api
 from diffcache_openstack.sites import routes
 from diffcache_openstack.sites import view as views
 from tests import base
@@ -121,7 +121,7 @@ class TestBuildCosts(test_manager.ConductorTest):
 
     def setUp(self):
         super().setUp()
-        self.costs = costs_rpcapi.CostsAPI(self.bus, ANSWER_SECONDS)
+        self.costs = conductor_costs_api.CostsAPI(self.bus, ANSWER_SECONDS)
 
     def build_costs(self, image_id, hosts):
         return self.costs.build_costs(self.ctxt, image_id, hosts)

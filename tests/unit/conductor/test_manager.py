@@ -19,11 +19,11 @@ from diffcache_openstack.agent import manager as agent_manager
 from diffcache_openstack.common import context
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import messaging
-from diffcache_openstack.conductor import rpcapi
 from diffcache_openstack.conductor import service
 from diffcache_openstack.conf import opts
 from diffcache_openstack import objects
 from diffcache_openstack.objects import base as objects_base
+from diffcache_openstack.rpc import conductor_api
 from tests.unit.db import database
 
 MB = 10 ** 6
@@ -62,7 +62,7 @@ class ConductorTest(database.DatabaseTest):
             self.conf.set_override(name, value, group)
         self.bus = messaging.Bus(self.conf, objects_base.Serializer())
         self.addCleanup(self.bus.close)
-        self.api = rpcapi.ConductorAPI(self.bus, self.conf)
+        self.api = conductor_api.ConductorAPI(self.bus, self.conf)
         self.ctxt = context.RequestContext.for_service('test')
         self.conductor = service.ConductorService(self.conf)
         self.conductor.start()

@@ -14,10 +14,10 @@
 import json
 
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.conductor import versionsapi
 from diffcache_openstack.db import models
 from diffcache_openstack import objects
 from diffcache_openstack.objects import versions
+from diffcache_openstack.rpc import conductor_versions_api
 from tests.unit.api import base
 from tests.unit.conductor import fakes
 
@@ -387,7 +387,7 @@ class TestRepeating(VersionsTest):
     """A call whose answer got lost is made again."""
 
     def calls(self):
-        return versionsapi.VersionsAPI(self.bus, self.conf)
+        return conductor_versions_api.VersionsAPI(self.bus, self.conf)
 
     def open_tasks(self):
         return len(self.get(f'{TASKS}?limit=100')['version_tasks'])

@@ -1,0 +1,128 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""What bringing an image here would take, as the site is now.
+
+The same look-up that a request makes, without going any way.
+"""
+
+import dataclasses
+import typing
+
+from diffcache_openstack.agent.images import building
+from diffcache_openstack.agent.images import single_flight
+from diffcache_openstack.agent.state import holdings
+from diffcache_openstack.sites import routes
+from diffcache_openstack.sites import view as views
+
+_LEAF = 64 << 10
+_HASH = 32
+
+
+@dataclasses.dataclass(frozen=True)
+class Cost:
+    """Of an image's raw content, or of its file.
+
+    :param way: local, peer, build or repository; none if nobody offers it
+    :param seconds: what the cost model predicts
+    :param wan_bytes: what would cross the WAN
+    :param at_site: whether it can be had without the WAN
+    :param arriving: whether it is just being made here
+    """
+
+    way: str
+    seconds: float
+    wan_bytes: int
+    at_site: bool
+    arriving: bool
+
+
+class Costs:
+    """Looks up what images cost at one host.
+
+    :param maker: makes objects at this host
+    :param held: what this host holds
+    :param flying: what is just being made
+    :param current_view: gives the site map
+    """
+
+    def __init__(self, maker: building.Maker, held: holdings.Holdings,
+                 flying: single_flight.Flights,
+                 current_view: typing.Callable[[], views.SiteView]) -> None:
+        self._maker = maker
+        self._held = held
+        self._flights = flying
+        self._view = current_view
+
+    def content(self, template: views.TemplateRef) -> Cost:
+        """Of the raw content."""
+        key = views.Key(views.TEMPLATES, template.content_id)
+        found = self._maker.lookup_table(set()).to_template(key.id)
+        arriving = self._flights.under_way(key)
+        if not found:
+            return Cost('none', 0.0, 0, False, arriving)
+        wan_bytes = self._behind_wan(found[0])
+        manifest = views.Key(views.MANIFESTS, key.id)
+        if not self.offered_here(manifest):
+            wan_bytes += template.size // _LEAF * _HASH
+        # The cheapest way may use the WAN although there is another one.
+        at_site = self.offered_here(manifest) and any(
+            not self._behind_wan(route) for route in found)
+        return Cost(self._way(found[0]), found[0].seconds, wan_bytes,
+                    at_site, arriving)
+
+    def file(self, template: views.TemplateRef, content: Cost) -> Cost:
+        """Of the file that Glance has.
+
+        :param content: what the raw content costs
+        """
+        if template.form_id is None:
+            return content
+        form = views.Key(views.FORMS, template.form_id)
+        if self.offered_here(form):
+            return content
+        return dataclasses.replace(
+            content, wan_bytes=content.wan_bytes + template.form_size,
+            at_site=False)
+
+    def planned(self, template: views.TemplateRef) -> bool:
+        """Whether the plan has the raw content cross the WAN to here anyway.
+
+        Or did: what is held counts as well.
+        """
+        return self._held.wants(
+            views.Key(views.TEMPLATES, template.content_id))
+
+    def repositories(self) -> frozenset[str]:
+        """Names of hosts that lie behind the WAN."""
+        return frozenset(
+            host.name for host in self._view().hosts
+            if host.role == views.REPOSITORY_ROLE
+            and not self._maker.is_own(host.name))
+
+    def offered_here(self, key: views.Key) -> bool:
+        """Whether this host or a peer has an object."""
+        return key in self._held or any(
+            part.host not in self.repositories()
+            for part in self._maker.lookup_table(set()).to_object(key))
+
+    def _behind_wan(self, route: routes.Route) -> int:
+        behind, view = self.repositories(), self._view()
+        return sum(max(1, view.size_of(part.key) or 0)
+                   for part in route.parts if part.host in behind)
+
+    def _way(self, route: routes.Route) -> str:
+        if route.builds:
+            return 'build'
+        if self._maker.is_own(route.source.host):
+            return 'local'
+        behind = route.source.host in self.repositories()
+        return 'repository' if behind else 'peer'

@@ -1,0 +1,443 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Filling the cache with what the plan wants, in the plan's order.
+
+Filling is background work: it keeps to its rate and its time windows, and
+stays off the WAN while a request of this host uses it. What a cut-off
+transfer brought stays and is continued. Each object comes the cheapest way
+there is: from a peer, built at the site from base and patch, or from the
+repository.
+"""
+
+import contextlib
+import dataclasses
+import logging
+import pathlib
+import threading
+import time
+import typing
+
+from diffcache_openstack.agent.images import building
+from diffcache_openstack.agent.images import job_limits
+from diffcache_openstack.agent.images import single_flight
+from diffcache_openstack.agent.images import throttle
+from diffcache_openstack.agent.state import holdings
+from diffcache_openstack.common import exceptions
+from diffcache_openstack.common import files
+from diffcache_openstack.sites import view as views
+
+LOG = logging.getLogger(__name__)
+
+# Wait after a failed try of an object, seconds, doubled with each further.
+FIRST_RETRY = 2.0
+LAST_RETRY = 300.0
+# Wait after a try that ended with its time window, and the longest sleep.
+POLL = 20.0
+# How often others are told of bytes that came, seconds.
+TELL_INTERVAL = 2.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """What the conductor wants this host to hold, most important first.
+
+    :param shares: what precache jobs allow for some of it
+    """
+
+    generation: int = 0
+    items: tuple[holdings.Wanted, ...] = ()
+    shares: job_limits.Shares = dataclasses.field(default_factory=dict)
+
+    @classmethod
+    def load(cls, path: pathlib.Path) -> 'Plan':
+        """Read the plan kept from the last run; empty if there is none."""
+        document = files.read_json(path)
+        if document is None:
+            return cls()
+        return cls(document['generation'], tuple(
+            holdings.Wanted(views.Key(kind, object_id), priority)
+            for kind, object_id, priority in document['items']),
+            job_limits.load(document.get('shares', ())))
+
+    def save(self, path: pathlib.Path) -> None:
+        """Keep the plan for the next run."""
+        files.write_json(path, {
+            'generation': self.generation,
+            'items': [[*item.key, item.priority] for item in self.items],
+            'shares': job_limits.dump(self.shares)})
+
+
+@dataclasses.dataclass(frozen=True)
+class Limits:
+    """What fills are allowed.
+
+    :param rate: bytes/s of all fills, None for no limit
+    :param may_run: whether the WAN's time windows are open
+    :param workers: objects filled at once
+    :param forms: bytes that forms may take; they are fetched for what is
+        held, after all that the plan wants
+    """
+
+    rate: float | None
+    may_run: typing.Callable[[], bool]
+    workers: int = 1
+    forms: int = 0
+
+
+@dataclasses.dataclass
+class Try:
+    """How an object's fill has gone so far.
+
+    :param done: bytes of the transfer that is under way, or was
+    :param total: bytes of all of it, 0 if that is not known
+    :param attempts: that failed
+    :param error: the last one's
+    :param due: monotonic time of the next one
+    :param wait: seconds that it waits for that, in all
+    """
+
+    done: int = 0
+    total: int = 0
+    attempts: int = 0
+    error: str | None = None
+    due: float = 0.0
+    wait: float = 0.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Missing:
+    """What the plan wants and is not held yet, and how that stands.
+
+    :param retry_in: seconds until the next try after a failure
+    """
+
+    key: views.Key
+    active: bool
+    done: int
+    total: int
+    attempts: int
+    error: str | None
+    retry_in: float | None
+
+
+class Filler:
+    """Fills one host's cache.
+
+    :param maker: makes objects
+    :param held: what this host holds
+    :param flying: single flight of this host
+    :param gate: of the host's WAN use
+    :param new_token: makes transfer tokens
+    :param current_view: gives the site map
+    :param limits: rate, windows, parallelism
+    :param changed: called after each object that was filled
+    :param told: called now and then while bytes come, and after a failure
+    """
+
+    def __init__(self, maker: building.Maker, held: holdings.Holdings,
+                 flying: single_flight.Flights, gate: throttle.WanGate,
+                 new_token: typing.Callable[[], throttle.Token],
+                 current_view: typing.Callable[[], views.SiteView],
+                 limits: Limits, plan_file: pathlib.Path,
+                 changed: typing.Callable[[], None],
+                 told: typing.Callable[[], None]) -> None:
+        self._maker = maker
+        self._held = held
+        self._flights = flying
+        self._gate = gate
+        self._new_token = new_token
+        self._view = current_view
+        self._limits = limits
+        self._plan_file = plan_file
+        self._changed = changed
+        self._told = told
+        self._told_at = 0.0
+        self._wake = threading.Condition()
+        self._plan = Plan.load(plan_file)
+        self._planned_with = current_view().generation
+        self._tries: dict[views.Key, Try] = {}
+        self._working: dict[views.Key, job_limits.SharedPace] = {}
+        self._stopped = False
+        self._threads: list[threading.Thread] = []
+        held.want(list(self._plan.items))
+
+    def start(self) -> None:
+        """Begin filling."""
+        for number in range(self._limits.workers):
+            thread = threading.Thread(target=self._run, daemon=True,
+                                      name=f'fill-{number}')
+            thread.start()
+            self._threads.append(thread)
+
+    def stop(self) -> None:
+        """End soon; what has arrived stays for the next start."""
+        with self._wake:
+            self._stopped = True
+            for pace in self._working.values():
+                pace.stop()
+            self._wake.notify_all()
+        for thread in self._threads:
+            thread.join()
+
+    def hold(self, plan: Plan) -> None:
+        """Follow another plan from now on; an older one is ignored."""
+        with self._wake:
+            if plan.generation < self._plan.generation:
+                LOG.info('Plan %d is older than plan %d; ignored',
+                         plan.generation, self._plan.generation)
+                return
+            plan.save(self._plan_file)
+            self._plan = plan
+            self._planned_with = self._view().generation
+            self._held.want(list(plan.items))
+            self._tries.clear()
+            wanted = {item.key for item in plan.items}
+            for key, pace in self._working.items():
+                # What goes on under another limit goes on from where it is.
+                # What a request waits for would begin anew for it.
+                if not pace.promoted and (
+                        key not in wanted
+                        or pace.share != plan.shares.get(key)):
+                    pace.stop()
+            self._wake.notify_all()
+
+    def wake(self) -> None:
+        """Look again at once: the site has changed."""
+        with self._wake:
+            for found in self._tries.values():
+                found.due = found.wait = 0.0
+            self._wake.notify_all()
+
+    @property
+    def generation(self) -> int:
+        """Of the plan that is followed."""
+        return self._plan.generation
+
+    def missing(self) -> list[views.Key]:
+        """What the plan wants, is not withdrawn, and is not held yet."""
+        with self._wake:
+            return [item.key for item in self._plan.items
+                    if item.key not in self._held
+                    and not self._is_withdrawn(item.key)]
+
+    def report(self) -> list[Missing]:
+        """How what is missing stands, in the plan's order."""
+        now = time.monotonic()
+        with self._wake:
+            return [self._missing(key, now) for key in self.missing()]
+
+    def _is_withdrawn(self, key: views.Key) -> bool:
+        """Whether an object that was planned cannot be had any more.
+
+        A plan may come before the map that it was made with. What a later
+        map does not know was there and is no longer.
+        """
+        view = self._view()
+        return (view.generation != self._planned_with
+                and view.size_of(key) is None)
+
+    def _missing(self, key, now):
+        found = self._tries.get(key, Try())
+        active = key in self._working
+        waits = bool(found.attempts) and not active
+        return Missing(key, active, found.done, found.total, found.attempts,
+                       found.error, max(0.0, found.due - now) if waits
+                       else None)
+
+    def wait_filled(self, timeout: float) -> bool:
+        """Until all the plan wants is held, or timeout seconds."""
+        with self._wake:
+            return self._wake.wait_for(lambda: not self.missing(), timeout)
+
+    # -- the workers
+
+    def _run(self) -> None:
+        while True:
+            key = self._next()
+            if key is None:
+                return
+            pace = self._working[key]
+            try:
+                self._fill(key, pace)
+            except exceptions.Cancelled as error:
+                LOG.debug('Fill of %s: %s', key, error)
+                self._await_window(key, pace)
+            except exceptions.DiffCacheError as error:
+                LOG.warning('Fill of %s: %s', key, error)
+                self._postpone(key, str(error))
+            except Exception as error:
+                LOG.exception('Fill of %s', key)
+                self._postpone(key, f'{type(error).__name__}; see the log of'
+                                    f' the agent.')
+            else:
+                self._tries.pop(key, None)
+                self._changed()
+            finally:
+                with self._wake:
+                    del self._working[key]
+                    self._wake.notify_all()
+
+    def _next(self) -> views.Key | None:
+        with self._wake:
+            while not self._stopped:
+                key, wait = self._choose()
+                if key is not None:
+                    self._working[key] = self._new_pace(key)
+                    return key
+                self._wake.wait(wait)
+            return None
+
+    def _new_pace(self, key: views.Key) -> job_limits.SharedPace:
+        rate = self._limits.rate
+        part = rate / self._limits.workers if rate else None
+        pace = job_limits.SharedPace(
+            self._gate, self._new_token, part, self._limits.may_run,
+            self._plan.shares.get(key))
+        pace.progress = lambda done, total: self._note(key, done, total)
+        return pace
+
+    def _note(self, key: views.Key, done: int, total: int) -> None:
+        """Bytes came; told to others now and then."""
+        now = time.monotonic()
+        with self._wake:
+            found = self._tries.setdefault(key, Try())
+            found.done, found.total = done, total
+            if now - self._told_at < TELL_INTERVAL:
+                return
+            self._told_at = now
+        self._told()
+
+    def _choose(self) -> tuple[views.Key | None, float]:
+        """The next object, or how long to wait before asking again."""
+        now = time.monotonic()
+        soonest = now + POLL
+        for item in self._plan.items:
+            if item.key in self._held or self._is_taken(item.key) \
+                    or self._is_withdrawn(item.key):
+                continue
+            due = self._due(item.key)
+            if due <= now:
+                return item.key, 0.0
+            soonest = min(soonest, due)
+        for key in self._missing_forms():
+            if self._due(key) <= now and key not in self._working:
+                return key, 0.0
+        return None, soonest - now
+
+    def _due(self, key: views.Key) -> float:
+        found = self._tries.get(key)
+        return found.due if found else 0.0
+
+    def _is_taken(self, key: views.Key) -> bool:
+        return key in self._working or job_limits.is_taken(
+            self._plan.shares.get(key),
+            (pace.share for pace in self._working.values()))
+
+    def _missing_forms(self) -> list[views.Key]:
+        """Forms of what is held, or can be built with a patch held here."""
+        view, keys = self._view(), self._held.keys()
+        contents = {key.id for key in keys if key.kind == views.TEMPLATES}
+        patches = [view.patch(key.id) for key in keys
+                   if key.kind == views.PATCHES]
+        contents |= {patch.target for patch in patches if patch}
+        forms = {views.Key(views.FORMS, template.form_id): template.form_size
+                 for content_id in contents
+                 for template in view.forms_of.get(content_id, ())
+                 if template.form_id is not None}
+        return [key for key, size in sorted(forms.items())
+                if key not in keys and self._held.room_for_form(
+                    size, self._limits.forms, forms)]
+
+    def _await_window(self, key: views.Key,
+                      pace: job_limits.SharedPace) -> None:
+        """Look again later, or at once if it is another limit that holds."""
+        with self._wake:
+            if pace.share == self._plan.shares.get(key):
+                found = self._tries.setdefault(key, Try())
+                found.due, found.wait = time.monotonic() + POLL, 0.0
+
+    def _postpone(self, key: views.Key, error: str) -> None:
+        with self._wake:
+            found = self._tries.setdefault(key, Try())
+            found.attempts += 1
+            found.error = error
+            found.wait = min(max(2 * found.wait, FIRST_RETRY), LAST_RETRY)
+            found.due = time.monotonic() + found.wait
+        self._told()
+
+    def _fill(self, key: views.Key, pace: throttle.BackgroundPace) -> None:
+        if key.kind == views.FORMS:
+            self._maker.form(key.id, pace)
+            return
+        size = self._view().size_of(key)
+        if size is None:
+            raise _unknown(key)
+        self._bring_manifests(key, pace)
+        with self._held.room_for(key, size):
+            if key in self._held:
+                # A request brought it, and it was kept.
+                return
+            flight, mine = self._flights.join(key, pace.promote)
+            if mine:
+                self._bring(flight, pace)
+            else:
+                self._share(flight)
+
+    def _bring_manifests(self, key: views.Key,
+                         pace: throttle.BackgroundPace) -> None:
+        """What it takes to verify with, also when the WAN is down."""
+        contents: tuple[str, ...] = (key.id,)
+        if key.kind == views.PATCHES:
+            patch = self._view().patch(key.id)
+            if patch is None:
+                raise _unknown(key)
+            contents = (patch.base, patch.target)
+        for content_id in contents:
+            self._maker.manifest(content_id, pace)
+
+    def _bring(self, flight: single_flight.Flight,
+               pace: throttle.BackgroundPace) -> None:
+        path = self._held.path(flight.key)
+        try:
+            made = self._maker.make(flight.key, path, pace,
+                                    building.ON_THE_FLY)
+            self._held.added(flight.key)
+        except BaseException as error:
+            self._flights.failed(flight, error)
+            raise
+        files.discard_part(path)
+        LOG.info('Filled %s in %.1f s: %s', flight.key, made.seconds,
+                 made.detail)
+        self._flights.landed(flight, path, made)
+        self._flights.leave(flight)
+
+    def _share(self, flight: single_flight.Flight) -> None:
+        """A request is making just this: take a copy of the result."""
+        if not self._flights.follow(flight):
+            raise exceptions.Cancelled('The shared transfer was cancelled.')
+        try:
+            # It may have been kept where the plan wants it.
+            path = self._held.path(flight.key)
+            if flight.landed_at != path:
+                with contextlib.suppress(FileNotFoundError):
+                    files.copy_file(flight.landed_at, path)
+                    self._held.added(flight.key)
+        finally:
+            if self._flights.leave(flight) \
+                    and flight.landed_at.parent.name == holdings.STAGING:
+                files.discard(flight.landed_at)
+
+
+def _unknown(key: views.Key) -> exceptions.ObjectMissing:
+    return exceptions.ObjectMissing(
+        f'The site map does not know {key}; the plan is newer than the map,'
+        f' or the object was withdrawn.')

@@ -1,0 +1,466 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Images as the files that Glance has, made from what the site holds.
+
+Hosts keep raw content. The file that somebody uploaded is the content itself,
+if it was raw; else a *form* makes it of the content, bit for bit. Raw images
+are read where they lie, through base and patch if need be, and written
+nowhere. Other files are made once, verified, and kept for a while.
+"""
+
+import contextlib
+import hashlib
+import logging
+import os
+import pathlib
+import threading
+import time
+import typing
+import uuid
+
+from diffcache_openstack import _native
+from diffcache_openstack.agent.images import building
+from diffcache_openstack.agent.images import costs as prices
+from diffcache_openstack.agent.images import retention
+from diffcache_openstack.agent.images import single_flight
+from diffcache_openstack.agent.images import throttle
+from diffcache_openstack.agent.state import holdings
+from diffcache_openstack.blocks import native
+from diffcache_openstack.common import exceptions
+from diffcache_openstack.common import files
+from diffcache_openstack.sites import view as views
+
+LOG = logging.getLogger(__name__)
+
+FILES = 'files'
+_PIECE = 1 << 20
+# A held template that was read and found sound is not read again before it
+# is served, for so many seconds.
+_SOUND_SECONDS = 3600.0
+
+
+class FileReader:
+    """A file on this host's disk; it stays readable when it is unlinked."""
+
+    def __init__(self, path: pathlib.Path) -> None:
+        self._fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        self.size = os.fstat(self._fd).st_size
+
+    def read(self, offset: int, length: int) -> bytes:
+        """See :class:`diffcache_openstack.agent.local.server.Reader`."""
+        return os.pread(self._fd, length, offset)
+
+    def close(self) -> None:
+        """Done."""
+        os.close(self._fd)
+
+
+class PatchReader:
+    """An image read through base and patch; each leaf is verified."""
+
+    def __init__(self, base: pathlib.Path, patch: pathlib.Path,
+                 manifest: pathlib.Path) -> None:
+        with native.translated():
+            self._view = _native.PatchView(str(base), str(patch),
+                                           str(manifest))
+        self.size = self._view.size
+
+    def read(self, offset: int, length: int) -> bytes:
+        """See :class:`diffcache_openstack.agent.local.server.Reader`."""
+        with native.translated():
+            return self._view.read(offset, length)
+
+
+class Tools(typing.Protocol):
+    """The native core's part."""
+
+    def apply_form(self, content: pathlib.Path, form: pathlib.Path,
+                   output: pathlib.Path) -> None:
+        """Write the verified file."""
+
+    def to_raw(self, image: pathlib.Path, output: pathlib.Path) -> str:
+        """Write an image's raw content; returns its content id."""
+
+    def content_id(self, image: pathlib.Path) -> str:
+        """The content id of a raw image."""
+
+
+class Store:
+    """Files that were made, the least recently used of them dropped.
+
+    :param directory: emptied at the start
+    :param capacity: bytes; one file that is larger is kept until it was read
+    """
+
+    def __init__(self, directory: pathlib.Path, capacity: int) -> None:
+        self._directory = directory
+        self._capacity = capacity
+        directory.mkdir(parents=True, exist_ok=True)
+        for leftover in directory.iterdir():
+            leftover.unlink()
+
+    def find(self, name: str) -> FileReader | None:
+        """A file, if it is there; it counts as used now."""
+        path = self._directory / name
+        try:
+            reader = FileReader(path)
+            os.utime(path)
+        except FileNotFoundError:
+            return None
+        return reader
+
+    def __contains__(self, name: str) -> bool:
+        return (self._directory / name).exists()
+
+    def new(self) -> pathlib.Path:
+        """Where to make a file."""
+        return self._directory / f'.{uuid.uuid4().hex}.part'
+
+    def keep(self, path: pathlib.Path, name: str) -> FileReader:
+        """Keep what was made; returns it for reading.
+
+        :raises NoSpace: the filesystem is full
+        """
+        with contextlib.ExitStack() as stack:
+            reader = FileReader(path)
+            stack.callback(reader.close)
+            with files.space_errors(path):
+                os.replace(path, self._directory / name)
+            self._trim(name)
+            stack.pop_all()
+        return reader
+
+    def used(self) -> int:
+        """Bytes on disk."""
+        return sum(size for _name, size in self.oldest_first())
+
+    def oldest_first(self) -> list[tuple[str, int]]:
+        """Names and bytes on disk, the least recently used first."""
+        found = []
+        for path in self._directory.iterdir():
+            # Others may drop files meanwhile.
+            with contextlib.suppress(FileNotFoundError):
+                if not path.name.startswith('.'):
+                    status = path.stat()
+                    found.append((status.st_mtime_ns, path.name,
+                                  status.st_blocks * 512))
+        return [(name, size) for _used_at, name, size in sorted(found)]
+
+    def drop(self, name: str) -> None:
+        """Forget a file; who reads it reads it to its end."""
+        (self._directory / name).unlink(missing_ok=True)
+
+    def drop_all(self) -> bool:
+        """The space is needed; returns whether there was anything."""
+        found = self.oldest_first()
+        for name, _size in found:
+            self.drop(name)
+        return bool(found)
+
+    def _trim(self, newest: str) -> None:
+        left = self.used() - self._capacity
+        for name, size in self.oldest_first():
+            if left <= 0:
+                return
+            # One that is larger than all there may be is read, not kept.
+            if name != newest or size > self._capacity:
+                self.drop(name)
+                left -= size
+
+
+class Files:
+    """Makes files of images.
+
+    :param maker: makes objects at this host
+    :param held: what this host holds
+    :param flying: single flight of this host
+    :param costs: what images cost
+    :param new_pace: makes the pace of a request
+    :param store: where files that were made are kept
+    :param tools: the native core
+    :param keep: keeps raw content that was made, if it does
+    """
+
+    def __init__(self, maker: building.Maker, held: holdings.Holdings,
+                 flying: single_flight.Flights, costs: prices.Costs,
+                 new_pace: typing.Callable[[], throttle.Pace], store: Store,
+                 tools: Tools, keep: retention.Keep = retention.leave) -> None:
+        self._maker = maker
+        self._held = held
+        self._flights = flying
+        self._costs = costs
+        self._new_pace = new_pace
+        self._tools = tools
+        self._keep = keep
+        self._sound: dict[str, float] = {}
+        self._lock = threading.Lock()
+        self.store = store
+
+    def cost(self, template: views.TemplateRef, content: prices.Cost
+             ) -> prices.Cost:
+        """What having the file would take.
+
+        :param content: what the raw content would
+        """
+        cost = self._costs.file(template, content)
+        if _name_of(template) in self.store:
+            return prices.Cost('local', 0.0, 0, True, cost.arriving)
+        making = self._flights.under_way(_key_of(template))
+        return cost if not making else prices.Cost(
+            cost.way, cost.seconds, cost.wan_bytes, cost.at_site, True)
+
+    @contextlib.contextmanager
+    def open(self, template: views.TemplateRef, site_only: bool
+             ) -> typing.Iterator[typing.Any]:
+        """The file of an image, for reading.
+
+        :param site_only: rather fail than use the WAN
+        :raises Conflict: that would take the WAN
+        :raises DiffCacheError: it cannot be made
+        """
+        cost = self.cost(template, self._costs.content(template))
+        if site_only and not (cost.at_site or cost.arriving):
+            raise exceptions.Conflict(
+                f'Image {template.id} cannot be made of what the site holds:'
+                f' {cost.wan_bytes} bytes would have to cross the WAN; ask'
+                f' without site_only.')
+        pace = self._new_pace()
+        if site_only:
+            pace.excluded = self._costs.repositories()
+        with contextlib.ExitStack() as stack:
+            reader = self._in_place(template, stack)
+            if reader is None:
+                reader = self._made(template, pace)
+                stack.callback(reader.close)
+            yield reader
+
+    def take(self, template: views.TemplateRef, source: typing.BinaryIO,
+             length: int) -> pathlib.Path | None:
+        """Keep a file that came another way, and verify it.
+
+        :returns: the raw content, verified, in the staging area; None if it
+            is held here already. It is the caller's.
+        :raises IntegrityError: it is not what Glance vouches for
+        :raises InvalidInput: it ended early
+        :raises NoSpace: it does not fit
+        """
+        path = self.store.new()
+        try:
+            self._receive(template, source, length, path)
+            raw = None
+            if views.Key(views.TEMPLATES, template.content_id) \
+                    not in self._held:
+                raw = self._content_of(template, path)
+            self.store.keep(path, _name_of(template)).close()
+            return raw
+        finally:
+            path.unlink(missing_ok=True)
+
+    def drop(self, template: views.TemplateRef) -> None:
+        """Forget the file of an image."""
+        self.store.drop(_name_of(template))
+
+    # -- inside
+
+    def _in_place(self, template, stack):
+        """The file where it lies, if nothing has to be written for it."""
+        found = self.store.find(_name_of(template))
+        if found is None and template.form_id is None:
+            found = self._held_raw(template, stack) \
+                or self._through_patch(template, stack)
+        if isinstance(found, FileReader):
+            stack.callback(found.close)
+        return found
+
+    def _held_raw(self, template, stack):
+        key = views.Key(views.TEMPLATES, template.content_id)
+        if template.form_id is not None or key not in self._held:
+            return None
+        if time.monotonic() > self._sound.get(key.id, 0.0):
+            if not self._held.verify(key):
+                return None
+            self._sound[key.id] = time.monotonic() + _SOUND_SECONDS
+        try:
+            return FileReader(stack.enter_context(self._held.lease(key)))
+        except exceptions.ObjectMissing:
+            return None
+
+    def _through_patch(self, template, stack):
+        """Base and patch are both held here: no byte has to be written."""
+        manifest = views.Key(views.MANIFESTS, template.content_id)
+        if manifest not in self._held:
+            return None
+        table = self._maker.lookup_table(set())
+        for route in table.to_template(template.content_id):
+            if len(route.patches) != 1 or not all(
+                    self._maker.is_own(part.host) for part in route.parts):
+                continue
+            try:
+                return PatchReader(
+                    stack.enter_context(self._held.lease(route.source.key)),
+                    stack.enter_context(
+                        self._held.lease(route.patches[0].key)),
+                    self._held.path(manifest))
+            except exceptions.DiffCacheError as error:
+                LOG.warning('Image %s is not read through its patch: %s',
+                            template.id, error)
+        return None
+
+    def _made(self, template, pace) -> FileReader:
+        """The file, made by us or by somebody who is just doing it."""
+        while True:
+            flight, mine = self._flights.join(_key_of(template),
+                                              pace.promote)
+            if mine:
+                return self._make(flight, template, pace)
+            flight.promote()
+            if not self._flights.follow(flight):
+                continue
+            self._flights.leave(flight)
+            with contextlib.ExitStack() as stack:
+                found = self.store.find(_name_of(template)) \
+                    or self._held_raw(template, stack)
+                if found is not None:
+                    return found
+
+    def _make(self, flight, template, pace) -> FileReader:
+        try:
+            reader = self._with_space(template, pace)
+        except BaseException as error:
+            self._flights.failed(flight, exceptions.Cancelled(str(error))
+                                 if pace.excluded else error)
+            raise
+        self._flights.landed(flight, self.store.new(), None)
+        self._flights.leave(flight)
+        return reader
+
+    def _with_space(self, template, pace) -> FileReader:
+        try:
+            return self._write(template, pace)
+        except exceptions.NoSpace:
+            # All of them: what is lent and unwanted goes as well.
+            if not any([self.store.drop_all(), self._held.free_disk()]):
+                raise
+            LOG.warning('The filesystem is full; image %s is made again'
+                        ' after dropping other files', template.id)
+            return self._write(template, pace)
+
+    def _write(self, template, pace) -> FileReader:
+        path = self.store.new()
+        started = time.monotonic()
+        try:
+            with self._content(template, pace) as content:
+                if template.form_id is None:
+                    if content.parent == self._held.root / views.TEMPLATES:
+                        return FileReader(content)
+                    files.copy_file(content, path, durable=False)
+                else:
+                    self._maker.form(template.form_id, pace)
+                    form = views.Key(views.FORMS, template.form_id)
+                    with self._held.lease(form) as form_path, \
+                            files.space_errors(path):
+                        self._tools.apply_form(content, form_path, path)
+            LOG.info('File of image %s made in %.1f s', template.id,
+                     time.monotonic() - started)
+            return self.store.keep(path, _name_of(template))
+        finally:
+            path.unlink(missing_ok=True)
+
+    @contextlib.contextmanager
+    def _content(self, template, pace):
+        """The raw content as a file, shared with all who need it now."""
+        key = views.Key(views.TEMPLATES, template.content_id)
+        if self._held.verify(key):
+            with self._held.lease(key) as path:
+                yield path
+            return
+        flight, path = self._shared_content(template, key, pace)
+        try:
+            yield path
+        finally:
+            if self._flights.leave(flight) \
+                    and path.parent == self._held.root / holdings.STAGING:
+                files.discard(path)
+
+    def _shared_content(self, template, key, pace):
+        while True:
+            flight, mine = self._flights.join(key, pace.promote)
+            if mine:
+                return flight, self._lead(flight, template, pace)
+            flight.promote()
+            if self._flights.follow(flight):
+                return flight, flight.path
+
+    def _lead(self, flight, template, pace) -> pathlib.Path:
+        key = flight.key
+        dest = self._held.staging(f'{key.id}.{uuid.uuid4().hex}')
+        try:
+            made = self._maker.make(key, dest, pace, building.ON_THE_FLY)
+        except BaseException as error:
+            files.discard(dest)
+            self._flights.failed(flight, exceptions.Cancelled(str(error))
+                                 if pace.excluded else error)
+            raise
+        path = self._keep(template, dest)
+        self._sound[key.id] = time.monotonic() + _SOUND_SECONDS
+        self._flights.landed(flight, path, made)
+        return path
+
+    def _receive(self, template, source, length, path) -> None:
+        hasher = hashlib.new(template.os_hash_algo or 'sha512',
+                             usedforsecurity=False)
+        left = length
+        with files.space_errors(path), open(path, 'xb') as output:
+            while left:
+                data = source.read(min(_PIECE, left))
+                if not data:
+                    raise exceptions.InvalidInput(
+                        f'The file of image {template.id} ended with {left}'
+                        f' of {length} bytes missing; send it again.')
+                hasher.update(data)
+                output.write(data)
+                left -= len(data)
+        if template.os_hash_value and \
+                hasher.hexdigest() != template.os_hash_value:
+            raise exceptions.IntegrityError(
+                f'The file given for image {template.id} has the'
+                f' {hasher.name} {hasher.hexdigest()[:16]}..., and Glance'
+                f' vouches for {template.os_hash_value[:16]}...; it was'
+                f' thrown away.')
+
+    def _content_of(self, template, path) -> pathlib.Path:
+        raw = self._held.staging(
+            f'{template.content_id}.{uuid.uuid4().hex}')
+        try:
+            with files.space_errors(raw):
+                if template.disk_format == 'raw':
+                    files.copy_file(path, raw, durable=False)
+                    found = self._tools.content_id(raw)
+                else:
+                    found = self._tools.to_raw(path, raw)
+            if found != template.content_id:
+                raise exceptions.IntegrityError(
+                    f'The file given for image {template.id} has the content'
+                    f' {found}, and the catalogue {template.content_id}; it'
+                    f' was thrown away.')
+        except BaseException:
+            files.discard(raw)
+            raise
+        return raw
+
+
+def _name_of(template: views.TemplateRef) -> str:
+    return template.form_id or template.content_id
+
+
+def _key_of(template: views.TemplateRef) -> views.Key:
+    return views.Key(FILES, _name_of(template))

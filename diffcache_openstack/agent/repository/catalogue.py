@@ -1,0 +1,541 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""The repository's part: signing images and making patches between them.
+
+All of it can be begun again after a crash: an image counts as registered
+once its record file exists, a patch once its own does, and both are told to
+the conductor until it has them.
+"""
+
+import contextlib
+import dataclasses
+import logging
+import pathlib
+import threading
+import time
+import typing
+import uuid
+
+from diffcache_openstack.agent.repository import pair_choice
+from diffcache_openstack.agent.state import holdings
+from diffcache_openstack.common import exceptions
+from diffcache_openstack.common import files
+from diffcache_openstack.sites import view as views
+
+LOG = logging.getLogger(__name__)
+
+Pair = pair_choice.Pair
+
+
+@dataclasses.dataclass(frozen=True)
+class ImageRecord(views.TemplateRef):
+    """A registered image, as kept in its record file.
+
+    :param members: projects that a shared image is shared with
+    """
+
+    members: list[str] = dataclasses.field(default_factory=list)
+
+
+@dataclasses.dataclass(frozen=True)
+class PatchRecord:
+    """A patch that was made, as kept in its record file.
+
+    :param size: bytes
+    :param create_seconds: what making it took
+    :param apply_seconds: what applying it took on this host
+    """
+
+    id: str
+    base: str
+    target: str
+    size: int
+    create_seconds: float
+    apply_seconds: float
+
+
+class Tools(typing.Protocol):
+    """The native core's part in a repository."""
+
+    def sign(self, image: pathlib.Path, manifest: pathlib.Path) -> dict:
+        """Write an image's manifest; returns content_id, size, data_size."""
+
+    def hash_file(self, path: pathlib.Path) -> str:
+        """The id of a file."""
+
+    def make_patch(self, base: pathlib.Path, target: pathlib.Path,
+                   patch: pathlib.Path, level: int) -> tuple[str, str]:
+        """Write a patch; returns the ids it read, of base and target."""
+
+    def apply_patch(self, base: pathlib.Path, patch: pathlib.Path,
+                    output: pathlib.Path) -> None:
+        """Write the verified target."""
+
+    def sketch(self, image: pathlib.Path, output: pathlib.Path) -> None:
+        """Write an image's sketch."""
+
+    def load_sketch(self, path: pathlib.Path) -> typing.Any:
+        """Read a sketch.
+
+        :raises FormatError: the file is damaged
+        """
+
+    def estimate(self, base: typing.Any, target: typing.Any) -> int:
+        """Bytes of the patch between two sketched images."""
+
+
+class Catalogue(typing.Protocol):
+    """Where images and patches are made known; the conductor."""
+
+    def register_template(self, record: ImageRecord) -> None:
+        """Idempotent."""
+
+    def register_patch(self, record: PatchRecord) -> None:
+        """Idempotent."""
+
+    def missing_patches(self) -> list[Pair]:
+        """Content ids of base and target of patches to be made."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """How patches are made.
+
+    :param level: of compression
+    :param limits: which patches are worth making and keeping
+    :param may_run: whether the clock and the machine's load allow another
+    :param scan_interval: seconds between two looks for missing patches
+    """
+
+    level: int
+    limits: pair_choice.Limits
+    may_run: typing.Callable[[], bool]
+    scan_interval: float
+
+
+class Repository:
+    """Registers images and makes patches.
+
+    :param held: what the repository holds
+    :param state: directory of the record files
+    :param tools: the native core
+    :param catalogue: the conductor
+    :param changed: called when holdings have changed
+    """
+
+    def __init__(self, held: holdings.Holdings, state: pathlib.Path,
+                 tools: Tools, catalogue: Catalogue, options: Options,
+                 changed: typing.Callable[[], None]) -> None:
+        self._held = held
+        self._tools = tools
+        self._catalogue = catalogue
+        self._options = options
+        self._changed = changed
+        self._images = state / 'images'
+        self._patches = state / 'patches'
+        self._declined = state / 'declined'
+        self._sketches = state / 'sketches'
+        for directory in (self._images, self._patches, self._declined,
+                          self._sketches):
+            directory.mkdir(parents=True, exist_ok=True)
+        self._estimates = pair_choice.Estimates(self._sketch_of,
+                                                tools.estimate)
+        self._making = threading.Lock()
+        self._wake = threading.Condition()
+        self._stopped = False
+        self._look = False
+        self._thread: threading.Thread | None = None
+
+    # -- images
+
+    def register(self, image: pathlib.Path, template_id: str,
+                 name: str) -> ImageRecord:
+        """Take an image into the repository.
+
+        The file is copied (its extents shared where the filesystem can), so
+        that whoever writes to the original later changes nothing here.
+
+        :param template_id: the image's id in Glance
+        :raises InvalidInput: the file cannot be read
+        :raises Conflict: the id belongs to other content already
+        :raises NoSpace: the filesystem is full; nothing was kept
+        """
+        if not image.is_file():
+            raise exceptions.InvalidInput(
+                f'The image {image} is not a readable file; give the path '
+                f'of a raw image on the repository\'s host.')
+        copy = self._held.staging(uuid.uuid4().hex)
+        try:
+            files.copy_file(image, copy)
+            return self.admit(copy, {
+                'id': template_id, 'name': name,
+                'file_size': image.stat().st_size})
+        finally:
+            copy.unlink(missing_ok=True)
+
+    def admit(self, content: pathlib.Path, about: dict[str, typing.Any],
+              form: pathlib.Path | None = None) -> ImageRecord:
+        """Take raw content in.
+
+        :param content: a file of the staging area, which is moved
+        :param about: what else is known of the image: fields of its record
+        :param form: what makes the image's file of the content; moved, too
+        :raises Conflict: the id belongs to other content already
+        :raises NoSpace: the filesystem is full; nothing was kept
+        """
+        manifest = self._held.staging(uuid.uuid4().hex)
+        try:
+            signed = self._tools.sign(content, manifest)
+            made: dict[str, typing.Any] = {} if form is None else {
+                'form_id': self._tools.hash_file(form),
+                'form_size': form.stat().st_size}
+            record = ImageRecord(
+                content_id=signed['content_id'], size=signed['size'],
+                data_size=signed['data_size'], **about, **made)
+            self._check_conflict(record)
+            self._keep(views.Key(views.MANIFESTS, record.content_id),
+                       manifest)
+            self._keep(views.Key(views.TEMPLATES, record.content_id), content)
+            if form is not None:
+                self._keep(views.Key(views.FORMS, made['form_id']), form)
+        finally:
+            manifest.unlink(missing_ok=True)
+        LOG.info('Image %s (%s) has the content %s', record.id, record.name,
+                 record.content_id)
+        self.put(record)
+        return record
+
+    def find(self, template_id: str) -> ImageRecord | None:
+        """The record of an image, if it is registered here."""
+        known = files.read_json(self._image_file(template_id))
+        return None if known is None else ImageRecord(**known)
+
+    def put(self, record: ImageRecord) -> None:
+        """Keep an image's record, and make it known.
+
+        Its status decides whether its objects can be read.
+        """
+        files.write_json(self._image_file(record.id),
+                         dataclasses.asdict(record))
+        self._obey(record)
+        self._changed()
+        try:
+            self._make_known(record)
+        except exceptions.RetryableError as error:
+            LOG.warning('The conductor is told of it later: %s', error)
+        self.look()
+
+    def images(self) -> list[ImageRecord]:
+        """All registered images."""
+        return [ImageRecord(**document)
+                for document in _documents(self._images)]
+
+    def patches(self) -> list[PatchRecord]:
+        """All patches that were made and are held."""
+        return [record for record in self._patch_records()
+                if views.Key(views.PATCHES, record.id) in self._held]
+
+    def announce(self) -> bool:
+        """Tell the conductor of everything; it ignores what it knows.
+
+        :returns: whether it could be told
+        """
+        images = self.images()
+        contents = {image.content_id for image in images}
+        calls: list[tuple[typing.Any, typing.Any]] = [
+            (self._make_known, image) for image in images]
+        # A patch to or from an image that is gone may be of use again.
+        calls += [(self._catalogue.register_patch, patch)
+                  for patch in self.patches()
+                  if contents >= {patch.base, patch.target}]
+        for call, record in calls:
+            try:
+                call(record)
+            except exceptions.RetryableError as error:
+                LOG.warning('The conductor is told later: %s', error)
+                return False
+            except exceptions.PermanentError as error:
+                LOG.error('The conductor refuses %s: %s', record.id, error)
+        self.look()
+        return True
+
+    # -- patches
+
+    def start(self) -> None:
+        """Begin making patches."""
+        self._thread = threading.Thread(target=self._run, daemon=True,
+                                        name='patches')
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End after the patch that is being made."""
+        with self._wake:
+            self._stopped = True
+            self._wake.notify_all()
+        if self._thread is not None:
+            self._thread.join()
+
+    def look(self) -> None:
+        """Look for missing patches now."""
+        with self._wake:
+            self._look = True
+            self._wake.notify_all()
+
+    def make_missing(self) -> int:
+        """Make the patches that the conductor misses and that are worth it.
+
+        :returns: how many were made
+        :raises RetryableError: the conductor does not answer
+        """
+        count = 0
+        with self._making:
+            for base, target in self._order(
+                    self._catalogue.missing_patches()):
+                if self._stopped or not self._options.may_run():
+                    break
+                try:
+                    count += self.make_patch(base, target)
+                except (exceptions.DiffCacheError, OSError) as error:
+                    LOG.error('No patch from %s to %s: %s', base, target,
+                              error)
+        return count
+
+    def make_patch(self, base: str, target: str) -> bool:
+        """Make the patch between two images, time it, and make it known.
+
+        :returns: False if it turned out too large to be worth it
+        :raises IntegrityError: an image's file no longer has the content it
+            was registered with; it is taken out of service
+        """
+        patch = self._held.staging(uuid.uuid4().hex)
+        output = self._held.staging(uuid.uuid4().hex)
+        base_key, target_key = (views.Key(views.TEMPLATES, content)
+                                for content in (base, target))
+        try:
+            with self._held.lease(base_key) as base_path, \
+                    self._held.lease(target_key) as target_path:
+                started = time.monotonic()
+                found = self._tools.make_patch(
+                    base_path, target_path, patch, self._options.level)
+                create_seconds = time.monotonic() - started
+                self._check_unchanged((base, target), found)
+                if not self._worthwhile(patch, target):
+                    files.write_json(self._declined_file(base, target), {
+                        'base': base, 'target': target,
+                        'size': patch.stat().st_size})
+                    return False
+                started = time.monotonic()
+                self._tools.apply_patch(base_path, patch, output)
+                apply_seconds = time.monotonic() - started
+            self._finish(patch, base, target, create_seconds, apply_seconds)
+            return True
+        finally:
+            patch.unlink(missing_ok=True)
+            output.unlink(missing_ok=True)
+
+    # -- inside
+
+    def _make_known(self, record: ImageRecord) -> None:
+        self._catalogue.register_template(record)
+        if record.status == views.DELETED:
+            # The catalogue remembers; Glance never uses the id again.
+            self._image_file(record.id).unlink(missing_ok=True)
+
+    def _obey(self, record: ImageRecord) -> None:
+        """Let an image's objects be read, or not, by its status."""
+        others = [image for image in self.images() if image.id != record.id]
+        active = {image.content_id for image in others
+                  if image.status == views.ACTIVE}
+        if record.status == views.ACTIVE:
+            self._bring_back(record, active | {record.content_id})
+        elif record.content_id in active:
+            # Only a form can be this image's alone.
+            if record.form_id not in {image.form_id for image in others}:
+                self._withdraw(record.status, self._form_keys(record))
+        elif any(image.content_id == record.content_id for image in others):
+            self._withdraw_all(record, views.DEACTIVATED)
+        else:
+            self._withdraw_all(record, record.status)
+
+    def _bring_back(self, record: ImageRecord, active: set[str]) -> None:
+        keys = [views.Key(views.TEMPLATES, record.content_id),
+                *self._form_keys(record)]
+        keys += [views.Key(views.PATCHES, patch.id)
+                 for patch in self._patches_of(record)
+                 if active >= {patch.base, patch.target}]
+        for key in keys:
+            self._held.bring_back(key)
+
+    def _withdraw_all(self, record: ImageRecord, status: str) -> None:
+        patches = self._patches_of(record)
+        keys = [views.Key(views.TEMPLATES, record.content_id),
+                *self._form_keys(record),
+                *(views.Key(views.PATCHES, patch.id) for patch in patches)]
+        if status == views.DELETED:
+            keys.append(views.Key(views.MANIFESTS, record.content_id))
+            for patch in patches:
+                self._patch_file(patch.id).unlink(missing_ok=True)
+            (self._sketches / record.content_id).unlink(missing_ok=True)
+        self._withdraw(status, keys)
+
+    def _patches_of(self, record: ImageRecord) -> list[PatchRecord]:
+        """Patches that have pieces of an image."""
+        return [patch for patch in self._patch_records()
+                if record.content_id in (patch.base, patch.target)]
+
+    def _withdraw(self, status: str, keys: list[views.Key]) -> None:
+        for key in keys:
+            if status == views.DELETED:
+                self._held.drop(key, 'the image was deleted')
+            else:
+                self._held.set_aside(key)
+
+    @staticmethod
+    def _form_keys(record: ImageRecord) -> list[views.Key]:
+        return [views.Key(views.FORMS, record.form_id)] \
+            if record.form_id else []
+
+    def _check_conflict(self, record: ImageRecord) -> None:
+        known = files.read_json(self._image_file(record.id))
+        if known is not None and known['content_id'] != record.content_id:
+            raise exceptions.Conflict(
+                f'Image {record.id} is registered with the content '
+                f'{known["content_id"]} and this file has '
+                f'{record.content_id}; register it under another id.')
+
+    def _keep(self, key: views.Key, path: pathlib.Path) -> None:
+        if key not in self._held:
+            files.move(path, self._held.path(key))
+            self._held.added(key)
+
+    def _check_unchanged(self, expected: Pair, found: Pair) -> None:
+        for content_id, really in zip(expected, found):
+            if content_id == really:
+                continue
+            key = views.Key(views.TEMPLATES, content_id)
+            reason = (f'its file now has the content {really}; register the '
+                      f'image again from its source')
+            self._held.quarantine(key, reason)
+            self._changed()
+            raise exceptions.IntegrityError(
+                f'{key} changed in the repository: {reason}.')
+
+    def _worthwhile(self, patch: pathlib.Path, target: str) -> bool:
+        size = patch.stat().st_size
+        data = next((image.data_size for image in self.images()
+                     if image.content_id == target), 0)
+        if size <= self._options.limits.max_ratio * data:
+            return True
+        LOG.info('A patch to %s of %d bytes for %d bytes of data is not '
+                 'kept', target, size, data)
+        return False
+
+    def _patch_records(self) -> list[PatchRecord]:
+        return [PatchRecord(**document)
+                for document in _documents(self._patches)]
+
+    def _patch_file(self, patch_id: str) -> pathlib.Path:
+        return self._patches / f'{patch_id}.json'
+
+    def _finish(self, patch, base, target, create_seconds,
+                apply_seconds) -> None:
+        if not self._both_held(base, target):
+            LOG.info('The patch from %s to %s is not kept: one of them was'
+                     ' withdrawn meanwhile', base, target)
+            return
+        record = PatchRecord(
+            self._tools.hash_file(patch), base, target, patch.stat().st_size,
+            create_seconds, apply_seconds)
+        self._keep(views.Key(views.PATCHES, record.id), patch)
+        files.write_json(self._patch_file(record.id),
+                         dataclasses.asdict(record))
+        LOG.info('Patch %s from %s to %s: %d bytes, made in %.1f s, applied '
+                 'in %.1f s', record.id, base, target, record.size,
+                 create_seconds, apply_seconds)
+        self._changed()
+        with contextlib.suppress(exceptions.RetryableError):
+            self._catalogue.register_patch(record)
+
+    def _order(self, pairs: list[Pair]) -> list[Pair]:
+        known = {(record.base, record.target): record
+                 for record in self.patches()}
+        todo = []
+        for base, target in pairs:
+            if (base, target) in known:
+                self._catalogue.register_patch(known[base, target])
+            elif not self._declined_file(base, target).exists() \
+                    and self._both_held(base, target):
+                todo.append((base, target))
+        targets = {target for _base, target in todo}
+        compared = {content for pair in (*todo, *known)
+                    if pair[1] in targets for content in pair}
+        sizes = {image.content_id: image.data_size
+                 for image in self.images()
+                 if image.content_id in compared
+                 and self._can_sketch(image.content_id)}
+        return pair_choice.choose(todo, self._estimates, sizes, known,
+                                  self._options.limits)
+
+    def _can_sketch(self, content: str) -> bool:
+        """Whether an image can be compared with others."""
+        try:
+            self._sketch_of(content)
+        except (exceptions.DiffCacheError, OSError) as error:
+            LOG.error('No patches from or to the content %s are made now: %s;'
+                      ' check the disk, or register the image again', content,
+                      error)
+            return False
+        return True
+
+    def _sketch_of(self, content: str) -> typing.Any:
+        path = self._sketches / content
+        if path.exists():
+            try:
+                return self._tools.load_sketch(path)
+            except exceptions.FormatError as error:
+                LOG.warning('Sketching %s again: %s', content, error)
+        with self._held.lease(views.Key(views.TEMPLATES, content)) as image:
+            self._tools.sketch(image, path)
+        return self._tools.load_sketch(path)
+
+    def _both_held(self, *contents: str) -> bool:
+        return all(views.Key(views.TEMPLATES, content) in self._held
+                   for content in contents)
+
+    def _run(self) -> None:
+        while True:
+            with self._wake:
+                self._wake.wait_for(lambda: self._look or self._stopped,
+                                    self._options.scan_interval)
+                if self._stopped:
+                    return
+                self._look = False
+            try:
+                self.make_missing()
+            except exceptions.DiffCacheError as error:
+                LOG.warning('Patches are made later: %s', error)
+            except Exception:
+                LOG.exception('Making patches')
+
+    def _image_file(self, template_id: str) -> pathlib.Path:
+        # Ids are checked by the catalogue; here they must not leave the
+        # directory.
+        return self._images / f'{template_id.replace("/", "_")}.json'
+
+    def _declined_file(self, base: str, target: str) -> pathlib.Path:
+        return self._declined / f'{base}-{target}.json'
+
+
+def _documents(directory: pathlib.Path) -> list[dict]:
+    found = [files.read_json(path)
+             for path in sorted(directory.glob('*.json'))]
+    return [document for document in found if document is not None]

@@ -1,0 +1,357 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Taking the images of an image service into the repository.
+
+The service tells of changes; at the start, and whenever it could not tell for
+a while, everything is looked at once. An image's file is verified against the
+hash that the service vouches for, unpacked to raw content by the native core,
+and described by a form where the file is not the raw content itself.
+"""
+
+import collections
+import contextlib
+import dataclasses
+import hashlib
+import logging
+import pathlib
+import threading
+import time
+import typing
+import uuid
+
+from diffcache_openstack.agent.repository import catalogue
+from diffcache_openstack.agent.state import holdings
+from diffcache_openstack.common import exceptions
+from diffcache_openstack.common import files
+from diffcache_openstack.sites import view as views
+
+LOG = logging.getLogger(__name__)
+
+RAW = 'raw'
+QCOW2 = 'qcow2'
+BARE = 'bare'
+# Waits after failures, seconds, doubled with each further one.
+FIRST_RETRY = 5.0
+LAST_RETRY = 900.0
+# What an image service says of images that will be, are, or were.
+_GONE = ('deleted', 'pending_delete')
+_SERVED = {views.ACTIVE: views.ACTIVE, views.DEACTIVATED: views.DEACTIVATED}
+_CHANGEABLE = ('name', 'owner', 'visibility', 'status', 'family',
+               'members')
+
+
+@dataclasses.dataclass(frozen=True)
+class Image:
+    """An image as its service describes it.
+
+    :param status: active, deactivated, deleted, or one on the way there
+    :param os_hash_value: of the file, made with os_hash_algo
+    :param members: projects that it is shared with, sorted
+    """
+
+    id: str
+    name: str
+    status: str
+    disk_format: str | None
+    container_format: str | None
+    size: int | None
+    os_hash_algo: str | None
+    os_hash_value: str | None
+    owner: str | None
+    visibility: str
+    family: str | None = None
+    members: list[str] = dataclasses.field(default_factory=list)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Hash:
+    """What Glance vouches for: a hash of an image's file."""
+
+    algo: str
+    value: str
+
+
+class Source(typing.Protocol):
+    """An image service."""
+
+    def images(self) -> typing.Iterable[Image]:
+        """All images, whoever owns them.
+
+        :raises RetryableError: the service does not answer
+        """
+
+    def image(self, image_id: str) -> Image | None:
+        """One image; None if there is none (any more).
+
+        :raises RetryableError: the service does not answer
+        """
+
+    def download(self, image_id: str) -> typing.Iterable[bytes]:
+        """An image's file, in pieces.
+
+        :raises RetryableError: the service does not answer, or broke off
+        """
+
+    def start(self, changed: typing.Callable[[str], None]) -> None:
+        """Begin to tell the ids of images that changed."""
+
+    def stop(self) -> None:
+        """Tell no more."""
+
+
+class Tools(typing.Protocol):
+    """The native core's part."""
+
+    def is_qcow2(self, image: pathlib.Path) -> bool:
+        """By its first bytes; refuses what must not be opened."""
+
+    def to_raw(self, image: pathlib.Path, output: pathlib.Path) -> str:
+        """Write an image's raw content."""
+
+    def make_form(self, content: pathlib.Path, image: pathlib.Path,
+                  form: pathlib.Path) -> None:
+        """Write what makes the file of the content."""
+
+    def check_form(self, content: pathlib.Path, form: pathlib.Path) -> None:
+        """Make sure that it does."""
+
+
+class Ingest:
+    """Keeps a repository equal to an image service.
+
+    :param source: the image service
+    :param repository: takes images in
+    :param held: has the staging area
+    :param tools: the native core
+    """
+
+    def __init__(self, source: Source, repository: catalogue.Repository,
+                 held: holdings.Holdings, tools: Tools) -> None:
+        self._source = source
+        self._repository = repository
+        self._held = held
+        self._tools = tools
+        self._wake = threading.Condition()
+        self._due: collections.OrderedDict[str, float] = \
+            collections.OrderedDict()
+        self._waits: dict[str, float] = {}
+        self._listed = False
+        self._stopped = False
+        self._thread = threading.Thread(target=self._run, daemon=True,
+                                        name='ingest')
+        self.refused: dict[str, str] = {}
+
+    def start(self) -> None:
+        """Begin, by looking at everything once."""
+        # First listen, then look: what changes in between is seen twice.
+        self._source.start(self.changed)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End after the image that is being taken in."""
+        self._source.stop()
+        with self._wake:
+            self._stopped = True
+            self._wake.notify_all()
+        self._thread.join()
+
+    def changed(self, image_id: str) -> None:
+        """Something happened to an image: look at it now."""
+        with self._wake:
+            self._waits.pop(image_id, None)
+            self._due[image_id] = 0.0
+            self._wake.notify_all()
+
+    def reconcile(self) -> None:
+        """Look at every image there is or was.
+
+        :raises RetryableError: the service does not answer
+        """
+        images = {image.id: image for image in self._source.images()}
+        known = [record for record in self._repository.images()
+                 if record.os_hash_value]
+        for record in known:
+            if record.id not in images:
+                self._withdraw(record.id, views.DELETED)
+        # What must not be served comes before what may be, and what is new.
+        order = sorted(images.values(), key=lambda image: (
+            image.status == views.ACTIVE, image.size or 0))
+        for image in order:
+            self.changed(image.id)
+        LOG.info('The image service has %d images, %d were known here',
+                 len(images), len(known))
+
+    def look_at(self, image_id: str) -> None:
+        """Bring what is known of one image up to date.
+
+        :raises DiffCacheError: that is not possible, now or ever
+        """
+        image = self._source.image(image_id)
+        if image is None or image.status in _GONE:
+            self._withdraw(image_id, views.DELETED)
+            return
+        if image.status not in _SERVED:
+            return
+        known = self._repository.find(image_id)
+        if known is None:
+            if image.status == views.ACTIVE:
+                self._take(image)
+            return
+        self._check_same(known, image)
+        record = dataclasses.replace(known, **{
+            name: getattr(image, name) for name in _CHANGEABLE})
+        if record != known:
+            self._repository.put(record)
+            LOG.info('Image %s (%s) is %s, %s', image.id, image.name,
+                     image.status, image.visibility)
+
+    # -- inside
+
+    def _withdraw(self, image_id: str, status: str) -> None:
+        known = self._repository.find(image_id)
+        if known is not None and known.status != status:
+            LOG.info('Image %s (%s) is %s', image_id, known.name, status)
+            self._repository.put(dataclasses.replace(known, status=status))
+
+    @staticmethod
+    def _check_same(known, image) -> None:
+        """Glance never changes an active image's data."""
+        if image.os_hash_value and known.os_hash_value \
+                and known.os_hash_value != image.os_hash_value:
+            raise exceptions.Conflict(
+                f'Image {image.id} has the {image.os_hash_algo}'
+                f' {image.os_hash_value[:16]}... and was taken in with'
+                f' {known.os_hash_value[:16]}...; remove the template with'
+                f' "diffcache-manage template remove {image.id}".')
+
+    def _take(self, image: Image) -> None:
+        vouched = _checked(image)
+        with contextlib.ExitStack() as stack:
+            path, content, form = (self._staged(stack) for _ in range(3))
+            started = time.monotonic()
+            size = self._download(image, vouched, path)
+            if image.disk_format == RAW:
+                content, made = path, None
+            else:
+                made = self._unpack(image, path, content, form)
+            self._repository.admit(content, {
+                'id': image.id, 'name': image.name, 'file_size': size,
+                'disk_format': image.disk_format, 'owner': image.owner,
+                'os_hash_algo': image.os_hash_algo,
+                'os_hash_value': image.os_hash_value,
+                'visibility': image.visibility, 'status': image.status,
+                'family': image.family, 'members': image.members}, made)
+            LOG.info('Image %s (%s), %d bytes, taken in within %.1f s',
+                     image.id, image.name, size, time.monotonic() - started)
+
+    def _staged(self, stack) -> pathlib.Path:
+        path = self._held.staging(uuid.uuid4().hex)
+        stack.callback(files.discard, path)
+        return path
+
+    def _download(self, image: Image, vouched: _Hash, path: pathlib.Path
+                  ) -> int:
+        """Write the file, verified; returns its bytes."""
+        hasher = hashlib.new(vouched.algo, usedforsecurity=False)
+        size = 0
+        with files.space_errors(path), open(path, 'xb') as output:
+            for piece in self._source.download(image.id):
+                hasher.update(piece)
+                size += len(piece)
+                output.write(piece)
+        if hasher.hexdigest() != vouched.value:
+            raise exceptions.IntegrityError(
+                f'Image {image.id} came with the {vouched.algo}'
+                f' {hasher.hexdigest()[:16]}..., and Glance vouches for'
+                f' {vouched.value[:16]}...; it is not taken in. Check'
+                f' the store that Glance reads it from.')
+        return size
+
+    def _unpack(self, image: Image, path: pathlib.Path,
+                content: pathlib.Path, form: pathlib.Path) -> pathlib.Path:
+        if not self._tools.is_qcow2(path):
+            raise exceptions.InvalidInput(
+                f'Image {image.id} says that it is qcow2, and is not;'
+                f' it is not taken in. Upload it with its own disk format.')
+        with files.space_errors(content):
+            self._tools.to_raw(path, content)
+            self._tools.make_form(content, path, form)
+        self._tools.check_form(content, form)
+        return form
+
+    def _run(self) -> None:
+        while True:
+            image_id = self._next()
+            if image_id is None:
+                return
+            try:
+                if image_id == '':
+                    self.reconcile()
+                    self._listed = True
+                else:
+                    self.look_at(image_id)
+                    self.refused.pop(image_id, None)
+                self._waits.pop(image_id, None)
+            except exceptions.RetryableError as error:
+                self._postpone(image_id, error)
+            except exceptions.DiffCacheError as error:
+                self.refused[image_id] = str(error)
+                LOG.error('Image %s is left out: %s', image_id, error)
+            except Exception:
+                LOG.exception('Image %s', image_id)
+                self._postpone(image_id, None)
+
+    def _next(self) -> str | None:
+        """The next image to look at; '' for all of them."""
+        with self._wake:
+            while not self._stopped:
+                now = time.monotonic()
+                if not self._listed and self._due.get('', 0.0) <= now:
+                    self._due.pop('', None)
+                    return ''
+                found = next((name for name, due in self._due.items()
+                              if name and due <= now), None)
+                if found is not None:
+                    del self._due[found]
+                    return found
+                soonest = min(self._due.values(), default=None)
+                self._wake.wait(None if soonest is None else soonest - now)
+            return None
+
+    def _postpone(self, image_id: str, error: Exception | None) -> None:
+        with self._wake:
+            wait = min(2 * self._waits.get(image_id, FIRST_RETRY / 2),
+                       LAST_RETRY)
+            self._waits[image_id] = wait
+            self._due.setdefault(image_id, time.monotonic() + wait)
+        LOG.warning('%s is looked at again in %.0f s: %s',
+                    f'Image {image_id}' if image_id else 'The image service',
+                    wait, error)
+
+
+def _checked(image: Image) -> _Hash:
+    """The hash to verify an image with.
+
+    :raises InvalidInput: the message says why
+    """
+    if image.container_format != BARE \
+            or image.disk_format not in (RAW, QCOW2):
+        raise exceptions.InvalidInput(
+            f'Image {image.id} is {image.disk_format} in'
+            f' {image.container_format}; only bare raw and qcow2 images are'
+            f' cached.')
+    if not image.os_hash_value or not image.os_hash_algo \
+            or image.os_hash_algo not in hashlib.algorithms_available:
+        raise exceptions.InvalidInput(
+            f'Image {image.id} has no hash that can be verified'
+            f' ({image.os_hash_algo}); upload it again.')
+    return _Hash(image.os_hash_algo, image.os_hash_value)

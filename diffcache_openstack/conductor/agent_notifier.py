@@ -1,0 +1,123 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Telling agents what they have to know."""
+
+import threading
+
+from oslo_config import cfg
+from oslo_context import context as oslo_context
+from oslo_log import log
+
+from diffcache_openstack.common import context as contexts
+from diffcache_openstack.common import exceptions
+from diffcache_openstack.db import engine
+from diffcache_openstack.db import precache_limits
+from diffcache_openstack.db import sites
+from diffcache_openstack import objects
+from diffcache_openstack.rpc import agent_api
+
+LOG = log.getLogger(__name__)
+
+
+class Notifier:
+    """Sends plans, and word of changed maps, to the agents.
+
+    Nothing here is needed for agents to be right in the end: they ask for a
+    newer map and announce the plan they know with every heartbeat. It makes
+    them right soon.
+    """
+
+    def __init__(self, conf: cfg.ConfigOpts, database: engine.Database,
+                 agents: agent_api.AgentAPI):
+        self._delay = conf.conductor.notify_delay
+        self._database = database
+        self._agents = agents
+        self._context = contexts.RequestContext.for_service('conductor')
+        self._changed: set[str] = set()
+        self._wake = threading.Condition()
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(
+            target=self._run, name='notifier', daemon=True)
+
+    def start(self) -> None:
+        """Begin to send."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End soon; what is not sent by then is not sent."""
+        self._stopped.set()
+        with self._wake:
+            self._wake.notify()
+        self._thread.join()
+
+    def maps_changed(self, changed: set[str]) -> None:
+        """Note sites whose agents shall be told, together with later ones."""
+        if changed:
+            with self._wake:
+                self._changed |= changed
+                self._wake.notify()
+
+    def send_plan(self, plan: objects.Plan) -> None:
+        """Tell every host of a plan what to hold."""
+        limits = self._database.read(precache_limits.of_plan, plan)
+        for host in plan.hosts:
+            self._send(plan, host, limits)
+
+    def send_items(self, plan: objects.Plan, host: str) -> None:
+        """Tell one host what a plan wants it to hold."""
+        self._send(plan, host, self._database.read(precache_limits.of_plan,
+                                                   plan))
+
+    def _send(self, plan, host, limits):
+        items = [item for item in plan.items if item.host == host]
+        shares = [(item.kind, item.id, *limits[item.kind, item.id])
+                  for item in items if (item.kind, item.id) in limits]
+        try:
+            self._agents.hold(
+                self._current(), host, plan.generation,
+                [(item.kind, item.id, item.priority) for item in items],
+                shares)
+        except exceptions.ServiceUnavailable as error:
+            LOG.warning('Plan %s not sent to host %s, which will get it after'
+                        ' its next heartbeat: %s', plan.generation, host,
+                        error)
+
+    def _current(self):
+        """The context of whoever made this be sent, for the agents' logs."""
+        current = oslo_context.get_current()
+        if isinstance(current, contexts.RequestContext):
+            return current
+        return self._context
+
+    def _run(self):
+        while not self._stopped.is_set():
+            with self._wake:
+                self._wake.wait_for(
+                    lambda: self._changed or self._stopped.is_set())
+            # Whatever changes meanwhile is told in one go.
+            if self._stopped.wait(self._delay):
+                return
+            with self._wake:
+                changed, self._changed = self._changed, set()
+            for site in sorted(changed):
+                self._tell(site)
+
+    def _tell(self, site):
+        try:
+            generation = self._database.read(sites.map_generation, site)
+            for host in self._database.read(sites.hosts_on_map, site):
+                self._agents.site_map_changed(self._context, host,
+                                              generation)
+        except Exception:
+            # The thread has to outlive whatever the broker or the database
+            # does; agents learn of the change with their next heartbeat.
+            LOG.exception('Site %s was not told of its new map', site)

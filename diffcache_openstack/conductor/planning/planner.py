@@ -1,0 +1,205 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Rounds of planning: what each host of a site shall hold."""
+
+import datetime
+import itertools
+import time
+import typing
+
+from oslo_config import cfg
+from oslo_log import log
+from sqlalchemy import orm
+
+from diffcache_openstack.common import exceptions
+from diffcache_openstack.conductor.planning import model
+from diffcache_openstack.db import catalogue
+from diffcache_openstack.db import engine
+from diffcache_openstack.db import history
+from diffcache_openstack.db import plans
+from diffcache_openstack.db import precache
+from diffcache_openstack.db import sites
+from diffcache_openstack import objects
+from diffcache_openstack.objects import base
+from diffcache_openstack.placement import instance as instances
+from diffcache_openstack.placement import placement as placements
+from diffcache_openstack.placement import replan
+from diffcache_openstack.placement.solvers import auto
+from diffcache_openstack.placement.solvers import base as solvers
+
+LOG = log.getLogger(__name__)
+
+# Plans that stay in the database for reference, per site.
+KEPT_PLANS = 20
+# Time a round may take beside the solver before others take it for dead.
+_LEASE_SLACK = datetime.timedelta(seconds=60)
+_POLL_SECONDS = 0.25
+
+
+class Planner:
+    """Plans sites, one conductor at a time for each.
+
+    A lease keeps conductors from computing the same plan twice. What makes
+    the result safe is the generation: a plan is stored only if no other one
+    was since planning began.
+    """
+
+    def __init__(self, conf: cfg.ConfigOpts, database: engine.Database,
+                 owner: str):
+        """:param owner: this conductor, under a name no other has"""
+        self._conf = conf
+        self._database = database
+        self._owner = owner
+        self._rounds = itertools.count(1)
+
+    def plan(self, site: str, wait_seconds: float = 0.0) -> objects.Plan:
+        """Plan a site; returns the plan that holds afterwards.
+
+        That is the current one if a new one would not lower its cost by the
+        option min_gain, what its transfers cost taken off.
+
+        :param wait_seconds: how long to wait for another conductor's round
+        :raises NotFound: no living compute host, or nothing in the catalogue
+        :raises Busy: another conductor is planning the site
+        """
+        lease = f'plan:{site}'
+        # Rounds of one conductor exclude each other like those of several.
+        owner = f'{self._owner}/{next(self._rounds)}'
+        self._take(lease, owner, site, wait_seconds)
+        try:
+            return self._plan(site)
+        finally:
+            self._database.write(plans.drop_lease, lease, owner)
+
+    def _take(self, lease, owner, site, wait_seconds):
+        deadline = time.monotonic() + wait_seconds
+        while True:
+            now = base.now()
+            until = now + _LEASE_SLACK + datetime.timedelta(
+                seconds=self._conf.planner.time_limit)
+            holder = self._database.write(plans.take_lease, lease, owner,
+                                          now, until)
+            if holder is None:
+                return
+            if time.monotonic() >= deadline:
+                raise exceptions.Busy(
+                    f'Conductor {holder} is planning site {site}; try again'
+                    f' in a few seconds.')
+            time.sleep(_POLL_SECONDS)
+
+    def _plan(self, site):
+        options = self._conf.planner
+        generation, current, state = self._database.read(
+            self.read_state, site)
+        site_model = model.build(state, options)
+        if current is not None:
+            site_model = site_model.placed_too(current.items)
+        solution = self.solve(
+            site_model.instance, solvers.load(self._conf.planner.solver),
+            self._conf.planner.time_limit)
+        if current is not None and not self._is_worth_it(
+                site_model, current, solution):
+            LOG.info('Site %s keeps plan %s: a new one would cost %.1f s/day',
+                     site, current.generation, solution.cost_s)
+            self._database.write(plans.set_planned, site, base.now())
+            return current
+        return self._store(site, site_model, solution, generation)
+
+    def solve(self, instance: instances.Instance, solver: solvers.Solver,
+              time_limit: float) -> solvers.Solution:
+        """A placement of a site, what moving to it costs weighed in.
+
+        :param time_limit: seconds
+        """
+        options = self._conf.planner
+        limits: dict[str, typing.Any] = {
+            'time_limit': time_limit, 'hops': options.hops,
+            'threads': options.threads}
+        if isinstance(solver, auto.AutoSolver):
+            return replan.solve(instance, self._terms(), **limits)
+        return solver.solve(instance, **limits)
+
+    def _terms(self):
+        options = self._conf.planner
+        rate = self._conf.fill.max_rate
+        return replan.Terms(
+            period_s=model.SECONDS_PER_DAY, horizon_s=options.horizon,
+            move_weight=options.move_weight, least_saving=options.min_gain,
+            max_rate_mbps=8 * rate / model.MBIT if rate else None)
+
+    def read_state(self, session: orm.Session, site: str
+                   ) -> tuple[int, objects.Plan | None, model.SiteState]:
+        """What a plan of a site depends on.
+
+        :returns: the generation of the plan in force, that plan, the state
+        :raises NotFound: no living compute host, or nothing in the catalogue
+        """
+        now = base.now()
+        generation = plans.generation(session, site)
+        hosts = [host for host in sites.map_hosts(session, site)
+                 if host.alive and host.role == objects.COMPUTE]
+        if not hosts:
+            raise exceptions.NotFound(
+                f'Site {site} has no living compute host to plan for; start'
+                f' diffcache-agent on its hosts.')
+        templates = catalogue.list_templates(session)
+        if not templates:
+            raise exceptions.NotFound(
+                'The catalogue is empty, so there is nothing to plan;'
+                ' register an image at the repository.')
+        demand = history.demand(session, site,
+                                model.horizon(now, self._conf.planner))
+        state = model.SiteState(
+            site, hosts, templates, catalogue.list_patches(session), demand,
+            now, precache.demand(session, site))
+        return generation, plans.current_plan(session, site), state
+
+    def _is_worth_it(self, site_model, current, solution):
+        """Whether a solution improves enough on the current plan."""
+        if set(current.hosts) != set(site_model.hosts):
+            return True
+        placement = site_model.placement(current.items)
+        known = len(placement.templates) + len(placement.patches)
+        if known < len(current.items):
+            # An image or patch is gone from the catalogue; hosts shall not
+            # go on holding it.
+            return True
+        if placements.errors(site_model.instance, placement):
+            return True
+        return replan.worth(site_model.instance, placement, solution,
+                            self._terms(), self._conf.planner.hops)
+
+    def _store(self, site, site_model, solution, expected):
+        options = self._conf.planner
+        plan = objects.Plan(
+            site=site, generation=0, solver=options.solver,
+            cost_s=solution.cost_s, lower_bound_s=solution.lower_bound_s,
+            proved_optimal=solution.proved_optimal,
+            solver_seconds=solution.seconds, created_at=base.now(),
+            hosts=site_model.hosts,
+            items=site_model.items(solution.placement, options.hops))
+        plan = self._database.write(plans.put_plan, plan, expected)
+        self._database.write(plans.prune, site, KEPT_PLANS)
+        LOG.info(
+            'Site %s has plan %s: %d objects on %d hosts, %.1f s/day'
+            ' expected, at least %.1f; solved by %s in %.2f s', site,
+            plan.generation, len(plan.items), len(plan.hosts), plan.cost_s,
+            plan.lower_bound_s, plan.solver, plan.solver_seconds)
+        change = replan.compare(site_model.instance, solution.placement,
+                                self._terms(), options.hops)
+        LOG.info(
+            'Plan %s of site %s moves %.0f MB from the repository and %.0f MB'
+            ' between hosts, %.0f s for the busiest host, to save %.1f s of'
+            ' waiting per hour', plan.generation, site, change.wan_mb,
+            change.peer_mb, max(change.fill_s.values(), default=0.0),
+            change.saving_per_hour_s)
+        return plan

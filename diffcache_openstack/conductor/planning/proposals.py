@@ -1,0 +1,200 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Plans on request: proposed, explained, compared, then put into force."""
+
+import collections.abc
+import concurrent.futures
+import datetime
+import typing
+import uuid
+
+from oslo_config import cfg
+from oslo_context import context as oslo_context
+from oslo_log import log
+
+from diffcache_openstack.common import exceptions
+from diffcache_openstack.common import units
+from diffcache_openstack.conductor import agent_notifier
+from diffcache_openstack.conductor.planning import model
+from diffcache_openstack.conductor.planning import planner as planners
+from diffcache_openstack.db import engine
+from diffcache_openstack.db import proposals
+from diffcache_openstack import objects
+from diffcache_openstack.objects import base
+from diffcache_openstack.placement import explain
+from diffcache_openstack.placement.solvers import base as solvers
+from diffcache_openstack.placement import whatif
+
+LOG = log.getLogger(__name__)
+
+# How long a proposal that nobody applied is kept.
+KEPT = datetime.timedelta(days=7)
+# After the solver's time limit, what reading and writing may take.
+_SLACK = datetime.timedelta(seconds=120)
+
+
+class Proposals:
+    """Computes proposals one at a time, in a thread of its own."""
+
+    def __init__(self, conf: cfg.ConfigOpts, database: engine.Database,
+                 planner: planners.Planner, notifier: agent_notifier.Notifier):
+        self._conf = conf
+        self._database = database
+        self._planner = planner
+        self._notifier = notifier
+        self._pool = concurrent.futures.ThreadPoolExecutor(
+            1, thread_name_prefix='propose')
+
+    def stop(self) -> None:
+        """Drop what has not begun; what has is finished."""
+        self._pool.shutdown(cancel_futures=True)
+
+    def propose(self, site: str, solver: str | None,
+                time_limit: float | None) -> str:
+        """Begin to compute a plan; returns its id."""
+        name = solver or self._conf.planner.solver
+        options = solvers.load(name), name, min(
+            time_limit or self._conf.planner.time_limit,
+            self._conf.planner.time_limit)
+        plan_id = str(uuid.uuid4())
+        self._database.write(proposals.begin, site, plan_id, name,
+                             base.now())
+        self._pool.submit(self._compute, plan_id, site, *options,
+                          oslo_context.get_current())
+        return plan_id
+
+    def apply(self, plan_id: str, generation: int | None) -> objects.Plan:
+        """Put a proposal into force and tell the hosts."""
+        plan = self._database.write(proposals.apply, plan_id, generation,
+                                    base.now())
+        LOG.info('Plan %s is in force at site %s as generation %s', plan_id,
+                 plan.site, plan.generation)
+        self._notifier.send_plan(plan)
+        return plan
+
+    def explain(self, plan_id: str) -> list[dict[str, typing.Any]]:
+        """Why a plan wants each object where it does."""
+        plan = self._database.read(proposals.get_plan, plan_id)
+        site_model = self._model(plan.site)
+        reasons = explain.explain(
+            site_model.instance, site_model.placement(plan.items),
+            self._conf.planner.hops)
+        return [self._reason(site_model, reason) for reason in reasons]
+
+    def what_if(self, site: str, changes: dict[str, typing.Any]
+                ) -> dict[str, typing.Any]:
+        """Compare a site with what it might be."""
+        options = self._conf.planner
+        solver = solvers.load(options.solver)
+        compared = whatif.compare(
+            self._model(site).instance, _change(changes),
+            lambda instance: solver.solve(
+                instance, time_limit=options.time_limit, hops=options.hops,
+                threads=options.threads))
+        return {
+            'before': _outcome(compared.before, compared.mean_before_s),
+            'after': _outcome(compared.after, compared.mean_after_s),
+            'saving': float(compared.saving)}
+
+    def tidy(self) -> None:
+        """Fail what nobody computes any more; forget what is old."""
+        now = base.now()
+        limit = datetime.timedelta(seconds=self._conf.planner.time_limit)
+        count = self._database.write(proposals.give_up,
+                                     now - limit - _SLACK)
+        if count:
+            LOG.warning('%d plans were not finished by their conductor',
+                        count)
+        self._database.write(proposals.prune, now - KEPT)
+
+    def _compute(self, plan_id, site, solver, name, time_limit, ctxt):
+        if ctxt is not None:
+            # For the log: who asked.
+            ctxt.update_store()
+        try:
+            plan = self._solve(site, solver, name, time_limit)
+            kept = self._database.write(proposals.finish, plan_id, plan)
+        except exceptions.DiffCacheError as error:
+            self._database.write(proposals.fail, plan_id, str(error))
+        except Exception:
+            LOG.exception('Plan %s was not computed', plan_id)
+            self._database.write(
+                proposals.fail, plan_id,
+                'The solver failed; the log of the conductor has the'
+                ' details.')
+        else:
+            LOG.info('Plan %s for site %s %s', plan_id, site,
+                     'is proposed' if kept else 'is wanted no more')
+
+    def _solve(self, site, solver, name, time_limit):
+        options = self._conf.planner
+        generation, current, state = self._database.read(
+            self._planner.read_state, site)
+        site_model = model.build(state, options)
+        if current is not None:
+            site_model = site_model.placed_too(current.items)
+        solution = self._planner.solve(
+            site_model.instance, solver, time_limit)
+        return objects.Plan(
+            site=site, generation=generation, solver=name,
+            cost_s=solution.cost_s, lower_bound_s=solution.lower_bound_s,
+            proved_optimal=solution.proved_optimal,
+            solver_seconds=solution.seconds, created_at=base.now(),
+            hosts=site_model.hosts,
+            items=site_model.items(solution.placement, options.hops))
+
+    def _model(self, site):
+        _generation, _plan, state = self._database.read(
+            self._planner.read_state, site)
+        return model.build(state, self._conf.planner)
+
+    def _reason(self, site_model, reason):
+        kind, object_id, size = _object(site_model, reason.key)
+        return {
+            'host': site_model.hosts[reason.host - 1], 'kind': kind,
+            'id': object_id, 'bytes': size,
+            'saves_s': float(reason.saves_s),
+            'requests': float(reason.requests),
+            'eviction': int(reason.eviction), 'pinned': bool(reason.pinned),
+            'why': _in_words(site_model, reason)}
+
+
+def _in_words(site_model, reason):
+    """The reason with names in place of the model's numbers."""
+    if len(reason.key) == 1 or not reason.requests or reason.pinned:
+        return reason.why
+    base_id, target = (site_model.contents[n][:12] for n in reason.key)
+    return f'builds {target} from {base_id} for {reason.requests:g} requests'
+
+
+def _object(site_model, key):
+    if len(key) == 1:
+        number = key[0]
+        return (objects.TEMPLATES, site_model.contents[number],
+                site_model.sizes[number])
+    patch = site_model.patches[tuple(key)]
+    return objects.PATCHES, patch.id, patch.size
+
+
+def _change(changes: collections.abc.Mapping) -> whatif.Change:
+    return whatif.Change(
+        hosts=changes.get('add_hosts', 0),
+        capacity_mb=changes.get('capacity_bytes', 0) / units.MB,
+        repo_mbps=changes.get('repository_mbps'),
+        peer_mbps=changes.get('peer_mbps'),
+        demand=changes.get('demand_factor', 1.0))
+
+
+def _outcome(solution, mean_s):
+    return {'cost_s': float(solution.cost_s),
+            'lower_bound_s': float(solution.lower_bound_s),
+            'mean_s': float(mean_s)}

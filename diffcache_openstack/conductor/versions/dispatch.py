@@ -1,0 +1,185 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Sending work on versions to the hosts that are to do it.
+
+Everything is in the database. A task is sent again until its host tells of
+it, and hosts do no task twice, so a conductor, broker or agent that is gone
+for a while costs time only. A store takes one writer at a time, and each
+project has a store of its own: of a project's tasks that write, one runs.
+"""
+
+import concurrent.futures
+import datetime
+import threading
+
+from oslo_config import cfg
+from oslo_log import log
+
+from diffcache_openstack.common import context as contexts
+from diffcache_openstack.common import exceptions
+from diffcache_openstack.conductor import servers as nova
+from diffcache_openstack.db import engine
+from diffcache_openstack.db import plans
+from diffcache_openstack.db import sites
+from diffcache_openstack.db import version_tasks as db
+from diffcache_openstack import objects
+from diffcache_openstack.objects import base
+from diffcache_openstack.objects import versions
+from diffcache_openstack.rpc import agent_versions_api
+
+LOG = log.getLogger(__name__)
+
+LEASE = 'versions'
+_LEASE_TIME = datetime.timedelta(seconds=60)
+# Those that change a store.
+WRITERS = (versions.SAVE, versions.RESTORE, versions.FORGET, versions.PRUNE)
+
+
+class Dispatcher:
+    """Sends tasks, one look at all of them at a time.
+
+    :param owner: this conductor, under a name no other has
+    """
+
+    def __init__(self, conf: cfg.ConfigOpts, database: engine.Database,
+                 agents: agent_versions_api.AgentVersionsAPI,
+                 servers: nova.Servers, owner: str):
+        self._conf = conf
+        self._database = database
+        self._agents = agents
+        self._servers = servers
+        self._owner = owner
+        # The lease keeps other conductors out, and not threads of this one.
+        self._lock = threading.Lock()
+        self._context = contexts.RequestContext.for_service('conductor')
+        self._pool = concurrent.futures.ThreadPoolExecutor(
+            1, thread_name_prefix='versions')
+
+    def wake(self) -> None:
+        """Look soon, without waiting for it."""
+        self._pool.submit(self._look)
+
+    def stop(self) -> None:
+        """Look no more."""
+        self._pool.shutdown(cancel_futures=True)
+
+    def look(self) -> None:
+        """Send what can be sent, unless another conductor does."""
+        with self._lock:
+            self._take_turn()
+
+    def _take_turn(self):
+        now = base.now()
+        holder = self._database.write(
+            plans.take_lease, LEASE, self._owner, now, now + _LEASE_TIME)
+        if holder is not None:
+            return
+        try:
+            self._send_all(now)
+        finally:
+            self._database.write(plans.drop_lease, LEASE, self._owner)
+
+    def _look(self):
+        try:
+            self.look()
+        except Exception:
+            LOG.exception('Tasks were not sent; the next round will')
+
+    def _send_all(self, now):
+        tasks = self._database.read(db.open_tasks)
+        if not tasks:
+            return
+        alive = {host.name: host for host
+                 in self._database.read(sites.list_hosts) if host.alive}
+        busy = {entry.task.project_id for entry in tasks
+                if entry.state == versions.RUNNING
+                and entry.task.kind in WRITERS}
+        for entry in tasks:
+            if entry.state == versions.RUNNING:
+                self._send_again(entry, alive, now)
+                continue
+            writes = entry.task.kind in WRITERS
+            if writes and entry.task.project_id in busy:
+                continue
+            if self._send(entry.task, alive, now) and writes:
+                busy.add(entry.task.project_id)
+
+    def _send_again(self, entry, alive, now):
+        """Send a task that nobody told of for a while."""
+        last = max(filter(None, (entry.sent_at, entry.seen_at)))
+        silence = (now - last).total_seconds()
+        if silence < self._conf.versions.resend_interval:
+            return
+        host = entry.host
+        if host not in alive:
+            if entry.task.kind in versions.AT_THE_SERVER:
+                return  # It goes on when its host does.
+            host = _any_host(entry.task, alive)
+        if host is not None:
+            self._hand_over(entry.task, host, now)
+
+    def _send(self, task, alive, now):
+        try:
+            host = self._host_of(task, alive)
+        except exceptions.NotFound as error:
+            self._database.write(db.fail, task.id, str(error), now)
+            return False
+        except exceptions.RetryableError as error:
+            LOG.warning('Task %s (%s) waits: %s', task.id, task.kind, error)
+            return False
+        return self._hand_over(task, host, now)
+
+    def _hand_over(self, task, host, now):
+        """Send a task to a host; whether it counts as sent."""
+        if not self._database.write(db.sent, task.id, host, now):
+            return False
+        LOG.info('Task %s: %s of version %s goes to host %s', task.id,
+                 task.kind, task.version_id, host)
+        try:
+            self._agents.perform(self._context, host, task)
+        except exceptions.ServiceUnavailable as error:
+            LOG.warning('Task %s will be sent again: %s', task.id, error)
+        return True
+
+    def _host_of(self, task, alive):
+        """The host that has to do a task.
+
+        :raises NotFound: there is no server any more
+        :raises RetryableError: there is no such host at the moment
+        """
+        if task.kind in versions.AT_THE_SERVER:
+            host = self._servers.get(task.server_id).host
+            if not host:
+                raise exceptions.NotFound(
+                    f'Server {task.server_id} is on no host: shelved servers'
+                    f' and those that failed to start have no disks.')
+            if host not in alive:
+                raise exceptions.ServiceUnavailable(
+                    f'the agent of host {host}, where server'
+                    f' {task.server_id} is, gives no sign of life')
+            return host
+        host = _any_host(task, alive)
+        if host is None:
+            raise exceptions.ServiceUnavailable(
+                'no agent gives a sign of life')
+        return host
+
+
+def _any_host(task: objects.VersionTask, alive: dict[str, objects.Host]
+              ) -> str | None:
+    """A host that can do what any host can; the repository if there is one.
+
+    It has every base image, and is the one that may write to Glance.
+    """
+    ordered = sorted(alive.values(), key=lambda host: (
+        host.role != objects.REPOSITORY, host.name))
+    return ordered[0].name if ordered else None

@@ -1,0 +1,347 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Versions of servers: what people, policies and hosts ask for."""
+
+import datetime
+import json
+import typing
+import uuid
+
+from oslo_config import cfg
+from oslo_log import log
+import oslo_messaging
+from sqlalchemy import orm
+
+from diffcache_openstack.common import context as contexts
+from diffcache_openstack.common import exceptions
+from diffcache_openstack.common import messaging
+from diffcache_openstack.conductor import servers as nova
+from diffcache_openstack.conductor.versions import dispatch
+from diffcache_openstack.db import engine
+from diffcache_openstack.db import version_policies as db_policies
+from diffcache_openstack.db import version_tasks as db_tasks
+from diffcache_openstack.db import versions as db
+from diffcache_openstack import objects
+from diffcache_openstack.objects import base
+from diffcache_openstack.objects import versions
+from diffcache_openstack.rpc import conductor_versions_api
+
+LOG = log.getLogger(__name__)
+
+# Names of tasks that save versions are made of the versions' ids.
+_SAVES = uuid.UUID('5b0a8d7e-4c53-4e0f-9a35-0d3f7c6f1b52')
+
+
+class Versions:
+    """Keeps the catalogue of versions, and has the work on them done."""
+
+    def __init__(self, conf: cfg.ConfigOpts, database: engine.Database,
+                 dispatcher: dispatch.Dispatcher, servers: nova.Servers):
+        self._conf = conf
+        self._database = database
+        self._dispatcher = dispatcher
+        self._servers = servers
+
+    def create(self, new: objects.NewVersion) -> None:
+        """Have a server saved."""
+        self._database.write(_create, new, save_task(new), base.now())
+        LOG.info('Version %s of server %s: %s', new.id, new.server_id,
+                 new.trigger)
+        self._dispatcher.wake()
+
+    def update(self, version_id: str, generation: int,
+               values: dict[str, typing.Any]) -> None:
+        """Change what may be changed of a version."""
+        self._database.write(db.update, version_id, generation, values,
+                             base.now())
+
+    def delete(self, version_id: str) -> None:
+        """Have a version deleted."""
+        self._database.write(forget, version_id, base.now())
+        self._dispatcher.wake()
+
+    def restore(self, version_id: str, task_id: str,
+                keep_version: str | None, dry_run: bool, method: str
+                ) -> None:
+        """Have a server go back."""
+        server_id = self._database.read(_server_of, version_id)
+        server = self._servers.get(server_id)
+        if not server.stopped:
+            raise exceptions.Conflict(
+                f'Server {server_id} is {server.status}'
+                f'{", " + server.task if server.task else ""}; stop it'
+                f' first.')
+        self._database.write(_restore, version_id, objects.VersionTask(
+            id=task_id, kind=versions.RESTORE, server_id=server_id,
+            version_id=version_id, keep_version=keep_version,
+            dry_run=dry_run, method=method), base.now())
+        self._dispatcher.wake()
+
+    def export(self, version_id: str, task_id: str, name: str) -> None:
+        """Have a version made an image."""
+        self._database.write(_export, version_id, task_id, name, base.now())
+        self._dispatcher.wake()
+
+    def diff(self, version_id: str, against: str, task_id: str) -> None:
+        """Have two versions compared."""
+        self._database.write(_diff, version_id, against, task_id, base.now())
+        self._dispatcher.wake()
+
+    def verify(self, project_id: str, task_id: str) -> None:
+        """Have what a project has stored verified."""
+        if not self._database.read(db.servers_of, project_id):
+            raise exceptions.NotFound(
+                f'Project {project_id} has no versions.')
+        self._database.write(db_tasks.create, objects.VersionTask(
+            id=task_id, kind=versions.VERIFY, project_id=project_id),
+            base.now())
+        self._dispatcher.wake()
+
+    def cancel(self, ctxt: contexts.RequestContext, task_id: str,
+               agents: typing.Any) -> None:
+        """Cancel a task."""
+        host = self._database.write(db_tasks.cancel, task_id, base.now())
+        if host is not None:
+            agents.cancel(ctxt, host, task_id)
+
+    def report(self, report: objects.TaskReport) -> bool:
+        """Take note of how far a host is."""
+        wanted = self._database.write(db_tasks.report, report, base.now())
+        if report.state in versions.ENDED:
+            if report.error:
+                LOG.warning('Task %s: %s: %s', report.task_id, report.state,
+                            report.error)
+            # Others of its project may have waited for it.
+            self._dispatcher.wake()
+        return wanted
+
+    def set_policy(self, policy: objects.VersionPolicy) -> str:
+        """Set a policy."""
+        return self._database.write(db_policies.put, policy, base.now())
+
+    def unset_policy(self, policy_id: str) -> None:
+        """Take a policy away."""
+        self._database.write(db_policies.remove, policy_id)
+
+    def begin_local(self, host: str, new: objects.NewVersion
+                    ) -> list | None:
+        """A task for a host that is about to stop or remove a server."""
+        policy = self._database.read(db_policies.of_server, new.project_id,
+                                     new.server_id)
+        if policy is None or not {
+                versions.SHUTDOWN: policy.on_shutdown,
+                versions.DELETE: policy.on_delete}.get(new.trigger, False):
+            return None
+        new.alpha = policy.alpha
+        task = save_task(new)
+        self._database.write(_begin_local, new, task, host, base.now())
+        LOG.info('Version %s of server %s: %s', new.id, new.server_id,
+                 new.trigger)
+        return [task, policy.required]
+
+
+class VersionsManager:
+    """The RPC endpoint; :class:`.versionsapi.VersionsAPI` is the contract."""
+
+    target = oslo_messaging.Target(namespace=conductor_versions_api.NAMESPACE,
+                                   version=conductor_versions_api.VERSION)
+
+    def __init__(self, worker: Versions, agents: typing.Any):
+        self._versions = worker
+        self._agents = agents
+
+    @messaging.exposed
+    def create_version(self, ctxt: contexts.RequestContext,
+                       new: objects.NewVersion) -> None:
+        """Have a server saved."""
+        self._versions.create(new)
+
+    @messaging.exposed
+    def update_version(self, ctxt: contexts.RequestContext, version_id: str,
+                       generation: int, values: dict) -> None:
+        """Change what may be changed of a version."""
+        self._versions.update(version_id, generation, values)
+
+    @messaging.exposed
+    def delete_version(self, ctxt: contexts.RequestContext, version_id: str
+                       ) -> None:
+        """Have a version deleted."""
+        self._versions.delete(version_id)
+
+    @messaging.exposed
+    def restore_version(self, ctxt: contexts.RequestContext, version_id: str,
+                        task_id: str, keep_version: str | None,
+                        dry_run: bool, way: str = versions.AUTO) -> None:
+        """Have a server go back."""
+        self._versions.restore(version_id, task_id, keep_version, dry_run,
+                               way)
+
+    @messaging.exposed
+    def export_version(self, ctxt: contexts.RequestContext, version_id: str,
+                       task_id: str, name: str) -> None:
+        """Have a version made an image."""
+        self._versions.export(version_id, task_id, name)
+
+    @messaging.exposed
+    def diff_versions(self, ctxt: contexts.RequestContext, version_id: str,
+                      against: str, task_id: str) -> None:
+        """Have two versions compared."""
+        self._versions.diff(version_id, against, task_id)
+
+    @messaging.exposed
+    def verify_versions(self, ctxt: contexts.RequestContext, project_id: str,
+                        task_id: str) -> None:
+        """Have what a project has stored verified."""
+        self._versions.verify(project_id, task_id)
+
+    @messaging.exposed
+    def cancel_task(self, ctxt: contexts.RequestContext, task_id: str
+                    ) -> None:
+        """Cancel a task."""
+        self._versions.cancel(ctxt, task_id, self._agents)
+
+    @messaging.exposed
+    def set_policy(self, ctxt: contexts.RequestContext,
+                   policy: objects.VersionPolicy) -> str:
+        """Set a policy."""
+        return self._versions.set_policy(policy)
+
+    @messaging.exposed
+    def unset_policy(self, ctxt: contexts.RequestContext, policy_id: str
+                     ) -> None:
+        """Take a policy away."""
+        self._versions.unset_policy(policy_id)
+
+    @messaging.exposed
+    def report_task(self, ctxt: contexts.RequestContext,
+                    report: objects.TaskReport) -> bool:
+        """Take note of how far a host is."""
+        return self._versions.report(report)
+
+    @messaging.exposed
+    def begin_local(self, ctxt: contexts.RequestContext, host: str,
+                    new: objects.NewVersion) -> list | None:
+        """A task for a host that is about to stop or remove a server."""
+        return self._versions.begin_local(host, new)
+
+
+def save_task(new: objects.NewVersion) -> objects.VersionTask:
+    """The task of saving a version: always the same one."""
+    return objects.VersionTask(
+        id=str(uuid.uuid5(_SAVES, new.id)), kind=versions.SAVE,
+        project_id=new.project_id, server_id=new.server_id,
+        version_id=new.id, alpha=new.alpha, rate=new.rate,
+        base_image=new.base_image)
+
+
+def forget(session: orm.Session, version_id: str,
+           when: datetime.datetime) -> None:
+    """Have a version deleted, within a transaction; again is no error."""
+    if db.need(session, version_id).state == versions.DELETING:
+        return
+    if not db.begin_deleting(session, version_id, when):
+        return
+    row = db.need(session, version_id)
+    db_tasks.create(session, objects.VersionTask(
+        id=str(uuid.uuid4()), kind=versions.FORGET, version_id=version_id,
+        project_id=row.project_id, disks=db.disks(row)), when)
+
+
+def _create(session, new, task, when):
+    if db_tasks.is_known(session, task.id):
+        return
+    _not_restored(session, new.server_id)
+    if db.create(session, new, when):
+        db_tasks.create(session, task, when)
+
+
+def _not_restored(session, server_id):
+    """Refuse to touch a server that is being restored.
+
+    :raises Conflict: it is
+    """
+    task_id = db_tasks.busy_server(session, server_id, [versions.RESTORE])
+    if task_id is not None:
+        raise exceptions.Conflict(
+            f'Server {server_id} is being restored by task {task_id}; wait'
+            f' for its end.')
+
+
+def _complete(session, version_id):
+    """The row of a version that can be restored.
+
+    :raises Conflict: the store does not have all of it
+    """
+    row = db.need(session, version_id)
+    if row.state != versions.AVAILABLE:
+        raise exceptions.Conflict(
+            f'Version {version_id} is {row.state}; only one that is'
+            f' available will do.')
+    return row
+
+
+def _server_of(session, version_id):
+    return db.need(session, version_id).server_id
+
+
+def _restore(session, version_id, task, when):
+    row = _complete(session, version_id)
+    if db_tasks.is_known(session, task.id):
+        return
+    _not_restored(session, row.server_id)
+    if task.keep_version is not None:
+        db.create(session, objects.NewVersion(
+            id=task.keep_version, server_id=row.server_id,
+            project_id=row.project_id, trigger=versions.ROLLBACK,
+            description=f'Before going back to {version_id}',
+            base_image=row.base_image), when)
+    task.project_id, task.disks = row.project_id, db.disks(row)
+    db_tasks.create(session, task, when)
+
+
+def _export(session, version_id, task_id, name, when):
+    row = _complete(session, version_id)
+    if len(json.loads(row.disks)) != 1:
+        LOG.info('Version %s has several disks: its first one is exported',
+                 version_id)
+    db_tasks.create(session, objects.VersionTask(
+        id=task_id, kind=versions.EXPORT, project_id=row.project_id,
+        server_id=row.server_id, version_id=version_id,
+        disks=db.disks(row)[:1], name=name, image_id=row.image_id,
+        base_image=row.base_image), when)
+
+
+def _diff(session, version_id, against, task_id, when):
+    one, other = (_complete(session, each) for each in (version_id, against))
+    if one.project_id != other.project_id:
+        raise exceptions.Conflict(
+            f'Versions {version_id} and {against} belong to two projects,'
+            f' which share no store.')
+    db_tasks.create(session, objects.VersionTask(
+        id=task_id, kind=versions.DIFF, project_id=one.project_id,
+        server_id=one.server_id, version_id=version_id, disks=db.disks(one),
+        others=db.disks(other)), when)
+
+
+def _begin_local(session, new, task, host, when):
+    if db_tasks.is_known(session, task.id):
+        return
+    running = [entry for entry in db_tasks.open_tasks(session)
+               if entry.task.project_id == new.project_id
+               and entry.state == versions.RUNNING
+               and entry.task.kind in dispatch.WRITERS]
+    if running:
+        raise exceptions.Busy(
+            f'Server {new.server_id} is saved when task'
+            f' {running[0].task.id} of its project has ended.')
+    _create(session, new, task, when)
+    db_tasks.sent(session, task.id, host, when)

@@ -1,0 +1,171 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Saving servers when their policies say so, and keeping what they say."""
+
+import datetime
+import types
+import typing
+import uuid
+
+from oslo_config import cfg
+from oslo_log import log
+
+from diffcache_openstack.common import exceptions
+from diffcache_openstack.conductor import servers as nova
+from diffcache_openstack.conductor.versions import service
+from diffcache_openstack.db import engine
+from diffcache_openstack.db import plans
+from diffcache_openstack.db import version_policies as db_policies
+from diffcache_openstack.db import version_tasks as db_tasks
+from diffcache_openstack.db import versions as db
+from diffcache_openstack import objects
+from diffcache_openstack.objects import base
+from diffcache_openstack.objects import versions
+from diffcache_openstack.versions import retention
+
+LOG = log.getLogger(__name__)
+
+LEASE = 'version-upkeep'
+_LEASE_TIME = datetime.timedelta(seconds=120)
+# How often it is looked whether servers are due, in the time between saves.
+_LOOKS = 10
+_LONGEST_LOOK_SECONDS = 300.0
+# Servers in these states have disks that can be saved.
+_SAVEABLE = ('ACTIVE', 'PAUSED', 'SHUTOFF', 'SUSPENDED')
+
+
+class Upkeep:
+    """Looks after schedules, retention, space and soundness, by rounds.
+
+    :param owner: this conductor, under a name no other has
+    """
+
+    def __init__(self, conf: cfg.ConfigOpts, database: engine.Database,
+                 worker: service.Versions, servers: nova.Servers, owner: str):
+        self._conf = conf
+        self._database = database
+        self._versions = worker
+        self._servers = servers
+        self._owner = owner
+        self._looked: dict[str, datetime.datetime] = {}
+
+    def round(self) -> None:
+        """Look once, unless another conductor does."""
+        now = base.now()
+        if self._database.write(plans.take_lease, LEASE, self._owner, now,
+                                now + _LEASE_TIME) is not None:
+            return
+        policies = self._database.read(db_policies.all_policies)
+        own = {policy.server_id for policy in policies if policy.server_id}
+        for policy in policies:
+            try:
+                self._save_due(policy, own, now)
+                self._drop(policy, own, now)
+            except exceptions.DiffCacheError as error:
+                LOG.warning('Version policy %s: %s', policy.id, error)
+        self._give_back(now)
+        self._verify(now)
+
+    def tidy(self) -> None:
+        """Forget tasks that ended long ago."""
+        before = base.now() - datetime.timedelta(
+            seconds=self._conf.versions.task_lifetime)
+        self._database.write(db_tasks.prune, before)
+
+    def _save_due(self, policy, own, now):
+        if not policy.every or not self._is_time_to_look(policy, now):
+            return
+        servers = self._servers_of(policy, own)
+        last = self._database.read(db.last_saves,
+                                   [server.id for server in servers])
+        for server in servers:
+            when = last.get(server.id)
+            if when and (now - when).total_seconds() < policy.every:
+                continue
+            if server.status in _SAVEABLE and server.host:
+                self._save(policy, server)
+
+    def _is_time_to_look(self, policy, now):
+        """Not to ask Nova each round for what is due in hours."""
+        interval = min(policy.every / _LOOKS, _LONGEST_LOOK_SECONDS)
+        last = self._looked.get(policy.id)
+        if last and (now - last).total_seconds() < interval:
+            return False
+        self._looked[policy.id] = now
+        return True
+
+    def _servers_of(self, policy, own):
+        if policy.server_id is None:
+            return [server for server
+                    in self._servers.of_project(policy.project_id)
+                    if server.id not in own]
+        try:
+            return [self._servers.get(policy.server_id)]
+        except exceptions.NotFound:
+            return []  # Deleted; its versions stay, and are still dropped.
+
+    def _save(self, policy, server):
+        try:
+            self._versions.create(objects.NewVersion(
+                id=str(uuid.uuid4()), server_id=server.id,
+                project_id=server.project_id, trigger=versions.SCHEDULE,
+                alpha=policy.alpha, base_image=server.image_id))
+        except exceptions.Conflict as error:
+            LOG.info('Server %s is not saved now: %s', server.id, error)
+
+    def _drop(self, policy, own, now):
+        """Delete the versions that a policy does not keep."""
+        kept = retention.Policy(
+            policy.keep_last, policy.keep_hourly, policy.keep_daily,
+            policy.keep_weekly, policy.keep_monthly)
+        if kept.keeps_all:
+            return
+        servers = [policy.server_id] if policy.server_id else [
+            server_id for server_id
+            in self._database.read(db.servers_of, policy.project_id)
+            if server_id not in own]
+        for server_id in servers:
+            found: typing.Any = [
+                types.SimpleNamespace(**version._asdict()) for version
+                in self._database.read(db.prunable, server_id)]
+            for version in retention.dropped(found, kept):
+                LOG.info('Version %s of server %s is not kept by policy %s',
+                         version.id, server_id, policy.id)
+                self._database.write(service.forget, version.id, now)
+
+    def _give_back(self, now):
+        """Have the space of deleted versions given back."""
+        forgotten = self._database.read(db_tasks.last_of_kind,
+                                        versions.FORGET)
+        pruned = self._database.read(db_tasks.last_of_kind, versions.PRUNE)
+        for project_id, when in forgotten.items():
+            last = pruned.get(project_id, when)
+            if last <= when and self._is_due(last, 'prune_interval', now):
+                self._queue(versions.PRUNE, project_id, now)
+
+    def _verify(self, now):
+        """Have everything read from time to time."""
+        verified = self._database.read(db_tasks.last_of_kind,
+                                       versions.VERIFY)
+        for project_id, first in self._database.read(
+                db.projects).items():
+            if self._is_due(verified.get(project_id, first),
+                            'verify_interval', now):
+                self._queue(versions.VERIFY, project_id, now)
+
+    def _is_due(self, last, option, now):
+        interval = self._conf.versions[option]
+        return 0 < interval <= (now - last).total_seconds()
+
+    def _queue(self, kind, project_id, now):
+        self._database.write(db_tasks.create, objects.VersionTask(
+            id=str(uuid.uuid4()), kind=kind, project_id=project_id), now)

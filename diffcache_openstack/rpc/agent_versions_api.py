@@ -1,0 +1,58 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Calling the agent of a host for what it does with versions."""
+
+from oslo_config import cfg
+import oslo_messaging
+
+from diffcache_openstack.common import context as contexts
+from diffcache_openstack.common import messaging
+from diffcache_openstack import objects
+from diffcache_openstack.rpc import agent_api
+
+NAMESPACE = 'versions'
+VERSION = '1.0'
+
+
+class AgentVersionsAPI:
+    """The agents' interface for versions, seen from a client.
+
+    Nothing is waited for: agents tell the conductor how far they are.
+
+    Version history:
+
+    * 1.0: first version
+    """
+
+    def __init__(self, bus: messaging.Bus, conf: cfg.ConfigOpts):
+        target = oslo_messaging.Target(
+            topic=agent_api.TOPIC, namespace=NAMESPACE, version=VERSION)
+        self._client = bus.client(target, conf.conductor.rpc_timeout)
+
+    def perform(self, ctxt: contexts.RequestContext, host: str,
+                task: objects.VersionTask) -> None:
+        """Have a host do a task; one that it has already is not done twice.
+
+        :raises ServiceUnavailable: the broker cannot be reached
+        """
+        self._to(host).cast(ctxt, 'perform', task=task)
+
+    def cancel(self, ctxt: contexts.RequestContext, host: str, task_id: str
+               ) -> None:
+        """Have a host give up a task.
+
+        :raises ServiceUnavailable: the broker cannot be reached
+        """
+        self._to(host).cast(ctxt, 'cancel', task_id=task_id)
+
+    def _to(self, host: str) -> messaging.Client:
+        return self._client.prepared(topic=agent_api.topic_of(host))

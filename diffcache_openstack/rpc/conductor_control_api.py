@@ -1,0 +1,146 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Having the conductor change what people ask to be changed.
+
+The second of the conductor's interfaces, which the REST API calls: what
+agents need is in :mod:`rpcapi`. The two grow apart, so each has a version.
+"""
+
+import typing
+
+from oslo_config import cfg
+import oslo_messaging
+
+from diffcache_openstack.common import context as contexts
+from diffcache_openstack.common import messaging
+from diffcache_openstack import objects
+from diffcache_openstack.rpc import conductor_api
+
+NAMESPACE = 'control'
+VERSION = '1.0'
+
+
+class ControlAPI:
+    """The interface, seen from a client.
+
+    All methods raise ServiceUnavailable if no conductor answers.
+
+    Version history:
+
+    * 1.0: first version
+    """
+
+    def __init__(self, bus: messaging.Bus, conf: cfg.ConfigOpts):
+        target = oslo_messaging.Target(
+            topic=conductor_api.TOPIC, namespace=NAMESPACE, version=VERSION)
+        self._conf = conf
+        self._client = bus.client(target, conf.conductor.rpc_timeout)
+
+    def propose_plan(self, ctxt: contexts.RequestContext, site: str,
+                     solver: str | None, time_limit: float | None) -> str:
+        """Begin to compute a plan that is not put into force.
+
+        :param solver: None for the configuration's
+        :param time_limit: seconds; None for the configuration's
+        :returns: the plan's id; its state is computing
+        :raises NotFound: no host of the site was ever registered
+        :raises InvalidInput: there is no such solver
+        """
+        return self._client.call(ctxt, 'propose_plan', site=site,
+                                 solver=solver, time_limit=time_limit)
+
+    def apply_plan(self, ctxt: contexts.RequestContext, plan_id: str,
+                   generation: int | None) -> None:
+        """Put a proposed plan into force and tell the hosts.
+
+        :param generation: of the plan in force that the caller has seen
+        :raises NotFound: there is no such plan
+        :raises Conflict: it is not a proposal
+        :raises Busy: another plan was put into force since
+        """
+        self._client.call(ctxt, 'apply_plan', plan_id=plan_id,
+                          generation=generation)
+
+    def cancel_plan(self, ctxt: contexts.RequestContext, plan_id: str
+                    ) -> None:
+        """Drop a proposed plan, or stop computing it; again is no error.
+
+        :raises NotFound: there is no such plan
+        :raises Conflict: it is or was in force
+        """
+        self._client.call(ctxt, 'cancel_plan', plan_id=plan_id)
+
+    def explain_plan(self, ctxt: contexts.RequestContext, plan_id: str
+                     ) -> list[dict[str, typing.Any]]:
+        """Why a plan wants each object where it does, by today's demand.
+
+        :raises NotFound: there is no such plan, or nothing to plan for
+        """
+        return self._slow().call(ctxt, 'explain_plan', plan_id=plan_id)
+
+    def what_if(self, ctxt: contexts.RequestContext, site: str,
+                changes: dict[str, typing.Any]) -> dict[str, typing.Any]:
+        """What a change of a site would be worth.
+
+        :raises NotFound: the site has no living host, or no image is known
+        :raises InvalidInput: the change makes no sense
+        """
+        return self._slow(2).call(ctxt, 'what_if', site=site,
+                                  changes=changes)
+
+    def create_precache_job(self, ctxt: contexts.RequestContext,
+                            job: objects.PrecacheJob) -> None:
+        """Keep a job, and begin to work on it.
+
+        A job whose id is known is left alone.
+
+        :raises InvalidInput: its time window cannot be read
+        """
+        self._client.call(ctxt, 'create_precache_job', job=job)
+
+    def update_precache_job(self, ctxt: contexts.RequestContext, job_id: str,
+                            generation: int,
+                            values: dict[str, typing.Any]) -> None:
+        """Change some of a job's fields.
+
+        :param generation: the one that the caller has seen
+        :raises NotFound: there is no such job
+        :raises Busy: it was changed since
+        :raises Conflict: it has ended
+        """
+        self._client.call(ctxt, 'update_precache_job', job_id=job_id,
+                          generation=generation, values=values)
+
+    def cancel_precache_job(self, ctxt: contexts.RequestContext, job_id: str,
+                            generation: int | None) -> None:
+        """End a job before its time; again is no error.
+
+        :raises NotFound: there is no such job
+        :raises Busy: it was changed since the generation given
+        """
+        self._client.call(ctxt, 'cancel_precache_job', job_id=job_id,
+                          generation=generation)
+
+    def retry_precache_job(self, ctxt: contexts.RequestContext, job_id: str
+                           ) -> None:
+        """Have hosts try again at once what they are missing.
+
+        :raises NotFound: there is no such job
+        :raises Conflict: it has ended
+        """
+        self._client.call(ctxt, 'retry_precache_job', job_id=job_id)
+
+    def _slow(self, rounds: int = 1) -> messaging.Client:
+        """A client that waits for the solver to run so often."""
+        timeout = (rounds * self._conf.planner.time_limit
+                   + conductor_api.PLANNING_SLACK_SECONDS)
+        return self._client.prepared(timeout=timeout)

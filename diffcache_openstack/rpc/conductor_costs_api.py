@@ -1,0 +1,61 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Asking the conductor what images cost.
+
+An interface of its own, because those who ask are not services of the suite:
+they have neither its options nor its objects.
+"""
+
+import collections.abc
+
+import oslo_messaging
+
+from diffcache_openstack.common import context as contexts
+from diffcache_openstack.common import messaging
+from diffcache_openstack.rpc import conductor_api
+
+NAMESPACE = 'costs'
+VERSION = '1.0'
+
+
+class CostsAPI:
+    """What building an image costs where.
+
+    Version history:
+
+    * 1.0: first version
+    """
+
+    def __init__(self, bus: messaging.Bus, timeout: float,
+                 exchange: str | None = None) -> None:
+        """Make a client.
+
+        :param timeout: seconds a call waits for its answer
+        :param exchange: the conductor's control_exchange, if not that of
+            this process
+        """
+        self._client = bus.client(
+            oslo_messaging.Target(
+                exchange=exchange, topic=conductor_api.TOPIC,
+                namespace=NAMESPACE, version=VERSION), timeout)
+
+    def build_costs(self, ctxt: contexts.RequestContext, image_id: str,
+                    hosts: collections.abc.Sequence[str]) -> dict[str, float]:
+        """Seconds that bringing an image to each of some hosts takes.
+
+        :param hosts: names of hosts, ``[agent] host`` of their agents
+        :returns: by host; hosts without a living agent are missing, and so
+            are all if the image is not in the catalogue, or was withdrawn
+        :raises ServiceUnavailable: no conductor answers
+        """
+        return self._client.call(ctxt, 'build_costs', image_id=image_id,
+                                 hosts=list(hosts))

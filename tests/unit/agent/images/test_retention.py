@@ -1,0 +1,164 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+from diffcache_openstack.agent.images import building
+from diffcache_openstack.agent.images import retention
+from diffcache_openstack.agent.images import serving
+from diffcache_openstack.agent.state import holdings
+from diffcache_openstack.sites import view
+from tests.unit.agent import fakes
+from tests.unit.agent.images import test_recipes
+from tests.unit.agent.images import test_serving
+
+BASE, TARGET = test_serving.BASE, test_serving.TARGET
+
+
+class TestServed(test_serving.ServeTestCase):
+    """What was brought for a request stays while there is room."""
+
+    def setUp(self):
+        super().setUp()
+        self.host = self.hosts['h1']
+        self.changes = 0
+        self.keeper = retention.Keeper(self.host.held, self.changed)
+
+    def changed(self):
+        self.changes += 1
+
+    def server(self, name='h1'):
+        return serving.ImageServer(
+            self.host.maker, self.host.held, self.host.flights,
+            self.host.new_pace,
+            serving.PendingOutputs(self.directory / name / 'outputs'),
+            self.keeper.keep)
+
+    def want(self, *contents):
+        self.host.held.want([holdings.Wanted(fakes.key_of(content), n)
+                             for n, content in enumerate(contents)])
+
+    def test_kept_and_announced(self):
+        self.assertEqual('repository', self.serve().way)
+        self.assertIn(fakes.key_of(TARGET), self.host.held)
+        self.assertEqual(1, self.changes)
+        again = self.serve()
+        self.assertEqual(('local', 0), (again.way, again.wan_bytes))
+        self.assertEqual(1, self.changes)
+
+    def test_a_base_that_was_requested_makes_the_next_a_patch(self):
+        self.server().serve(self.host.view.template('base'), self.output,
+                            building.ON_THE_FLY)
+        served = self.serve()
+        self.assertEqual('build', served.way)
+        self.assertEqual(len(test_serving.PATCH), served.wan_bytes)
+
+    def test_the_plan_comes_first(self):
+        self.host.put(BASE)
+        self.want(BASE)
+        self.host.held.capacity = self.host.held.used() + 10
+        self.serve()
+        self.assertIn(fakes.key_of(BASE), self.host.held)
+        self.assertNotIn(fakes.key_of(TARGET), self.host.held)
+        self.assertEqual(0, self.changes)
+
+    def test_the_plan_takes_the_room_back(self):
+        self.serve()
+        self.want(BASE)
+        held, key = self.host.held, fakes.key_of(BASE)
+        held.capacity = max(held.used(), len(BASE))
+        with held.room_for(key, len(BASE)):
+            self.assertNotIn(fakes.key_of(TARGET), held)
+
+    def test_newer_requests_take_the_room_of_older_ones(self):
+        self.host.put(BASE)
+        self.host.held.capacity = fakes.SIZE
+        self.serve()
+        self.assertNotIn(fakes.key_of(BASE), self.host.held)
+        self.assertIn(fakes.key_of(TARGET), self.host.held)
+
+    def test_nothing_goes_for_what_will_not_fit(self):
+        self.host.put(BASE)
+        self.host.held.capacity = 1
+        self.serve()
+        self.assertIn(fakes.key_of(BASE), self.host.held)
+        self.assertNotIn(fakes.key_of(TARGET), self.host.held)
+
+    def patched(self, room):
+        """Serve by base and patch, with so much room but for the base."""
+        self.host.maker._keep_patch = self.keeper.keep_patch
+        self.host.put(BASE)
+        self.want(BASE)
+        self.host.held.capacity = self.host.held.used() + room
+        served = self.serve(building.FETCH_AND_PATCH)
+        self.assertEqual('build', served.way)
+        return served.wan_bytes
+
+    def test_a_patch_stays_where_its_content_does_not_fit(self):
+        size = len(test_serving.PATCH)
+        key = fakes.key_of(test_serving.PATCH, view.PATCHES)
+        room = self.patch_room()
+        self.assertEqual(size, self.patched(room))
+        self.assertIn(key, self.host.held)
+        self.assertEqual(1, self.changes)
+        self.assertEqual(0, self.serve(building.FETCH_AND_PATCH).wan_bytes)
+
+    def test_no_patch_stays_where_its_content_does(self):
+        self.patched(2 * fakes.SIZE)
+        self.assertEqual(
+            {fakes.key_of(BASE), fakes.key_of(TARGET)},
+            {key for key in self.host.held.keys()
+             if key.kind != view.MANIFESTS})
+
+    def test_nothing_goes_for_a_patch(self):
+        self.patched(self.patch_room() - 1)
+        self.assertNotIn(fakes.key_of(test_serving.PATCH, view.PATCHES),
+                         self.host.held)
+        self.assertEqual(0, self.changes)
+
+    def patch_room(self):
+        """Bytes that the patch takes on this disk."""
+        path = self.directory / 'patch'
+        path.write_bytes(test_serving.PATCH)
+        return holdings.disk_bytes(path)
+
+    def test_released_unless_the_plan_wants_it(self):
+        self.serve()
+        key = fakes.key_of(TARGET)
+        self.want(TARGET)
+        self.assertFalse(self.host.held.release(key))
+        self.want()
+        with self.host.held.lease(key):
+            self.assertFalse(self.host.held.release(key))
+        self.assertTrue(self.host.held.release(key))
+        self.assertNotIn(key, self.host.held)
+
+
+class TestFiles(test_recipes.FormsTestCase):
+    """The same for what image services ask for."""
+
+    def setUp(self):
+        super().setUp()
+        host = self.hosts['h1']
+        keeper = retention.Keeper(host.held, lambda: None)
+        self.files._keep = keeper.keep
+
+    def test_raw_content_is_not_stored_twice(self):
+        for _ in range(2):
+            self.assertEqual(test_recipes.TARGET, self.read('raw'))
+        self.assertIn(fakes.key_of(test_recipes.TARGET), self.hosts['h1'].held)
+        self.assertEqual([], self.store.oldest_first())
+        self.assertEqual(1, len(self.fetched()))
+
+    def test_content_under_a_form_is_there_for_others(self):
+        self.assertEqual(test_recipes.PACKED, self.read('packed'))
+        self.refresh()
+        self.assertIn(fakes.key_of(test_recipes.TARGET),
+                      self.hosts['h2'].view.holdings('h1'))
+        self.assertEqual(view.ACTIVE, self.template('packed').status)

@@ -1,0 +1,405 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+import dataclasses
+import itertools
+import threading
+
+from diffcache_openstack.agent.images import building
+from diffcache_openstack.agent.images import serving as serve
+from diffcache_openstack.agent.images import transfers
+from diffcache_openstack.agent.state import holdings
+from diffcache_openstack.common import exceptions
+from diffcache_openstack.sites import view
+from tests import base
+from tests.unit.agent import fakes
+
+BASE, TARGET = b'base' * 100, b'target' * 100
+PATCH = fakes.make_patch(BASE, TARGET)
+
+
+class ServeTestCase(base.TestCase):
+    """Three hosts with nothing and a repository with all."""
+
+    templates = {'base': BASE, 'target': TARGET}
+    patches = [(BASE, TARGET)]
+
+    def setUp(self):
+        super().setUp()
+        self.patch(transfers, 'HOLDER_PATIENCE', (0.0, 0.0))
+        self.patch(building, 'PROBE_SECONDS', 0.05)
+        self.network = fakes.Network()
+        self.hosts = {name: fakes.Host(self.directory, self.network, name,
+                                       None if name == 'repo' else 10 ** 10)
+                      for name in ('repo', 'h1', 'h2', 'h3')}
+        for content in self.templates.values():
+            self.hosts['repo'].put(content)
+        self.patch_keys = [
+            self.hosts['repo'].put(fakes.make_patch(*pair), view.PATCHES)
+            for pair in self.patches]
+        self.refresh()
+        self.output = self.directory / 'disk'
+
+    def refresh(self):
+        site = fakes.site_view(list(self.hosts.values()),
+                               self.templates, self.patches)
+        for host in self.hosts.values():
+            host.view = site
+
+    def server(self, name='h1'):
+        host = self.hosts[name]
+        return serve.ImageServer(
+            host.maker, host.held, host.flights, host.new_pace,
+            serve.PendingOutputs(self.directory / name / 'outputs'))
+
+    def serve(self, mode=building.ON_THE_FLY, name='h1', server=None):
+        template = self.hosts[name].view.template('target')
+        served = (server or self.server(name)).serve(
+            template, self.output, mode)
+        self.assertEqual(TARGET, self.output.read_bytes())
+        self.assertEqual([], list(
+            (self.hosts[name].held.root / holdings.STAGING).iterdir()))
+        return served
+
+
+class ServeTest(ServeTestCase):
+
+    def test_from_the_repository(self):
+        served = self.serve()
+        self.assertEqual(('repository', len(TARGET), 0),
+                         (served.way, served.wan_bytes, served.fallbacks))
+
+    def test_local(self):
+        self.hosts['h1'].put(TARGET)
+        served = self.serve()
+        self.assertEqual(('local', 0, 0), (served.way, served.wan_bytes,
+                                           served.lan_bytes))
+
+    def test_from_a_peer(self):
+        self.hosts['h2'].put(TARGET)
+        self.refresh()
+        served = self.serve()
+        self.assertEqual(('peer', 0, len(TARGET)), (
+            served.way, served.wan_bytes, served.lan_bytes))
+
+    def test_built_in_both_modes(self):
+        self.hosts['h2'].put(BASE)
+        self.hosts['h3'].put(PATCH, view.PATCHES)
+        self.refresh()
+        for mode in building.MODES:
+            served = self.serve(mode)
+            self.assertEqual('build', served.way)
+            self.assertEqual((0, len(BASE) + len(PATCH)),
+                             (served.wan_bytes, served.lan_bytes))
+
+    def test_built_with_the_patch_over_the_wan(self):
+        self.hosts['h1'].put(BASE)
+        for mode in building.MODES:
+            self.network.claims.clear()
+            served = self.serve(mode)
+            self.assertEqual(('build', len(PATCH)),
+                             (served.way, served.wan_bytes))
+            del self.network.files['http://h1'][self.patch_keys[0]]
+
+    def test_a_dead_peer_costs_a_fallback(self):
+        self.hosts['h2'].put(TARGET)
+        self.refresh()
+        self.network.down.add('http://h2')
+        served = self.serve()
+        self.assertEqual(('repository', 1), (served.way, served.fallbacks))
+
+    def test_a_peer_with_another_key_costs_a_fallback(self):
+        self.hosts['h2'].put(TARGET)
+        self.refresh()
+        self.network.refusing.add('http://h2')
+        self.assertEqual('repository', self.serve().way)
+
+    def test_damage_at_a_peer_costs_a_fallback(self):
+        self.hosts['h2'].put(TARGET)
+        self.refresh()
+        key = fakes.key_of(TARGET)
+        self.network.files['http://h2'][key] = b'garbage'
+        self.assertEqual('repository', self.serve().way)
+        self.assertEqual([('h2', key)], self.hosts['h1'].suspects)
+
+    def test_damage_here_is_quarantined(self):
+        key = self.hosts['h1'].put(TARGET)
+        self.hosts['h1'].held.path(key).write_bytes(b'garbage')
+        served = self.serve()
+        self.assertEqual(('repository', 1), (served.way, served.fallbacks))
+        self.assertNotIn(key, self.hosts['h1'].held)
+
+    def test_a_damaged_patch_here_is_quarantined(self):
+        held = self.hosts['h1']
+        held.put(BASE)
+        for mode in building.MODES:
+            patch_key = held.put(PATCH, view.PATCHES)
+            held.held.path(patch_key).write_bytes(b'gar\nbage')
+            self.assertEqual(('build', 1, len(PATCH)), self.brief(mode))
+            self.assertNotIn(patch_key, held.held)
+            self.network.claims.clear()
+            del self.network.files['http://h1'][patch_key]
+
+    def brief(self, mode):
+        served = self.serve(mode)
+        return served.way, served.fallbacks, served.wan_bytes
+
+    def test_a_disk_that_cannot_be_read(self):
+        key = self.hosts['h1'].put(TARGET)
+        held = self.hosts['h1'].held
+        held.path(key).unlink()
+        held.path(key).mkdir()
+        self.assertEqual(('repository', 1),
+                         self.brief(building.ON_THE_FLY)[:2])
+        self.assertNotIn(key, held)
+
+    def test_the_wan_down_and_a_dearer_way_left(self):
+        self.hosts['h1'].put(BASE)
+        self.hosts['h1'].put(PATCH, view.PATCHES)
+        self.hosts['h1'].maker.manifest(fakes.content_id(TARGET),
+                                        self.hosts['h1'].new_pace())
+        self.network.down.add('http://repo')
+        self.assertEqual('build', self.serve().way)
+
+    def test_missing_image(self):
+        error = self.assertRaises(exceptions.NotFound,
+                                  self.hosts['h1'].view.template, 'nope')
+        self.assertIn('nope', str(error))
+
+    def test_nobody_has_it(self):
+        self.output.write_bytes(b'old')
+        key = fakes.key_of(TARGET)
+        for gone in (key, self.patch_keys[0]):
+            del self.network.files['http://repo'][gone]
+        error = self.assertRaises(exceptions.ObjectMissing, self.serve)
+        self.assertIn(key.id, str(error))
+        self.assertIn(key.id, error.served.error)
+        self.assertEqual(b'old', self.output.read_bytes())
+
+    def test_useless_outputs_are_refused_first(self):
+        template = self.hosts['h1'].view.template('target')
+        for path in (self.directory / 'none' / 'disk', self.directory):
+            error = self.assertRaises(
+                exceptions.InvalidInput, self.server().serve, template, path,
+                building.ON_THE_FLY)
+            self.assertIn(str(path), str(error))
+        self.assertEqual([], self.network.fetches)
+
+    def test_full_disk_drops_what_is_unwanted_and_tries_again(self):
+        held = self.hosts['h1'].held
+        unwanted = self.hosts['h1'].put(b'unwanted')
+        plane = self.hosts['h1'].plane
+        fetch = plane.fetch
+
+        def fetch_when_room(url, key, dest, **options):
+            if key.kind == view.TEMPLATES and held.path(unwanted).exists():
+                raise exceptions.NoSpace('full')
+            return fetch(url, key, dest, **options)
+
+        plane.fetch = fetch_when_room
+        self.assertEqual('repository', self.serve().way)
+        self.assertNotIn(unwanted, held)
+
+    def test_full_disk_for_good(self):
+        def fetch(url, key, dest, **options):
+            raise exceptions.NoSpace('full')
+
+        self.hosts['h1'].plane.fetch = fetch
+        self.assertRaises(exceptions.NoSpace, self.serve)
+        self.assertFalse(self.output.exists())
+
+    def test_sixteen_at_once_make_it_once(self):
+        plane = self.hosts['h1'].plane
+        server = self.server()
+        self.hosts['h1'].maker.manifest(fakes.content_id(TARGET),
+                                        self.hosts['h1'].new_pace())
+        plane.started.clear()
+        plane.hold_fetches.clear()
+        template = self.hosts['h1'].view.template('target')
+        results = []
+
+        def request(number):
+            output = self.directory / f'disk{number}'
+            results.append((server.serve(template, output,
+                                         building.ON_THE_FLY),
+                            output.read_bytes()))
+
+        threads = [threading.Thread(target=request, args=(n,))
+                   for n in range(16)]
+        for thread in threads:
+            thread.start()
+        self.addCleanup(plane.hold_fetches.set)
+        flight = self.flight_of(fakes.key_of(TARGET), 16)
+        self.assertEqual(16, flight._members)
+        plane.hold_fetches.set()
+        for thread in threads:
+            thread.join()
+        self.assertEqual([TARGET] * 16, [content for _, content in results])
+        self.assertEqual(len(TARGET), sum(r.wan_bytes for r, _ in results))
+        self.assertEqual([], list(
+            (self.hosts['h1'].held.root / holdings.STAGING).iterdir()))
+
+    def flight_of(self, key, count):
+        pause = threading.Event()
+        for _ in range(500):
+            flight = self.hosts['h1'].flights._flights.get(key)
+            if flight is not None and flight._members == count:
+                break
+            pause.wait(0.01)
+        return flight
+
+    def test_a_request_for_what_another_one_needs_as_base(self):
+        self.hosts['h2'].put(BASE)
+        self.refresh()
+        host, server = self.hosts['h1'], self.server()
+        for content in (BASE, TARGET):
+            host.maker.manifest(fakes.content_id(content), host.new_pace())
+        host.plane.started.clear()
+        host.plane.hold_fetches.clear()
+        self.addCleanup(host.plane.hold_fetches.set)
+        outputs = [self.directory / 'target', self.directory / 'base']
+        threads = [threading.Thread(target=server.serve, args=(
+            host.view.template(output.name), output, building.FETCH_AND_PATCH))
+            for output in outputs]
+        threads[0].start()
+        self.assertTrue(host.plane.started.wait(20))
+        threads[1].start()
+        self.flight_of(fakes.key_of(BASE), 2)
+        host.plane.hold_fetches.set()
+        for thread in threads:
+            thread.join()
+        self.assertEqual([TARGET, BASE], [o.read_bytes() for o in outputs])
+        self.assertEqual([], list(
+            (host.held.root / holdings.STAGING).iterdir()))
+
+    def test_lent_after_the_wan(self):
+        self.serve()
+        self.assertEqual(fakes.key_of(TARGET),
+                         self.hosts['h1'].plane.lent[-1][0])
+        self.output = self.directory / 'other'
+        self.assertEqual(len(TARGET), self.serve(name='h2').lan_bytes)
+
+    def test_leftovers_of_a_crash_are_removed(self):
+        pending = serve.PendingOutputs(self.directory / 'outputs')
+        leftover = self.directory / '.disk.0123456789ab.part'
+        other = self.directory / '.other.0123456789ab.part'
+        with pending.noted(self.output):
+            leftover.write_bytes(b'half')
+            other.write_bytes(b'half')
+            serve.PendingOutputs(self.directory / 'outputs').clean()
+        self.assertFalse(leftover.exists())
+        self.assertTrue(other.exists())
+
+
+class ChainTest(ServeTestCase):
+    """Three patches lead from the base to the target, none directly."""
+
+    templates = {'base': BASE, 'low': b'low' * 100, 'high': b'high' * 100,
+                 'target': TARGET}
+    patches = list(itertools.pairwise(templates.values()))
+
+    def setUp(self):
+        super().setUp()
+        self.files = [fakes.make_patch(*pair) for pair in self.patches]
+        self.hosts['h1'].put(BASE)
+
+    def spread(self):
+        """One patch at each host."""
+        for name, patch in zip(('h1', 'h2', 'h3'), self.files):
+            self.hosts[name].put(patch, view.PATCHES)
+        self.refresh()
+
+    def test_built_in_both_modes(self):
+        self.spread()
+        for mode in building.MODES:
+            served = self.serve(mode)
+            self.assertEqual(('build', 0, 0), (
+                served.way, served.wan_bytes, served.fallbacks))
+            self.assertEqual(sum(map(len, self.files[1:])), served.lan_bytes)
+            for key in self.patch_keys:
+                self.assertIn(key.id[:12], served.detail)
+            # Its time is that of no single patch.
+            self.assertIsNone(served.patch_id)
+
+    def test_no_chain_where_plans_have_none(self):
+        self.spread()
+        for hops, way in ((1, 'repository'), (2, 'build')):
+            self.hosts['h1'].view = dataclasses.replace(
+                self.hosts['h1'].view, hops=hops)
+            self.assertEqual(way, self.serve().way)
+
+    def test_over_the_wan_in_both_modes(self):
+        for mode in building.MODES:
+            self.network.claims.clear()
+            served = self.serve(mode)
+            self.assertEqual(('build', sum(map(len, self.files))),
+                             (served.way, served.wan_bytes))
+            for key in self.patch_keys:
+                del self.network.files['http://h1'][key]
+
+    def test_one_file_in_between_at_a_time(self):
+        self.spread()
+        staging = self.hosts['h1'].held.root / holdings.STAGING
+        seen = []
+        build = self.hosts['h1'].plane.build
+
+        def build_and_look(source, *args, **options):
+            seen.append(len(list(staging.iterdir())))
+            return build(source, *args, **options)
+
+        self.hosts['h1'].plane.build = build_and_look
+        self.serve()
+        self.assertEqual([0, 1, 1], seen)
+
+    def test_a_broken_middle_patch_is_read_elsewhere(self):
+        for mode in building.MODES:
+            self.network.claims.clear()
+            self.spread()
+            self.break_patch('http://h2')
+            served = self.serve(mode)
+            self.assertEqual(('build', 1, len(self.files[1])), (
+                served.way, served.fallbacks, served.wan_bytes))
+            self.assertEqual([('h2', self.patch_keys[1])],
+                             self.hosts['h1'].suspects)
+            self.hosts['h1'].suspects.clear()
+            del self.network.files['http://h1'][self.patch_keys[1]]
+
+    def test_a_middle_patch_broken_everywhere(self):
+        for mode in building.MODES:
+            self.network.claims.clear()
+            self.spread()
+            self.break_patch('http://h2')
+            self.break_patch('http://repo')
+            served = self.serve(mode)
+            self.assertEqual(('repository', 2),
+                             (served.way, served.fallbacks))
+            self.network.files['http://h1'].pop(fakes.key_of(TARGET))
+
+    def test_a_broken_middle_patch_here_is_quarantined(self):
+        for mode in building.MODES:
+            self.network.claims.clear()
+            key = self.hosts['h1'].put(self.files[1], view.PATCHES)
+            self.spread()
+            self.hosts['h1'].held.path(key).write_bytes(b'gar\nbage')
+            served = self.serve(mode)
+            self.assertEqual(('build', 1), (served.way, served.fallbacks))
+            self.assertNotIn(key, self.hosts['h1'].held)
+
+    def test_a_lost_peer(self):
+        self.spread()
+        self.network.down.add('http://h3')
+        served = self.serve()
+        self.assertEqual(('build', 1, len(self.files[2])), (
+            served.way, served.fallbacks, served.wan_bytes))
+        self.assertNotIn('h3', served.detail)
+
+    def break_patch(self, url):
+        self.network.files[url][self.patch_keys[1]] = b'garbage'

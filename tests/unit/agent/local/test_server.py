@@ -1,0 +1,371 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+import contextlib
+import errno
+import io
+import os
+import socket
+import stat
+import threading
+import uuid
+
+import fixtures
+
+from diffcache_openstack.agent.local import server
+from diffcache_openstack.common import exceptions
+from diffcache_openstack.common import local_client
+from diffcache_openstack import objects
+from diffcache_openstack.objects import base as objects_base
+from tests import base
+
+IMAGE = 'c1b1a3f2-0000-4000-8000-000000000001'
+DATA = bytes(range(256)) * 9000
+
+
+class Reader:
+
+    def __init__(self, data, damaged_at=None):
+        self.size = len(data)
+        self._data = data
+        self._damaged_at = damaged_at
+
+    def read(self, offset, length):
+        if self._damaged_at is not None and offset + length > self._damaged_at:
+            raise exceptions.IntegrityError('the disk is damaged')
+        return self._data[offset:offset + length]
+
+
+class Worker:
+    """Answers as told, and remembers what it was asked."""
+
+    def __init__(self):
+        self.asked = []
+        self.reader = Reader(DATA)
+        self.error = None
+        self.let_go = threading.Event()
+        self.let_go.set()
+        self.ended = threading.Event()
+        self.queued = []
+
+    def _fail_if_told(self):
+        if self.error is not None:
+            raise self.error
+
+    def status(self):
+        self._fail_if_told()
+        return {'host': 'h1'}
+
+    def image(self, image_id):
+        self._fail_if_told()
+        return {'id': image_id}
+
+    def images(self):
+        return [{'id': 'one'}, {'id': 'two'}]
+
+    def content(self, image_id, output, mode, watch):
+        self.asked.append((image_id, output, mode))
+        watch.progress(3, 7)
+        while not self.let_go.wait(0.01):
+            if watch.gone.is_set():
+                self.ended.set()
+                raise exceptions.Cancelled('gone')
+        self._fail_if_told()
+        return objects.Request(
+            id=str(uuid.uuid4()), template_id=image_id, host='h1',
+            way='build', seconds=1.5, started_at=objects_base.now())
+
+    @contextlib.contextmanager
+    def file(self, image_id, site_only):
+        self.asked.append((image_id, site_only))
+        self._fail_if_told()
+        yield self.reader
+
+    @contextlib.contextmanager
+    def expecting(self, image_id):
+        self._fail_if_told()
+        self.asked.append((image_id, 'expected'))
+        yield
+        self.ended.set()
+
+    def give_file(self, image_id, source, length):
+        self._fail_if_told()
+        self.asked.append((image_id, source.read(length)))
+
+    def drop(self, image_id):
+        self.asked.append(image_id)
+
+    def queue(self):
+        return self.queued
+
+    def enqueue(self, image_id):
+        self.queued.append(image_id)
+        return True
+
+    def dequeue(self, image_id):
+        return image_id in self.queued
+
+    def fallback(self, service, reason, count):
+        self.asked.append((service, reason, count))
+
+
+class LocalApiTest(base.TestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.worker = Worker()
+        self.path = self.directory / 'agent.sock'
+        self.api = server.LocalApi(self.path, None, self.worker)
+        self.api.start()
+        self.addCleanup(self.api.stop)
+        self.client = local_client.LocalClient(str(self.path))
+
+    def test_plain_answers(self):
+        self.assertEqual({'host': 'h1'}, self.client.status())
+        self.assertEqual({'id': IMAGE}, self.client.image(IMAGE))
+        self.assertEqual(['one', 'two'],
+                         [image['id'] for image in self.client.images()])
+
+    def test_ids_are_quoted(self):
+        self.assertEqual({'id': 'a/b ?c%'}, self.client.image('a/b ?c%'))
+
+    def test_only_owner_and_group_may_connect(self):
+        self.assertEqual(0o660, stat.S_IMODE(os.stat(self.path).st_mode))
+
+    def test_takes_over_from_one_that_was_killed(self):
+        leftover = self.directory / 'other.sock'
+        with socket.socket(socket.AF_UNIX) as dead:
+            dead.bind(str(leftover))
+        api = server.LocalApi(leftover, None, self.worker)
+        api.start()
+        self.addCleanup(api.stop)
+        self.assertEqual({'host': 'h1'},
+                         local_client.LocalClient(str(leftover)).status())
+
+    def test_sockets_that_cannot_be_made(self):
+        for name, group, told in (
+                ('x' * 120, None, 'socket'), ('no/such', None, 'socket'),
+                ('file', None, 'socket'), ('s', 'nosuchgroup', 'group')):
+            self.write_file('file', b'precious')
+            api = server.LocalApi(self.directory / name, group,
+                                  self.worker)
+            error = self.assertRaises(exceptions.InvalidInput, api.start)
+            self.assertIn(told, str(error))
+        self.assertEqual(b'precious',
+                         (self.directory / 'file').read_bytes())
+
+    def test_errors_come_back_as_what_they_are(self):
+        for kind in (exceptions.NotFound, exceptions.InvalidInput,
+                     exceptions.Conflict, exceptions.NoSpace,
+                     exceptions.IntegrityError,
+                     exceptions.ServiceUnavailable):
+            self.worker.error = kind('what and why')
+            error = self.assertRaises(kind, self.client.image, IMAGE)
+            self.assertEqual((kind, 'what and why'),
+                             (type(error), str(error)))
+
+    def test_own_mistakes_are_told_without_their_details(self):
+        self.worker.error = ZeroDivisionError('secret')
+        error = self.assertRaises(exceptions.ServiceUnavailable,
+                                  self.client.status)
+        self.assertIn('ZeroDivisionError', str(error))
+        self.assertNotIn('secret', str(error))
+
+    def test_nothing_there(self):
+        self.assertRaises(exceptions.NotFound, self.client._ask, 'GET',
+                          '/v2/images')
+
+    def test_expecting_lasts_as_long_as_the_connection(self):
+        with self.client.expecting(IMAGE):
+            self.assertEqual([(IMAGE, 'expected')], self.worker.asked)
+            self.assertFalse(self.worker.ended.is_set())
+        self.assertTrue(self.worker.ended.wait(60))
+
+    def test_nothing_is_expected_that_is_unknown(self):
+        self.worker.error = exceptions.NotFound('no such image')
+        with self.assertRaises(exceptions.NotFound):
+            with self.client.expecting(IMAGE):
+                self.fail('began')
+
+    def test_content(self):
+        seen = []
+        self.worker.let_go.clear()
+
+        def progress(done, total):
+            seen.append((done, total))
+            self.worker.let_go.set()
+
+        request = self.client.content(IMAGE, '/out', 'on_the_fly',
+                                      progress=progress)
+        self.assertEqual([(IMAGE, '/out', 'on_the_fly')], self.worker.asked)
+        self.assertEqual((3, 7), seen[0])
+        self.assertEqual(('build', 1.5, IMAGE),
+                         (request['way'], request['seconds'],
+                          request['template_id']))
+
+    def test_content_that_fails(self):
+        self.worker.error = exceptions.NoSpace('full')
+        self.assertRaises(exceptions.NoSpace, self.client.content, IMAGE,
+                          '/out')
+
+    def test_a_client_that_goes_is_noticed(self):
+        self.worker.let_go.clear()
+        with socket.socket(socket.AF_UNIX) as client:
+            client.connect(str(self.path))
+            body = b'{"output": "/out"}'
+            client.sendall(b'POST /v1/images/x/content HTTP/1.1\r\n'
+                           b'Content-Length: %d\r\n\r\n%s'
+                           % (len(body), body))
+            client.recv(100)
+        self.assertTrue(self.worker.ended.wait(30))
+
+    def read(self, *args, **options):
+        with self.client.file(IMAGE, *args, **options) as file:
+            return b''.join(file)
+
+    def test_file(self):
+        with self.client.file(IMAGE) as file:
+            self.assertEqual(len(DATA), file.length)
+            self.assertEqual(DATA, b''.join(file))
+        self.assertEqual([(IMAGE, False)], self.worker.asked)
+
+    def test_file_of_the_site_only(self):
+        self.worker.error = exceptions.Conflict('the WAN')
+        self.assertRaises(exceptions.Conflict, self.read, site_only=True)
+        self.assertEqual([(IMAGE, True)], self.worker.asked)
+
+    def test_ranges(self):
+        for first, last in ((0, 0), (5, 2_000_000), (len(DATA) - 1, None),
+                            (0, 10), (7, len(DATA) + 99)):
+            with self.client.file(IMAGE, first, last) as file:
+                end = None if last is None else last + 1
+                self.assertEqual(DATA[first:end], b''.join(file))
+                self.assertEqual(len(DATA), file.total)
+
+    def test_an_empty_file(self):
+        self.worker.reader = Reader(b'')
+        with self.client.file(IMAGE) as file:
+            self.assertEqual(b'', file.read())
+
+    def test_ranges_without_a_byte(self):
+        for first, last in ((len(DATA), None), (5, 4)):
+            self.assertRaises(exceptions.InvalidInput, self.read, first,
+                              last)
+
+    def test_a_file_that_ends_early(self):
+        self.worker.reader = Reader(DATA, damaged_at=2_000_000)
+        with self.client.file(IMAGE) as file:
+            self.assertRaises(exceptions.ServiceUnavailable, list, file)
+
+    def test_a_file_whose_first_byte_cannot_be_read(self):
+        self.worker.reader = Reader(DATA, damaged_at=0)
+        self.assertRaises(exceptions.IntegrityError, self.read)
+
+    def test_a_disk_that_cannot_be_read_is_not_taken_for_a_client_gone(self):
+        logged = self.useFixture(fixtures.FakeLogger())
+        self.worker.reader = Reader(DATA)
+        self.patch(self.worker.reader, 'read', fail_to_read)
+        error = self.assertRaises(exceptions.ServiceUnavailable, self.read)
+        self.assertIn('OSError', str(error))
+        self.assertIn('Input/output error', logged.output)
+
+    def test_give_file(self):
+        self.client.give_file(IMAGE, io.BytesIO(DATA), len(DATA))
+        self.assertEqual([(IMAGE, DATA)], self.worker.asked)
+
+    def test_a_file_that_is_not_wanted(self):
+        self.worker.error = exceptions.NotFound('unknown')
+        self.assertRaises(exceptions.NotFound, self.client.give_file, IMAGE,
+                          io.BytesIO(DATA * 4), 4 * len(DATA))
+
+    def test_queue(self):
+        self.assertTrue(self.client.enqueue(IMAGE))
+        self.assertEqual([IMAGE], self.client.queue())
+        self.assertTrue(self.client.dequeue(IMAGE))
+        self.assertFalse(self.client.dequeue('other'))
+
+    def test_drop(self):
+        self.client.drop(IMAGE)
+        self.assertEqual([IMAGE], self.worker.asked)
+
+    def test_fallbacks(self):
+        self.client.fallback('nova-compute', 'unreachable', 3)
+        self.assertEqual([('nova-compute', 'unreachable', 3)],
+                         self.worker.asked)
+        for count in (0, 'many'):
+            self.assertRaises(exceptions.InvalidInput, self.client.fallback,
+                              'nova-compute', 'unreachable', count)
+
+    def send(self, body):
+        with self.client._answer('POST', f'/v1/images/{IMAGE}/content', body,
+                                 30, {'Content-Length': str(len(body))}):
+            self.fail('this was accepted')
+
+    def test_bodies_that_make_no_sense(self):
+        for body in (b'', b'[]', b'{', b'{"output": 5}', b' ' * 70_000):
+            error = self.assertRaises(exceptions.InvalidInput, self.send,
+                                      body)
+            self.assertTrue(str(error))
+        self.assertEqual([], self.worker.asked)
+
+    def ask(self, request):
+        """What comes back until the agent closes the connection."""
+        answer = bytearray()
+        with socket.socket(socket.AF_UNIX) as client:
+            client.connect(str(self.path))
+            client.settimeout(30)
+            client.sendall(request)
+            client.shutdown(socket.SHUT_WR)
+            # A connection is reset if a part of the request was not read.
+            with contextlib.suppress(ConnectionResetError):
+                while data := client.recv(1 << 16):
+                    answer += data
+        return bytes(answer)
+
+    def test_lengths_that_make_no_sense(self):
+        body = b'{"output": "/out"' + b' ' * 70_000 + b'}'
+        for length in (b'-1', b'1e3', b'x', b'9' * 40):
+            answer = self.ask(
+                b'POST /v1/images/x/content HTTP/1.1\r\nContent-Length: '
+                + length + b'\r\n\r\n' + body)
+            self.assertIn(b' 400 ', answer.split(b'\r\n')[0], length)
+            self.assertIn(b'Content-Length', answer.split(b'\r\n\r\n')[1])
+        self.assertEqual([], self.worker.asked)
+
+    def test_a_body_that_nobody_reads_is_no_request(self):
+        inner = b'DELETE /v1/images/x HTTP/1.1\r\n\r\n'
+        answer = self.ask(
+            b'GET /v1/status HTTP/1.1\r\nContent-Length: %d\r\n\r\n%s'
+            % (len(inner), inner))
+        self.assertIn(b' 200 ', answer)
+        self.assertEqual(1, answer.count(b'HTTP/1.1'))
+        self.assertEqual([], self.worker.asked)
+
+
+def fail_to_read(offset, length):
+    raise OSError(errno.EIO, 'Input/output error')
+
+
+class RangeTest(base.TestCase):
+
+    def test_ranges(self):
+        for text, expected in (
+                (None, None), ('', None), ('bytes=0-', (0, 100)),
+                ('bytes=5-9', (5, 10)), ('bytes=5-999', (5, 100)),
+                ('bytes=-7', (93, 100)), ('bytes=-999', (0, 100)),
+                ('bytes=99-99', (99, 100))):
+            self.assertEqual(expected, server.parse_range(text, 100), text)
+
+    def test_ranges_that_cannot_be_used(self):
+        for text in ('bytes=100-', 'bytes=9-5', 'bytes=-0', 'bytes=1-2,4-5',
+                     'bits=1-2', 'bytes=a-b'):
+            self.assertRaises(server.RangeError, server.parse_range,
+                              text, 100)

@@ -1,0 +1,354 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+import dataclasses
+import hashlib
+import threading
+
+from diffcache_openstack.agent.repository import catalogue
+from diffcache_openstack.agent.repository import ingest
+from diffcache_openstack.agent.repository import pair_choice
+from diffcache_openstack.agent.state import holdings
+from diffcache_openstack.common import exceptions
+from diffcache_openstack.sites import view
+from tests import base
+from tests.unit.agent import fakes
+from tests.unit.agent.repository import test_catalogue
+
+SECONDS = 60
+RAW = b'raw content' * 100
+OTHER = b'other content' * 90
+# What the fake tools take for qcow2: a magic word and the content.
+QCOW2 = b'QFI' + RAW
+
+
+class Tools(test_catalogue.Tools):
+
+    def is_qcow2(self, image):
+        if image.read_bytes().startswith(b'EVIL'):
+            raise exceptions.InvalidInput('it names a backing file')
+        return image.read_bytes().startswith(b'QFI')
+
+    def to_raw(self, image, output):
+        output.write_bytes(image.read_bytes()[3:])
+        return fakes.content_id(output.read_bytes())
+
+    def make_form(self, content, image, form):
+        form.write_bytes(b'form')
+
+    def check_form(self, content, form):
+        assert form.read_bytes() == b'form'
+
+
+class Source:
+    """An image service in memory."""
+
+    def __init__(self):
+        self.files = {}
+        self.about = {}
+        self.dead = False
+        self.changed = None
+
+    def put(self, name, data, **changes):
+        self.files[name] = data
+        self.about[name] = ingest.Image(**{
+            'id': name, 'name': name.title(), 'status': 'active',
+            'disk_format': 'raw', 'container_format': 'bare',
+            'size': len(data), 'os_hash_algo': 'sha512',
+            'os_hash_value': hashlib.sha512(data).hexdigest(),
+            'owner': 'project', 'visibility': 'private', **changes})
+
+    def change(self, image_id, **changes):
+        self.about[image_id] = dataclasses.replace(self.about[image_id],
+                                                   **changes)
+
+    def _answer(self):
+        if self.dead:
+            raise exceptions.ServiceUnavailable('no Glance')
+
+    def images(self):
+        self._answer()
+        return list(self.about.values())
+
+    def image(self, image_id):
+        self._answer()
+        return self.about.get(image_id)
+
+    def download(self, image_id):
+        self._answer()
+        data = self.files[image_id]
+        yield data[:100]
+        yield data[100:]
+
+    def start(self, changed):
+        self.changed = changed
+
+    def stop(self):
+        self.changed = None
+
+
+class IngestTest(base.TestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.patch(ingest, 'FIRST_RETRY', 0.01)
+        self.held = holdings.Holdings(
+            self.directory / 'objects', None, fakes.Inspector(),
+            lambda kind, object_id: 0)
+        self.held.scan()
+        self.catalogue = test_catalogue.Catalogue()
+        self.tools = Tools()
+        self.repository = catalogue.Repository(
+            self.held, self.directory / 'state', self.tools, self.catalogue,
+            catalogue.Options(3, pair_choice.Limits(2.0, 8), lambda: True, 60),
+            lambda: None)
+        self.source = Source()
+        self.ingest = ingest.Ingest(self.source, self.repository, self.held,
+                                    self.tools)
+
+    def look(self, name='image'):
+        self.ingest.look_at(name)
+        return self.repository.find(name)
+
+    def template(self, data=RAW):
+        return fakes.key_of(data)
+
+    def test_members_of_a_shared_image(self):
+        self.source.put('image', RAW, visibility='shared', members=['a'])
+        self.assertEqual(['a'], self.look().members)
+        self.source.change('image', members=['a', 'b'])
+        self.assertEqual(['a', 'b'], self.look().members)
+        # The conductor is not told again when nothing changed.
+        told = self.catalogue.templates['image']
+        self.look()
+        self.assertIs(told, self.catalogue.templates['image'])
+        self.source.change('image', visibility='private', members=[])
+        self.assertEqual([], self.look().members)
+
+    def test_raw(self):
+        self.source.put('image', RAW)
+        record = self.look()
+        self.assertEqual(
+            ('Image', 'raw', len(RAW), 'project', 'private', 'active', None),
+            (record.name, record.disk_format, record.file_size, record.owner,
+             record.visibility, record.status, record.form_id))
+        self.assertEqual(hashlib.sha512(RAW).hexdigest(),
+                         record.os_hash_value)
+        self.assertEqual(RAW, self.held.path(self.template()).read_bytes())
+        self.assertEqual(record, self.catalogue.templates['image'])
+
+    def test_qcow2_becomes_content_and_form(self):
+        self.source.put('image', QCOW2, disk_format='qcow2')
+        record = self.look()
+        self.assertEqual(fakes.content_id(RAW), record.content_id)
+        self.assertEqual((len(QCOW2), 'qcow2', 4),
+                         (record.file_size, record.disk_format,
+                          record.form_size))
+        form = view.Key(view.FORMS, record.form_id)
+        self.assertEqual(b'form', self.held.path(form).read_bytes())
+
+    def test_what_cannot_be_used_leaves_nothing(self):
+        for data, changes in (
+                (RAW, {'disk_format': 'vmdk'}),
+                (RAW, {'container_format': 'ova'}),
+                (RAW, {'disk_format': 'qcow2'}),
+                (b'EVIL', {'disk_format': 'qcow2'}),
+                (RAW, {'os_hash_value': None}),
+                (RAW, {'os_hash_algo': 'rot13'})):
+            self.source.put('image', data, **changes)
+            error = self.assertRaises(exceptions.InvalidInput, self.look)
+            self.assertTrue(str(error))
+        self.assertNothing()
+
+    def assertNothing(self):
+        self.assertEqual([], self.repository.images())
+        self.assertEqual(frozenset(), self.held.keys())
+        self.assertEqual([], list((self.held.root / 'staging').iterdir()))
+
+    def test_a_file_with_another_hash(self):
+        self.source.put('image', RAW)
+        self.source.files['image'] = OTHER
+        error = self.assertRaises(exceptions.IntegrityError, self.look)
+        self.assertIn('image', str(error))
+        self.assertNothing()
+
+    def test_not_there_yet(self):
+        for status in ('queued', 'saving', 'importing', 'killed'):
+            self.source.put('image', RAW, status=status)
+            self.assertIsNone(self.look())
+
+    def test_deactivated_before_it_was_known(self):
+        self.source.put('image', RAW, status='deactivated')
+        self.assertIsNone(self.look())
+
+    def test_metadata_follow(self):
+        self.source.put('image', RAW)
+        self.look()
+        self.source.change('image', name='New', visibility='public')
+        self.source.files.clear()
+        record = self.look()
+        self.assertEqual(('New', 'public'), (record.name, record.visibility))
+        self.assertEqual(record, self.catalogue.templates['image'])
+
+    def test_deactivated_and_back(self):
+        self.source.put('image', RAW)
+        self.look()
+        self.source.change('image', status='deactivated')
+        self.assertEqual('deactivated', self.look().status)
+        self.assertNotIn(self.template(), self.held)
+        self.assertFalse(self.held.path(self.template()).exists())
+        self.source.change('image', status='active')
+        self.assertEqual('active', self.look().status)
+        self.assertTrue(self.held.verify(self.template()))
+
+    def test_deleted(self):
+        self.source.put('image', QCOW2, disk_format='qcow2')
+        self.look()
+        self.source.about.clear()
+        self.assertIsNone(self.look())
+        self.assertEqual('deleted', self.catalogue.templates['image'].status)
+        self.assertEqual(frozenset(), self.held.keys())
+
+    def test_deleted_while_deactivated(self):
+        self.source.put('image', RAW)
+        self.look()
+        self.source.change('image', status='deactivated')
+        self.look()
+        self.source.about.clear()
+        self.look()
+        withdrawn = self.held.root / holdings.WITHDRAWN
+        self.assertEqual([], list(withdrawn.iterdir()))
+
+    def test_a_deletion_the_conductor_does_not_hear(self):
+        self.source.put('image', RAW)
+        self.look()
+        self.catalogue.dead = True
+        self.source.about.clear()
+        self.assertEqual('deleted', self.look().status)
+        self.catalogue.dead = False
+        self.repository.announce()
+        self.assertEqual('deleted', self.catalogue.templates['image'].status)
+        self.assertIsNone(self.repository.find('image'))
+
+    def test_content_that_another_image_has_too(self):
+        self.source.put('image', RAW)
+        self.source.put('twin', RAW)
+        self.source.put('packed', QCOW2, disk_format='qcow2')
+        for name in ('image', 'twin', 'packed'):
+            self.look(name)
+        form = view.Key(view.FORMS, self.repository.find('packed').form_id)
+        self.source.change('packed', status='deactivated')
+        self.look('packed')
+        self.assertIn(self.template(), self.held)
+        self.assertNotIn(form, self.held)
+        self.source.change('twin', status='deactivated')
+        self.look('twin')
+        self.assertIn(self.template(), self.held)
+        del self.source.about['image']
+        self.look('image')
+        # The last that may be served is gone; two may come back.
+        self.assertNotIn(self.template(), self.held)
+        self.source.change('packed', status='active')
+        self.look('packed')
+        self.assertIn(self.template(), self.held)
+        self.assertIn(form, self.held)
+
+    def test_patches_go_and_come_with_their_images(self):
+        self.source.put('image', RAW)
+        self.source.put('other', OTHER)
+        self.look('image')
+        self.look('other')
+        self.repository.make_missing()
+        self.assertEqual(2, len(self.repository.patches()))
+        self.source.change('other', status='deactivated')
+        self.look('other')
+        self.assertEqual([], self.repository.patches())
+        self.source.change('other', status='active')
+        self.look('other')
+        self.assertEqual(2, len(self.repository.patches()))
+        del self.source.about['other']
+        self.look('other')
+        self.assertEqual([], [key for key in self.held.keys()
+                              if key.kind == view.PATCHES])
+
+    def test_other_data_under_the_same_id(self):
+        self.source.put('image', RAW)
+        self.look()
+        self.source.put('image', OTHER)
+        self.assertRaises(exceptions.Conflict, self.look)
+
+    def test_reconciliation_finds_what_was_missed(self):
+        for name in ('stays', 'goes', 'sleeps'):
+            self.source.put(name, RAW + name.encode())
+            self.look(name)
+        local = self.write_file('local.raw', OTHER)
+        self.repository.register(local, 'local', 'local')
+        self.source.put('new', RAW + b'new')
+        del self.source.about['goes']
+        self.source.change('sleeps', status='deactivated')
+        self.run_until(lambda: self.repository.find('new'))
+        self.assertIsNone(self.repository.find('goes'))
+        self.assertEqual('deactivated', self.repository.find('sleeps').status)
+        # What was not taken from the service is not its business.
+        self.assertEqual('active', self.repository.find('local').status)
+
+    def run_until(self, ready):
+        """Run it until something is so, which its changes are."""
+        seen = threading.Event()
+        put = self.repository.put
+
+        def noticed(record):
+            put(record)
+            if ready():
+                seen.set()
+
+        self.repository.put = noticed
+        self.ingest.start()
+        self.addCleanup(self.ingest.stop)
+        self.assertTrue(ready() or seen.wait(SECONDS))
+
+    def test_told_of_a_new_image(self):
+        self.source.put('first', RAW)
+        self.run_until(lambda: self.repository.find('first'))
+        self.source.put('image', OTHER)
+        self.source.changed('image')
+        self.assertTrue(self.wait_for('image'))
+
+    def wait_for(self, name):
+        done = threading.Event()
+        for _ in range(6000):
+            if self.repository.find(name):
+                return True
+            done.wait(0.01)
+        return False
+
+    def test_a_service_that_is_down_is_asked_again(self):
+        self.source.dead = True
+        self.source.put('image', RAW)
+        asked = threading.Event()
+        images = self.source.images
+
+        def noted():
+            asked.set()
+            return images()
+
+        self.source.images = noted
+        self.ingest.start()
+        self.addCleanup(self.ingest.stop)
+        self.assertTrue(asked.wait(SECONDS))
+        self.source.dead = False
+        self.assertTrue(self.wait_for('image'))
+
+    def test_what_is_refused_is_told_and_not_tried_again(self):
+        self.source.put('bad', RAW, disk_format='vmdk')
+        self.source.put('good', RAW + b'long' * 100)
+        self.run_until(lambda: self.repository.find('good'))
+        self.assertIn('vmdk', self.ingest.refused['bad'])

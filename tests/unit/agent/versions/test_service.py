@@ -1,0 +1,110 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""What Nova's driver asks before a server goes."""
+
+import fixtures
+
+from diffcache_openstack.agent.versions import service
+from diffcache_openstack.common import exceptions
+from diffcache_openstack.conf import opts
+from diffcache_openstack import objects
+from diffcache_openstack.objects import versions
+from tests import base
+
+
+class Conductor:
+    """Knows one policy."""
+
+    def __init__(self):
+        self.begun = []
+        self.busy = 0
+        self.required = False
+        self.wanted = True
+        self.reports = []
+
+    def begin_local(self, ctxt, host, new):
+        if self.busy:
+            self.busy -= 1
+            raise exceptions.Busy('another one first')
+        if not self.wanted:
+            return None
+        self.begun.append((host, new.server_id, new.trigger, new.base_image))
+        return objects.VersionTask(
+            id='00000000-0000-4000-8000-000000000001', kind=versions.SAVE,
+            project_id=new.project_id, server_id=new.server_id,
+            version_id=new.id), self.required
+
+    def report_task(self, ctxt, report):
+        self.reports.append(report.state)
+        return True
+
+
+class ServiceTest(base.TestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.useFixture(fixtures.MonkeyPatch(
+            'diffcache_openstack.agent.versions.service._AGAIN_SECONDS', 0.01))
+        self.conf = opts.new_config()
+        self.conf.set_override('state_dir', str(self.directory), 'agent')
+        self.conductor = Conductor()
+        self.service = service.VersionService(
+            self.conf, None, self.conductor, 'h1')
+        self.work = lambda doing: None
+        self.service.tasks._perform = lambda doing: self.work(doing)
+        self.service.start()
+        self.addCleanup(self.service.stop)
+        self.waits = True
+
+    def save(self, trigger='delete'):
+        return self.service.save_before(
+            'a-server', 'p', trigger, 'an-image',
+            lambda done, total: self.waits)
+
+    def test_no_policy(self):
+        self.conductor.wanted = False
+        self.assertEqual({'version': None, 'required': False, 'error': None},
+                         self.save())
+
+    def test_saved_when_it_is_its_turn(self):
+        self.conductor.busy = 3
+        answer = self.save()
+        self.assertIsNone(answer['error'])
+        self.assertTrue(answer['version'])
+        self.assertEqual([('h1', 'a-server', 'delete', 'an-image')],
+                         self.conductor.begun)
+        self.assertEqual(versions.DONE, self.conductor.reports[-1])
+
+    def test_failure_is_told_and_whether_it_matters(self):
+        def fail(doing):
+            raise exceptions.NoSpace('full')
+
+        self.work, self.conductor.required = fail, True
+        self.assertEqual({'version': None, 'required': True,
+                          'error': 'full'}, self.save())
+
+    def test_nobody_waits_any_more(self):
+        def work(doing):
+            if doing.cancel.wait(30):
+                raise exceptions.Cancelled('enough')
+
+        self.work, self.waits = work, False
+        answer = self.save()
+        self.assertIn('was not saved', answer['error'])
+
+    def test_turn_that_does_not_come(self):
+        self.conductor.busy = 10 ** 9
+        self.waits = False
+        self.assertRaises(exceptions.Busy, self.save)
+
+    def test_unknown_trigger(self):
+        self.assertRaises(exceptions.InvalidInput, self.save, 'boredom')

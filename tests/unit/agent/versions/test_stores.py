@@ -1,0 +1,188 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Each project has a part of the store, and a key, of its own."""
+
+from castellan.common import exception as castellan_exceptions
+from castellan.tests.unit.key_manager import mock_key_manager
+
+from diffcache_openstack.agent.versions import stores as version_stores
+from diffcache_openstack.common import exceptions
+from diffcache_openstack.conf import opts
+from diffcache_openstack.store import file
+from diffcache_openstack.versions import engine
+from diffcache_openstack.versions import heads
+from tests import base
+
+
+class TestStores(base.TestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.conf = opts.new_config()
+        self.conf.set_override('store', f'file://{self.directory}/store',
+                               'versions')
+        self.disk = self.write_file('disk', bytes(range(256)) * 256)
+
+    def save(self, project):
+        return version_stores.Stores(self.conf).open(project).save(
+            [engine.Disk(self.disk, 'a')])
+
+    def test_projects_see_nothing_of_each_other(self):
+        self.save('p1')
+        stores = version_stores.Stores(self.conf)
+        self.assertEqual(1, len(stores.open('p1').versions()))
+        self.assertRaises(exceptions.NotFound, stores.open('p2').versions)
+
+    def test_strange_project_stays_below_the_directory(self):
+        self.save('../../Etc')
+        self.assertEqual(['disk', 'store'], sorted(
+            path.name for path in self.directory.iterdir()))
+        [path] = (self.directory / 'store').iterdir()
+        self.assertRegex(path.name, '^[0-9a-f]{32}$')
+
+    def test_without_a_store(self):
+        self.conf.set_override('store', '', 'versions')
+        error = self.assertRaises(
+            exceptions.InvalidInput,
+            version_stores.Stores(self.conf).open, 'p1')
+        self.assertIn('[versions] store', str(error))
+
+    def test_key_of_one_project_does_not_open_anothers(self):
+        key = self.write_file('key', b'k' * 32)
+        self.conf.set_override('key_file', str(key), 'versions')
+        self.save('p1')
+        (self.directory / 'store' / 'p1').rename(
+            self.directory / 'store' / 'p2')
+        stores = version_stores.Stores(self.conf)
+        self.assertRaises(exceptions.InvalidInput,
+                          stores.open('p2').versions)
+        (self.directory / 'store' / 'p2').rename(
+            self.directory / 'store' / 'p1')
+        self.assertEqual(1, len(stores.open('p1').versions()))
+
+
+class KeyManager(mock_key_manager.MockKeyManager):
+    """Castellan's, which keeps keys in memory, and may be away."""
+
+    away = False
+
+    def get(self, context, key_id):
+        if self.away:
+            raise castellan_exceptions.KeyManagerError(reason='away')
+        return super().get(context, key_id)
+
+
+class TestKeyManager(base.TestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.conf = opts.new_config()
+        self.conf.set_override('store', f'file://{self.directory}/store',
+                               'versions')
+        self.conf.set_override('key_manager', True, 'versions')
+        self.disk = self.write_file('disk', b'secret' * 20000)
+        self.manager = KeyManager()
+        self.stores = version_stores.Stores(self.conf, self.manager)
+
+    def save(self, project, series='a'):
+        return self.stores.open_or_make(project).save(
+            [engine.Disk(self.disk, series)])
+
+    def part(self, project):
+        return file.FileStore(self.directory / 'store' / project)
+
+    def test_one_key_for_each_project_made_when_it_is_needed(self):
+        self.assertRaises(exceptions.NotFound,
+                          self.stores.open('p1').versions)
+        self.assertEqual({}, self.manager.keys)
+        for project in ('p1', 'p2'):
+            self.save(project)
+        self.save('p1', 'another')
+        self.assertEqual({heads.read_key_id(self.part(project))
+                          for project in ('p1', 'p2')},
+                         set(self.manager.keys))
+        self.assertEqual(2, len(self.stores.open('p1').versions()))
+        for path in (self.directory / 'store').rglob('pack-*'):
+            self.assertNotIn(b'secret', path.read_bytes())
+        # Within a project a block is stored once.
+        first, second = self.stores.open('p1').versions()
+        self.assertGreater(first.blocks_stored, 0)
+        self.assertEqual(0, second.blocks_stored)
+
+    def test_who_was_faster_made_the_key(self):
+        create = self.manager.create_key
+        store = self.part('p1')
+
+        def slow(context, *args, **kwargs):
+            heads.keep_key_id(store, create(context, *args, **kwargs))
+            return create(context, *args, **kwargs)
+
+        self.manager.create_key = slow
+        self.save('p1')
+        self.assertEqual([heads.read_key_id(store)],
+                         list(self.manager.keys))
+
+    def test_versions_stay_readable_without_the_option(self):
+        self.save('p1')
+        self.conf.set_override('key_manager', False, 'versions')
+        self.save('p2')
+        self.assertEqual(1, len(self.stores.open('p1').versions()))
+        self.assertIsNone(heads.read_key_id(self.part('p2')))
+
+    def test_what_lies_in_the_clear_is_refused(self):
+        self.conf.set_override('key_manager', False, 'versions')
+        self.save('p1')
+        self.conf.set_override('key_manager', True, 'versions')
+        for opened in (self.stores.open, self.stores.open_or_make):
+            error = self.assertRaises(exceptions.InvalidInput, opened, 'p1')
+            self.assertIn('project p1', str(error))
+
+    def test_key_that_is_gone_is_told_with_its_project(self):
+        self.save('p1')
+        self.manager.away = True
+        self.assertRaises(exceptions.ServiceUnavailable, self.stores.open,
+                          'p1')
+        self.manager.away = False
+        [key_id] = self.manager.keys
+        self.manager.keys.clear()
+        error = self.assertRaises(exceptions.NotFound, self.stores.open,
+                                  'p1')
+        self.assertIn('project p1', str(error))
+        self.assertIn(key_id, str(error))
+
+    def test_two_kinds_of_keys_are_refused(self):
+        key = self.write_file('key', b'k' * 32)
+        self.conf.set_override('key_file', str(key), 'versions')
+        self.assertRaises(exceptions.InvalidInput, version_stores.Stores,
+                          self.conf)
+
+    def test_barbican_without_a_user_is_refused(self):
+        self.stores = version_stores.Stores(self.conf)
+        error = self.assertRaises(exceptions.InvalidInput, self.save, 'p1')
+        self.assertIn('[barbican]', str(error))
+
+
+class TestPart(base.TestCase):
+
+    def test_parts_of_one_store(self):
+        whole = file.FileStore(self.directory / 'store')
+        one, other = (version_stores.Part(whole, tag) for tag in ('a', 'b'))
+        with whole.lock():
+            one.create('x', b'1')
+            other.create('x', b'22')
+        self.assertEqual((b'1', b'22'), (one.read('x'), other.read('x')))
+        self.assertEqual(['x'], one.names())
+        self.assertEqual(2, other.size('x'))
+        one.delete('x')
+        self.assertRaises(exceptions.NotFound, one.read, 'x')
+        self.assertEqual(b'22', other.read('x'))
+        self.assertRaises(exceptions.InvalidInput, one.read, '../b-x')

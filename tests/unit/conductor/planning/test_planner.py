@@ -1,0 +1,290 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+import threading
+
+from diffcache_openstack.common import exceptions
+from diffcache_openstack.conductor.planning import planner
+from diffcache_openstack.db import catalogue
+from diffcache_openstack.db import history
+from diffcache_openstack.db import plans
+from diffcache_openstack.db import sites
+from diffcache_openstack import objects
+from diffcache_openstack.objects import base as objects_base
+from tests.unit.db import database
+
+MB = 10 ** 6
+SIZE = 100 * MB
+
+
+class PlannerTest(database.DatabaseTest):
+    """One host with room for one of two images, and a patch."""
+
+    def setUp(self):
+        super().setUp()
+        self.planner = planner.Planner(self.conf, self.database, 'me')
+        self.add_host('h1')
+
+    def add_host(self, name, **values):
+        self.write(sites.put_host,
+                   database.host(name, **{'capacity': 130 * MB, **values}),
+                   objects_base.now())
+
+    def add_images(self, *numbers):
+        for number in numbers:
+            self.write(catalogue.put_template,
+                       database.template(number, data_size=SIZE),
+                       objects_base.now())
+
+    def add_requests(self, template, first, count):
+        self.write(history.put_requests, [
+            database.request(n, template_id=template,
+                             started_at=objects_base.now())
+            for n in range(first, first + count)])
+
+    def plan(self):
+        return self.planner.plan(database.SITE)
+
+    def held(self, plan, host='h1'):
+        return [item.id for item in plan.items if item.host == host]
+
+
+class TestPlan(PlannerTest):
+
+    def test_follows_demand(self):
+        self.add_images(1, 2)
+        self.add_requests('t2', 1, 5)
+        first = self.plan()
+        self.assertEqual([database.content(2)], self.held(first))
+        self.add_requests('t1', 10, 50)
+        second = self.plan()
+        self.assertEqual([database.content(1)], self.held(second))
+        self.assertEqual(first.generation + 1, second.generation)
+        self.assertEqual(
+            second, self.read(plans.current_plan, database.SITE))
+
+    def test_room_that_is_left_goes_to_a_patch(self):
+        self.add_images(1, 2)
+        self.write(catalogue.put_patch,
+                   database.patch(1, 2, size=10 * MB, apply_seconds=0.1),
+                   objects_base.now())
+        self.add_requests('t1', 1, 5)
+        self.assertEqual(
+            {database.content(1), database.patch(1, 2).id},
+            set(self.held(self.plan())))
+
+    def test_chains_are_planned_if_allowed(self):
+        self.add_images(1, 2, 3)
+        links = [database.patch(1, 2, size=10 * MB, apply_seconds=0.1),
+                 database.patch(2, 3, size=10 * MB, apply_seconds=0.1)]
+        for link in links:
+            self.write(catalogue.put_patch, link, objects_base.now())
+        for number in (1, 2, 3):
+            self.add_requests(f't{number}', 10 * number, 5)
+        single = self.plan()
+        # One of the patches has no base here.
+        self.assertEqual(2, len(single.items))
+        self.conf.set_override('hops', 2, 'planner')
+        chained = self.plan()
+        self.assertEqual(
+            {database.content(1), *(link.id for link in links)},
+            set(self.held(chained)))
+        self.assertLess(chained.cost_s, single.cost_s / 2)
+        for item in chained.items:
+            self.assertGreater(item.saved_seconds, 0)
+        # The first patch leads to the second image and on to the third.
+        saved = {item.id: item.saved_seconds for item in chained.items}
+        self.assertGreater(saved[links[0].id], saved[links[1].id])
+        self.assertEqual(chained, self.plan())
+
+    def test_nothing_new_keeps_the_plan(self):
+        self.add_images(1, 2)
+        self.add_requests('t2', 1, 5)
+        self.assertEqual(self.plan(), self.plan())
+
+    def test_small_gain_keeps_the_plan(self):
+        self.add_images(1, 2)
+        self.add_requests('t2', 1, 5)
+        first = self.plan()
+        self.add_requests('t1', 10, 6)
+        self.conf.set_override('min_gain', 0.5, 'planner')
+        self.assertEqual(first, self.plan())
+        self.conf.set_override('min_gain', 0.01, 'planner')
+        self.assertEqual([database.content(1)], self.held(self.plan()))
+
+    def test_new_host_is_planned_for_whatever_it_gains(self):
+        self.add_images(1)
+        first = self.plan()
+        self.add_host('h2', capacity=0)
+        second = self.plan()
+        self.assertEqual(['h1', 'h2'], second.hosts)
+        self.assertGreater(second.generation, first.generation)
+
+    def test_removed_image_is_held_no_longer(self):
+        self.add_images(1, 2)
+        self.add_requests('t1', 1, 5)
+        first = self.plan()
+        self.assertEqual([database.content(1)], self.held(first))
+        self.write(catalogue.remove_template, 't1')
+        second = self.plan()
+        self.assertEqual([database.content(2)], self.held(second))
+
+    def test_deleted_image_leaves_the_plan_in_force_at_once(self):
+        self.add_images(1, 2)
+        self.add_requests('t1', 1, 5)
+        first = self.plan()
+        # The same content under another name: it is still to be had.
+        self.write(catalogue.put_template, database.template(
+            1, id='t3', data_size=SIZE), objects_base.now())
+        for name in ('t1', 't3'):
+            self.assertEqual([database.content(1)], self.held(
+                self.read(plans.current_plan, database.SITE)))
+            self.write(catalogue.put_template, database.template(
+                1, id=name, data_size=SIZE, status='deleted'),
+                objects_base.now())
+        left = self.read(plans.current_plan, database.SITE)
+        self.assertEqual(([], first.generation),
+                         (left.items, left.generation))
+
+    def test_shrunken_host_is_planned_anew(self):
+        self.add_images(1)
+        self.assertEqual([database.content(1)], self.held(self.plan()))
+        self.add_host('h1', capacity=MB)
+        self.assertEqual([], self.held(self.plan()))
+
+    def test_dead_hosts_and_repositories_hold_nothing(self):
+        self.add_images(1)
+        self.add_host('h2')
+        self.write(sites.expire_hosts, objects_base.now())
+        self.add_host('h1')
+        self.add_host('hub', role=objects.REPOSITORY)
+        self.assertEqual(['h1'], self.plan().hosts)
+
+    def test_image_without_requests_fills_room_that_is_left(self):
+        self.add_images(1)
+        self.assertEqual([database.content(1)], self.held(self.plan()))
+
+    def test_without_prior_only_history_counts(self):
+        self.conf.set_override('prior', 0.0, 'planner')
+        self.add_images(1)
+        self.assertEqual([], self.held(self.plan()))
+
+
+class TestMoves(PlannerTest):
+    """What a plan has to bring to hosts has a cost."""
+
+    def setUp(self):
+        super().setUp()
+        self.add_images(1, 2)
+        self.conf.set_override('min_gain', 0.0, 'planner')
+        self.add_requests('t2', 1, 5)
+
+    def test_saving_below_the_transfers_moves_nothing(self):
+        first = self.plan()
+        self.add_requests('t1', 10, 6)
+        self.conf.set_override('move_weight', 100.0, 'planner')
+        self.assertEqual(first, self.plan())
+        self.conf.set_override('move_weight', 0.0, 'planner')
+        self.assertEqual([database.content(1)], self.held(self.plan()))
+
+    def test_transfers_weigh_less_the_longer_a_plan_lasts(self):
+        first = self.plan()
+        self.add_requests('t1', 10, 6)
+        self.conf.set_override('move_weight', 1.0, 'planner')
+        self.conf.set_override('horizon', 3600, 'planner')
+        self.assertEqual(first, self.plan())
+        self.conf.set_override('horizon', 10 ** 8, 'planner')
+        self.assertEqual([database.content(1)], self.held(self.plan()))
+
+    def test_noise_in_the_history_keeps_the_plan(self):
+        self.conf.set_override('min_gain', 0.02, 'planner')
+        self.add_requests('t1', 10, 5)
+        first = self.plan()
+        for n in range(6):
+            self.add_requests(f't{1 + n % 2}', 100 + n, 1)
+            self.assertEqual(first, self.plan())
+
+    def test_held_object_is_preferred(self):
+        self.conf.set_override('move_weight', 20.0, 'planner')
+        self.write(sites.put_holdings, 'h1', [objects.Holding(
+            kind=objects.TEMPLATES, id=database.content(1), bytes=SIZE)],
+            objects_base.now())
+        self.add_requests('t1', 10, 4)
+        self.assertEqual([database.content(1)], self.held(self.plan()))
+
+    def test_drained_host_is_emptied_whatever_it_costs(self):
+        self.add_host('h2')
+        self.conf.set_override('move_weight', 0.001, 'planner')
+        first = self.plan()
+        self.assertTrue(self.held(first, 'h1'))
+        self.conf.set_override('drained_hosts', ['h1'], 'planner')
+        second = self.plan()
+        self.assertEqual([], self.held(second, 'h1'))
+        self.assertTrue(self.held(second, 'h2'))
+
+    def test_other_solvers_are_held_to_it_too(self):
+        self.conf.set_override('solver', 'ilp', 'planner')
+        first = self.plan()
+        self.add_requests('t1', 10, 6)
+        self.conf.set_override('move_weight', 100.0, 'planner')
+        self.assertEqual(first, self.plan())
+
+
+class TestRefusals(PlannerTest):
+
+    def test_empty_catalogue(self):
+        error = self.assertRaises(exceptions.NotFound, self.plan)
+        self.assertIn('catalogue is empty', str(error))
+
+    def test_no_living_host(self):
+        self.add_images(1)
+        self.write(sites.expire_hosts, objects_base.now())
+        error = self.assertRaises(exceptions.NotFound, self.plan)
+        self.assertIn(database.SITE, str(error))
+
+    def test_unknown_solver_is_named(self):
+        self.add_images(1)
+        self.conf.set_override('solver', 'oracle', 'planner')
+        error = self.assertRaises(exceptions.InvalidInput, self.plan)
+        self.assertIn('oracle', str(error))
+
+    def test_lease_is_given_back_after_a_failure(self):
+        self.assertRaises(exceptions.NotFound, self.plan)
+        self.add_images(1)
+        self.assertEqual(['h1'], self.plan().hosts)
+
+
+class TestSeveralConductors(PlannerTest):
+
+    def setUp(self):
+        super().setUp()
+        self.add_images(1)
+
+    def lease(self, seconds):
+        now = objects_base.now()
+        self.write(plans.take_lease, f'plan:{database.SITE}', 'other', now,
+                   now + database.datetime.timedelta(seconds=seconds))
+
+    def test_other_one_is_planning(self):
+        self.lease(60)
+        error = self.assertRaises(exceptions.Busy, self.plan)
+        self.assertIn('other', str(error))
+
+    def test_other_one_died_while_planning(self):
+        self.lease(-1)
+        self.assertEqual(['h1'], self.plan().hosts)
+
+    def test_wait_for_the_other_one(self):
+        self.lease(60)
+        threading.Timer(0.3, self.write, (
+            plans.drop_lease, f'plan:{database.SITE}', 'other')).start()
+        plan = self.planner.plan(database.SITE, wait_seconds=60)
+        self.assertEqual(['h1'], plan.hosts)

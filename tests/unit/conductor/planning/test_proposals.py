@@ -1,0 +1,60 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+import time
+from unittest import mock
+
+from diffcache_openstack.conductor.planning import proposals
+from diffcache_openstack.db import proposals as db_proposals
+from tests.unit.conductor.planning import test_planner
+from tests.unit.db import database
+
+
+class TestProposals(test_planner.PlannerTest):
+
+    def setUp(self):
+        super().setUp()
+        self.proposals = proposals.Proposals(
+            self.conf, self.database, self.planner, mock.Mock())
+        self.addCleanup(self.proposals.stop)
+
+    def propose(self, solver=None):
+        plan_id = self.proposals.propose(database.SITE, solver, None)
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            plan = self.read(db_proposals.get_plan, plan_id)
+            if plan.items:
+                return plan
+            time.sleep(0.05)
+        raise AssertionError('no proposal in a minute')
+
+    def ask_for_another_image(self):
+        """A plan for the second image, then more demand for the first."""
+        self.add_images(1, 2)
+        self.add_requests('t2', 1, 5)
+        self.plan()
+        self.add_requests('t1', 10, 8)
+
+    def test_moves_have_their_cost_as_in_the_planner(self):
+        self.ask_for_another_image()
+        self.conf.set_override('move_weight', 1e6, 'planner')
+        self.assertEqual([database.content(2)], self.held(self.propose()))
+
+    def test_worthy_moves_are_proposed(self):
+        self.ask_for_another_image()
+        self.assertEqual([database.content(1)], self.held(self.propose()))
+
+    def test_solver_that_weighs_no_moves(self):
+        self.ask_for_another_image()
+        self.conf.set_override('move_weight', 1e6, 'planner')
+        self.assertEqual([database.content(1)],
+                         self.held(self.propose('ilp')))

@@ -1,0 +1,96 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+from diffcache_openstack.common import exceptions
+from diffcache_openstack.conductor import site_maps
+from diffcache_openstack.db import catalogue
+from diffcache_openstack.db import sites
+from tests.unit.db import database
+
+
+class TestMaps(database.DatabaseTest):
+
+    def setUp(self):
+        super().setUp()
+        self.maps = site_maps.Maps(self.conf, self.database)
+        self.write(sites.put_host, database.host('h1'), database.at(0))
+
+    def get(self, known=None):
+        return self.maps.newer(database.SITE, known)
+
+    def test_made_once_per_generation(self):
+        self.assertIs(self.get(), self.get())
+
+    def test_change_makes_a_new_one(self):
+        before = self.get()
+        self.write(catalogue.put_template, database.template(1),
+                   database.at(0))
+        after = self.get()
+        self.assertGreater(after.generation, before.generation)
+        self.assertEqual([database.template(1)], after.templates)
+
+    def test_says_how_many_patches_plans_count_on(self):
+        self.conf.set_override('hops', 3, 'planner')
+        self.assertEqual(3, self.get().hops)
+
+    def test_options_that_change_make_a_new_one(self):
+        self.maps.note_options()
+        before = self.get()
+        self.conf.set_override('hops', 2, 'planner')
+        self.conf.set_override('repository_bandwidth', 7.0, 'planner')
+        self.assertEqual({database.SITE}, self.maps.note_options())
+        after = self.get(before.generation)
+        self.assertEqual((2, 7.0), (after.hops, after.links.repo))
+        self.assertEqual(set(), self.maps.note_options())
+        self.assertIsNone(self.get(after.generation))
+
+    def test_conductor_that_begins_sends_it_once_more(self):
+        known = self.get().generation
+        other = site_maps.Maps(self.conf, self.database)
+        self.assertEqual({database.SITE}, other.note_options())
+        self.assertGreater(other.newer(database.SITE, known).generation, known)
+
+    def test_known_generation_is_not_sent(self):
+        self.assertIsNone(self.get(self.get().generation))
+
+    def test_unknown_generation_is_answered_with_the_present(self):
+        present = self.get()
+        self.assertEqual(present, self.get(present.generation + 9))
+
+    def test_unknown_site(self):
+        self.assertRaises(exceptions.NotFound, self.maps.get, 'nowhere')
+        self.assertRaises(exceptions.NotFound, self.maps.newer, 'nowhere', 1)
+
+
+class TestViews(database.DatabaseTest):
+
+    def setUp(self):
+        super().setUp()
+        self.views = site_maps.Views(site_maps.Maps(self.conf, self.database))
+        self.write(sites.put_host, database.host('h1'), database.at(0))
+
+    def test_made_once_per_generation(self):
+        self.assertIs(self.views.get(database.SITE),
+                      self.views.get(database.SITE))
+
+    def test_change_makes_a_new_one(self):
+        before = self.views.get(database.SITE)
+        self.write(catalogue.put_template, database.template(1),
+                   database.at(0))
+        after = self.views.get(database.SITE)
+        self.assertGreater(after.generation, before.generation)
+        self.assertEqual([], list(before.templates))
+        self.assertEqual([database.template(1).id],
+                         [template.id for template in after.templates])
+
+    def test_host_that_the_map_does_not_have_holds_nothing(self):
+        self.assertEqual(
+            frozenset(), self.views.get(database.SITE).holdings('h9'))
