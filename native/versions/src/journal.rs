@@ -15,7 +15,7 @@ use crate::crypt::{Cipher, Name, NAME_LEN};
 use crate::error::{Result, VersionsError};
 use crate::map::{BlockRef, Run};
 use crate::pack::{frame_check, Packed, Unpacked, CHECK_LEN};
-use crate::scan::Counts;
+use crate::scan_state::{Counts, ScanState};
 
 const MAGIC: &[u8; 8] = b"DCVSAVE1";
 const KEY_LEN: usize = 32;
@@ -30,24 +30,11 @@ pub struct Place {
     pub tag: String,
 }
 
-/// How far a scan is, and what it has found.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Course {
-    /// Pieces of work that are done.
-    pub pieces: u64,
-    /// Bytes that were read of the disk for them.
-    pub bytes_read: u64,
-    /// What the blocks were.
-    pub counts: Counts,
-    /// What changed.
-    pub runs: Vec<Run>,
-}
-
 /// What an interrupted save had done.
 #[derive(Default)]
 pub struct Left {
     /// What it had found.
-    pub course: Course,
+    pub state: ScanState,
     /// The frames that it had written, in order. Of a spool, which has none, the names of the blocks in it.
     pub frames: Vec<Packed>,
     /// What was to become the next frames.
@@ -98,7 +85,7 @@ impl Journal {
         };
         journal.cut(end as u64)?;
         match &left {
-            Some(left) => journal.runs = left.course.runs.len(),
+            Some(left) => journal.runs = left.state.runs.len(),
             None => journal.begin(key)?,
         }
         Ok((journal, left))
@@ -137,23 +124,23 @@ impl Journal {
     ///
     /// # Errors
     /// `Io`; `Invalid` if so much is not written yet that it cannot be sealed.
-    pub fn record(&mut self, course: &Course, frames: &[Packed], rest: &Unpacked) -> Result<()> {
-        let from = self.runs.saturating_sub(1).min(course.runs.len());
+    pub fn record(&mut self, state: &ScanState, frames: &[Packed], rest: &Unpacked) -> Result<()> {
+        let from = self.runs.saturating_sub(1).min(state.runs.len());
         let mut out = Vec::new();
         for number in [
-            course.pieces,
-            course.bytes_read,
-            course.counts.changed,
-            course.counts.deduplicated,
-            course.counts.new,
+            state.pieces,
+            state.bytes_read,
+            state.counts.changed,
+            state.counts.deduplicated,
+            state.counts.new,
             from as u64,
-            (course.runs.len() - from) as u64,
+            (state.runs.len() - from) as u64,
             frames.len() as u64,
             rest.names.len() as u64,
         ] {
             out.extend_from_slice(&number.to_le_bytes());
         }
-        for run in &course.runs[from..] {
+        for run in &state.runs[from..] {
             put_run(&mut out, run);
         }
         for frame in frames {
@@ -166,7 +153,7 @@ impl Journal {
         record.extend_from_slice(&body);
         record.extend_from_slice(&frame_check(&body));
         self.append(&record)?;
-        self.runs = course.runs.len();
+        self.runs = state.runs.len();
         Ok(())
     }
 }
@@ -259,19 +246,19 @@ fn next_record(bytes: &[u8]) -> Option<&[u8]> {
 
 fn read_record(body: &[u8], block_size: u32, left: &mut Left) -> Result<()> {
     let mut cursor = Cursor::new(body, "the journal of a save");
-    let course = &mut left.course;
-    course.pieces = cursor.u64()?;
-    course.bytes_read = cursor.u64()?;
-    course.counts = Counts {
+    let state = &mut left.state;
+    state.pieces = cursor.u64()?;
+    state.bytes_read = cursor.u64()?;
+    state.counts = Counts {
         changed: cursor.u64()?,
         deduplicated: cursor.u64()?,
         new: cursor.u64()?,
     };
     let (from, runs) = (cursor.u64()?, cursor.u64()?);
     let (frames, rest) = (cursor.u64()?, cursor.u64()?);
-    course.runs.truncate(from as usize);
+    state.runs.truncate(from as usize);
     for _ in 0..runs {
-        course.runs.push(get_run(&mut cursor)?);
+        state.runs.push(get_run(&mut cursor)?);
     }
     for _ in 0..frames {
         left.frames.push(get_frame(&mut cursor)?);
@@ -295,13 +282,13 @@ mod tests {
         Cipher::new(None)
     }
 
-    fn course(pieces: u64, last: u64) -> Course {
+    fn state(pieces: u64, last: u64) -> ScanState {
         let run = |start, len| Run {
             start,
             len,
             at: BlockRef::Stored { pack: 3, slot: 9 },
         };
-        Course {
+        ScanState {
             pieces,
             bytes_read: pieces * 100,
             counts: Counts {
@@ -341,18 +328,16 @@ mod tests {
         let (mut journal, left) = Journal::open(&path, &key, SIZE, &plain()).unwrap();
         assert!(left.is_none());
         // The last run grows between the records.
-        journal
-            .record(&course(2, 1), &[frame(1)], &rest(3))
-            .unwrap();
+        journal.record(&state(2, 1), &[frame(1)], &rest(3)).unwrap();
         let first = std::fs::metadata(&path).unwrap().len();
-        journal.record(&course(2, 5), &[], &rest(0)).unwrap();
+        journal.record(&state(2, 5), &[], &rest(0)).unwrap();
         journal
-            .record(&course(4, 1), &[frame(1), frame(2)], &rest(1))
+            .record(&state(4, 1), &[frame(1), frame(2)], &rest(1))
             .unwrap();
         let bytes = std::fs::read(&path).unwrap();
         let (_, left) = Journal::open(&path, &key, SIZE, &plain()).unwrap();
         let left = left.unwrap();
-        assert_eq!(left.course, course(4, 1));
+        assert_eq!(left.state, state(4, 1));
         assert_eq!(left.frames, [frame(1), frame(1), frame(2)]);
         assert_eq!(left.rest, rest(1));
         for end in (0..bytes.len()).step_by(13) {
@@ -361,7 +346,7 @@ mod tests {
             assert_eq!(left.is_some(), end as u64 >= first, "at {end}");
             // What was torn off is gone for good.
             let (_, again) = Journal::open(&path, &key, SIZE, &plain()).unwrap();
-            assert_eq!(again.map(|left| left.course), left.map(|left| left.course));
+            assert_eq!(again.map(|left| left.state), left.map(|left| left.state));
         }
     }
 
@@ -370,7 +355,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("journal");
         let (mut journal, _) = Journal::open(&path, &[1; KEY_LEN], SIZE, &plain()).unwrap();
-        journal.record(&course(2, 1), &[], &rest(0)).unwrap();
+        journal.record(&state(2, 1), &[], &rest(0)).unwrap();
         assert!(Journal::open(&path, &[2; KEY_LEN], SIZE, &plain())
             .unwrap()
             .1
@@ -386,14 +371,14 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("journal");
         let (mut journal, _) = Journal::open(&path, &[1; KEY_LEN], SIZE, &plain()).unwrap();
-        journal.record(&course(2, 1), &[], &rest(0)).unwrap();
-        journal.record(&course(3, 1), &[], &rest(0)).unwrap();
+        journal.record(&state(2, 1), &[], &rest(0)).unwrap();
+        journal.record(&state(3, 1), &[], &rest(0)).unwrap();
         let mut bytes = std::fs::read(&path).unwrap();
         let last = bytes.len() - 20;
         bytes[last] ^= 1;
         std::fs::write(&path, &bytes).unwrap();
         let (_, left) = Journal::open(&path, &[1; KEY_LEN], SIZE, &plain()).unwrap();
-        assert_eq!(left.unwrap().course, course(2, 1));
+        assert_eq!(left.unwrap().state, state(2, 1));
     }
 
     #[test]
@@ -405,7 +390,7 @@ mod tests {
         let secret = b"what nobody else may read";
         let mut waiting = rest(1);
         waiting.blocks[..secret.len()].copy_from_slice(secret);
-        journal.record(&course(2, 1), &[], &waiting).unwrap();
+        journal.record(&state(2, 1), &[], &waiting).unwrap();
         let bytes = std::fs::read(&path).unwrap();
         assert!(!bytes.windows(secret.len()).any(|part| part == secret));
         let (_, left) = Journal::open(&path, &key, SIZE, &cipher).unwrap();

@@ -21,6 +21,7 @@ pub mod pack;
 pub mod restore;
 pub mod save;
 pub mod scan;
+pub mod scan_state;
 pub mod snapshots;
 pub mod store;
 pub mod tree;

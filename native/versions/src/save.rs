@@ -9,10 +9,11 @@ use diffcache_core::task::Task;
 use crate::crypt::Name;
 use crate::disk::{Kept as Lies, View};
 use crate::error::{Result, VersionsError};
-use crate::journal::{Course, Journal, Left, Place};
+use crate::journal::{Journal, Left, Place};
 use crate::map::{push_run, BlockRef, MapFile, NodeRef, Run};
 use crate::pack::{PackOptions, PackSet, Written};
-use crate::scan::{go_on, overlay, scan, Counts, Look, Spool, Target, SPOOLED};
+use crate::scan::{go_on, overlay, scan, Look, Spool, Target, SPOOLED};
+use crate::scan_state::{Counts, ScanState};
 use crate::store::Store;
 use crate::tree;
 
@@ -62,20 +63,20 @@ pub fn incremental(
         return Ok(draft(look.view, found, 0, kept));
     };
     let (mut journal, left) = journal_of(look, options, place, "packs")?;
-    let (course, mut packs) = match left {
+    let (state, mut packs) = match left {
         Some(left) => take_up(look, options, left, session)?,
         None => None,
     }
     .map_or_else(
         || {
             let packs = packs_of(look, options);
-            journal.forget().map(|()| (Course::default(), packs))
+            journal.forget().map(|()| (ScanState::default(), packs))
         },
         Ok,
     )?;
-    let before = course.bytes_read;
+    let before = state.bytes_read;
     let mut target = Target::Packs(&mut packs);
-    let found = go_on(look, &mut target, session, course, Some(&mut journal))?;
+    let found = go_on(look, &mut target, session, state, Some(&mut journal))?;
     let kept = Kept::Packs(packs.finish(&look.task.silent())?);
     Ok(draft(look.view, found, before, kept))
 }
@@ -103,7 +104,7 @@ fn take_up<'a>(
     options: &SaveOptions,
     left: Left,
     session: &mut HashMap<Name, BlockRef>,
-) -> Result<Option<(Course, PackSet<'a>)>> {
+) -> Result<Option<(ScanState, PackSet<'a>)>> {
     let mut packs = packs_of(look, options);
     if !packs.go_on(&left.frames, left.rest)? {
         return Ok(None);
@@ -111,7 +112,7 @@ fn take_up<'a>(
     for (name, (pack, slot)) in packs.places(&left.frames) {
         session.insert(name, BlockRef::Stored { pack, slot });
     }
-    Ok(Some((left.course, packs)))
+    Ok(Some((left.state, packs)))
 }
 
 /// What tells a save from all others that would find something else, or put it elsewhere.
@@ -166,17 +167,17 @@ pub fn spooled(
     };
     let (mut journal, left) = journal_of(look, options, place, "spool")?;
     let mut spool = Spool::open(&place.path.with_extension("spool"), look.store)?;
-    let course = match left {
-        Some(left) if spool.go_on(&left.frames)? => left.course,
+    let state = match left {
+        Some(left) if spool.go_on(&left.frames)? => left.state,
         _ => {
             journal.forget()?;
             spool.clear()?;
-            Course::default()
+            ScanState::default()
         }
     };
-    let before = course.bytes_read;
+    let before = state.bytes_read;
     let mut target = Target::Spool(&mut spool);
-    let found = go_on(look, &mut target, session, course, Some(&mut journal))?;
+    let found = go_on(look, &mut target, session, state, Some(&mut journal))?;
     Ok(draft(look.view, found, before, Kept::Spool(spool)))
 }
 
@@ -190,7 +191,7 @@ pub fn compare(look: &Look<'_>) -> Result<Draft> {
     Ok(draft(look.view, found, 0, Kept::Names(names)))
 }
 
-fn draft(view: &View, found: Course, before: u64, kept: Kept) -> Draft {
+fn draft(view: &View, found: ScanState, before: u64, kept: Kept) -> Draft {
     Draft {
         size: view.size,
         counts: found.counts,

@@ -15,9 +15,10 @@ use crate::base::{BaseBlock, BaseIndex};
 use crate::crypt::{Cipher, Name, SEAL_LEN};
 use crate::disk::{Kept, Region, View, PIECE};
 use crate::error::{Result, VersionsError};
-use crate::journal::{Course, Journal};
+use crate::journal::Journal;
 use crate::map::{push_run, BlockRef, NodeRef, Run, MAX_BLOCKS};
 use crate::pack::{PackSet, Packed, Unpacked, CHECK_LEN};
+use crate::scan_state::ScanState;
 use crate::store::Store;
 use crate::tree;
 
@@ -41,17 +42,6 @@ pub struct Parent<'a> {
     pub base: Option<&'a BaseIndex>,
     /// Blocks that no region covers, beyond the parent's end, are the base's.
     pub has_base: bool,
-}
-
-/// How many blocks were found to be what.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Counts {
-    /// They differ from the parent's.
-    pub changed: u64,
-    /// Of these, the ones that the store already had, or that came earlier in the same disk.
-    pub deduplicated: u64,
-    /// Of these, the ones that are new to the store.
-    pub new: u64,
 }
 
 /// New blocks that wait until it is known which others they are stored with. They lie in a file, sealed if frames are.
@@ -297,11 +287,11 @@ pub fn scan(
     look: &Look<'_>,
     target: &mut Target<'_, '_>,
     session: &mut HashMap<Name, BlockRef>,
-) -> Result<Course> {
-    go_on(look, target, session, Course::default(), None)
+) -> Result<ScanState> {
+    go_on(look, target, session, ScanState::default(), None)
 }
 
-/// The same from where `course` is. A long scan writes down in `journal` how far it is.
+/// The same from where `state` is. A long scan writes down in `journal` how far it is.
 ///
 /// # Errors
 /// As `scan`.
@@ -309,9 +299,9 @@ pub fn go_on(
     look: &Look<'_>,
     target: &mut Target<'_, '_>,
     session: &mut HashMap<Name, BlockRef>,
-    mut course: Course,
+    mut state: ScanState,
     mut journal: Option<&mut Journal>,
-) -> Result<Course> {
+) -> Result<ScanState> {
     let view = look.view;
     if view.size.div_ceil(u64::from(look.store.block_size)) > MAX_BLOCKS {
         return Err(VersionsError::Invalid(format!(
@@ -326,12 +316,12 @@ pub fn go_on(
     let meter = look.task.meter(view.bytes_to_read());
     let silent = look.task.silent();
     let groups = group(&view.regions);
-    let (behind, ahead) = groups.split_at(groups.len().min(course.pieces as usize));
+    let (behind, ahead) = groups.split_at(groups.len().min(state.pieces as usize));
     match behind.len() {
-        0 => resize(look, &mut course.runs),
+        0 => resize(look, &mut state.runs),
         _ => meter.add(behind.iter().map(|regions| to_read(regions)).sum()),
     }
-    let before = course.bytes_read;
+    let before = state.bytes_read;
     let mut recorded = before;
     let buffers = Buffers::default();
     for batch in ahead.chunks(BATCH) {
@@ -343,28 +333,28 @@ pub fn go_on(
             Ok::<_, VersionsError>(found)
         })?;
         for piece in pieces {
-            take(look.store, &piece, target, session, &mut course, &silent)?;
+            take(look.store, &piece, target, session, &mut state, &silent)?;
             buffers.give(piece.data);
         }
-        course.pieces += batch.len() as u64;
-        course.bytes_read = before + view.bytes_read.load(std::sync::atomic::Ordering::Relaxed);
-        if course.bytes_read - recorded >= INTERVAL {
-            record(journal.as_deref_mut(), &course, target)?;
-            recorded = course.bytes_read;
+        state.pieces += batch.len() as u64;
+        state.bytes_read = before + view.bytes_read.load(std::sync::atomic::Ordering::Relaxed);
+        if state.bytes_read - recorded >= INTERVAL {
+            record(journal.as_deref_mut(), &state, target)?;
+            recorded = state.bytes_read;
         }
     }
     // What was too little to be written down on the way is quickly read again.
-    if recorded > 0 && course.bytes_read > recorded {
-        record(journal, &course, target)?;
+    if recorded > 0 && state.bytes_read > recorded {
+        record(journal, &state, target)?;
     }
-    course.bytes_read = before + view.bytes_read.load(std::sync::atomic::Ordering::Relaxed);
-    course.runs = settle(course.runs);
-    Ok(course)
+    state.bytes_read = before + view.bytes_read.load(std::sync::atomic::Ordering::Relaxed);
+    state.runs = settle(state.runs);
+    Ok(state)
 }
 
 fn record(
     journal: Option<&mut Journal>,
-    course: &Course,
+    state: &ScanState,
     target: &mut Target<'_, '_>,
 ) -> Result<()> {
     let Some(journal) = journal else {
@@ -373,9 +363,9 @@ fn record(
     match target {
         Target::Packs(packs) => {
             let (frames, rest) = packs.fresh();
-            journal.record(course, &frames, rest)
+            journal.record(state, &frames, rest)
         }
-        Target::Spool(spool) => journal.record(course, &[spool.fresh()], &Unpacked::default()),
+        Target::Spool(spool) => journal.record(state, &[spool.fresh()], &Unpacked::default()),
         Target::Names(_) => Ok(()),
     }
 }
@@ -586,11 +576,11 @@ fn take(
     piece: &Piece,
     target: &mut Target<'_, '_>,
     session: &mut HashMap<Name, BlockRef>,
-    course: &mut Course,
+    state: &mut ScanState,
     task: &Task<'_>,
 ) -> Result<()> {
     let size = store.block_size as usize;
-    let Course { runs, counts, .. } = course;
+    let ScanState { runs, counts, .. } = state;
     for found in &piece.found {
         let run = match *found {
             Found::Known(run) => run,
