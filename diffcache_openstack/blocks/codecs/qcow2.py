@@ -14,7 +14,7 @@
 Published images are compressed, and equal content then has unequal bytes.
 The codec compares what guests read and carries what re-creating the target
 file bit for bit takes: its tables, the order of its clusters and how they
-were compressed. The work is the native core's (``native/core/src/qcow2/``).
+were compressed. The native code is in ``native/qcow2``.
 
 The base may be given in another form than the patch was made from, raw for
 qcow2 and the other way round, unless ``needs_base_file`` says otherwise.

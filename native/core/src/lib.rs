@@ -19,7 +19,6 @@ pub mod fs;
 pub mod manifest;
 pub mod output;
 pub mod patch;
-pub mod qcow2;
 pub mod sink;
 pub mod sketch;
 pub mod source;

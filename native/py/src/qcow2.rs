@@ -1,4 +1,4 @@
-//! Python bindings of `diffcache_core::qcow2`: guest content of images, and patches that re-create qcow2 files.
+//! Python bindings of `diffcache_qcow2`: guest content of images, and patches that re-create qcow2 files.
 //!
 //! What is said in `blocks` of the GIL, of progress and of errors holds here too.
 
@@ -6,9 +6,9 @@ use std::path::PathBuf;
 
 use diffcache_core::manifest::to_hex;
 use diffcache_core::patch::CreateOptions;
-use diffcache_core::qcow2::patch::{self, Image, PatchInfo};
-use diffcache_core::qcow2::Qcow2Error;
 use diffcache_core::task::Task;
+use diffcache_qcow2::patch::{self, Image, PatchInfo};
+use diffcache_qcow2::Qcow2Error;
 use pyo3::create_exception;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;

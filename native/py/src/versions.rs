@@ -7,9 +7,9 @@ use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use diffcache_core::qcow2::patch::Image as Disk;
 use diffcache_core::source::FileSource;
 use diffcache_core::task::Task;
+use diffcache_qcow2::patch::Image as Disk;
 use diffcache_versions::base::BaseIndex;
 use diffcache_versions::check::{self, Hits};
 use diffcache_versions::crypt::Name;

@@ -2,9 +2,9 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use diffcache_core::qcow2::compress::decompress;
-use diffcache_core::qcow2::header::Compression;
 use diffcache_core::source::{FileSource, ReadAt};
+use diffcache_qcow2::compress::decompress;
+use diffcache_qcow2::header::Compression;
 
 use crate::error::{Result, VersionsError};
 use crate::snapshots::{probe, Cluster, Disk, State};

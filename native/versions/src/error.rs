@@ -1,8 +1,8 @@
 //! What can go wrong with versions.
 
-use diffcache_core::qcow2::Qcow2Error;
 use diffcache_core::source::SourceError;
 use diffcache_core::task::Cancelled;
+use diffcache_qcow2::Qcow2Error;
 
 /// Errors of this crate.
 #[derive(Debug, thiserror::Error)]

@@ -3,9 +3,9 @@
 //! Unlike an image that somebody uploads, a server's disk may name a backing file and have snapshots. Nothing here opens a path that a disk
 //! names. Field positions are those of QEMU's `docs/interop/qcow2.txt`; numbers are big-endian.
 
-use diffcache_core::qcow2::header::Compression;
-use diffcache_core::qcow2::Qcow2Error;
 use diffcache_core::source::ReadAt;
+use diffcache_qcow2::header::Compression;
+use diffcache_qcow2::Qcow2Error;
 
 use crate::error::Result;
 

@@ -91,7 +91,7 @@ pub fn create(
 ///
 /// # Errors
 /// As `create`.
-pub(crate) fn write(
+pub fn write(
     base: &dyn ReadAt,
     target: &dyn ReadAt,
     out: &Output,

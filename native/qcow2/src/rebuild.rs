@@ -4,13 +4,13 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 
-use super::error::Qcow2Error;
-use super::form::{self, Form, Layout, Origin, Run, Stream, Tables};
-use super::map::Cluster;
-use super::pool::Pool;
-use super::source::Qcow2Source;
-use crate::source::ReadAt;
-use crate::task::{for_each_piece, Meter, Task};
+use crate::error::Qcow2Error;
+use crate::form::{self, Form, Layout, Origin, Run, Stream, Tables};
+use crate::map::Cluster;
+use crate::pool::Pool;
+use crate::source::Qcow2Source;
+use diffcache_core::source::ReadAt;
+use diffcache_core::task::{for_each_piece, Meter, Task};
 
 /// Content that is compressed before it is written, in bytes: what the threads work on at a time.
 const BATCH: u64 = 32 << 20;

@@ -2,14 +2,14 @@
 
 use std::collections::HashMap;
 
-use super::compress::Recipe;
-use super::error::Qcow2Error;
-use super::form::{self, Form, Layout, Origin, Run, Stream, Tables, MAX_STREAMS};
-use super::map::Cluster;
-use super::pool::Pool;
-use super::source::Qcow2Source;
-use crate::source::ReadAt;
-use crate::task::{for_each_piece, Meter, Task};
+use crate::compress::Recipe;
+use crate::error::Qcow2Error;
+use crate::form::{self, Form, Layout, Origin, Run, Stream, Tables, MAX_STREAMS};
+use crate::map::Cluster;
+use crate::pool::Pool;
+use crate::source::Qcow2Source;
+use diffcache_core::source::ReadAt;
+use diffcache_core::task::{for_each_piece, Meter, Task};
 
 /// Clusters that are tried to find out how an image was compressed.
 const SAMPLES: usize = 16;

@@ -5,11 +5,11 @@
 //! Whatever else the file holds (header, first-level table, leaked clusters, unusual entries) is the difference, stored byte by byte. So
 //! any file that parses can be described exactly; a file written by QEMU needs next to nothing.
 
-use super::compress::Recipe;
-use super::error::Qcow2Error;
-use super::map::{compressed_entry, plain_entry, Map, SECTOR};
-use super::varint::{put, put_step, Reader};
-use crate::source::ReadAt;
+use crate::compress::Recipe;
+use crate::error::Qcow2Error;
+use crate::map::{compressed_entry, plain_entry, Map, SECTOR};
+use crate::varint::{put, put_step, Reader};
+use diffcache_core::source::ReadAt;
 
 /// Compressed clusters of one image that this codec takes, and plain ones: 1 TiB of 64 KiB clusters, half a gigabyte of description in memory.
 pub const MAX_STREAMS: usize = 16 << 20;

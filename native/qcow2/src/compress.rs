@@ -9,8 +9,8 @@ use std::ffi::{c_int, c_void};
 use std::mem::size_of;
 use std::sync::OnceLock;
 
-use super::error::Qcow2Error;
-use super::header::Compression;
+use crate::error::Qcow2Error;
+use crate::header::Compression;
 
 /// QEMU writes qcow2 with a window of 12 bits, without zlib's header.
 const WINDOW: c_int = -12;

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! header   256 bytes, see `Header`; its last 32 bytes are the BLAKE3 of the rest of it and of the form
-//! form     zstd: the target's form (see `super::form`); empty if the target is raw
+//! form     zstd: the target's form (see `crate::form`); empty if the target is raw
 //! stored   streams of compressed clusters that are carried as they are, in the order of the file
 //! content  a block patch between the guests' contents; clusters that are stored or copied are zero in its target
 //! ```
@@ -10,11 +10,11 @@
 //! Hashes are BLAKE3 of whole files. The header says how base and target are stored, and whether the base must be at hand as the very file
 //! that the patch was made from.
 
-use super::error::Qcow2Error;
-use super::form::Form;
-use super::part::Section;
-use crate::manifest::Hash;
-use crate::source::ReadAt;
+use crate::error::Qcow2Error;
+use crate::form::Form;
+use crate::part::Section;
+use diffcache_core::manifest::Hash;
+use diffcache_core::source::ReadAt;
 
 /// First bytes of every patch of this codec.
 pub const MAGIC: &[u8; 8] = b"DCQCOW21";

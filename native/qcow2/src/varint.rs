@@ -1,6 +1,6 @@
 //! Numbers in as few bytes as they need, for lists that are nearly all zero once they are written as differences.
 
-use super::error::Qcow2Error;
+use crate::error::Qcow2Error;
 
 /// Appends `value`, seven bits a byte, least first.
 pub fn put(out: &mut Vec<u8>, mut value: u64) {

@@ -1,8 +1,8 @@
 //! What can go wrong with a qcow2 image or a qcow2 patch.
 
-use crate::manifest::ManifestError;
-use crate::source::SourceError;
-use crate::task::Cancelled;
+use diffcache_core::manifest::ManifestError;
+use diffcache_core::source::SourceError;
+use diffcache_core::task::Cancelled;
 
 /// Errors of the qcow2 reader and of the qcow2 patch codec.
 #[derive(Debug, thiserror::Error)]
@@ -41,7 +41,7 @@ pub enum Qcow2Error {
     Hash(#[from] ManifestError),
     /// The patch of the guest's content failed.
     #[error(transparent)]
-    Content(#[from] crate::patch::PatchError),
+    Content(#[from] diffcache_core::patch::PatchError),
     /// Writing failed.
     #[error("cannot write: {0}")]
     Write(std::io::Error),
@@ -51,15 +51,15 @@ pub enum Qcow2Error {
 }
 
 impl Qcow2Error {
-    pub(super) fn damaged(what: impl Into<String>) -> Self {
+    pub(crate) fn damaged(what: impl Into<String>) -> Self {
         Self::Damaged(what.into())
     }
 
-    pub(super) fn refused(what: impl Into<String>) -> Self {
+    pub(crate) fn refused(what: impl Into<String>) -> Self {
         Self::Refused(what.into())
     }
 
-    pub(super) fn bad_patch(what: impl Into<String>) -> Self {
+    pub(crate) fn bad_patch(what: impl Into<String>) -> Self {
         Self::BadPatch(what.into())
     }
 }

@@ -2,9 +2,9 @@
 //!
 //! Field positions are those of QEMU's `docs/interop/qcow2.txt`. Numbers are big endian.
 
-use super::error::Qcow2Error;
-use crate::patch::format::MAX_SIZE;
-use crate::source::ReadAt;
+use crate::error::Qcow2Error;
+use diffcache_core::patch::format::MAX_SIZE;
+use diffcache_core::source::ReadAt;
 
 /// First bytes of every qcow2 image.
 pub const MAGIC: [u8; 4] = *b"QFI\xfb";
@@ -66,13 +66,13 @@ pub struct Header {
     pub compression: Compression,
 }
 
-pub(super) fn be32(bytes: &[u8], at: usize) -> u32 {
+pub(crate) fn be32(bytes: &[u8], at: usize) -> u32 {
     let mut raw = [0; 4];
     raw.copy_from_slice(&bytes[at..at + 4]);
     u32::from_be_bytes(raw)
 }
 
-pub(super) fn be64(bytes: &[u8], at: usize) -> u64 {
+pub(crate) fn be64(bytes: &[u8], at: usize) -> u64 {
     let mut raw = [0; 8];
     raw.copy_from_slice(&bytes[at..at + 8]);
     u64::from_be_bytes(raw)

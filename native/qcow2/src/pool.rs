@@ -2,8 +2,8 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use super::compress::{Compress, Recipe};
-use super::error::Qcow2Error;
+use crate::compress::{Compress, Recipe};
+use crate::error::Qcow2Error;
 
 /// Compressors of one recipe; as many are made as threads ask at a time.
 pub struct Pool {

@@ -3,9 +3,9 @@
 //! The tables of an image are input from its author. They are read once, within a bound, and
 //! checked for overlapping each other before any cluster is read through them.
 
-use super::error::Qcow2Error;
-use super::header::{be64, Header};
-use crate::source::ReadAt;
+use crate::error::Qcow2Error;
+use crate::header::{be64, Header};
+use diffcache_core::source::ReadAt;
 
 /// Bytes of second-level tables that are accepted: 2 TiB of 64 KiB clusters.
 const MAX_L2_BYTES: u64 = 256 << 20;
@@ -13,7 +13,7 @@ const OFFSET_MASK: u64 = 0x00ff_ffff_ffff_fe00;
 const COMPRESSED: u64 = 1 << 62;
 const COPIED: u64 = 1 << 63;
 const ZERO: u64 = 1;
-pub(super) const SECTOR: u64 = 512;
+pub(crate) const SECTOR: u64 = 512;
 
 /// What a guest cluster is in the file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -231,14 +231,14 @@ impl Header {
 }
 
 /// The second-level entry of a compressed stream, as QEMU writes it.
-pub(super) fn compressed_entry(cluster_bits: u32, offset: u64, length: u64) -> u64 {
+pub(crate) fn compressed_entry(cluster_bits: u32, offset: u64, length: u64) -> u64 {
     let last = (offset + length.max(1) - 1) / SECTOR;
     let sectors = last - offset / SECTOR;
     COMPRESSED | (sectors << sector_shift(cluster_bits)) | offset
 }
 
 /// The second-level entry of a plain cluster, as QEMU writes it.
-pub(super) fn plain_entry(offset: u64) -> u64 {
+pub(crate) fn plain_entry(offset: u64) -> u64 {
     COPIED | offset
 }
 

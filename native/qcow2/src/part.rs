@@ -1,6 +1,6 @@
 //! Parts of a source as sources: a range of its bytes, and everything but some clusters.
 
-use crate::source::{ReadAt, SourceError};
+use diffcache_core::source::{ReadAt, SourceError};
 
 /// The bytes from `start` on, `length` of them.
 pub struct Section<S> {

@@ -5,16 +5,16 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 
-use super::compress::Recipe;
-use super::describe::describe;
-use super::form::Form;
-use super::header::Compression;
-use super::map::{compressed_entry, plain_entry};
-use super::rebuild::{rebuild, Ingredients};
-use super::{patch, Qcow2Error, Qcow2Source};
-use crate::patch::CreateOptions;
-use crate::source::ReadAt;
-use crate::task::Task;
+use crate::compress::Recipe;
+use crate::describe::describe;
+use crate::form::Form;
+use crate::header::Compression;
+use crate::map::{compressed_entry, plain_entry};
+use crate::rebuild::{rebuild, Ingredients};
+use crate::{patch, Qcow2Error, Qcow2Source};
+use diffcache_core::patch::CreateOptions;
+use diffcache_core::source::ReadAt;
+use diffcache_core::task::Task;
 
 const BITS: u32 = 9;
 const CLUSTER: usize = 1 << BITS;

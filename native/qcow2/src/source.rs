@@ -3,12 +3,12 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::compress;
-use super::error::Qcow2Error;
-use super::header::Compression;
-use super::map::{Cluster, Map};
-use crate::patch::reader::read_padded;
-use crate::source::{ReadAt, SourceError};
+use crate::compress;
+use crate::error::Qcow2Error;
+use crate::header::Compression;
+use crate::map::{Cluster, Map};
+use diffcache_core::patch::reader::read_padded;
+use diffcache_core::source::{ReadAt, SourceError};
 
 /// Decompressed clusters kept in memory for each image, in bytes.
 const CACHE_BYTES: usize = 64 << 20;

@@ -6,19 +6,19 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::container::{self, Container, Header};
-use super::describe::{describe, Description};
-use super::error::Qcow2Error;
-use super::form::Origin;
-use super::header;
-use super::part::Masked;
-use super::rebuild::{rebuild, Ingredients};
-use super::source::Qcow2Source;
-use crate::manifest::{to_hex, Hash, Manifest};
-use crate::output::Output;
-use crate::patch::{self as block, CreateOptions, PatchView};
-use crate::source::{FileSource, ReadAt};
-use crate::task::{for_each_piece, Task};
+use crate::container::{self, Container, Header};
+use crate::describe::{describe, Description};
+use crate::error::Qcow2Error;
+use crate::form::Origin;
+use crate::header;
+use crate::part::Masked;
+use crate::rebuild::{rebuild, Ingredients};
+use crate::source::Qcow2Source;
+use diffcache_core::manifest::{to_hex, Hash, Manifest};
+use diffcache_core::output::Output;
+use diffcache_core::patch::{self as block, CreateOptions, PatchView};
+use diffcache_core::source::{FileSource, ReadAt};
+use diffcache_core::task::{for_each_piece, Task};
 
 /// Content is copied in pieces of this many bytes.
 const COPY: usize = 4 << 20;
