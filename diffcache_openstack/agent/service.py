@@ -29,6 +29,7 @@ from stevedore import exception as stevedore_exception
 from diffcache_openstack import _native
 from diffcache_openstack.agent import identity
 from diffcache_openstack.agent.images import building
+from diffcache_openstack.agent.images import contents
 from diffcache_openstack.agent.images import costs
 from diffcache_openstack.agent.images import filling
 from diffcache_openstack.agent.images import job_limits
@@ -127,7 +128,8 @@ class Agent(service.Service):
 
     def _put_together(self) -> None:
         conf = self.conf
-        self.flights = single_flight.Flights()
+        self.flights = single_flight.SingleFlight(
+            self.held.root / holdings.STAGING)
         self.cache = retention.Keeper(self.held, self._filled)
         self._keep, keep_patch = (
             (self.cache.keep, self.cache.keep_patch)
@@ -145,9 +147,10 @@ class Agent(service.Service):
             self.conf.agent.max_patches, keep_patch)
         pending = serving.PendingOutputs(self._state / 'outputs')
         pending.clean()
+        self.contents = contents.Contents(
+            self.maker, self.held, self.flights, self._keep)
         self.server = serving.ImageServer(
-            self.maker, self.held, self.flights, self._new_pace,
-            pending, self._keep)
+            self.contents, self.held, self._new_pace, pending)
         self.link = link.ConductorLink(
             self.conductor, agent_api.AgentAPI(self.bus, conf), self._describe,
             self.held.sizes, self.keeper, self.spool,
@@ -176,9 +179,10 @@ class Agent(service.Service):
         prices = costs.Costs(self.maker, self.held, self.flights,
                              self.keeper.current)
         self.files = recipes.Files(
-            self.maker, self.held, self.flights, prices, self._new_pace,
+            self.maker, self.held, self.flights, self.contents, prices,
+            self._new_pace,
             recipes.Store(self._state / 'files', options.file_cache_capacity),
-            native_tools, self._keep)
+            native_tools)
         self.local = worker.LocalWorker(
             self, prices, self.files, usage.Usage(self._state / 'usage.json'),
             worker.Outputs(options.output_directories))
@@ -347,7 +351,7 @@ class Agent(service.Service):
         return self.deliver(self.find_template(template_id), output, mode)
 
     def deliver(self, template: views.TemplateRef, output: str,
-                mode: str | None = None, watch: serving.Watch | None = None
+                mode: str | None = None, watch: contents.Watch | None = None
                 ) -> objects.Request:
         """Bring an image that was found to a path of this host.
 

@@ -112,7 +112,7 @@ class Maker:
     :param plane: this host's data plane
     :param held: what this host holds
     :param transfers: moves objects
-    :param flying: single flight of this host
+    :param flights: single flight of this host
     :param current_view: gives the site map
     :param apply_patch: applies patches
     :param suspect: told of a host and an object that came damaged from it
@@ -122,7 +122,8 @@ class Maker:
     """
 
     def __init__(self, plane, held: holdings.Holdings,
-                 transfers: transfer.Transfers, flying: single_flight.Flights,
+                 transfers: transfer.Transfers,
+                 flights: single_flight.SingleFlight,
                  current_view: typing.Callable[[], views.SiteView],
                  apply_patch: Patcher,
                  suspect: typing.Callable[[str, views.Key], None],
@@ -132,7 +133,7 @@ class Maker:
         self._plane = plane
         self._held = held
         self._transfers = transfers
-        self._flights = flying
+        self._single_flight = flights
         self._view = current_view
         self._apply_patch = apply_patch
         self._suspect = suspect
@@ -177,15 +178,11 @@ class Maker:
         """Fetch a small object to its place unless it is there."""
         moved = transfer.Moved()
         while key not in self._held:
-            flight, mine = self._flights.join(key, pace.promote)
-            if mine:
-                self._lead(flight, lambda: self._fetch_small(key, pace))
-                moved = flight.outcome
-                self._flights.leave(flight)
-            else:
-                flight.promote()
-                if self._flights.follow(flight):
-                    self._flights.leave(flight)
+            with self._single_flight.share(
+                    key, pace, lambda _member: self._fetch_small(key, pace)
+                    ) as flight:
+                if flight.leads:
+                    moved = flight.outcome
         return moved
 
     @contextlib.contextmanager
@@ -199,31 +196,27 @@ class Maker:
             with self._held.lease(part.key) as path:
                 yield path, transfer.Moved()
             return
-        flight, mine = self._join(part.key, pace)
-        try:
-            if mine:
-                dest = self.new_staged(part.key.id)
-                self._lead(flight, lambda: (
-                    dest, self._stage(part, dest, pace)))
-            yield flight.landed_at, (
-                flight.outcome.moved if mine else transfer.Moved())
-        except BaseException:
-            if self._flights.leave(flight) and flight.path is not None:
-                self._drop_staged(flight.path)
-            raise
-        if self._flights.leave(flight) \
-                and not self._kept(part, flight.landed_at):
-            self._drop_staged(flight.landed_at)
 
-    def _kept(self, part: routes.Part, path: pathlib.Path) -> bool:
-        """Whether a part that was used well stays at this host."""
+        def stage(_member):
+            dest = self.new_staged(part.key.id)
+            return dest, self._stage(part, dest, pace)
+
+        with self._single_flight.share(part.key, pace, stage) as flight:
+            yield flight.path, (
+                flight.outcome.moved if flight.leads else transfer.Moved())
+            if flight.take():
+                self._keep_if_useful(part, flight.path)
+
+    def _keep_if_useful(self, part: routes.Part, path: pathlib.Path) -> None:
+        """Hold a patch that crossed the WAN, where retention allows it."""
         if part.key.kind != views.PATCHES or not self.is_repository(part.host):
-            return False
+            return
         view = self._view()
         patch = view.patch(part.key.id)
         size = view.size_of(views.Key(views.TEMPLATES, patch.target)) \
             if patch else None
-        return size is not None and self._keep_patch(part.key, path, size)
+        if size is not None:
+            self._keep_patch(part.key, path, size)
 
     def _stage(self, part: routes.Part, dest: pathlib.Path,
                pace: throttle.Pace) -> Made:
@@ -433,29 +426,6 @@ class Maker:
         _, moved, _ = self._first_that_works(key, attempt)
         self._held.added(key)
         return dest, moved
-
-    def _join(self, key: views.Key,
-              pace: throttle.Pace) -> tuple[single_flight.Flight, bool]:
-        """Join a flight and, as a follower, wait for it."""
-        while True:
-            flight, mine = self._flights.join(key, pace.promote)
-            if mine:
-                return flight, True
-            flight.promote()
-            if self._flights.follow(flight):
-                return flight, False
-
-    def _lead(self, flight: single_flight.Flight, work) -> None:
-        try:
-            path, outcome = work()
-        except BaseException as error:
-            self._flights.failed(flight, error)
-            raise
-        self._flights.landed(flight, path, outcome)
-
-    def _drop_staged(self, path: pathlib.Path) -> None:
-        if path.parent == self._held.root / holdings.STAGING:
-            files.discard(path)
 
 
 class _TemplateAttempt:

@@ -50,23 +50,23 @@ class Costs:
 
     :param maker: makes objects at this host
     :param held: what this host holds
-    :param flying: what is just being made
+    :param flights: single flight of this host
     :param current_view: gives the site map
     """
 
     def __init__(self, maker: building.Maker, held: holdings.Holdings,
-                 flying: single_flight.Flights,
+                 flights: single_flight.SingleFlight,
                  current_view: typing.Callable[[], views.SiteView]) -> None:
         self._maker = maker
         self._held = held
-        self._flights = flying
+        self._single_flight = flights
         self._view = current_view
 
     def content(self, template: views.TemplateRef) -> Cost:
         """Of the raw content."""
         key = views.Key(views.TEMPLATES, template.content_id)
         found = self._maker.lookup_table(set()).to_template(key.id)
-        arriving = self._flights.under_way(key)
+        arriving = self._single_flight.is_under_way(key)
         if not found:
             return Cost('none', 0.0, 0, False, arriving)
         wan_bytes = self._behind_wan(found[0])

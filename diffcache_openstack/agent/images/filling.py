@@ -134,7 +134,7 @@ class Filler:
 
     :param maker: makes objects
     :param held: what this host holds
-    :param flying: single flight of this host
+    :param flights: single flight of this host
     :param gate: of the host's WAN use
     :param new_token: makes transfer tokens
     :param current_view: gives the site map
@@ -144,7 +144,7 @@ class Filler:
     """
 
     def __init__(self, maker: building.Maker, held: holdings.Holdings,
-                 flying: single_flight.Flights, gate: throttle.WanGate,
+                 flights: single_flight.SingleFlight, gate: throttle.WanGate,
                  new_token: typing.Callable[[], throttle.Token],
                  current_view: typing.Callable[[], views.SiteView],
                  limits: Limits, plan_file: pathlib.Path,
@@ -152,7 +152,7 @@ class Filler:
                  told: typing.Callable[[], None]) -> None:
         self._maker = maker
         self._held = held
-        self._flights = flying
+        self._single_flight = flights
         self._gate = gate
         self._new_token = new_token
         self._view = current_view
@@ -386,11 +386,11 @@ class Filler:
             if key in self._held:
                 # A request brought it, and it was kept.
                 return
-            flight, mine = self._flights.join(key, pace.promote)
-            if mine:
-                self._bring(flight, pace)
-            else:
-                self._share(flight)
+            with self._single_flight.share(
+                    key, pace, lambda _member: self._bring(key, pace)
+                    ) as flight:
+                if not flight.leads:
+                    self._copy(key, flight.path)
 
     def _bring_manifests(self, key: views.Key,
                          pace: throttle.BackgroundPace) -> None:
@@ -404,37 +404,23 @@ class Filler:
         for content_id in contents:
             self._maker.manifest(content_id, pace)
 
-    def _bring(self, flight: single_flight.Flight,
-               pace: throttle.BackgroundPace) -> None:
-        path = self._held.path(flight.key)
-        try:
-            made = self._maker.make(flight.key, path, pace,
-                                    building.ON_THE_FLY)
-            self._held.added(flight.key)
-        except BaseException as error:
-            self._flights.failed(flight, error)
-            raise
+    def _bring(self, key: views.Key, pace: throttle.BackgroundPace
+               ) -> tuple[pathlib.Path, building.Made]:
+        path = self._held.path(key)
+        made = self._maker.make(key, path, pace, building.ON_THE_FLY)
+        self._held.added(key)
         files.discard_part(path)
-        LOG.info('Filled %s in %.1f s: %s', flight.key, made.seconds,
-                 made.detail)
-        self._flights.landed(flight, path, made)
-        self._flights.leave(flight)
+        LOG.info('Filled %s in %.1f s: %s', key, made.seconds, made.detail)
+        return path, made
 
-    def _share(self, flight: single_flight.Flight) -> None:
-        """A request is making just this: take a copy of the result."""
-        if not self._flights.follow(flight):
-            raise exceptions.Cancelled('The shared transfer was cancelled.')
-        try:
-            # It may have been kept where the plan wants it.
-            path = self._held.path(flight.key)
-            if flight.landed_at != path:
-                with contextlib.suppress(FileNotFoundError):
-                    files.copy_file(flight.landed_at, path)
-                    self._held.added(flight.key)
-        finally:
-            if self._flights.leave(flight) \
-                    and flight.landed_at.parent.name == holdings.STAGING:
-                files.discard(flight.landed_at)
+    def _copy(self, key: views.Key, source: pathlib.Path) -> None:
+        """Hold a copy of an object that a request brought to this host."""
+        path = self._held.path(key)
+        # Retention may have put it there already.
+        if source != path:
+            with contextlib.suppress(FileNotFoundError):
+                files.copy_file(source, path)
+                self._held.added(key)
 
 
 def _unknown(key: views.Key) -> exceptions.ObjectMissing:

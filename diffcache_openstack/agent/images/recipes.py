@@ -29,8 +29,8 @@ import uuid
 
 from diffcache_openstack import _native
 from diffcache_openstack.agent.images import building
+from diffcache_openstack.agent.images import contents
 from diffcache_openstack.agent.images import costs as prices
-from diffcache_openstack.agent.images import retention
 from diffcache_openstack.agent.images import single_flight
 from diffcache_openstack.agent.images import throttle
 from diffcache_openstack.agent.state import holdings
@@ -182,25 +182,26 @@ class Files:
 
     :param maker: makes objects at this host
     :param held: what this host holds
-    :param flying: single flight of this host
+    :param flights: single flight of this host
+    :param shared: raw content of images
     :param costs: what images cost
     :param new_pace: makes the pace of a request
     :param store: where files that were made are kept
     :param tools: the native core
-    :param keep: keeps raw content that was made, if it does
     """
 
     def __init__(self, maker: building.Maker, held: holdings.Holdings,
-                 flying: single_flight.Flights, costs: prices.Costs,
+                 flights: single_flight.SingleFlight,
+                 shared: contents.Contents, costs: prices.Costs,
                  new_pace: typing.Callable[[], throttle.Pace], store: Store,
-                 tools: Tools, keep: retention.Keep = retention.leave) -> None:
+                 tools: Tools) -> None:
         self._maker = maker
         self._held = held
-        self._flights = flying
+        self._single_flight = flights
         self._costs = costs
         self._new_pace = new_pace
         self._tools = tools
-        self._keep = keep
+        self._contents = shared
         self._sound: dict[str, float] = {}
         self._lock = threading.Lock()
         self.store = store
@@ -214,7 +215,7 @@ class Files:
         cost = self._costs.file(template, content)
         if _name_of(template) in self.store:
             return prices.Cost('local', 0.0, 0, True, cost.arriving)
-        making = self._flights.under_way(_key_of(template))
+        making = self._single_flight.is_under_way(_key_of(template))
         return cost if not making else prices.Cost(
             cost.way, cost.seconds, cost.wan_bytes, cost.at_site, True)
 
@@ -318,30 +319,16 @@ class Files:
     def _made(self, template, pace) -> FileReader:
         """The file, made by us or by somebody who is just doing it."""
         while True:
-            flight, mine = self._flights.join(_key_of(template),
-                                              pace.promote)
-            if mine:
-                return self._make(flight, template, pace)
-            flight.promote()
-            if not self._flights.follow(flight):
-                continue
-            self._flights.leave(flight)
+            with self._single_flight.share(
+                    _key_of(template), pace, lambda _member: (
+                        None, self._with_space(template, pace))) as flight:
+                if flight.leads:
+                    return flight.outcome
             with contextlib.ExitStack() as stack:
                 found = self.store.find(_name_of(template)) \
                     or self._held_raw(template, stack)
                 if found is not None:
                     return found
-
-    def _make(self, flight, template, pace) -> FileReader:
-        try:
-            reader = self._with_space(template, pace)
-        except BaseException as error:
-            self._flights.failed(flight, exceptions.Cancelled(str(error))
-                                 if pace.excluded else error)
-            raise
-        self._flights.landed(flight, self.store.new(), None)
-        self._flights.leave(flight)
-        return reader
 
     def _with_space(self, template, pace) -> FileReader:
         try:
@@ -383,37 +370,10 @@ class Files:
             with self._held.lease(key) as path:
                 yield path
             return
-        flight, path = self._shared_content(template, key, pace)
-        try:
-            yield path
-        finally:
-            if self._flights.leave(flight) \
-                    and path.parent == self._held.root / holdings.STAGING:
-                files.discard(path)
-
-    def _shared_content(self, template, key, pace):
-        while True:
-            flight, mine = self._flights.join(key, pace.promote)
-            if mine:
-                return flight, self._lead(flight, template, pace)
-            flight.promote()
-            if self._flights.follow(flight):
-                return flight, flight.path
-
-    def _lead(self, flight, template, pace) -> pathlib.Path:
-        key = flight.key
-        dest = self._held.staging(f'{key.id}.{uuid.uuid4().hex}')
-        try:
-            made = self._maker.make(key, dest, pace, building.ON_THE_FLY)
-        except BaseException as error:
-            files.discard(dest)
-            self._flights.failed(flight, exceptions.Cancelled(str(error))
-                                 if pace.excluded else error)
-            raise
-        path = self._keep(template, dest)
-        self._sound[key.id] = time.monotonic() + _SOUND_SECONDS
-        self._flights.landed(flight, path, made)
-        return path
+        with self._contents.shared(template, pace) as content:
+            if content.leads:
+                self._sound[key.id] = time.monotonic() + _SOUND_SECONDS
+            yield content.path
 
     def _receive(self, template, source, length, path) -> None:
         hasher = hashlib.new(template.os_hash_algo or 'sha512',

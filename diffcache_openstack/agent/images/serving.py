@@ -22,13 +22,12 @@ import dataclasses
 import datetime
 import logging
 import pathlib
-import threading
 import time
 import typing
 import uuid
 
 from diffcache_openstack.agent.images import building
-from diffcache_openstack.agent.images import retention
+from diffcache_openstack.agent.images import contents
 from diffcache_openstack.agent.images import single_flight
 from diffcache_openstack.agent.images import throttle
 from diffcache_openstack.agent.images import transfers
@@ -73,16 +72,6 @@ class Served:
     error: str | None = None
 
 
-class Watch(typing.Protocol):
-    """Who asked for an image, while it is made."""
-
-    #: Set once nobody waits for the image any more.
-    gone: threading.Event
-
-    def progress(self, done: int, total: int) -> None:
-        """So many bytes are done of so many."""
-
-
 class PendingOutputs:
     """Remembers outputs being written outside of this agent's directory.
 
@@ -121,29 +110,23 @@ class PendingOutputs:
 class ImageServer:
     """Serves the images of one host.
 
-    :param maker: makes templates
+    :param shared: raw content of images
     :param held: what this host holds
-    :param flying: single flight of this host
     :param new_pace: makes the pace of a request
     :param pending: notes outputs while they are written
-    :param keep: keeps what was made, if it does
     """
 
-    def __init__(self, maker: building.Maker, held: holdings.Holdings,
-                 flying: single_flight.Flights,
+    def __init__(self, shared: contents.Contents, held: holdings.Holdings,
                  new_pace: typing.Callable[[], throttle.Pace],
-                 pending: PendingOutputs,
-                 keep: retention.Keep = retention.leave) -> None:
+                 pending: PendingOutputs) -> None:
         self._durable = new_pace().durable
-        self._maker = maker
+        self._contents = shared
         self._held = held
-        self._flights = flying
         self._new_pace = new_pace
         self._pending = pending
-        self._keep = keep
 
     def serve(self, template: views.TemplateRef, output: pathlib.Path,
-              mode: str, watch: Watch | None = None) -> Served:
+              mode: str, watch: contents.Watch | None = None) -> Served:
         """Bring an image to output.
 
         :param watch: is told how far it is, and tells if nobody cares
@@ -169,67 +152,35 @@ class ImageServer:
             apply_seconds=made.moved.apply_seconds)
 
     def _serve(self, template, output, mode, watch) -> building.Made:
-        key = views.Key(views.TEMPLATES, template.content_id)
         while True:
             check_output(output)
-            pace = self._new_pace()
-            flight, mine = self._flights.join(key, pace.promote)
-            if mine:
-                self._observe(flight, pace, watch)
-                self._make(flight, template, mode, pace)
-            else:
-                flight.promote()
-                if not self._flights.follow(flight):
+            with self._contents.shared(template, self._new_pace(), mode,
+                                       watch) as content:
+                try:
+                    self._write(content, output)
+                except FileNotFoundError:
+                    # The content was evicted meanwhile, or the output's
+                    # directory was removed, which is checked next.
                     continue
-            try:
-                self._deliver(flight, output)
-            except FileNotFoundError:
-                # What was made into the cache was evicted meanwhile, or the
-                # output's directory is gone, which is looked at next.
-                continue
-            except OSError as error:
-                raise exceptions.InvalidInput(
-                    f'The output {output} cannot be written: '
-                    f'{error.strerror}; choose another path.') from error
-            finally:
-                self._leave(flight)
-            if mine:
-                return flight.outcome
-            return dataclasses.replace(flight.outcome,
-                                       moved=transfers.Moved())
+                except OSError as error:
+                    raise exceptions.InvalidInput(
+                        f'The output {output} cannot be written: '
+                        f'{error.strerror}; choose another path.') from error
+                if content.leads:
+                    return content.outcome
+                return dataclasses.replace(content.outcome,
+                                           moved=transfers.Moved())
 
-    def _observe(self, flight, pace, watch) -> None:
-        if watch is not None:
-            pace.progress = watch.progress
-            pace.abandoned = lambda: (watch.gone.is_set()
-                                      and not self._flights.shared(flight))
-
-    def _make(self, flight: single_flight.Flight, template: views.TemplateRef,
-              mode: str, pace: throttle.Pace) -> None:
-        dest = self._held.staging(f'{flight.key.id}.{uuid.uuid4().hex}')
-        try:
-            made = self._maker.make(flight.key, dest, pace, mode)
-        except BaseException as error:
-            files.discard(dest)
-            self._flights.failed(flight, error)
-            raise
-        self._flights.landed(flight, self._keep(template, dest), made)
-
-    def _deliver(self, flight: single_flight.Flight, output: pathlib.Path
-                 ) -> None:
-        made = flight.landed_at
-        if self._staged(made) and self._same_filesystem(output) \
-                and self._flights.alone(flight):
-            files.move(made, output, durable=self._durable)
+    def _write(self, content: single_flight.Membership,
+               output: pathlib.Path) -> None:
+        if self._is_staged(content.path) and self._same_filesystem(output) \
+                and content.take():
+            files.move(content.path, output, durable=self._durable)
         else:
             with self._pending.noted(output):
-                files.copy_file(made, output, durable=self._durable)
+                files.copy_file(content.path, output, durable=self._durable)
 
-    def _leave(self, flight: single_flight.Flight) -> None:
-        if self._flights.leave(flight) and self._staged(flight.landed_at):
-            files.discard(flight.landed_at)
-
-    def _staged(self, path: pathlib.Path) -> bool:
+    def _is_staged(self, path: pathlib.Path) -> bool:
         return path.parent == self._held.root / holdings.STAGING
 
     def _same_filesystem(self, output: pathlib.Path) -> bool:

@@ -9,141 +9,211 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""One making of an object per host, however many ask for it at once."""
+"""Single flight: callers that need the same object at once share one transfer.
 
+The first caller of a key leads: it does the work. Callers that come meanwhile
+follow: they wait for the leader's result. All of them are members of the
+flight until they leave the block; the last one removes the file if it is in
+the staging area.
+"""
+
+import collections.abc
+import contextlib
 import pathlib
 import threading
 import typing
 
+from diffcache_openstack.agent.images import throttle
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.common import files
 from diffcache_openstack.sites import view as views
 
 
 class Flight:
-    """The making of one object, shared by those who joined it.
+    """Work on one object, shared by the callers that joined it.
 
-    Whoever joined must leave; the last one out may take the file away.
+    :ivar path: the object, whole and verified, or None if the work has no
+        file
+    :ivar outcome: what else the work returned
     """
 
-    def __init__(self, key: views.Key,
-                 promote: typing.Callable[[], None]) -> None:
+    def __init__(self, key: views.Key, pace: throttle.Pace) -> None:
         self.key = key
-        self.promote = promote
-        self.outcome: typing.Any = None
         self.path: pathlib.Path | None = None
+        self.outcome: typing.Any = None
+        self.members = 1
+        self.leader = threading.get_ident()
+        self._pace = pace
         self._error: BaseException | None = None
         self._done = threading.Event()
-        self._members = 1
-        self._leader = threading.get_ident()
 
     @property
-    def landed_at(self) -> pathlib.Path:
-        """Where the object is, whole and verified.
-
-        :raises RuntimeError: it has not landed; that is a mistake of ours
-        """
-        if self.path is None:
-            raise RuntimeError(f'{self.key} has not landed')
-        return self.path
-
-    @property
-    def done(self) -> bool:
-        """Whether it has ended, one way or the other."""
+    def is_done(self) -> bool:
+        """Whether the work has ended, successfully or not."""
         return self._done.is_set()
 
-    def wait(self) -> None:
-        """Until the object is there.
+    def land(self, path: pathlib.Path | None, outcome: typing.Any) -> None:
+        """Publish the result of the work."""
+        self.path, self.outcome = path, outcome
+        self._done.set()
 
-        :raises BaseException: what the making ended with
+    def fail(self, error: BaseException) -> None:
+        """Publish the error of the work.
+
+        The leader may have been denied sources that its followers can use:
+        they start over then.
+        """
+        self._error = (exceptions.Cancelled(str(error))
+                       if self._pace.excluded else error)
+        self._done.set()
+
+    def promote(self) -> None:
+        """Turn the leader's work into foreground work."""
+        self._pace.promote()
+
+    def wait(self) -> None:
+        """Wait for the result.
+
+        :raises BaseException: the error that the work ended with
         """
         self._done.wait()
         if self._error is not None:
             raise self._error
 
 
-class Flights:
-    """All makings of one host."""
+class Membership:
+    """One caller's part in a flight.
 
-    def __init__(self) -> None:
+    :ivar leads: whether the caller did the work
+    """
+
+    def __init__(self, flights: 'SingleFlight', flight: Flight,
+                 leads: bool) -> None:
+        self._flights = flights
+        self._flight = flight
+        self.leads = leads
+
+    @property
+    def path(self) -> pathlib.Path:
+        """The object, whole and verified.
+
+        :raises RuntimeError: the work has not landed, or has no file; a
+            programming error
+        """
+        if self._flight.path is None:
+            raise RuntimeError(f'{self._flight.key} has no file')
+        return self._flight.path
+
+    @property
+    def outcome(self) -> typing.Any:
+        """What the work returned beside the path."""
+        return self._flight.outcome
+
+    def is_shared(self) -> bool:
+        """Return whether the flight has other members."""
+        return self._flights.count(self._flight) > 1
+
+    def take(self) -> bool:
+        """Take the file away from later callers, if no other member uses it.
+
+        :returns: whether this caller is the only member; nobody can join
+            any more then
+        """
+        return self._flights.retire(self._flight)
+
+
+# Done by the leader; returns the object's path, and an outcome for all.
+Work = collections.abc.Callable[
+    [Membership], tuple[pathlib.Path | None, typing.Any]]
+
+
+class SingleFlight:
+    """The flights of one host.
+
+    :param staging: directory whose files are removed with their flight
+    """
+
+    def __init__(self, staging: pathlib.Path) -> None:
+        self._staging = staging
         self._lock = threading.Lock()
         self._flights: dict[views.Key, Flight] = {}
         self._waiting: dict[int, Flight] = {}
 
-    def join(self, key: views.Key, promote: typing.Callable[[], None]
-             ) -> tuple[Flight, bool]:
-        """Take part in the making of an object.
+    @contextlib.contextmanager
+    def share(self, key: views.Key, pace: throttle.Pace, work: Work
+              ) -> collections.abc.Iterator[Membership]:
+        """Lead the flight of an object, or follow the one under way.
 
-        :param promote: if the caller is the one to make it: what others call
-            who wait for it in the foreground
-        :returns: the flight, and whether the caller is the one to make it
-            and to call :meth:`landed` or :meth:`failed`
+        If the leader's work is cancelled, a follower starts over, and may
+        become the leader.
+
+        :param pace: of the caller; a leader's is promoted by followers that
+            cannot wait
+        :raises Busy: the leader needs an object that this thread is leading
+        :raises DiffCacheError: the error of the work
         """
+        while True:
+            flight, leads = self._join(key, pace)
+            member = Membership(self, flight, leads)
+            if leads:
+                self._lead(member, flight, work)
+            elif not self._follow(flight, pace):
+                continue
+            break
+        try:
+            yield member
+        finally:
+            self._leave(flight)
+
+    def is_under_way(self, key: views.Key) -> bool:
+        """Return whether an object is being brought to this host."""
+        with self._lock:
+            flight = self._flights.get(key)
+            return flight is not None and not flight.is_done
+
+    def count(self, flight: Flight) -> int:
+        """Return the number of members of a flight."""
+        with self._lock:
+            return flight.members
+
+    def retire(self, flight: Flight) -> bool:
+        """Admit no further members to a flight that has a single one."""
+        with self._lock:
+            if flight.members > 1:
+                return False
+            self._forget(flight)
+            return True
+
+    def _join(self, key, pace):
         with self._lock:
             flight = self._flights.get(key)
             if flight is not None:
-                flight._members += 1
+                flight.members += 1
                 return flight, False
-            flight = self._flights[key] = Flight(key, promote)
+            flight = self._flights[key] = Flight(key, pace)
             return flight, True
 
-    def landed(self, flight: Flight, path: pathlib.Path,
-               outcome: typing.Any) -> None:
-        """The object is whole and verified at path."""
-        flight.path, flight.outcome = path, outcome
-        flight._done.set()
+    def _lead(self, member, flight, work):
+        try:
+            path, outcome = work(member)
+        except BaseException as error:
+            with self._lock:
+                self._forget(flight)
+            flight.fail(error)
+            raise
+        flight.land(path, outcome)
 
-    def failed(self, flight: Flight, error: BaseException) -> None:
-        """There will be no object; later callers start anew."""
-        with self._lock:
-            self._flights.pop(flight.key, None)
-        flight._error = error
-        flight._done.set()
-
-    def leave(self, flight: Flight) -> bool:
-        """Leave; true for the last one, who owns the file from then on."""
-        with self._lock:
-            flight._members -= 1
-            if flight._members:
-                return False
-            if self._flights.get(flight.key) is flight:
-                del self._flights[flight.key]
-            return True
-
-    def alone(self, flight: Flight) -> bool:
-        """Whether the caller is the only one left; if so, nobody can join."""
-        with self._lock:
-            if flight._members > 1:
-                return False
-            if self._flights.get(flight.key) is flight:
-                del self._flights[flight.key]
-            return True
-
-    def shared(self, flight: Flight) -> bool:
-        """Whether others wait for it beside the one who makes it."""
-        with self._lock:
-            return flight._members > 1
-
-    def under_way(self, key: views.Key) -> bool:
-        """Whether an object is just being made here."""
-        with self._lock:
-            flight = self._flights.get(key)
-            return flight is not None and not flight.done
-
-    def follow(self, flight: Flight) -> bool:
-        """Wait for another's making.
-
-        :returns: False if it was cancelled, so that the caller starts anew
-        :raises Busy: the other waits for something that the caller makes;
-            the caller has left the flight
-        :raises DiffCacheError: it failed
-        """
+    def _follow(self, flight, pace):
+        """Wait for the leader; return False if its work was cancelled."""
+        if not pace.can_wait:
+            flight.promote()
         me = threading.get_ident()
         with self._lock:
-            if not flight.done and self._waits_for(flight, me):
-                flight._members -= 1
+            if not flight.is_done and self._waits_for(flight, me):
+                flight.members -= 1
                 raise exceptions.Busy(
-                    f'{flight.key} is just being made from what it is '
-                    f'needed for; another way is taken.')
+                    f'{flight.key} is being built from an object that needs'
+                    f' it; another source is tried.')
             self._waiting[me] = flight
         try:
             flight.wait()
@@ -154,10 +224,23 @@ class Flights:
                 del self._waiting[me]
         return True
 
-    def _waits_for(self, flight: Flight | None, thread: int) -> bool:
-        """Whether a flight's end needs a thread to go on."""
+    def _leave(self, flight):
+        with self._lock:
+            flight.members -= 1
+            if flight.members:
+                return
+            self._forget(flight)
+        if flight.path is not None and flight.path.parent == self._staging:
+            files.discard(flight.path)
+
+    def _forget(self, flight: Flight) -> None:
+        if self._flights.get(flight.key) is flight:
+            del self._flights[flight.key]
+
+    def _waits_for(self, flight, thread):
+        """Return whether a flight cannot end before a thread continues."""
         while flight is not None:
-            if flight._leader == thread:
+            if flight.leader == thread:
                 return True
-            flight = self._waiting.get(flight._leader)
+            flight = self._waiting.get(flight.leader)
         return False

@@ -30,6 +30,7 @@ import threading
 import typing
 import urllib.parse
 
+from diffcache_openstack.agent.images import contents
 from diffcache_openstack.common import exceptions
 from diffcache_openstack import objects
 
@@ -84,7 +85,7 @@ class Worker(typing.Protocol):
         """The same of all."""
 
     def content(self, image_id: str, output: str, mode: str | None,
-                watch: 'Watch') -> objects.Request:
+                watch: contents.Watch) -> objects.Request:
         """Write an image's raw content to a path."""
 
     def file(self, image_id: str, site_only: bool
@@ -115,20 +116,8 @@ class Worker(typing.Protocol):
         """Count what a service did without the agent."""
 
     def save_server(self, server_id: str, wish: dict[str, typing.Any],
-                    watch: 'Watch') -> dict[str, typing.Any]:
+                    watch: contents.Watch) -> dict[str, typing.Any]:
         """Save a server that is about to go, if its policy says so."""
-
-
-class Watch:
-    """How far the making of an image is, and whether anybody cares."""
-
-    def __init__(self) -> None:
-        self.done, self.total = 0, 0
-        self.gone = threading.Event()
-
-    def progress(self, done: int, total: int) -> None:
-        """Take note of the bytes done and the bytes in all."""
-        self.done, self.total = done, total
 
 
 class RangeError(exceptions.InvalidInput):
@@ -460,7 +449,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
 
     def _stream(self, name, work):
         """Do long work in a thread, and tell how far it is meanwhile."""
-        watch, ended = Watch(), queue.SimpleQueue()
+        watch, ended = contents.Watch(), queue.SimpleQueue()
         threading.Thread(target=self._work, args=(name, work, watch, ended),
                          daemon=True, name=name).start()
         self._send_head(200, {'Content-Type': 'application/x-ndjson',

@@ -18,6 +18,7 @@ import pathlib
 import stat
 import typing
 
+from diffcache_openstack.agent.images import contents
 from diffcache_openstack.agent.images import costs as prices
 from diffcache_openstack.agent.images import recipes
 from diffcache_openstack.agent.local import server
@@ -48,7 +49,7 @@ class Agent(typing.Protocol):
         """The site map."""
 
     def deliver(self, template: views.TemplateRef, output: str,
-                mode: str | None, watch: server.Watch | None
+                mode: str | None, watch: contents.Watch | None
                 ) -> objects.Request:
         """Write an image's raw content to a path."""
 
@@ -177,7 +178,7 @@ class LocalWorker:
                 if template.status == views.ACTIVE]
 
     def content(self, image_id: str, output: str, mode: str | None,
-                watch: server.Watch) -> objects.Request:
+                watch: contents.Watch) -> objects.Request:
         """Write an image's raw content to a path.
 
         :raises InvalidInput: the path must not be written
@@ -271,7 +272,7 @@ class LocalWorker:
         self._usage.fallback(service, reason, count)
 
     def save_server(self, server_id: str, wish: dict[str, typing.Any],
-                    watch: server.Watch) -> dict[str, typing.Any]:
+                    watch: contents.Watch) -> dict[str, typing.Any]:
         """Save a server that is about to go, if its policy says so.
 
         :param wish: ``project_id``, ``trigger`` (shutdown or delete) and

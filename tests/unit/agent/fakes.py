@@ -16,6 +16,7 @@ import pathlib
 import threading
 
 from diffcache_openstack.agent.images import building
+from diffcache_openstack.agent.images import contents
 from diffcache_openstack.agent.images import single_flight
 from diffcache_openstack.agent.images import throttle
 from diffcache_openstack.agent.images import transfers
@@ -178,7 +179,8 @@ class Host:
         self.held = holdings.Holdings(directory / name / 'objects', capacity,
                                       Inspector(), self.plane.readers)
         self.held.scan()
-        self.flights = single_flight.Flights()
+        self.flights = single_flight.SingleFlight(
+            self.held.root / holdings.STAGING)
         self.gate = throttle.WanGate()
         self.transfers = transfers.Transfers(
             self.plane, lambda: self.view, lend_seconds=60, claim_ttl=30)
@@ -186,6 +188,7 @@ class Host:
             self.plane, self.held, self.transfers, self.flights,
             lambda: self.view, apply_patch_files,
             lambda host, key: self.suspects.append((host, key)))
+        self.contents = contents.Contents(self.maker, self.held, self.flights)
         self.suspects: list = []
 
     def new_pace(self):

@@ -159,7 +159,7 @@ class TestFills(FillTest):
         self.assertTrue(host.plane.started.wait(SECONDS))
         output = self.directory / 'disk'
         server = serving.ImageServer(
-            host.maker, host.held, host.flights, host.new_pace,
+            host.contents, host.held, host.new_pace,
             serving.PendingOutputs(self.directory / 'outputs'))
         thread = threading.Thread(target=server.serve, args=(
             host.view.template('base'), output, building.ON_THE_FLY))

@@ -82,7 +82,8 @@ class FormsTestCase(base.TestCase):
                                  lambda: host.view)
         self.store = recipes.Store(self.directory / 'files', 10 ** 9)
         self.files = recipes.Files(host.maker, host.held, host.flights,
-                                   self.costs, host.new_pace, self.store,
+                                   host.contents, self.costs,
+                                   host.new_pace, self.store,
                                    self.tools)
 
     def refresh(self):

@@ -10,6 +10,7 @@
 #    License for the specific language governing permissions and limitations
 #    under the License.
 from diffcache_openstack.agent.images import building
+from diffcache_openstack.agent.images import contents
 from diffcache_openstack.agent.images import retention
 from diffcache_openstack.agent.images import serving
 from diffcache_openstack.agent.state import holdings
@@ -35,10 +36,10 @@ class TestServed(test_serving.ServeTestCase):
 
     def server(self, name='h1'):
         return serving.ImageServer(
-            self.host.maker, self.host.held, self.host.flights,
-            self.host.new_pace,
-            serving.PendingOutputs(self.directory / name / 'outputs'),
-            self.keeper.keep)
+            contents.Contents(self.host.maker, self.host.held,
+                              self.host.flights, self.keeper.keep),
+            self.host.held, self.host.new_pace,
+            serving.PendingOutputs(self.directory / name / 'outputs'))
 
     def want(self, *contents):
         self.host.held.want([holdings.Wanted(fakes.key_of(content), n)
@@ -147,7 +148,7 @@ class TestFiles(test_recipes.FormsTestCase):
         super().setUp()
         host = self.hosts['h1']
         keeper = retention.Keeper(host.held, lambda: None)
-        self.files._keep = keeper.keep
+        host.contents._keep = keeper.keep
 
     def test_raw_content_is_not_stored_twice(self):
         for _ in range(2):

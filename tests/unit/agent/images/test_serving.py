@@ -57,7 +57,7 @@ class ServeTestCase(base.TestCase):
     def server(self, name='h1'):
         host = self.hosts[name]
         return serve.ImageServer(
-            host.maker, host.held, host.flights, host.new_pace,
+            host.contents, host.held, host.new_pace,
             serve.PendingOutputs(self.directory / name / 'outputs'))
 
     def serve(self, mode=building.ON_THE_FLY, name='h1', server=None):
@@ -238,7 +238,7 @@ class ServeTest(ServeTestCase):
             thread.start()
         self.addCleanup(plane.hold_fetches.set)
         flight = self.flight_of(fakes.key_of(TARGET), 16)
-        self.assertEqual(16, flight._members)
+        self.assertEqual(16, flight.members)
         plane.hold_fetches.set()
         for thread in threads:
             thread.join()
@@ -251,7 +251,7 @@ class ServeTest(ServeTestCase):
         pause = threading.Event()
         for _ in range(500):
             flight = self.hosts['h1'].flights._flights.get(key)
-            if flight is not None and flight._members == count:
+            if flight is not None and flight.members == count:
                 break
             pause.wait(0.01)
         return flight
