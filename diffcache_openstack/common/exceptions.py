@@ -38,6 +38,14 @@ class InvalidInput(PermanentError):
     """The caller's input cannot be used; the message names the field."""
 
 
+class NotConfigured(InvalidInput):
+    """A group of options does not suffice for what was asked."""
+
+
+class Forbidden(PermanentError):
+    """Another service refused a call: the user has no right to it."""
+
+
 class Conflict(PermanentError):
     """The caller's description contradicts what is registered."""
 

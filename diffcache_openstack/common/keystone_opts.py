@@ -21,13 +21,16 @@ Defaults = dict[str, typing.Any]
 
 
 def defaults(service_type: str, timeout: float) -> Defaults:
-    """What differs from keystoneauth's own defaults.
+    """Return what differs from keystoneauth's own defaults.
 
     :param timeout: seconds; a service that hangs would otherwise keep a
         thread for ever
     """
     return {'service_type': service_type, 'timeout': timeout,
-            'valid_interfaces': ['internal', 'public']}
+            'valid_interfaces': ['internal', 'public'],
+            # Of GET and HEAD only; see keystone.Session. A timeout counts as
+            # a lost connection, so that a call may last twice as long.
+            'connect_retries': 1, 'status_code_retries': 2}
 
 
 def register_opts(conf: cfg.ConfigOpts, group: str, values: Defaults) -> None:

@@ -9,39 +9,37 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""Which hosts Nova's aggregates and availability zones have."""
+"""Hosts of Nova's aggregates and availability zones."""
 
 import collections.abc
 import threading
 import time
 import typing
 
-from keystoneauth1 import exceptions as ksa_exceptions
 from oslo_config import cfg
 
+from diffcache_openstack.clients import nova
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.common import keystone
-from diffcache_openstack.conf import nova
 
-# Aggregates change when people change them.
-_KEPT_SECONDS = 30.0
+# Operators change aggregates rarely.
+_CACHE_SECONDS = 30.0
 
 
 class Compute:
-    """Asks Nova, with the service's own rights, and keeps answers a while."""
+    """Reads from Nova with the service's credentials; answers are cached."""
 
     def __init__(self, conf: cfg.ConfigOpts):
-        self._nova = keystone.Service(conf, nova.GROUP.name)
+        self._nova = nova.Nova(conf)
         self._lock = threading.Lock()
-        self._answers: dict[str, tuple[float, typing.Any]] = {}
+        self._answers: dict[str, tuple[float, list[nova.Document]]] = {}
 
     def hosts(self, aggregates: collections.abc.Iterable[str],
               zones: collections.abc.Iterable[str]) -> set[str]:
-        """Names of the hosts of aggregates and availability zones.
+        """Return the hosts of aggregates and availability zones.
 
         :param aggregates: names or ids
         :raises NotFound: there is no such aggregate, or no host in a zone
-        :raises ServiceUnavailable: Nova cannot be asked
+        :raises ServiceUnavailable: Nova does not answer, or refuses
         """
         found: set[str] = set()
         for name in aggregates:
@@ -51,14 +49,14 @@ class Compute:
         return found
 
     def _aggregate(self, name):
-        for entry in self._ask('/os-aggregates', 'aggregates'):
+        for entry in self._cached('aggregates', self._nova.aggregates):
             if name in (entry['name'], str(entry['id'])):
                 return set(entry['hosts'])
         raise exceptions.NotFound(
             f'Nova has no aggregate {name}; see "openstack aggregate list".')
 
     def _zone(self, name):
-        services = self._ask('/os-services?binary=nova-compute', 'services')
+        services = self._cached('services', self._nova.compute_services)
         found = {entry['host'] for entry in services
                  if entry['zone'] == name}
         if not found:
@@ -67,19 +65,21 @@ class Compute:
                 f' "openstack availability zone list".')
         return found
 
-    def _ask(self, path, key):
+    def _cached(self, key: str, read: typing.Callable[
+            [], list[nova.Document]]) -> list[nova.Document]:
         with self._lock:
-            when, answer = self._answers.get(path, (0.0, None))
-            if answer is None or time.monotonic() - when > _KEPT_SECONDS:
-                answer = self._get(path)[key]
-                self._answers[path] = time.monotonic(), answer
+            when, answer = self._answers.get(key, (0.0, None))
+            if answer is None or time.monotonic() - when > _CACHE_SECONDS:
+                answer = _read(read)
+                self._answers[key] = time.monotonic(), answer
             return answer
 
-    def _get(self, path):
-        try:
-            return self._nova.adapter().get(path).json()
-        except (ksa_exceptions.ClientException, ValueError,
-                exceptions.InvalidInput) as error:
-            raise exceptions.ServiceUnavailable(
-                f'Nova was not asked for {path}: {error}; check the options'
-                f' [nova] and that Nova runs, or name hosts.') from error
+
+def _read(read):
+    """Read from Nova; what an operator has to correct may be asked again."""
+    try:
+        return read()
+    except exceptions.PermanentError as error:
+        raise exceptions.ServiceUnavailable(
+            f'{error} Correct the options of [nova], or name hosts in place'
+            f' of aggregates and zones.') from error

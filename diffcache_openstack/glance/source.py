@@ -17,27 +17,21 @@ import dataclasses
 import logging
 import typing
 
-from keystoneauth1 import exceptions as auth_exceptions
-from openstack import connection
-from openstack import exceptions as sdk_exceptions
 from oslo_config import cfg
-import requests
 
 from diffcache_openstack.agent.repository import ingest
+from diffcache_openstack.clients import glance
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.common import keystone
 from diffcache_openstack.common import notifications
 
 LOG = logging.getLogger(__name__)
 
-GROUP = 'glance'
 # What may change whether an image is served, and to whom.
 EVENTS = r'^image\.(activate|create|deactivate|delete|reactivate|update' \
          r'|upload|member\.(create|update|delete))$'
 POOL = 'diffcache-ingest'
 #: The property by which a user tells from which image another one was made.
 FAMILY = 'diffcache_base_template'
-_PIECE = 1 << 20
 
 
 class GlanceSource:
@@ -49,46 +43,44 @@ class GlanceSource:
     def __init__(self, conf: cfg.ConfigOpts) -> None:
         self._conf = conf
         self._largest = conf.glance.largest_image
-        self._images: typing.Any = connection.Connection(
-            session=keystone.session(conf, GROUP), oslo_conf=conf,
-            service_types=['image']).image
+        self._glance = glance.Glance(conf)
+        self._glance.load()
         self._listener: notifications.Listener | None = None
 
     def images(self) -> typing.Iterable[ingest.Image]:
-        """All images of all projects, hidden ones too.
+        """Return all images of all projects, hidden ones too.
 
-        :raises RetryableError: Glance does not answer
+        :raises RetryableError: Glance does not answer, or refuses
         """
-        with _errors('the list of images'):
+        with _retryable():
             return [self._describe(image) for hidden in (False, True)
-                    for image in self._images.images(is_hidden=hidden)]
+                    for image in self._glance.images(hidden)]
 
     def image(self, image_id: str) -> ingest.Image | None:
-        """One image; None if there is none (any more).
+        """Return one image, or None if it does not exist (any more).
 
-        :raises RetryableError: Glance does not answer
+        :raises RetryableError: Glance does not answer, or refuses
         """
-        with _errors(f'image {image_id}'):
+        with _retryable():
             try:
-                return self._describe(self._images.get_image(image_id))
-            except sdk_exceptions.NotFoundException:
+                return self._describe(self._glance.image(image_id))
+            except exceptions.NotFound:
                 return None
 
     def download(self, image_id: str) -> collections.abc.Iterator[bytes]:
-        """An image's file, in pieces.
+        """Yield an image's file in pieces.
 
-        :raises RetryableError: Glance does not answer, or broke off
+        :raises RetryableError: Glance does not answer, refuses, or sends
+            less than all of it
         """
-        with _errors(f'the file of image {image_id}'):
-            with contextlib.closing(self._images.download_image(
-                    image_id, stream=True)) as answer:
-                yield from answer.iter_content(_PIECE)
+        with _retryable():
+            yield from self._glance.download(image_id)
 
     def start(self, changed: collections.abc.Callable[[str], None]) -> None:
-        """Begin to tell the ids of images that changed."""
-        def tell(notification: dict) -> None:
+        """Begin to report the ids of images that changed."""
+        def report(notification: dict) -> None:
             payload = notification['payload']
-            # That of a member names the image otherwise.
+            # A member's notification has the image's id under another name.
             image_id = payload.get('id') or payload.get('image_id')
             if isinstance(image_id, str):
                 LOG.debug('%s: image %s', notification['event_type'],
@@ -97,55 +89,53 @@ class GlanceSource:
 
         self._listener = notifications.Listener(
             self._conf, [self._conf.notifications.glance_exchange],
-            {EVENTS: tell}, POOL)
+            {EVENTS: report}, POOL)
         self._listener.start()
 
     def stop(self) -> None:
-        """Tell no more."""
+        """Stop reporting changes."""
         if self._listener is not None:
             self._listener.stop()
 
-    def _describe(self, image) -> ingest.Image:
-        size = max(image.size or 0, image.virtual_size or 0)
+    def _describe(self, image: glance.Document) -> ingest.Image:
+        size = max(image.get('size') or 0, image.get('virtual_size') or 0)
         described = ingest.Image(
-            id=image.id, name=image.name or '', status=image.status,
-            disk_format=image.disk_format,
-            container_format=image.container_format, size=image.size,
-            os_hash_algo=image.hash_algo, os_hash_value=image.hash_value,
-            owner=image.owner_id or image.owner,
-            visibility=image.visibility,
-            family=(image.properties or {}).get(FAMILY),
-            members=self._members(image))
+            id=image['id'], name=image.get('name') or '',
+            status=image['status'], disk_format=image.get('disk_format'),
+            container_format=image.get('container_format'),
+            size=image.get('size'), os_hash_algo=image.get('os_hash_algo'),
+            os_hash_value=image.get('os_hash_value'),
+            owner=image.get('owner'), visibility=image['visibility'],
+            family=image.get(FAMILY), members=self._members(image))
         if size > self._largest and described.status == 'active':
-            LOG.warning('Image %s has %d bytes, more than [glance]'
-                        ' largest_image; it is left to Glance', image.id,
-                        size)
-            # Not gone, and not to be taken in either.
+            LOG.warning('Not caching image %s: its %d bytes exceed [glance]'
+                        ' largest_image; it is served by Glance',
+                        described.id, size)
+            # It exists, but is not to be downloaded.
             return dataclasses.replace(described, status='too large')
         return described
 
-    def _members(self, image) -> list[str]:
-        """Projects that may have a shared image, accepted or not."""
-        if image.visibility != 'shared':
+    def _members(self, image: glance.Document) -> list[str]:
+        """Return the projects that a shared image is offered to."""
+        if image['visibility'] != 'shared':
             return []
         try:
-            return sorted(member.member_id
-                          for member in self._images.members(image.id))
-        except sdk_exceptions.NotFoundException:
-            # It was deleted, or shared no more, since it was looked at.
+            return sorted(member['member_id'] for member
+                          in self._glance.members(image['id']))
+        except exceptions.NotFound:
+            # Deleted or no longer shared, since it was read.
             return []
 
 
 @contextlib.contextmanager
-def _errors(what: str) -> collections.abc.Iterator[None]:
-    """Glance's errors as this suite's.
+def _retryable() -> collections.abc.Iterator[None]:
+    """Make refusals retryable.
 
-    :raises ServiceUnavailable: whatever it is, it may be better later
+    Granting the service's user a role, or reactivating an image, mends them;
+    neither needs a restart of the agent.
     """
     try:
         yield
-    except (sdk_exceptions.SDKException, auth_exceptions.ClientException,
-            requests.RequestException) as error:
+    except exceptions.PermanentError as error:
         raise exceptions.ServiceUnavailable(
-            f'Glance does not give {what}: {error}; check Glance, and the'
-            f' options of [glance].') from error
+            f'{error} Check the role of the user of [glance].') from error

@@ -9,32 +9,30 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""Putting versions into Glance as images of their projects."""
+"""Storing versions in Glance as images of their projects."""
 
 import collections.abc
 import dataclasses
 import logging
 import pathlib
+import typing
 import uuid
 
-from keystoneauth1 import exceptions as ksa_exceptions
 from oslo_config import cfg
 
+from diffcache_openstack.clients import glance
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.common import keystone
 
 LOG = logging.getLogger(__name__)
 
-GROUP = 'glance'
 # The property by which an image tells from which other one it was made.
 FAMILY = 'diffcache_base_template'
 VERSION = 'diffcache_version'
-_PIECE = 1 << 20
 
 
 @dataclasses.dataclass(frozen=True)
 class New:
-    """An image to be.
+    """An image to be created.
 
     :param family: the image that it comes from, or None
     :param min_disk: GiB
@@ -48,11 +46,27 @@ class New:
     min_disk: int
 
 
+class _Reader:
+    """A file that reports how much of it was read."""
+
+    def __init__(self, stream: typing.BinaryIO, size: int,
+                 progress: collections.abc.Callable[[int, int], None]):
+        self._stream = stream
+        self._size = size
+        self._progress = progress
+
+    def read(self, size: int) -> bytes:
+        data = self._stream.read(size)
+        if data:
+            self._progress(self._stream.tell(), self._size)
+        return data
+
+
 class Images:
-    """Glance, with the rights of ``[glance]``."""
+    """Glance, with the credentials of ``[glance]``."""
 
     def __init__(self, conf: cfg.ConfigOpts) -> None:
-        self._glance = keystone.Service(conf, GROUP)
+        self._glance = glance.Glance(conf)
 
     def is_there(self, image_id: str) -> bool:
         """Whether an image can be used.
@@ -60,28 +74,29 @@ class Images:
         :raises ServiceUnavailable: Glance does not answer
         """
         try:
-            return self._call('get', f'/v2/images/{image_id}').json()[
-                'status'] == 'active'
-        except ksa_exceptions.NotFound:
+            return self._glance.image(image_id)['status'] == 'active'
+        except exceptions.NotFound:
             return False
 
     def upload(self, file: pathlib.Path, new: New,
                progress: collections.abc.Callable[[int, int], None]) -> str:
-        """Make a private image of a qcow2 file; returns its id.
+        """Create a private image of a qcow2 file; return its id.
 
-        The same again takes what was made before.
+        A repeated call returns the image that exists already.
 
-        :raises ServiceUnavailable: Glance does not answer, or refuses
+        :raises ServiceUnavailable: Glance does not answer, or cannot store
+            it at present
+        :raises PermanentError: Glance refuses
         """
         image_id = self._create(new)
         if image_id is None:
             return new.id
         size = file.stat().st_size
         try:
-            self._call('put', f'/v2/images/{image_id}/file',
-                       data=_pieces(file, size, progress),
-                       headers={'Content-Type': 'application/octet-stream'})
-        except exceptions.ServiceUnavailable:
+            with open(file, 'rb') as stream:
+                self._glance.upload(image_id,
+                                    _Reader(stream, size, progress))
+        except exceptions.DiffCacheError:
             self._remove(image_id)
             raise
         LOG.info('Version %s is image %s, %d bytes', new.version_id,
@@ -98,38 +113,19 @@ class Images:
         if new.family:
             document[FAMILY] = new.family
         try:
-            self._call('post', '/v2/images', json=document)
+            self._glance.create(document)
             return new.id
-        except ksa_exceptions.Conflict:
+        except exceptions.Conflict:
             if self.is_there(new.id):
                 return None
             self._remove(new.id)
             document['id'] = str(uuid.uuid4())
-            self._call('post', '/v2/images', json=document)
+            self._glance.create(document)
             return document['id']
 
     def _remove(self, image_id):
         try:
-            self._call('delete', f'/v2/images/{image_id}')
-        except (exceptions.ServiceUnavailable,
-                ksa_exceptions.NotFound) as error:
-            LOG.warning('The unfinished image %s stays: %s', image_id, error)
-
-    def _call(self, method, path, **arguments):
-        try:
-            return getattr(self._glance.adapter(), method)(path, **arguments)
-        except (ksa_exceptions.NotFound, ksa_exceptions.Conflict):
-            raise
-        except (ksa_exceptions.ClientException, ValueError) as error:
-            raise exceptions.ServiceUnavailable(
-                f'Glance does not {method} {path}: {error}; check Glance, and'
-                f' the options of [glance].') from error
-
-
-def _pieces(file, size, progress):
-    done = 0
-    with open(file, 'rb') as stream:
-        while data := stream.read(_PIECE):
-            done += len(data)
-            progress(done, size)
-            yield data
+            self._glance.delete(image_id)
+        except exceptions.DiffCacheError as error:
+            LOG.warning('Could not delete the unfinished image %s, delete it'
+                        ' with "openstack image delete": %s', image_id, error)

@@ -21,30 +21,30 @@ PASSWORD = ('[nova]\nauth_type = password\nauth_url = http://127.0.0.1:1/v3\n'
             'user_domain_name = d\nproject_domain_name = d\n')
 
 
-class TestService(base.TestCase):
+class TestSession(base.TestCase):
 
-    def service(self, text):
-        conf = opts.new_config(files=[
+    def config(self, text):
+        return opts.new_config(files=[
             str(self.write_file('conf', text.encode()))])
-        return keystone.Service(conf, 'nova')
 
-    def test_connected_once(self):
-        service = self.service(PASSWORD)
-        adapter = service.adapter()
-        self.assertEqual(('compute', ['internal', 'public']),
-                         (adapter.service_type, adapter.interface))
-        self.assertIs(adapter.session.auth, adapter.auth)
-        self.assertIs(adapter, service.adapter())
+    def test_endpoint_and_retries(self):
+        conf = self.config(PASSWORD + 'region_name = north\n')
+        self.assertEqual({
+            'service_type': 'compute', 'interface': ['internal', 'public'],
+            'region_name': 'north', 'connect_retries': 1,
+            'status_code_retries': 2},
+            keystone.adapter_options(conf, 'nova'))
+        self.assertIsInstance(keystone.session(conf, 'nova'),
+                              keystone.Session)
 
-    def test_a_service_that_hangs_keeps_nobody_for_ever(self):
+    def test_a_service_that_hangs_does_not_block_forever(self):
         for group in ('nova', 'glance'):
-            conf = opts.new_config(files=[str(self.write_file(
-                'conf', PASSWORD.replace('[nova]', f'[{group}]').encode()))])
+            conf = self.config(PASSWORD.replace('[nova]', f'[{group}]'))
             self.assertGreater(keystone.session(conf, group).timeout, 0)
 
-    def assertRefused(self, text, reason):
-        error = self.assertRaises(exceptions.InvalidInput,
-                                  self.service(text).adapter)
+    def assertRefused(self, text, reason, load=keystone.session):
+        error = self.assertRaises(exceptions.NotConfigured, load,
+                                  self.config(text), 'nova')
         self.assertIn('[nova]', str(error))
         self.assertIn(reason, str(error))
 
@@ -53,3 +53,5 @@ class TestService(base.TestCase):
         self.assertRefused('[nova]\nauth_type = v3password\n', 'auth_url')
         self.assertRefused('[nova]\nauth_type = nonsense\n', 'nonsense')
         self.assertRefused(PASSWORD + 'timeout = soon\n', 'timeout')
+        self.assertRefused(PASSWORD + 'version = 2\nmin_version = 2\n',
+                           'version', keystone.adapter_options)

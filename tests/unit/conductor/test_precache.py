@@ -12,14 +12,12 @@
 """Rounds over precache jobs, without RPC."""
 
 import datetime
-import types
 from unittest import mock
-
-from keystoneauth1 import exceptions as ksa_exceptions
 
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.conductor import compute
 from diffcache_openstack.conductor import precache
+from diffcache_openstack.conf import opts
 from diffcache_openstack.db import catalogue
 from diffcache_openstack.db import fills
 from diffcache_openstack.db import listing
@@ -28,6 +26,7 @@ from diffcache_openstack.db import precache as db
 from diffcache_openstack.db import sites
 from diffcache_openstack import objects
 from diffcache_openstack.objects import base as objects_base
+from tests import openstack_apis
 from tests.unit.db import database
 
 JOB = '00000000-0000-4000-8000-000000000001'
@@ -224,36 +223,21 @@ class TestProgress(RoundTest):
             found['message']))
 
 
-class Nova:
-    """Answers as Nova's API does."""
-
-    def __init__(self, documents):
-        self.documents = documents
-        self.asked = []
-
-    def get(self, path):
-        self.asked.append(path)
-        if path not in self.documents:
-            raise ksa_exceptions.ConnectFailure('Nova is not there')
-        return self
-
-    def json(self):
-        return self.documents[self.asked[-1]]
-
-
 class TestCompute(RoundTest):
 
     def setUp(self):
         super().setUp()
-        self.compute = compute.Compute(self.conf)
-        self.nova = Nova({
-            '/os-aggregates': {'aggregates': [
-                {'id': 7, 'name': 'racks', 'hosts': ['h1', 'h2']}]},
-            '/os-services?binary=nova-compute': {'services': [
-                {'host': 'h1', 'zone': 'edge-1'},
-                {'host': 'h3', 'zone': 'edge-2'}]}})
-        self.compute._nova = types.SimpleNamespace(
-            adapter=lambda: self.nova)
+        self.cloud = self.useFixture(openstack_apis.Cloud())
+        self.compute = compute.Compute(opts.new_config(files=[str(
+            self.write_file('conf', self.cloud.options('nova').encode()))]))
+        for path, document in (
+                ('os-aggregates', {'aggregates': [
+                    {'id': 7, 'name': 'racks', 'hosts': ['h1', 'h2']}]}),
+                ('os-services', {'services': [
+                    {'id': 'a', 'host': 'h1', 'zone': 'edge-1'},
+                    {'id': 'b', 'host': 'h3', 'zone': 'edge-2'}]})):
+            self.cloud.answer('GET', f'/compute/v2.1/{path}',
+                              openstack_apis.Answer(document=document))
 
     def test_aggregates_by_name_or_id_and_zones(self):
         self.assertEqual({'h1', 'h2'}, self.compute.hosts(['racks'], []))
@@ -263,7 +247,7 @@ class TestCompute(RoundTest):
     def test_answers_are_kept_a_while(self):
         for _again in range(3):
             self.compute.hosts(['racks'], [])
-        self.assertEqual(1, len(self.nova.asked))
+        self.assertEqual(1, len(self.cloud.requests))
 
     def test_unknown_ones_are_named(self):
         for arguments in ((['none'], []), ([], ['none'])):
@@ -272,9 +256,10 @@ class TestCompute(RoundTest):
             self.assertIn('none', str(error))
 
     def test_nova_that_is_gone(self):
-        self.nova.documents.clear()
-        self.assertRaises(exceptions.ServiceUnavailable, self.compute.hosts,
-                          ['racks'], [])
+        for answer in (openstack_apis.DROP, openstack_apis.Answer(403, {})):
+            self.cloud.answer('GET', '/compute/v2.1/os-aggregates', answer)
+            self.assertRaises(exceptions.ServiceUnavailable,
+                              self.compute.hosts, ['racks'], [])
 
     def test_without_options_nova_is_not_asked(self):
         error = self.assertRaises(

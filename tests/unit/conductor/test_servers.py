@@ -9,16 +9,15 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""What Nova says of servers, from answers that it could give."""
-
-import types
-
-from keystoneauth1 import exceptions as ksa_exceptions
+"""What Nova says of servers, over HTTP."""
 
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.conductor import servers
 from diffcache_openstack.conf import opts
 from tests import base
+from tests import openstack_apis
+
+SERVERS = '/compute/v2.1/servers'
 
 
 def document(number=1, **values):
@@ -31,47 +30,42 @@ class ServersTest(base.TestCase):
 
     def setUp(self):
         super().setUp()
-        self.servers = servers.Servers(opts.new_config())
-        self.servers._nova = types.SimpleNamespace(adapter=lambda: self)
-        self.asked = []
-        self.answers = []
-
-    def get(self, path, **arguments):
-        self.asked.append((path, arguments))
-        answer = self.answers.pop(0)
-        if isinstance(answer, Exception):
-            raise answer
-        return types.SimpleNamespace(json=lambda: answer)
+        self.cloud = self.useFixture(openstack_apis.Cloud())
+        self.servers = servers.Servers(opts.new_config(files=[str(
+            self.write_file('conf', self.cloud.options('nova').encode()))]))
 
 
 class TestOne(ServersTest):
 
+    def answer(self, *answers):
+        self.cloud.answer('GET', f'{SERVERS}/s1', *answers)
+
     def test_as_the_service_sees_it(self):
-        self.answers = [{'server': document()}]
+        self.answer(openstack_apis.Answer(document={'server': document()}))
         self.assertEqual(
             servers.Server('s1', 'p', 'SHUTOFF', 'h1', None, 'an-image'),
             self.servers.get('s1'))
-        self.assertEqual([('/servers/s1', {})], self.asked)
+        self.assertEqual(openstack_apis.TOKEN,
+                         self.cloud.requests[0].headers['X-Auth-Token'])
 
     def test_as_a_user_sees_it(self):
-        self.answers = [{'server': {
-            'id': 's1', 'tenant_id': 'p', 'status': 'ACTIVE', 'image': ''}}]
+        self.cloud.answer('GET', f'{SERVERS}/a%2Fb', openstack_apis.Answer(
+            document={'server': {'id': 's1', 'tenant_id': 'p',
+                                 'status': 'ACTIVE', 'image': ''}}))
         found = self.servers.get('a/b', 'a-token')
         self.assertEqual((None, None), (found.host, found.image_id))
-        self.assertEqual([('/servers/a%2Fb', {
-            'headers': {'X-Auth-Token': 'a-token'},
-            'authenticated': False})], self.asked)
+        self.assertEqual('a-token',
+                         self.cloud.requests[0].headers['X-Auth-Token'])
 
     def test_what_may_not_be_seen_is_not_there(self):
-        for error in (ksa_exceptions.NotFound, ksa_exceptions.Forbidden,
-                      ksa_exceptions.BadRequest):
-            self.answers = [error()]
+        for status in (404, 403, 400):
+            self.answer(openstack_apis.Answer(status, {}))
             self.assertRaises(exceptions.NotFound, self.servers.get, 's1')
 
     def test_nova_is_away(self):
-        for error in (ksa_exceptions.ConnectFailure('x'),
-                      ksa_exceptions.Unauthorized('x')):
-            self.answers = [error]
+        for answer in (openstack_apis.DROP, openstack_apis.Answer(401, {}),
+                       openstack_apis.Answer(406, {})):
+            self.answer(answer)
             self.assertRaises(exceptions.ServiceUnavailable,
                               self.servers.get, 's1')
 
@@ -91,9 +85,27 @@ class TestOne(ServersTest):
 
 class TestProject(ServersTest):
 
+    def page(self, request):
+        # Nova's API gives no more at once than [api] max_limit.
+        start = int(request.query.get('marker', 's-1')[1:]) + 1
+        return openstack_apis.Answer(document={'servers': [
+            document(number) for number in range(start, min(
+                start + 200, 501))]})
+
     def test_all_parts(self):
-        many = [document(number) for number in range(500)]
-        self.answers = [{'servers': many}, {'servers': [document(500)]}]
+        self.cloud.answer('GET', f'{SERVERS}/detail', self.page)
         self.assertEqual(501, len(self.servers.of_project('p')))
-        self.assertIn('project_id=p', self.asked[0][0])
-        self.assertIn('marker=s499', self.asked[1][0])
+        self.assertEqual(
+            ['p'] * 4, [request.query['project_id']
+                        for request in self.cloud.requests])
+        self.assertEqual(
+            [None, 's199', 's399', 's500'], [request.query.get('marker')
+                                             for request
+                                             in self.cloud.requests])
+
+    def test_nova_refuses(self):
+        self.cloud.answer('GET', f'{SERVERS}/detail',
+                          openstack_apis.Answer(403, {}))
+        error = self.assertRaises(exceptions.ServiceUnavailable,
+                                  self.servers.of_project, 'p')
+        self.assertIn('[nova]', str(error))

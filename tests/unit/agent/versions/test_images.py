@@ -11,55 +11,67 @@
 #    under the License.
 """Versions become images of Glance, once."""
 
-import types
-
-from keystoneauth1 import exceptions as ksa_exceptions
+import json
 
 from diffcache_openstack.agent.versions import images
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.conf import opts
 from tests import base
+from tests import openstack_apis
 
 NEW = images.New('an-id', 'p', 'Gold', 'a-base', 'a-version', 3)
+IMAGES = '/image/v2/images'
 
 
-class Glance:
+class Glance(openstack_apis.Cloud):
     """Images by id: their documents, and their files."""
 
     def __init__(self):
+        super().__init__()
         self.images = {}
         self.fails = None
 
-    def get(self, path):
-        found = self.images.get(path.rpartition('/')[2])
-        if found is None:
-            raise ksa_exceptions.NotFound()
-        return types.SimpleNamespace(json=lambda: found)
+    def find(self, request):
+        if request.path == IMAGES:
+            return self.create(json.loads(request.body))
+        if not request.path.startswith(f'{IMAGES}/'):
+            return super().find(request)
+        image_id = request.path.split('/')[4]
+        if image_id not in self.images:
+            return openstack_apis.Answer(404, {})
+        return getattr(self, request.method)(image_id, request.body)
 
-    def post(self, path, json):
-        if json['id'] in self.images:
-            raise ksa_exceptions.Conflict()
-        self.images[json['id']] = {**json, 'status': 'queued'}
+    def create(self, document):
+        if document['id'] in self.images:
+            return openstack_apis.Answer(409, {})
+        self.images[document['id']] = {**document, 'status': 'queued'}
+        return openstack_apis.Answer(201, document)
 
-    def put(self, path, data, headers):
-        image = self.images[path.split('/')[-2]]
-        image['file'] = b''.join(data)
+    def GET(self, image_id, _body):
+        return openstack_apis.Answer(document={
+            name: value for name, value in self.images[image_id].items()
+            if name != 'file'})
+
+    def PUT(self, image_id, body):
+        self.images[image_id]['file'] = body
         if self.fails:
-            raise self.fails
-        image['status'] = 'active'
+            return self.fails
+        self.images[image_id]['status'] = 'active'
+        return openstack_apis.Answer(204, b'')
 
-    def delete(self, path):
-        del self.images[path.rpartition('/')[2]]
+    def DELETE(self, image_id, _body):
+        del self.images[image_id]
+        return openstack_apis.Answer(204, b'')
 
 
 class ImagesTest(base.TestCase):
 
     def setUp(self):
         super().setUp()
-        self.glance = Glance()
-        self.images = images.Images(opts.new_config())
-        self.images._glance = types.SimpleNamespace(
-            adapter=lambda: self.glance)
+        self.glance = self.useFixture(Glance())
+        self.images = images.Images(opts.new_config(files=[str(
+            self.write_file('conf',
+                            self.glance.options('glance').encode()))]))
         self.file = self.write_file('file', b'content' * 1000)
         self.progress = []
 
@@ -92,10 +104,18 @@ class ImagesTest(base.TestCase):
         self.assertTrue(self.images.is_there(image_id))
 
     def test_failed_upload_leaves_nothing(self):
-        self.glance.fails = ksa_exceptions.RequestEntityTooLarge('quota')
-        error = self.assertRaises(exceptions.ServiceUnavailable, self.upload)
-        self.assertIn('quota', str(error))
-        self.assertEqual({}, self.glance.images)
+        for answer, kind in (
+                (openstack_apis.Answer(413, b'<p>quota</p>', {
+                    'Content-Type': 'text/html'}),
+                 exceptions.ServiceUnavailable),
+                (openstack_apis.Answer(403, b'<p>quota</p>', {
+                    'Content-Type': 'text/html'}), exceptions.Forbidden),
+                (openstack_apis.DROP, exceptions.ServiceUnavailable)):
+            self.glance.fails = answer
+            error = self.assertRaises(kind, self.upload)
+            if answer is not openstack_apis.DROP:
+                self.assertIn('quota', str(error))
+            self.assertEqual({}, self.glance.images)
 
     def test_not_configured(self):
         error = self.assertRaises(
