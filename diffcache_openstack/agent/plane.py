@@ -149,7 +149,7 @@ class NativeInspector:
         with native.translated():
             if key.kind == views.PATCHES:
                 _native.patch_info(str(path))
-            elif key.kind == views.FORMS:
+            elif key.kind == views.RECIPES:
                 _native.qcow2_patch_info(str(path))
             elif key.kind == views.MANIFESTS:
                 self._right_manifest(key, path)
@@ -164,7 +164,7 @@ class NativeInspector:
              manifest: pathlib.Path) -> None:
         """See :class:`diffcache_openstack.agent.state.holdings.Inspector`."""
         with native.translated():
-            if key.kind in (views.PATCHES, views.FORMS):
+            if key.kind in (views.PATCHES, views.RECIPES):
                 found = _native.hash_file(str(path))
                 if found != key.id:
                     raise exceptions.IntegrityError(

@@ -44,7 +44,6 @@ from diffcache_openstack.agent.local import server as local_api
 from diffcache_openstack.agent.local import usage
 from diffcache_openstack.agent.local import worker
 from diffcache_openstack.agent import manager
-from diffcache_openstack.agent import native_tools as tools
 from diffcache_openstack.agent import plane
 from diffcache_openstack.agent.repository import catalogue as repository
 from diffcache_openstack.agent.repository import ingest
@@ -54,6 +53,7 @@ from diffcache_openstack.agent.state import request_spool
 from diffcache_openstack.agent.state import site_map_file
 from diffcache_openstack.agent.state import withdrawal
 from diffcache_openstack.agent.versions import service as version_service
+from diffcache_openstack.blocks import image_tools
 from diffcache_openstack.blocks import native
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import keys
@@ -140,7 +140,7 @@ class Agent(service.Service):
         self.transfers = transfers.Transfers(
             self.plane, self.keeper.current, conf.agent.lend_seconds,
             conf.data_plane.claim_ttl)
-        native_tools = tools.NativeTools()
+        native_tools = image_tools.ImageTools()
         self.maker = building.Maker(
             self.plane, self.held, self.transfers, self.flights,
             self.keeper.current, native_tools.apply_patch, self._suspect,

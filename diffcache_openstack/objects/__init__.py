@@ -14,7 +14,7 @@
 from diffcache_openstack.objects.catalogue import ACTIVE  # noqa: F401
 from diffcache_openstack.objects.catalogue import DEACTIVATED  # noqa: F401
 from diffcache_openstack.objects.catalogue import DELETED  # noqa: F401
-from diffcache_openstack.objects.catalogue import FORMS  # noqa: F401
+from diffcache_openstack.objects.catalogue import RECIPES  # noqa: F401
 from diffcache_openstack.objects.catalogue import MANIFESTS  # noqa: F401
 from diffcache_openstack.objects.catalogue import Patch  # noqa: F401
 from diffcache_openstack.objects.catalogue import PATCHES  # noqa: F401

@@ -18,8 +18,8 @@ from diffcache_openstack.objects import base
 TEMPLATES = 'templates'
 PATCHES = 'patches'
 MANIFESTS = 'manifests'
-FORMS = 'forms'
-KINDS = (TEMPLATES, PATCHES, MANIFESTS, FORMS)
+RECIPES = 'forms'
+KINDS = (TEMPLATES, PATCHES, MANIFESTS, RECIPES)
 
 RAW = 'raw'
 QCOW2 = 'qcow2'
@@ -44,7 +44,7 @@ class Template(base.DiffCacheObject):
 
     The rest is about the file that Glance has: its format, its size, the hash
     that Glance vouches for (``os_hash_algo``, ``os_hash_value``), and
-    ``form_id`` (of ``form_size`` bytes), the BLAKE3 hash of the form that
+    ``form_id`` (of ``form_size`` bytes), the BLAKE3 hash of the recipe that
     makes this file of the raw content; None where the file is the raw content.
     ``owner`` is a project id, or None. ``family`` is the id of the template
     that this one is a descendant of, if that is known.

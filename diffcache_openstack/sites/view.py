@@ -24,12 +24,12 @@ from diffcache_openstack.common import exceptions
 TEMPLATES = 'templates'
 PATCHES = 'patches'
 MANIFESTS = 'manifests'
-FORMS = 'forms'
-KINDS = (MANIFESTS, TEMPLATES, PATCHES, FORMS)
+RECIPES = 'forms'
+KINDS = (MANIFESTS, TEMPLATES, PATCHES, RECIPES)
 # Small, and of use only beside something that the plan is about.
-UNPLANNED = (MANIFESTS, FORMS)
+UNPLANNED = (MANIFESTS, RECIPES)
 _SINGULAR = {TEMPLATES: 'template', PATCHES: 'patch', MANIFESTS: 'manifest',
-             FORMS: 'form', 'files': 'file'}
+             RECIPES: 'recipe', 'files': 'file'}
 ACTIVE = 'active'
 DEACTIVATED = 'deactivated'
 DELETED = 'deleted'
@@ -60,9 +60,9 @@ class TemplateRef:
     :param os_hash_value: its hash, which Glance vouches for, made with
         os_hash_algo
     :param status: only what is active may be served
-    :param form_id: what makes the file of the raw content; None where the
-        file is the raw content
-    :param form_size: bytes of the form
+    :param form_id: of the recipe that makes the file of the raw content;
+        None where the file is the raw content
+    :param form_size: bytes of the recipe
     """
 
     id: str
@@ -184,8 +184,8 @@ class SiteView:
                          if t.content_id not in self._by_content)
 
     @functools.cached_property
-    def forms_of(self) -> dict[str, tuple[TemplateRef, ...]]:
-        """By content the images whose file is made with a form."""
+    def templates_with_recipe(self) -> dict[str, tuple[TemplateRef, ...]]:
+        """By content, the active images whose file is built with a recipe."""
         found: dict[str, tuple[TemplateRef, ...]] = {}
         for template in self.templates:
             if template.form_id and template.status == ACTIVE:
@@ -194,7 +194,7 @@ class SiteView:
         return found
 
     @functools.cached_property
-    def _form_sizes(self) -> dict[str, int]:
+    def _recipe_sizes(self) -> dict[str, int]:
         return {t.form_id: t.form_size for t in self.templates
                 if t.form_id and t.status == ACTIVE}
 
@@ -230,7 +230,7 @@ class SiteView:
         if key.kind == PATCHES:
             patch = self.patch(key.id)
             return patch.size if patch else None
-        if key.kind == FORMS:
-            return self._form_sizes.get(key.id)
+        if key.kind == RECIPES:
+            return self._recipe_sizes.get(key.id)
         template = self.content(key.id)
         return template.data_size if template else None

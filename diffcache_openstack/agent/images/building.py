@@ -167,12 +167,12 @@ class Maker:
         self._bring(key, pace)
         return self._held.path(key)
 
-    def form(self, form_id: str, pace: throttle.Pace) -> transfer.Moved:
-        """See that a form is held here; fetched if need be.
+    def recipe(self, recipe_id: str, pace: throttle.Pace) -> transfer.Moved:
+        """Hold an image file's recipe, fetched if it is missing.
 
-        :raises DiffCacheError: nobody has it
+        :raises DiffCacheError: no source delivers it
         """
-        return self._bring(views.Key(views.FORMS, form_id), pace)
+        return self._bring(views.Key(views.RECIPES, recipe_id), pace)
 
     def _bring(self, key: views.Key, pace: throttle.Pace) -> transfer.Moved:
         """Fetch a small object to its place unless it is there."""

@@ -86,8 +86,8 @@ class Costs:
         """
         if template.form_id is None:
             return content
-        form = views.Key(views.FORMS, template.form_id)
-        if self.offered_here(form):
+        recipe = views.Key(views.RECIPES, template.form_id)
+        if self.offered_here(recipe):
             return content
         return dataclasses.replace(
             content, wan_bytes=content.wan_bytes + template.form_size,

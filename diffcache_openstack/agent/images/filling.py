@@ -83,14 +83,14 @@ class Limits:
     :param rate: bytes/s of all fills, None for no limit
     :param may_run: whether the WAN's time windows are open
     :param workers: objects filled at once
-    :param forms: bytes that forms may take; they are fetched for what is
-        held, after all that the plan wants
+    :param recipes_capacity: bytes that recipes may take; they are fetched
+        for content that is held, after all objects of the plan
     """
 
     rate: float | None
     may_run: typing.Callable[[], bool]
     workers: int = 1
-    forms: int = 0
+    recipes_capacity: int = 0
 
 
 @dataclasses.dataclass
@@ -328,7 +328,7 @@ class Filler:
             if due <= now:
                 return item.key, 0.0
             soonest = min(soonest, due)
-        for key in self._missing_forms():
+        for key in self._missing_recipes():
             if self._due(key) <= now and key not in self._working:
                 return key, 0.0
         return None, soonest - now
@@ -342,20 +342,21 @@ class Filler:
             self._plan.shares.get(key),
             (pace.share for pace in self._working.values()))
 
-    def _missing_forms(self) -> list[views.Key]:
-        """Forms of what is held, or can be built with a patch held here."""
+    def _missing_recipes(self) -> list[views.Key]:
+        """List recipes of content that is held, or that a held patch makes."""
         view, keys = self._view(), self._held.keys()
         contents = {key.id for key in keys if key.kind == views.TEMPLATES}
         patches = [view.patch(key.id) for key in keys
                    if key.kind == views.PATCHES]
         contents |= {patch.target for patch in patches if patch}
-        forms = {views.Key(views.FORMS, template.form_id): template.form_size
-                 for content_id in contents
-                 for template in view.forms_of.get(content_id, ())
-                 if template.form_id is not None}
-        return [key for key, size in sorted(forms.items())
-                if key not in keys and self._held.room_for_form(
-                    size, self._limits.forms, forms)]
+        wanted = {
+            views.Key(views.RECIPES, template.form_id): template.form_size
+            for content_id in contents
+            for template in view.templates_with_recipe.get(content_id, ())
+            if template.form_id is not None}
+        return [key for key, size in sorted(wanted.items())
+                if key not in keys and self._held.room_for_recipe(
+                    size, self._limits.recipes_capacity, wanted)]
 
     def _await_window(self, key: views.Key,
                       pace: job_limits.SharedPace) -> None:
@@ -375,8 +376,8 @@ class Filler:
         self._told()
 
     def _fill(self, key: views.Key, pace: throttle.BackgroundPace) -> None:
-        if key.kind == views.FORMS:
-            self._maker.form(key.id, pace)
+        if key.kind == views.RECIPES:
+            self._maker.recipe(key.id, pace)
             return
         size = self._view().size_of(key)
         if size is None:

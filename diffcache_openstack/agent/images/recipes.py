@@ -12,7 +12,7 @@
 """Images as the files that Glance has, made from what the site holds.
 
 Hosts keep raw content. The file that somebody uploaded is the content itself,
-if it was raw; else a *form* makes it of the content, bit for bit. Raw images
+if it was raw; else a *recipe* makes it of the content, bit for bit. Raw images
 are read where they lie, through base and patch if need be, and written
 nowhere. Other files are made once, verified, and kept for a while.
 """
@@ -34,6 +34,7 @@ from diffcache_openstack.agent.images import costs as prices
 from diffcache_openstack.agent.images import single_flight
 from diffcache_openstack.agent.images import throttle
 from diffcache_openstack.agent.state import holdings
+from diffcache_openstack.blocks import image_tools
 from diffcache_openstack.blocks import native
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import files
@@ -78,20 +79,6 @@ class PatchReader:
         """See :class:`diffcache_openstack.agent.local.server.Reader`."""
         with native.translated():
             return self._view.read(offset, length)
-
-
-class Tools(typing.Protocol):
-    """The native core's part."""
-
-    def apply_form(self, content: pathlib.Path, form: pathlib.Path,
-                   output: pathlib.Path) -> None:
-        """Write the verified file."""
-
-    def to_raw(self, image: pathlib.Path, output: pathlib.Path) -> str:
-        """Write an image's raw content; returns its content id."""
-
-    def content_id(self, image: pathlib.Path) -> str:
-        """The content id of a raw image."""
 
 
 class Store:
@@ -194,7 +181,7 @@ class Files:
                  flights: single_flight.SingleFlight,
                  shared: contents.Contents, costs: prices.Costs,
                  new_pace: typing.Callable[[], throttle.Pace], store: Store,
-                 tools: Tools) -> None:
+                 tools: image_tools.ImageTools) -> None:
         self._maker = maker
         self._held = held
         self._single_flight = flights
@@ -351,11 +338,11 @@ class Files:
                         return FileReader(content)
                     files.copy_file(content, path, durable=False)
                 else:
-                    self._maker.form(template.form_id, pace)
-                    form = views.Key(views.FORMS, template.form_id)
-                    with self._held.lease(form) as form_path, \
+                    self._maker.recipe(template.form_id, pace)
+                    recipe = views.Key(views.RECIPES, template.form_id)
+                    with self._held.lease(recipe) as recipe_path, \
                             files.space_errors(path):
-                        self._tools.apply_form(content, form_path, path)
+                        self._tools.apply_recipe(content, recipe_path, path)
             LOG.info('File of image %s made in %.1f s', template.id,
                      time.monotonic() - started)
             return self.store.keep(path, _name_of(template))
@@ -404,7 +391,7 @@ class Files:
             with files.space_errors(raw):
                 if template.disk_format == 'raw':
                     files.copy_file(path, raw, durable=False)
-                    found = self._tools.content_id(raw)
+                    found = self._tools.hash_file(raw)
                 else:
                     found = self._tools.to_raw(path, raw)
             if found != template.content_id:

@@ -27,6 +27,7 @@ import uuid
 
 from diffcache_openstack.agent.repository import pair_choice
 from diffcache_openstack.agent.state import holdings
+from diffcache_openstack.blocks import image_tools
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import files
 from diffcache_openstack.sites import view as views
@@ -61,36 +62,6 @@ class PatchRecord:
     size: int
     create_seconds: float
     apply_seconds: float
-
-
-class Tools(typing.Protocol):
-    """The native core's part in a repository."""
-
-    def sign(self, image: pathlib.Path, manifest: pathlib.Path) -> dict:
-        """Write an image's manifest; returns content_id, size, data_size."""
-
-    def hash_file(self, path: pathlib.Path) -> str:
-        """The id of a file."""
-
-    def make_patch(self, base: pathlib.Path, target: pathlib.Path,
-                   patch: pathlib.Path, level: int) -> tuple[str, str]:
-        """Write a patch; returns the ids it read, of base and target."""
-
-    def apply_patch(self, base: pathlib.Path, patch: pathlib.Path,
-                    output: pathlib.Path) -> None:
-        """Write the verified target."""
-
-    def sketch(self, image: pathlib.Path, output: pathlib.Path) -> None:
-        """Write an image's sketch."""
-
-    def load_sketch(self, path: pathlib.Path) -> typing.Any:
-        """Read a sketch.
-
-        :raises FormatError: the file is damaged
-        """
-
-    def estimate(self, base: typing.Any, target: typing.Any) -> int:
-        """Bytes of the patch between two sketched images."""
 
 
 class Catalogue(typing.Protocol):
@@ -133,7 +104,8 @@ class Repository:
     """
 
     def __init__(self, held: holdings.Holdings, state: pathlib.Path,
-                 tools: Tools, catalogue: Catalogue, options: Options,
+                 tools: image_tools.ImageTools, catalogue: Catalogue,
+                 options: Options,
                  changed: typing.Callable[[], None]) -> None:
         self._held = held
         self._tools = tools
@@ -183,21 +155,21 @@ class Repository:
             copy.unlink(missing_ok=True)
 
     def admit(self, content: pathlib.Path, about: dict[str, typing.Any],
-              form: pathlib.Path | None = None) -> ImageRecord:
+              recipe: pathlib.Path | None = None) -> ImageRecord:
         """Take raw content in.
 
         :param content: a file of the staging area, which is moved
         :param about: what else is known of the image: fields of its record
-        :param form: what makes the image's file of the content; moved, too
+        :param recipe: what makes the image's file of the content; moved, too
         :raises Conflict: the id belongs to other content already
         :raises NoSpace: the filesystem is full; nothing was kept
         """
         manifest = self._held.staging(uuid.uuid4().hex)
         try:
             signed = self._tools.sign(content, manifest)
-            made: dict[str, typing.Any] = {} if form is None else {
-                'form_id': self._tools.hash_file(form),
-                'form_size': form.stat().st_size}
+            made: dict[str, typing.Any] = {} if recipe is None else {
+                'form_id': self._tools.hash_file(recipe),
+                'form_size': recipe.stat().st_size}
             record = ImageRecord(
                 content_id=signed['content_id'], size=signed['size'],
                 data_size=signed['data_size'], **about, **made)
@@ -205,8 +177,8 @@ class Repository:
             self._keep(views.Key(views.MANIFESTS, record.content_id),
                        manifest)
             self._keep(views.Key(views.TEMPLATES, record.content_id), content)
-            if form is not None:
-                self._keep(views.Key(views.FORMS, made['form_id']), form)
+            if recipe is not None:
+                self._keep(views.Key(views.RECIPES, made['form_id']), recipe)
         finally:
             manifest.unlink(missing_ok=True)
         LOG.info('Image %s (%s) has the content %s', record.id, record.name,
@@ -358,9 +330,9 @@ class Repository:
         if record.status == views.ACTIVE:
             self._bring_back(record, active | {record.content_id})
         elif record.content_id in active:
-            # Only a form can be this image's alone.
+            # Only a recipe can be this image's alone.
             if record.form_id not in {image.form_id for image in others}:
-                self._withdraw(record.status, self._form_keys(record))
+                self._withdraw(record.status, self._recipe_keys(record))
         elif any(image.content_id == record.content_id for image in others):
             self._withdraw_all(record, views.DEACTIVATED)
         else:
@@ -368,7 +340,7 @@ class Repository:
 
     def _bring_back(self, record: ImageRecord, active: set[str]) -> None:
         keys = [views.Key(views.TEMPLATES, record.content_id),
-                *self._form_keys(record)]
+                *self._recipe_keys(record)]
         keys += [views.Key(views.PATCHES, patch.id)
                  for patch in self._patches_of(record)
                  if active >= {patch.base, patch.target}]
@@ -378,7 +350,7 @@ class Repository:
     def _withdraw_all(self, record: ImageRecord, status: str) -> None:
         patches = self._patches_of(record)
         keys = [views.Key(views.TEMPLATES, record.content_id),
-                *self._form_keys(record),
+                *self._recipe_keys(record),
                 *(views.Key(views.PATCHES, patch.id) for patch in patches)]
         if status == views.DELETED:
             keys.append(views.Key(views.MANIFESTS, record.content_id))
@@ -400,8 +372,8 @@ class Repository:
                 self._held.set_aside(key)
 
     @staticmethod
-    def _form_keys(record: ImageRecord) -> list[views.Key]:
-        return [views.Key(views.FORMS, record.form_id)] \
+    def _recipe_keys(record: ImageRecord) -> list[views.Key]:
+        return [views.Key(views.RECIPES, record.form_id)] \
             if record.form_id else []
 
     def _check_conflict(self, record: ImageRecord) -> None:

@@ -14,7 +14,7 @@
 The service tells of changes; at the start, and whenever it could not tell for
 a while, everything is looked at once. An image's file is verified against the
 hash that the service vouches for, unpacked to raw content by the native core,
-and described by a form where the file is not the raw content itself.
+and described by a recipe where the file is not the raw content itself.
 """
 
 import collections
@@ -30,6 +30,7 @@ import uuid
 
 from diffcache_openstack.agent.repository import catalogue
 from diffcache_openstack.agent.state import holdings
+from diffcache_openstack.blocks import image_tools
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import files
 from diffcache_openstack.sites import view as views
@@ -108,23 +109,6 @@ class Source(typing.Protocol):
         """Tell no more."""
 
 
-class Tools(typing.Protocol):
-    """The native core's part."""
-
-    def is_qcow2(self, image: pathlib.Path) -> bool:
-        """By its first bytes; refuses what must not be opened."""
-
-    def to_raw(self, image: pathlib.Path, output: pathlib.Path) -> str:
-        """Write an image's raw content."""
-
-    def make_form(self, content: pathlib.Path, image: pathlib.Path,
-                  form: pathlib.Path) -> None:
-        """Write what makes the file of the content."""
-
-    def check_form(self, content: pathlib.Path, form: pathlib.Path) -> None:
-        """Make sure that it does."""
-
-
 class Ingest:
     """Keeps a repository equal to an image service.
 
@@ -135,7 +119,8 @@ class Ingest:
     """
 
     def __init__(self, source: Source, repository: catalogue.Repository,
-                 held: holdings.Holdings, tools: Tools) -> None:
+                 held: holdings.Holdings, tools: image_tools.ImageTools
+                 ) -> None:
         self._source = source
         self._repository = repository
         self._held = held
@@ -236,13 +221,13 @@ class Ingest:
     def _take(self, image: Image) -> None:
         vouched = _checked(image)
         with contextlib.ExitStack() as stack:
-            path, content, form = (self._staged(stack) for _ in range(3))
+            path, content, recipe = (self._staged(stack) for _ in range(3))
             started = time.monotonic()
             size = self._download(image, vouched, path)
             if image.disk_format == RAW:
                 content, made = path, None
             else:
-                made = self._unpack(image, path, content, form)
+                made = self._unpack(image, path, content, recipe)
             self._repository.admit(content, {
                 'id': image.id, 'name': image.name, 'file_size': size,
                 'disk_format': image.disk_format, 'owner': image.owner,
@@ -277,16 +262,16 @@ class Ingest:
         return size
 
     def _unpack(self, image: Image, path: pathlib.Path,
-                content: pathlib.Path, form: pathlib.Path) -> pathlib.Path:
+                content: pathlib.Path, recipe: pathlib.Path) -> pathlib.Path:
         if not self._tools.is_qcow2(path):
             raise exceptions.InvalidInput(
                 f'Image {image.id} says that it is qcow2, and is not;'
                 f' it is not taken in. Upload it with its own disk format.')
         with files.space_errors(content):
             self._tools.to_raw(path, content)
-            self._tools.make_form(content, path, form)
-        self._tools.check_form(content, form)
-        return form
+            self._tools.make_recipe(content, path, recipe)
+        self._tools.check_recipe(content, recipe)
+        return recipe
 
     def _run(self) -> None:
         while True:

@@ -19,8 +19,8 @@ what a start finds is what is held. Hidden files there are transfers that were
 cut off and may be resumed.
 
 Templates and patches count against the capacity with the bytes they take on
-disk; manifests (1/2000 of their template), forms (which have a limit of their
-own) and the staging area do not.
+disk; manifests (1/2000 of their template), recipes (which have a limit of
+their own, and are stored in ``forms``) and the staging area do not.
 
 The usage count of the paper's section III-B is the sum of local leases and
 of the data plane's open transfers to peers: what has either is never
@@ -272,25 +272,25 @@ class Holdings:
             self._held[key] = min(taken, self._reserved.get(key, taken))
             self._last_used[key] = time.time()
 
-    def room_for_form(self, size: int, capacity: int,
-                      wanted: typing.Collection[views.Key]) -> bool:
-        """Make room for a form among the forms.
+    def room_for_recipe(self, size: int, capacity: int,
+                        wanted: typing.Collection[views.Key]) -> bool:
+        """Make room for a recipe, by evicting other recipes if need be.
 
-        :param capacity: bytes that all forms may take
-        :param wanted: forms that stay
+        :param capacity: bytes that all recipes may take
+        :param wanted: recipes that stay
         :returns: whether there is room
         """
         with self._lock:
-            forms = {key: taken for key, taken in self._held.items()
-                     if key.kind == views.FORMS}
-            used = sum(forms.values())
-            for key in sorted(forms, key=lambda key: self._last_used.get(
+            recipes = {key: taken for key, taken in self._held.items()
+                       if key.kind == views.RECIPES}
+            used = sum(recipes.values())
+            for key in sorted(recipes, key=lambda key: self._last_used.get(
                     key, 0.0)):
                 if used + size <= capacity:
                     break
                 if key not in wanted and not self.in_use(key):
-                    used -= forms[key]
-                    self._drop(key, 'room is needed for other forms')
+                    used -= recipes[key]
+                    self._drop(key, 'room is needed for other recipes')
             return used + size <= capacity
 
     def free_disk(self) -> bool:

@@ -11,7 +11,7 @@
 #    under the License.
 """Images that were deactivated or deleted: gone from this host.
 
-The site map names them. Their content, their forms, and patches that carry
+The site map names them. Their content, their recipes, and patches that carry
 pieces of them are dropped, whether the plan wants them or not, and lent to
 nobody any more.
 """
@@ -52,16 +52,16 @@ class Withdrawal:
         :returns: whether anything was held of it
         """
         gone = view.withdrawn_contents
-        forms = {template.form_id for template in view.templates
-                 if template.status != views.ACTIVE} - {
-                     template.form_id for template in view.templates
-                     if template.status == views.ACTIVE}
+        recipes = {template.form_id for template in view.templates
+                   if template.status != views.ACTIVE} - {
+                       template.form_id for template in view.templates
+                       if template.status == views.ACTIVE}
         for content_id in gone:
             self._end_lending(views.Key(views.TEMPLATES, content_id))
         found = [key for key in self._held.keys()
                  if key.kind in (views.TEMPLATES, views.MANIFESTS)
                  and key.id in gone
-                 or key.kind == views.FORMS and key.id in forms
+                 or key.kind == views.RECIPES and key.id in recipes
                  or key.kind == views.PATCHES and self._concerns(key, gone)]
         for key in found:
             LOG.info('%s is dropped: %s', key, REASON)

@@ -17,7 +17,7 @@ import shutil
 import stat
 import subprocess
 
-from diffcache_openstack.agent import native_tools
+from diffcache_openstack.blocks import image_tools
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import local_client
 from diffcache_openstack.sites import view
@@ -52,21 +52,21 @@ class LocalTest(test_embedded.EmbeddedTestCase):
         path = self.directory / f'{name}.qcow2'
         subprocess.run(['qemu-img', 'convert', '-c', '-O', 'qcow2',
                         self.images[name], path], check=True)
-        native = native_tools.NativeTools()
+        native = image_tools.ImageTools()
         staging = self.directory / 'unpacked'
-        form = self.directory / 'form'
+        recipe = self.directory / 'recipe'
         native.to_raw(path, staging)
-        native.make_form(staging, path, form)
+        native.make_recipe(staging, path, recipe)
         sha512 = hashlib.sha512(path.read_bytes()).hexdigest()
         keeper = self.site.repository.repository
         held = self.site.repository.held
         for source, target in ((staging, held.staging('content')),
-                               (form, held.staging('form'))):
+                               (recipe, held.staging('recipe'))):
             shutil.move(source, target)
         keeper.admit(held.staging('content'), {
             'id': f'{name}-packed', 'name': name, 'disk_format': 'qcow2',
             'file_size': path.stat().st_size, 'os_hash_algo': 'sha512',
-            'os_hash_value': sha512}, held.staging('form'))
+            'os_hash_value': sha512}, held.staging('recipe'))
         held.staging('content').unlink(missing_ok=True)
         self.site.wait(lambda: self.known(f'{name}-packed'), 180, name)
         return path.read_bytes()
@@ -103,7 +103,7 @@ class LocalTest(test_embedded.EmbeddedTestCase):
         self.hold(host_2=[self.template('system')],
                   host_3=[self.patch_key('system', 'java')])
         self.site.wait(lambda: self.known('java-packed')['file_at_site'], 180,
-                       'the form, which comes with the patch')
+                       'the recipe, which comes with the patch')
         before = self.site.wan_bytes()
         self.assertEqual(data, self.read('java-packed', site_only=True))
         self.assertEqual(data[1000:2000], self.read('java-packed', 1000,

@@ -32,7 +32,7 @@ from tests.unit.agent import fakes
 BASE, TARGET = b'base' * 1000, b'target' * 1000
 PATCH = fakes.make_patch(BASE, TARGET)
 PACKED = b'QFI' + TARGET
-FORM = b'how to pack it'
+RECIPE = b'how to pack it'
 SECONDS = 60
 
 
@@ -42,24 +42,24 @@ class Tools:
         self.applied = 0
         self.full = 0
 
-    def apply_form(self, content, form, output):
+    def apply_recipe(self, content, recipe, output):
         self.applied += 1
         if self.full:
             self.full -= 1
             raise exceptions.NoSpace('no space left')
-        assert form.read_bytes() == FORM
+        assert recipe.read_bytes() == RECIPE
         output.write_bytes(b'QFI' + content.read_bytes())
 
     def to_raw(self, image, output):
         output.write_bytes(image.read_bytes()[3:])
         return fakes.content_id(output.read_bytes())
 
-    def content_id(self, image):
+    def hash_file(self, image):
         return fakes.content_id(image.read_bytes())
 
 
-class FormsTestCase(base.TestCase):
-    """A host, a peer and the repository, and an image in two forms."""
+class RecipesTestCase(base.TestCase):
+    """A host, a peer and the repository, and an image in two formats."""
 
     def setUp(self):
         super().setUp()
@@ -74,7 +74,7 @@ class FormsTestCase(base.TestCase):
         repo.put(BASE)
         repo.put(TARGET)
         repo.put(PATCH, view.PATCHES)
-        self.form = repo.put(FORM, view.FORMS)
+        self.recipe = repo.put(RECIPE, view.RECIPES)
         self.refresh()
         host = self.hosts['h1']
         self.tools = Tools()
@@ -94,9 +94,9 @@ class FormsTestCase(base.TestCase):
         raw = site.template('raw')
         packed = dataclasses.replace(
             raw, id='packed', disk_format='qcow2', file_size=len(PACKED),
-            os_hash_algo='sha512', form_size=len(FORM),
+            os_hash_algo='sha512', form_size=len(RECIPE),
             os_hash_value=hashlib.sha512(PACKED).hexdigest(),
-            form_id=fakes.content_id(FORM))
+            form_id=fakes.content_id(RECIPE))
         site = dataclasses.replace(site,
                                    templates=(*site.templates, packed))
         for host in self.hosts.values():
@@ -118,7 +118,7 @@ class FormsTestCase(base.TestCase):
                 if url == 'http://repo' and key.kind != view.MANIFESTS]
 
 
-class TestOpen(FormsTestCase):
+class TestOpen(RecipesTestCase):
 
     def test_held_raw_is_read_where_it_lies(self):
         self.hosts['h1'].put(TARGET)
@@ -141,19 +141,19 @@ class TestOpen(FormsTestCase):
 
     def test_packed_is_made_once_and_kept(self):
         self.hosts['h1'].put(TARGET)
-        self.hosts['h1'].put(FORM, view.FORMS)
+        self.hosts['h1'].put(RECIPE, view.RECIPES)
         self.refresh()
         for _ in range(3):
             self.assertEqual(PACKED, self.read('packed', site_only=True))
         self.assertEqual(1, self.tools.applied)
         self.assertEqual([], self.fetched())
 
-    def test_form_from_the_repository(self):
+    def test_recipe_from_the_repository(self):
         self.hosts['h2'].put(TARGET)
         self.refresh()
         self.assertEqual(PACKED, self.read('packed'))
-        self.assertEqual([self.form], self.fetched())
-        self.assertIn(self.form, self.hosts['h1'].held)
+        self.assertEqual([self.recipe], self.fetched())
+        self.assertIn(self.recipe, self.hosts['h1'].held)
 
     def test_many_at_once_make_it_once(self):
         gate = threading.Barrier(8)
@@ -182,7 +182,7 @@ class TestOpen(FormsTestCase):
         self.read('raw')
         self.tools.full = 1
         self.assertEqual(PACKED, self.read('packed'))
-        self.assertEqual([self.form.id],
+        self.assertEqual([self.recipe.id],
                          [name for name, _ in self.store.oldest_first()])
 
     def test_a_disk_that_stays_full(self):
@@ -205,7 +205,7 @@ class TestOpen(FormsTestCase):
         self.assertEqual([], self.store.oldest_first())
 
 
-class TestTake(FormsTestCase):
+class TestTake(RecipesTestCase):
 
     def take(self, name, data, length=None):
         return self.files.take(self.template(name), io.BytesIO(data),
@@ -242,7 +242,7 @@ class TestTake(FormsTestCase):
         self.assertEqual([], list(staging.iterdir()))
 
 
-class TestCosts(FormsTestCase):
+class TestCosts(RecipesTestCase):
 
     def test_nothing_here(self):
         content = self.costs.content(self.template('raw'))
@@ -271,13 +271,13 @@ class TestCosts(FormsTestCase):
             view.Key(view.TEMPLATES, template.content_id), 0)])
         self.assertTrue(self.costs.planned(template))
 
-    def test_a_file_takes_its_form_too(self):
+    def test_a_file_takes_its_recipe_too(self):
         self.hosts['h1'].put(TARGET)
         self.refresh()
         self.assertTrue(self.cost('raw').at_site)
         packed = self.cost('packed')
-        self.assertEqual((len(FORM), False), (packed.wan_bytes,
-                                              packed.at_site))
+        self.assertEqual((len(RECIPE), False), (packed.wan_bytes,
+                                                packed.at_site))
         self.read('packed')
         self.assertTrue(self.cost('packed').at_site)
 

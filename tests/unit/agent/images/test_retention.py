@@ -141,7 +141,7 @@ class TestServed(test_serving.ServeTestCase):
         self.assertNotIn(key, self.host.held)
 
 
-class TestFiles(test_recipes.FormsTestCase):
+class TestFiles(test_recipes.RecipesTestCase):
     """The same for what image services ask for."""
 
     def setUp(self):
@@ -157,7 +157,7 @@ class TestFiles(test_recipes.FormsTestCase):
         self.assertEqual([], self.store.oldest_first())
         self.assertEqual(1, len(self.fetched()))
 
-    def test_content_under_a_form_is_there_for_others(self):
+    def test_content_of_a_packed_image_is_there_for_others(self):
         self.assertEqual(test_recipes.PACKED, self.read('packed'))
         self.refresh()
         self.assertIn(fakes.key_of(test_recipes.TARGET),

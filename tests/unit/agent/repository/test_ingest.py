@@ -41,11 +41,11 @@ class Tools(test_catalogue.Tools):
         output.write_bytes(image.read_bytes()[3:])
         return fakes.content_id(output.read_bytes())
 
-    def make_form(self, content, image, form):
-        form.write_bytes(b'form')
+    def make_recipe(self, content, image, recipe):
+        recipe.write_bytes(b'recipe')
 
-    def check_form(self, content, form):
-        assert form.read_bytes() == b'form'
+    def check_recipe(self, content, recipe):
+        assert recipe.read_bytes() == b'recipe'
 
 
 class Source:
@@ -145,15 +145,15 @@ class IngestTest(base.TestCase):
         self.assertEqual(RAW, self.held.path(self.template()).read_bytes())
         self.assertEqual(record, self.catalogue.templates['image'])
 
-    def test_qcow2_becomes_content_and_form(self):
+    def test_qcow2_becomes_content_and_recipe(self):
         self.source.put('image', QCOW2, disk_format='qcow2')
         record = self.look()
         self.assertEqual(fakes.content_id(RAW), record.content_id)
-        self.assertEqual((len(QCOW2), 'qcow2', 4),
+        self.assertEqual((len(QCOW2), 'qcow2', len(b'recipe')),
                          (record.file_size, record.disk_format,
                           record.form_size))
-        form = view.Key(view.FORMS, record.form_id)
-        self.assertEqual(b'form', self.held.path(form).read_bytes())
+        recipe = view.Key(view.RECIPES, record.form_id)
+        self.assertEqual(b'recipe', self.held.path(recipe).read_bytes())
 
     def test_what_cannot_be_used_leaves_nothing(self):
         for data, changes in (
@@ -244,11 +244,11 @@ class IngestTest(base.TestCase):
         self.source.put('packed', QCOW2, disk_format='qcow2')
         for name in ('image', 'twin', 'packed'):
             self.look(name)
-        form = view.Key(view.FORMS, self.repository.find('packed').form_id)
+        recipe = view.Key(view.RECIPES, self.repository.find('packed').form_id)
         self.source.change('packed', status='deactivated')
         self.look('packed')
         self.assertIn(self.template(), self.held)
-        self.assertNotIn(form, self.held)
+        self.assertNotIn(recipe, self.held)
         self.source.change('twin', status='deactivated')
         self.look('twin')
         self.assertIn(self.template(), self.held)
@@ -259,7 +259,7 @@ class IngestTest(base.TestCase):
         self.source.change('packed', status='active')
         self.look('packed')
         self.assertIn(self.template(), self.held)
-        self.assertIn(form, self.held)
+        self.assertIn(recipe, self.held)
 
     def test_patches_go_and_come_with_their_images(self):
         self.source.put('image', RAW)

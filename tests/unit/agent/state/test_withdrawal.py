@@ -19,7 +19,7 @@ from tests.unit.agent import fakes
 
 BASE, TARGET = b'base' * 100, b'target' * 100
 PATCH = fakes.make_patch(BASE, TARGET)
-FORM = b'form'
+RECIPE = b'recipe'
 
 
 def ends(path):
@@ -41,7 +41,7 @@ class WithdrawalTest(base.TestCase):
                          ('base', BASE, view.TEMPLATES),
                          ('target', TARGET, view.TEMPLATES),
                          ('patch', PATCH, view.PATCHES),
-                         ('form', FORM, view.FORMS))}
+                         ('recipe', RECIPE, view.RECIPES))}
         self.ended = []
         self.withdrawal = withdrawal.Withdrawal(
             self.host.held, self.ended.append, ends)
@@ -57,7 +57,7 @@ class WithdrawalTest(base.TestCase):
     def enforce(self, **statuses):
         templates = tuple(dataclasses.replace(
             template, status=statuses.get(template.id, 'active'),
-            form_id=(fakes.content_id(FORM) if template.id == 'target'
+            form_id=(fakes.content_id(RECIPE) if template.id == 'target'
                      else None)) for template in self.site.templates)
         return self.withdrawal.enforce(dataclasses.replace(
             self.site, templates=templates))
