@@ -15,10 +15,10 @@
 Usage: check_tree.py FILE...
 
 Each file is checked for paths that only exist on one machine, for its length,
-for its ending and its trailing blanks; Python files for the licence header
-and for imports of names where the project imports modules; Rust files for
-their opening documentation. Prints one line for each finding, and exits with
-1 if there was any.
+for its ending and its trailing blanks; Python files for the licence header,
+for imports of names where the project imports modules, and for imports that
+point from outside into the tests; Rust files for their opening documentation.
+Prints one line for each finding, and exits with 1 if there was any.
 """
 
 import ast
@@ -30,6 +30,10 @@ import typing
 
 TREE = pathlib.Path(__file__).resolve().parent.parent
 PACKAGE = 'diffcache_openstack'
+
+# What tests and benchmarks share is in "testing"; nothing imports the tests.
+OURS = (PACKAGE, 'testing', 'tests')
+TESTS = 'tests'
 
 # Beyond this a file does more than one thing.
 MAX_LINES = 900
@@ -87,15 +91,31 @@ def check_imports(text: str, tree: pathlib.Path = TREE,
             continue
         if node.level:
             yield node.lineno, 'relative import: name the whole module'
-        elif (node.module or '').split('.')[0] in (PACKAGE, 'tests'):
+        elif (node.module or '').split('.')[0] in OURS:
             for alias in node.names:
                 if not is_module(f'{node.module}.{alias.name}', tree):
                     yield (node.lineno, f'{alias.name} is no module of '
                            f'{node.module}: import the module')
 
 
+def check_direction(name: str, text: str) -> typing.Iterator[Finding]:
+    """Imports of tests by what is no test."""
+    if name.startswith(f'{TESTS}/'):
+        return
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.ImportFrom):
+            modules = [node.module or '']
+        elif isinstance(node, ast.Import):
+            modules = [alias.name for alias in node.names]
+        else:
+            continue
+        if any(module.split('.')[0] == TESTS for module in modules):
+            yield node.lineno, 'imports a test: move what is shared to testing'
+
+
 def check_python(name: str, text: str) -> typing.Iterator[Finding]:
-    """The licence header, and what :func:`check_imports` finds."""
+    """The licence header, and what is wrong with the imports."""
+    yield from check_direction(name, text)
     lines = text.splitlines()
     if lines and lines[0].startswith('#!'):
         lines = lines[1:]
@@ -112,6 +132,12 @@ def check_rust(text: str) -> typing.Iterator[Finding]:
         yield 1, 'does not start with its documentation (//!)'
 
 
+def is_python(name: str, text: str) -> bool:
+    """Tell whether a file is a module or a script of Python."""
+    return name.endswith('.py') or (
+        text.startswith('#!') and 'python' in text.partition('\n')[0])
+
+
 def check_file(name: str) -> typing.Iterator[Finding]:
     """Everything that is wrong with one file.
 
@@ -119,7 +145,7 @@ def check_file(name: str) -> typing.Iterator[Finding]:
     """
     text = (TREE / name).read_text(encoding='utf-8')
     yield from check_lines(name, text)
-    if name.endswith('.py') and text:
+    if text and is_python(name, text):
         yield from check_python(name, text)
     elif name.endswith('.rs'):
         yield from check_rust(text)

@@ -14,16 +14,12 @@
 import pathlib
 import sys
 
-from keystonemiddleware import fixture as middleware_fixtures
-
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2]))
 
-from tests.unit.api import base  # noqa: E402
+from testing import tokens  # noqa: E402
 
-_TOKENS = middleware_fixtures.AuthTokenFixture()
-_TOKENS.setUp()
-for _name, _token in base.tokens().items():
-    _TOKENS.add_token(_token, token_id=_name)
+# Before the middleware is loaded.
+tokens.Tokens().setUp()
 
 from diffcache_openstack.api import wsgi  # noqa: E402
 

@@ -17,11 +17,11 @@ keystonemiddleware has for that.
 
 import fixtures
 from gabbi import fixture as gabbi_fixture
-from keystonemiddleware import fixture as middleware_fixtures
 
 from diffcache_openstack.api import server
 from diffcache_openstack.db import engine
 from diffcache_openstack.db import plan_views
+from testing import tokens
 from tests.functional.fixtures import deployment
 from tests.unit.api import base as unit_base
 from tests.unit.db import database
@@ -47,9 +47,7 @@ class Api(fixtures.Fixture):
         unit_base.fill(db)
         site.start_conductor()
         site.conductor.plan_now(site.context, database.SITE)
-        tokens = self.useFixture(middleware_fixtures.AuthTokenFixture())
-        for name, token in unit_base.tokens().items():
-            tokens.add_token(token, token_id=name)
+        self.useFixture(tokens.Tokens())
         api = server.ApiService(site.conf)
         api.start()
         self.addCleanup(api.stop)

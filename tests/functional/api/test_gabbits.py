@@ -15,8 +15,8 @@ import pathlib
 
 from gabbi import driver
 
+from testing import server
 from tests.functional.api import fixture
-from tests.functional.fixtures import server
 
 
 def load_tests(loader, tests, pattern):

@@ -24,8 +24,8 @@ from diffcache_openstack.db import models
 from diffcache_openstack.db import request_views
 from diffcache_openstack.db import sites
 from diffcache_openstack.db import template_views
+from testing import mariadb
 from tests import base
-from tests.functional.fixtures import mariadb
 from tests.unit.db import database
 from tests.unit.db import test_engine
 from tests.unit.db import test_fills

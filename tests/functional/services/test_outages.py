@@ -14,9 +14,9 @@
 import time
 
 from diffcache_openstack.common import exceptions
+from testing import mariadb
 from tests import base
 from tests.functional.fixtures import deployment
-from tests.functional.fixtures import mariadb
 from tests.functional.fixtures import rabbitmq
 from tests.functional.services import site
 

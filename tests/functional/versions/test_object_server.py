@@ -32,8 +32,8 @@ import urllib.parse
 import uuid
 
 from diffcache_openstack.store import registry
+from testing import server
 from tests import base
-from tests.functional.fixtures import server
 from tests.functional.fixtures import swift
 from tests.unit.store import conformance
 

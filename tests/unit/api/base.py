@@ -16,8 +16,6 @@ import json
 import uuid
 
 import fixtures
-from keystoneauth1 import fixture as token_fixtures
-from keystonemiddleware import fixture as middleware_fixtures
 from keystonemiddleware import opts as middleware_opts
 import sqlalchemy as sa
 from werkzeug import test as werkzeug_test
@@ -36,38 +34,13 @@ from diffcache_openstack import objects
 from diffcache_openstack.objects import base as objects_base
 from diffcache_openstack.rpc import conductor_control_api
 from diffcache_openstack.rpc import conductor_versions_api
+from testing import tokens
 from tests.unit.conductor import fakes
 from tests.unit.conductor import test_manager
 from tests.unit.db import database
 
-PROJECT = 'p' * 32
-OTHER_PROJECT = 'q' * 32
-# Keystone gives whoever has a role the ones that it implies.
-ROLES = {
-    'admin': ['admin', 'member', 'reader'],
-    'member': ['member', 'reader'],
-    'reader': ['reader'],
-    'service': ['service'],
-    'nobody': ['dancer'],
-    'other': ['member', 'reader'],
-}
-
-
-def tokens() -> dict[str, token_fixtures.V3Token]:
-    """A token for each role, and one of another project's member."""
-    found = {}
-    for name, roles in ROLES.items():
-        project = OTHER_PROJECT if name == 'other' else PROJECT
-        token = token_fixtures.V3Token(user_id=f'user-{name}')
-        token.set_project_scope(id=project)
-        for role in roles:
-            token.add_role(name=role)
-        found[name] = token
-    token = token_fixtures.V3Token(user_id='user-auditor')
-    token.set_system_scope()
-    token.add_role(name='reader')
-    found['auditor'] = token
-    return found
+PROJECT = tokens.PROJECT
+OTHER_PROJECT = tokens.OTHER_PROJECT
 
 
 def asked(number):
@@ -117,10 +90,7 @@ class ApiTest(test_manager.ConductorTest):
         super().setUp()
         self.conf.set_override('response_validation', 'error', 'api')
         fill(self.database)
-        tokens_fixture = self.useFixture(
-            middleware_fixtures.AuthTokenFixture())
-        for name, token in tokens().items():
-            tokens_fixture.add_token(token, token_id=name)
+        self.useFixture(tokens.Tokens())
         self.services = requests.Services(
             self.conf, self.database, self.api,
             conductor_control_api.ControlAPI(self.bus, self.conf),

@@ -93,6 +93,30 @@ class TestPython(base.TestCase):
                 'from . import sibling')])
 
 
+class TestDirection(base.TestCase):
+
+    def found(self, name: str, text: str) -> list[tuple[int, str]]:
+        return list(check_tree.check_direction(name, text))
+
+    def test_benchmarks_import_no_tests(self):
+        for text in ('from tests.unit.api import base\n',
+                     'import tests.base\n', 'from tests import base\n',
+                     'def late():\n    from tests import base\n'):
+            self.assertEqual(1, len(self.found('bench/api/run', text)), text)
+            self.assertEqual([], self.found('tests/unit/x.py', text), text)
+
+    def test_what_is_shared_may_be_imported(self):
+        self.assertEqual([], self.found(
+            'bench/api/run', 'from testing import tokens\nimport testtools\n'))
+
+    def test_scripts_are_checked_too(self):
+        self.assertTrue(check_tree.is_python(
+            'bench/x', '#!/usr/bin/env python3\n'))
+        self.assertTrue(check_tree.is_python('x.py', ''))
+        self.assertFalse(check_tree.is_python('tools/test',
+                                              '#!/usr/bin/env bash\n# python'))
+
+
 class TestRust(base.TestCase):
 
     def test_opening_documentation(self):
