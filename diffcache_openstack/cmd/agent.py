@@ -9,16 +9,22 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""``diffcache-agent``: the service on every compute host and repository."""
+"""``diffcache-agent``: the service on every compute and repository host."""
 
 import sys
 
 from diffcache_openstack.agent import service
 from diffcache_openstack.cmd import services
 
+PROGRAM = services.Program(
+    'diffcache-agent',
+    description="Run this host's agent: it caches, builds, delivers "
+                'and saves disk images.',
+    create=service.Agent,
+    # One process: the state directory has one owner.
+    workers=lambda conf: 1)
+
 
 def main() -> int:
-    """Run the agent of this host until SIGTERM."""
-    # One process: the state directory has one master.
-    return services.run('diffcache-agent', service.Agent, lambda conf: 1,
-                        sys.argv[1:])
+    """Run the agent until SIGTERM."""
+    return services.run(PROGRAM, sys.argv[1:])

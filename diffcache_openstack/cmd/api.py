@@ -9,15 +9,21 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""``diffcache-api``: the REST API, with a server of its own."""
+"""``diffcache-api``: the REST API, with an HTTP server of its own."""
 
 import sys
 
 from diffcache_openstack.api import server
 from diffcache_openstack.cmd import services
 
+PROGRAM = services.Program(
+    'diffcache-api',
+    description='Serve the REST API of the image cache and of server '
+                'versions.',
+    create=server.ApiService,
+    workers=lambda conf: conf.api.workers)
+
 
 def main() -> int:
     """Run the API until SIGTERM."""
-    return services.run('diffcache-api', server.ApiService,
-                        lambda conf: conf.api.workers, sys.argv[1:])
+    return services.run(PROGRAM, sys.argv[1:])

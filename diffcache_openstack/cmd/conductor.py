@@ -16,8 +16,14 @@ import sys
 from diffcache_openstack.cmd import services
 from diffcache_openstack.conductor import service
 
+PROGRAM = services.Program(
+    'diffcache-conductor',
+    description='Run the conductor: it owns the database, plans '
+                'caches and schedules work.',
+    create=service.ConductorService,
+    workers=lambda conf: conf.conductor.workers)
+
 
 def main() -> int:
     """Run the conductor until SIGTERM."""
-    return services.run('diffcache-conductor', service.ConductorService,
-                        lambda conf: conf.conductor.workers, sys.argv[1:])
+    return services.run(PROGRAM, sys.argv[1:])

@@ -89,6 +89,16 @@ def _add_solver_options(parser: argparse.ArgumentParser) -> None:
     _add_hops(parser)
 
 
+def _add_instance(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument('instance', metavar='INSTANCE.json',
+                        help='Problem instance to read.')
+
+
+def _add_placement(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument('placement', metavar='PLACEMENT.json',
+                        help='Placement to read.')
+
+
 def _add_hops(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         '--hops',
@@ -197,7 +207,7 @@ class Solve(show.ShowOne):
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser = super().get_parser(prog_name)
-        parser.add_argument('instance', metavar='INSTANCE.json')
+        _add_instance(parser)
         parser.add_argument(
             '--output',
             required=True,
@@ -232,8 +242,8 @@ class Evaluate(show.ShowOne):
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser = super().get_parser(prog_name)
-        parser.add_argument('instance', metavar='INSTANCE.json')
-        parser.add_argument('placement', metavar='PLACEMENT.json')
+        _add_instance(parser)
+        _add_placement(parser)
         _add_hops(parser)
         return parser
 
@@ -256,8 +266,8 @@ class Explain(lister.Lister):
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser = super().get_parser(prog_name)
-        parser.add_argument('instance', metavar='INSTANCE.json')
-        parser.add_argument('placement', metavar='PLACEMENT.json')
+        _add_instance(parser)
+        _add_placement(parser)
         parser.add_argument(
             '--host', type=_positive(int), help='Only this host (1..K).'
         )
@@ -301,8 +311,9 @@ class Plan(show.ShowOne):
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser = super().get_parser(prog_name)
         defaults = replan.Terms()
-        parser.add_argument('instance', metavar='INSTANCE.json')
-        parser.add_argument('--output', metavar='PLACEMENT.json')
+        _add_instance(parser)
+        parser.add_argument('--output', metavar='PLACEMENT.json',
+                            help='Placement to write.')
         parser.add_argument(
             '--period',
             type=_positive(float),
@@ -388,7 +399,7 @@ class WhatIf(show.ShowOne):
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser = super().get_parser(prog_name)
-        parser.add_argument('instance', metavar='INSTANCE.json')
+        _add_instance(parser)
         parser.add_argument(
             '--add-hosts',
             type=_number(int, 0),
@@ -470,7 +481,7 @@ class Simulate(show.ShowOne):
         parser = super().get_parser(prog_name)
         parser.add_argument(
             '--figure', type=int, choices=sorted(figures.FIGURES),
-            required=True,
+            required=True, help='Number of the figure in the paper.',
         )
         parser.add_argument(
             '--output',
@@ -485,7 +496,8 @@ class Simulate(show.ShowOne):
             metavar='N',
             help='Instances averaged per point.',
         )
-        parser.add_argument('--solver', default='auto')
+        parser.add_argument('--solver', default='auto', metavar='NAME',
+                            help='Solver to use (default: auto).')
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace):

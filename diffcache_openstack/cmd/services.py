@@ -9,10 +9,11 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""What the services' console scripts have in common."""
+"""Start-up of the services, shared by their console scripts."""
 
 import collections.abc
 import sys
+import typing
 
 from oslo_config import cfg
 from oslo_log import log
@@ -25,29 +26,38 @@ from diffcache_openstack.conf import opts
 LOG = log.getLogger(__name__)
 
 
-def run(name: str,
-        create: collections.abc.Callable[[cfg.ConfigOpts], service.Service],
-        workers: collections.abc.Callable[[cfg.ConfigOpts], int],
-        argv: collections.abc.Sequence[str]) -> int:
-    """Read the configuration, then run a service until it is told to stop.
+class Program(typing.NamedTuple):
+    """A console script that runs a service."""
 
-    :param name: of the console script
-    :param create: makes the service from its configuration
-    :param workers: says how many processes shall run it
+    name: str
+    #: What it does, for its help.
+    description: str
+    #: Creates the service from its configuration.
+    create: collections.abc.Callable[[cfg.ConfigOpts], service.Service]
+    #: Returns the number of processes to run it in.
+    workers: collections.abc.Callable[[cfg.ConfigOpts], int]
+
+
+def run(program: Program, argv: collections.abc.Sequence[str]) -> int:
+    """Read the configuration, then run a service until SIGTERM or SIGINT.
+
     :param argv: the command line without the program's name
-    :returns: the exit code: 0 after a stop that was asked for, 1 if the
-        service cannot work; argparse exits with 2 on wrong usage
+    :returns: the exit code: 0 after a requested stop, 1 if the service cannot
+        work; argparse exits with 2 on wrong usage
     """
+    name = program.name
     try:
-        conf = opts.new_config(argv)
+        conf = opts.new_config(argv, help_text=opts.HelpText(
+            name, program.description))
         logs.setup(conf, name)
     except cfg.Error as error:
         print(f'{name}: error: {error}', file=sys.stderr)
         return 1
     try:
-        return service.run(conf, create(conf), workers(conf))
+        return service.run(conf, program.create(conf),
+                           program.workers(conf))
     except exceptions.DiffCacheError as error:
         LOG.critical('%s', error)
-        # Also where the log does not go to standard error.
+        # The log need not go to standard error.
         print(f'{name}: error: {error}', file=sys.stderr)
         return 1

@@ -20,6 +20,7 @@ import importlib
 import importlib.metadata
 import pkgutil
 import types
+import typing
 
 from oslo_config import cfg
 from oslo_db import options as db_options
@@ -84,26 +85,35 @@ def register_all(conf: cfg.ConfigOpts) -> None:
     log.register_options(conf)
 
 
+class HelpText(typing.NamedTuple):
+    """What ``--help`` says besides the options."""
+
+    program: str
+    description: str
+
+
 def new_config(argv: collections.abc.Sequence[str] | None = None,
-               files: collections.abc.Sequence[str] | None = None
-               ) -> cfg.ConfigOpts:
-    """A fresh configuration with every option registered and parsed.
+               files: collections.abc.Sequence[str] | None = None,
+               help_text: HelpText | None = None) -> cfg.ConfigOpts:
+    """Create a configuration with every option registered and parsed.
 
     :param argv: command line without the program's name; None is an empty one
     :param files: configuration files to read; None looks for the usual ones
         unless ``argv`` is None too, in which case none is read
+    :param help_text: name and description of the program for ``--help``
     :raises oslo_config.cfg.Error: an unknown argument, a file that cannot be
         read or a value that does not fit its option
     """
     conf = cfg.ConfigOpts()
     register_all(conf)
-    parse(conf, argv, files)
+    parse(conf, argv, files, help_text)
     return conf
 
 
 def parse(conf: cfg.ConfigOpts,
           argv: collections.abc.Sequence[str] | None = None,
-          files: collections.abc.Sequence[str] | None = None) -> None:
+          files: collections.abc.Sequence[str] | None = None,
+          help_text: HelpText | None = None) -> None:
     """Parse a command line and files into a configuration.
 
     The parameters are those of :func:`new_config`.
@@ -111,5 +121,7 @@ def parse(conf: cfg.ConfigOpts,
     if argv is None and files is None:
         files = []
     version = importlib.metadata.version('diffcache-openstack')
-    conf(list(argv or ()), project=PROJECT, version=version,
-         default_config_files=None if files is None else list(files))
+    program, description = help_text or (None, None)
+    conf(list(argv or ()), project=PROJECT, prog=program, version=version,
+         default_config_files=None if files is None else list(files),
+         description=description)

@@ -20,6 +20,7 @@ from osc_lib import exceptions
 from diffcache_openstack.client.osc import commands
 from diffcache_openstack.client.osc import precache
 from diffcache_openstack.client.osc import versions
+from diffcache_openstack.common import command_groups
 
 # Read when an image is taken into the catalogue.
 BASE_PROPERTY = 'diffcache_base_template'
@@ -44,6 +45,23 @@ class Hook(hooks.CommandHook):
               ) -> int:
         """Leave the result as it is."""
         return return_code
+
+
+class Complete(Hook):
+    """``openstack complete``."""
+
+    def get_parser(self, parser: argparse.ArgumentParser
+                   ) -> argparse.ArgumentParser:
+        """Add nothing."""
+        return parser
+
+    def before(self, parsed_args: argparse.Namespace) -> argparse.Namespace:
+        """Leave out groups: cliff's data has one entry for a word."""
+        commands = self.cmd.app.command_manager.commands
+        for name in list(commands):
+            if command_groups.is_group(commands[name]):
+                del commands[name]
+        return parsed_args
 
 
 class ImageCreate(Hook):

@@ -172,8 +172,8 @@ class TestManage(base.TestCase):
                       f'max_retries = 0\n'.encode())
         return subprocess.run(
             [sys.executable, '-c',
-             'import sys; from diffcache_openstack.cmd import manage;'
-             ' sys.exit(manage.main())', '--config-file', str(config),
+             'import sys; from diffcache_openstack.cmd.manage import app;'
+             ' sys.exit(app.main())', '--config-file', str(config),
              *words], capture_output=True, text=True)
 
     def test_sync_then_version(self):

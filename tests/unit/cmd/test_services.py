@@ -39,8 +39,8 @@ class TestRun(base.TestCase):
     def run_service(self, cls, *argv):
         err = io.StringIO()
         with contextlib.redirect_stderr(err):
-            code = services.run('diffcache-x', cls, lambda conf: 1,
-                                list(argv))
+            code = services.run(services.Program(
+                'diffcache-x', 'Test.', cls, lambda conf: 1), list(argv))
         return code, err.getvalue()
 
     def config(self, text):

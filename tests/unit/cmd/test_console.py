@@ -9,7 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""The toolbox itself: help, wrong usage, errors."""
+"""Programs of commands: help, wrong usage, errors."""
 
 import io
 import logging
@@ -19,13 +19,14 @@ from unittest import mock
 
 from cliff import command
 
+from diffcache_openstack.cmd import console
 from diffcache_openstack.cmd import toolbox
 from diffcache_openstack.common import exceptions
 from tests import base
 
 
 class _Failing(command.Command):
-    """A command that fails as it is told."""
+    """A command that fails with a given error."""
 
     error: Exception
 
@@ -33,7 +34,7 @@ class _Failing(command.Command):
         raise self.error
 
 
-class ToolboxTest(base.TestCase):
+class ConsoleTest(base.TestCase):
 
     def setUp(self):
         super().setUp()
@@ -91,10 +92,38 @@ class ToolboxTest(base.TestCase):
             self.assertEqual('', out)
             self.assertRegex(err, r'error: .+\n$')
 
-    def test_half_a_command_names_the_commands_that_begin_so(self):
+    def test_a_group_lists_its_commands_with_a_line_each(self):
         _, _, err = self.run_toolbox('patch')
+        self.assertRegex(err, r'(?m)^  patch apply +\w+')
+        self.assertRegex(err, r'(?m)^  patch create +\w+')
+        self.assertNotIn('placement', err)
+
+    def test_a_wrong_command_of_a_group_names_the_right_ones(self):
+        _, _, err = self.run_toolbox('patch', 'nonsense')
         self.assertIn('patch apply, patch create', err)
         self.assertNotIn('placement', err)
+
+    def test_help_of_a_group(self):
+        for argv in (['patch', '--help'], ['help', 'patch'],
+                     ['--help', 'patch'], ['pat', '-h']):
+            code, out, err = self.run_toolbox(*argv)
+            self.assertEqual((0, ''), (code, err))
+            self.assertRegex(out, r'(?m)^  patch create +\w+')
+            self.assertNotIn('placement', out)
+
+    def test_help_of_a_command_needs_no_right_arguments(self):
+        for argv in (['patch', 'create', '--help'],
+                     ['patch', 'create', 'a', '--codec', 'nonsense', '-h'],
+                     ['--help', 'patch', 'create', '--nonsense']):
+            code, out, err = self.run_toolbox(*argv)
+            self.assertEqual((0, ''), (code, err))
+            self.assertTrue(out.startswith('usage: diffcache patch create'))
+
+    def test_help_of_no_command(self):
+        for argv in (['nonsense', '--help'], ['help', 'nonsense']):
+            code, out, err = self.run_toolbox(*argv)
+            self.assertEqual((2, ''), (code, out))
+            self.assertIn('no command "nonsense"; there are complete', err)
 
     def test_an_error_is_one_line_and_exits_1(self):
         _Failing.error = exceptions.NotFound('The base b is gone; make one.')
@@ -120,7 +149,7 @@ class ToolboxTest(base.TestCase):
         self.assertIn('NotFound', err)
 
     def test_a_command_that_cannot_be_loaded_is_an_error(self):
-        with mock.patch.object(toolbox._CommandManager, 'find_command',
+        with mock.patch.object(console.CommandManager, 'find_command',
                                side_effect=ImportError('no numpy')):
             code, _, err = self.run_toolbox('patch', 'show', 'x')
         self.assertEqual(1, code)

@@ -1,0 +1,103 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Base classes of the commands of ``diffcache-manage``."""
+
+import contextlib
+import typing
+
+from cliff import command
+from cliff.formatters import table
+from cliff import lister
+from cliff import show
+from oslo_config import cfg
+
+from diffcache_openstack.cmd.manage import app
+from diffcache_openstack.common import context as contexts
+from diffcache_openstack.common import messaging
+from diffcache_openstack.common import units
+from diffcache_openstack.db import engine
+from diffcache_openstack.objects import base
+from diffcache_openstack.rpc import agent_api
+from diffcache_openstack.rpc import conductor_api
+
+
+class Command(command.Command):
+    """A command that may need the database or the broker."""
+
+    app: app.Manage
+
+    @property
+    def conf(self) -> cfg.ConfigOpts:
+        """The configuration in force."""
+        return self.app.conf
+
+    @contextlib.contextmanager
+    def database(self) -> typing.Iterator[engine.Database]:
+        """Open the database for as long as the block runs.
+
+        :raises PermanentError: it cannot be used
+        """
+        database = engine.Database(self.conf)
+        with engine.errors_explained(self.conf):
+            try:
+                yield database
+            finally:
+                database.close()
+
+    @contextlib.contextmanager
+    def bus(self) -> typing.Iterator[messaging.Bus]:
+        """Open the message bus for as long as the block runs."""
+        bus = messaging.Bus(self.conf, base.Serializer())
+        try:
+            yield bus
+        finally:
+            bus.close()
+
+    @contextlib.contextmanager
+    def conductor(self) -> typing.Iterator[conductor_api.ConductorAPI]:
+        """Open a client of the conductor for as long as the block runs."""
+        with self.bus() as bus:
+            yield conductor_api.ConductorAPI(bus, self.conf)
+
+    @contextlib.contextmanager
+    def agents(self) -> typing.Iterator[agent_api.AgentAPI]:
+        """Open a client of all agents for as long as the block runs."""
+        with self.bus() as bus:
+            yield agent_api.AgentAPI(bus, self.conf)
+
+
+class Lister(Command, lister.Lister):
+    """A command that prints a table."""
+
+    def size(self, count: int) -> str | int:
+        """Format bytes: with a unit in a table, as a number otherwise."""
+        if isinstance(self.formatter, table.TableFormatter):
+            return units.format_size(count)
+        return count
+
+
+class ShowOne(Command, show.ShowOne):
+    """A command that prints the fields of one resource."""
+
+
+def service_context() -> contexts.RequestContext:
+    """Return the context of the administrator's calls."""
+    return contexts.RequestContext.for_service(app.Manage.NAME)
+
+
+def fields(resource: typing.Any) -> tuple[tuple, tuple]:
+    """Return the names and the values of a versioned object's fields."""
+    values = {name: getattr(resource, name)
+              for name in sorted(resource.fields)}
+    return tuple(values), tuple(
+        value.isoformat() if hasattr(value, 'isoformat') else value
+        for value in values.values())

@@ -1,0 +1,64 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""``diffcache-manage plan``."""
+
+import argparse
+
+from diffcache_openstack.cmd.manage import base
+from diffcache_openstack.common import exceptions
+from diffcache_openstack.db import plans
+
+
+class PlanCreate(base.ShowOne):
+    """Compute a new plan for a site now."""
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        """Add the arguments of the command."""
+        parser = super().get_parser(prog_name)
+        parser.add_argument('site', help='Name of the site.')
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace) -> tuple:
+        """Call the conductor and wait for the plan."""
+        with self.conductor() as conductor:
+            plan = conductor.plan_now(base.service_context(),
+                                      parsed_args.site)
+        return ('site', 'generation', 'created_at', 'solver',
+                'cost_s_per_day', 'lower_bound_s_per_day', 'proved_optimal',
+                'solver_seconds', 'objects'), (
+            plan.site, plan.generation, plan.created_at.isoformat(),
+            plan.solver, plan.cost_s, plan.lower_bound_s,
+            plan.proved_optimal, plan.solver_seconds, len(plan.items))
+
+
+class PlanShow(base.Lister):
+    """List the objects that the current plan of a site places."""
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        """Add the arguments of the command."""
+        parser = super().get_parser(prog_name)
+        parser.add_argument('site', help='Name of the site.')
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace) -> tuple:
+        """Read the plan from the database."""
+        with self.database() as database:
+            plan = database.read(plans.current_plan, parsed_args.site)
+        if plan is None:
+            raise exceptions.NotFound(
+                f'Site {parsed_args.site} has no plan yet; compute one with'
+                f' "diffcache-manage plan create {parsed_args.site}".')
+        return ('Host', 'Priority', 'Kind', 'ID', 'Size',
+                'Saves (s/day)'), [
+            (item.host, item.priority, item.kind, item.id,
+             self.size(item.bytes), round(item.saved_seconds, 3))
+            for item in plan.items]

@@ -1,0 +1,108 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+import contextlib
+import io
+import json
+import uuid
+
+from diffcache_openstack.agent import manager as agent_manager
+from diffcache_openstack.cmd.manage import app
+from diffcache_openstack.common import messaging
+from diffcache_openstack.conf import opts
+from diffcache_openstack.db import catalogue
+from diffcache_openstack.db import history
+from diffcache_openstack.db import migration
+from diffcache_openstack.db import sites
+from diffcache_openstack import objects
+from diffcache_openstack.objects import base as objects_base
+from tests import base
+from tests.unit.agent import test_manager
+from tests.unit.db import database
+
+
+class Result:
+
+    def __init__(self, code, out, err):
+        self.code, self.out, self.err = code, out, err
+
+    @property
+    def json(self):
+        return json.loads(self.out)
+
+
+class ManageTest(base.TestCase):
+    """Runs commands as the console script does, in this process."""
+
+    def setUp(self):
+        super().setUp()
+        self.exchange = uuid.uuid4().hex
+        self.config = self.write_file('x.conf', (
+            f'[DEFAULT]\ntransport_url = fake:/\n'
+            f'control_exchange = {self.exchange}\n'
+            f'[database]\nmax_retries = 0\n'
+            f'connection = sqlite:///{self.directory}/db.sqlite\n'
+            f'[conductor]\nrpc_timeout = 1\n'
+            f'[planner]\ninterval = 0\n').encode())
+        self.conf = opts.new_config(['--config-file', str(self.config)])
+
+    def run_words(self, *words):
+        out, err = io.StringIO(), io.StringIO()
+        with (contextlib.redirect_stderr(err),
+              contextlib.redirect_stdout(out)):
+            manager = app.Manage()
+            manager.stdout = out
+            try:
+                code = manager.run(['--config-file', str(self.config),
+                                    *words])
+            except SystemExit as leaving:
+                code = leaving.code
+        return Result(code, out.getvalue(), err.getvalue())
+
+    def assert_fails(self, code, text, *words):
+        result = self.run_words(*words)
+        self.assertEqual(code, result.code)
+        self.assertIn(text, result.err)
+        self.assertNotIn('Traceback', result.err)
+        return result
+
+
+class FilledTest(ManageTest):
+    """Has a database with hosts, templates and a patch."""
+
+    def setUp(self):
+        super().setUp()
+        migration.upgrade(self.conf)
+        self.database = database.engine.Database(self.conf)
+        self.addCleanup(self.database.close)
+        now = objects_base.now()
+        write = self.database.write
+        write(sites.put_host, database.host('h1', capacity=5_000_000), now)
+        write(sites.put_host, database.host(
+            'hub', site='centre', role=objects.REPOSITORY), now)
+        for number in (1, 2):
+            write(catalogue.put_template,
+                  database.template(number, data_size=1_500_000), now)
+        write(catalogue.put_patch, database.patch(1, 2), now)
+        write(sites.put_holdings, 'h1',
+              [database.holding(1, bytes=1_500_000)], now)
+        write(history.put_requests, [database.request(1, way='build')])
+
+    def serve_agent(self, host):
+        """Serve the calls of an agent with a fake one."""
+        worker = test_manager.Worker()
+        bus = messaging.Bus(self.conf, objects_base.Serializer())
+        self.addCleanup(bus.close)
+        server = agent_manager.serve(bus, host, worker)
+        server.start()
+        self.addCleanup(server.wait)
+        self.addCleanup(server.stop)
+        return worker

@@ -1,0 +1,41 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+from diffcache_openstack.db import sites
+from diffcache_openstack import objects
+from diffcache_openstack.objects import base as objects_base
+from tests.unit.cmd.manage import base
+from tests.unit.db import database
+
+
+class TestImages(base.FilledTest):
+
+    def test_image_goes_to_the_repository(self):
+        worker = self.serve_agent('hub')
+        result = self.run_words('image', 'register', '/img', '--name', 'N',
+                                '--id', 't', '-f', 'json')
+        self.assertEqual('0' * 64, result.json['content_id'])
+        self.assertEqual([('register_image', '/img', 't', 'N')],
+                         worker.calls)
+
+    def test_repository_has_to_be_named_among_several(self):
+        self.database.write(sites.put_host, database.host(
+            'hub2', site='centre', role=objects.REPOSITORY),
+            objects_base.now())
+        self.assert_fails(1, 'hub, hub2', 'image', 'register', '/img',
+                          '--name', 'N')
+
+    def test_image_is_fetched_by_a_host(self):
+        worker = self.serve_agent('h1')
+        result = self.run_words('image', 'fetch', 't', '/out', '--host',
+                                'h1', '-f', 'json')
+        self.assertEqual('local', result.json['way'])
+        self.assertEqual([('get_image', 't', '/out', None)], worker.calls)

@@ -1,0 +1,22 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+from tests.unit.cmd.manage import base
+
+
+class TestStatus(base.FilledTest):
+
+    def test_each_site(self):
+        rows = self.run_words('status', '-f', 'json').json
+        self.assertEqual(
+            [('centre', 1, 0, None, 2, 1), ('edge', 1, 0, None, 2, 1)],
+            [(r['Site'], r['Hosts up'], r['Hosts down'], r['Plan'],
+              r['Templates'], r['Patches']) for r in rows])
