@@ -22,11 +22,12 @@ from diffcache_openstack.blocks import files
 from diffcache_openstack.cmd import progress
 from diffcache_openstack.cmd import quick
 from diffcache_openstack.store import registry
-from diffcache_openstack.versions import engine
-from diffcache_openstack.versions import repository
 from diffcache_openstack.versions import restoring
 from diffcache_openstack.versions import retention
+from diffcache_openstack.versions import snapshots
+from diffcache_openstack.versions import store_access
 from diffcache_openstack.versions import upkeep
+from diffcache_openstack.versions import version_store
 
 _AUTO = 'auto'
 _MB = 1e6
@@ -50,10 +51,11 @@ def _add_store_options(parser: argparse.ArgumentParser) -> None:
              'as 64 hex digits or as they are.')
 
 
-def _open(args: argparse.Namespace, **options: Any) -> engine.Engine:
-    key = engine.read_key(args.key_file) if args.key_file else None
+def _open(args: argparse.Namespace, **options: Any
+          ) -> version_store.VersionStore:
+    key = version_store.read_key(args.key_file) if args.key_file else None
     store = registry.open_store(args.store, args.store_config)
-    return engine.Engine.open(store, key, **options)
+    return version_store.VersionStore.open(store, key, **options)
 
 
 def _alpha(text: str) -> float | str:
@@ -107,7 +109,7 @@ class _Disk(quick.Quick, show.ShowOne):
 
     @staticmethod
     def disk_of(args: argparse.Namespace, series: str, **options: Any
-                ) -> engine.Disk:
+                ) -> version_store.Disk:
         """The disk that the command is about.
 
         :raises NotFound: it, or its base, does not exist
@@ -116,8 +118,9 @@ class _Disk(quick.Quick, show.ShowOne):
         files.check_readable(str(args.disk), 'disk')
         if args.base is not None:
             files.check_readable(str(args.base), 'base')
-        return engine.Disk(args.disk, series, args.base, as_it_is=args.scan,
-                           **options)
+        return version_store.Disk(
+            args.disk, series, args.base, without_snapshot=args.scan,
+            **options)
 
 
 class Save(_Disk):
@@ -152,11 +155,11 @@ class Save(_Disk):
                  'filesystems still meanwhile.')
         parser.add_argument(
             '--block-size', type=_size, metavar='BYTES',
-            default=repository.BLOCK_SIZE,
+            default=store_access.BLOCK_SIZE,
             help='Size of a block in a store that is yet to be made '
                  '(default: 4096).')
         parser.add_argument(
-            '--level', type=int, default=repository.LEVEL, metavar='N',
+            '--level', type=int, default=store_access.LEVEL, metavar='N',
             choices=range(1, 20), help='Compression level, 1 to 19: higher '
             'is smaller and slower (default: 3).')
         return parser
@@ -164,14 +167,14 @@ class Save(_Disk):
     def take_action(self, parsed_args: argparse.Namespace
                     ) -> tuple[list[str], list[Any]]:
         args = parsed_args
-        guest = (engine.Guest(args.qmp, args.guest_agent) if args.qmp
+        guest = (snapshots.Guest(args.qmp, args.guest_agent) if args.qmp
                  else None)
         disk = self.disk_of(args, args.series, parent=args.parent,
                             snapshot=args.snapshot)
         store = _open(args, block_size=args.block_size, level=args.level)
         with progress.of(self, 'save') as bar:
             [version] = store.save([disk], guest, args.alpha,
-                                   engine.Job(bar, args.rate))
+                                   version_store.Job(bar, args.rate))
         return _columns(version.summary())
 
 
@@ -228,7 +231,7 @@ class Verify(quick.Quick, show.ShowOne):
     def take_action(self, parsed_args: argparse.Namespace
                     ) -> tuple[list[str], list[Any]]:
         with progress.of(self, 'verify') as bar:
-            result = _open(parsed_args).verify(engine.Job(bar))
+            result = _open(parsed_args).verify(version_store.Job(bar))
         self._intact = result.intact
         for damage in result.damage:
             self.app.LOG.error('%s: %s', damage.object, damage.reason)
@@ -297,8 +300,8 @@ class Prune(quick.Quick, show.ShowOne):
         with progress.of(self, 'prune') as bar:
             return _columns(_open(args).prune(
                 {args.series: policy},
-                upkeep.Rule(args.dead_share, args.level), args.dry_run,
-                engine.Job(bar)).to_dict())
+                upkeep.PruneRule(args.dead_share, args.level), args.dry_run,
+                version_store.Job(bar)).to_dict())
 
 
 class Diff(quick.Quick, show.ShowOne):
@@ -348,7 +351,7 @@ class Restore(quick.Quick, show.ShowOne):
         with progress.of(self, 'restore') as bar:
             return _columns(_open(args).restore(
                 args.version, args.output, args.disk_format, args.base,
-                job=engine.Job(bar)).to_dict())
+                job=version_store.Job(bar)).to_dict())
 
 
 class Rollback(_Disk):
@@ -374,7 +377,7 @@ class Rollback(_Disk):
         version = store.version(args.version)
         disk = self.disk_of(args, version.series)
         with progress.of(self, 'rollback') as bar:
-            job = engine.Job(bar, args.rate)
+            job = version_store.Job(bar, args.rate)
             if args.dry_run:
                 plan = store.plan_rollback(version.id, disk, job)
                 return _columns(plan.summary())

@@ -98,6 +98,6 @@ class ServiceUnavailable(RetryableError):
     """A service did not answer in time, or failed while answering."""
 
 
-def goes_on(error: BaseException) -> bool:
-    """Whether the same call may come again, and should find what it left."""
+def is_resumable(error: BaseException) -> bool:
+    """Return whether a repeated call should find what this one left."""
     return isinstance(error, (Busy, Interrupted, ServiceUnavailable))

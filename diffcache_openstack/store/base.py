@@ -114,7 +114,7 @@ class BlobStore(abc.ABC):
         :param work: what tells work that may be interrupted from others:
             what it left in the directory is there again when it goes on. It
             is kept if the process is killed, and after an error that
-            :func:`.exceptions.goes_on`
+            :func:`.exceptions.is_resumable`
         """
 
     @abc.abstractmethod
@@ -155,7 +155,7 @@ def removed(directory: pathlib.Path, kept: bool) -> Iterator[None]:
     try:
         yield
     except BaseException as error:
-        if not kept or not exceptions.goes_on(error):
+        if not kept or not exceptions.is_resumable(error):
             shutil.rmtree(directory, ignore_errors=True)
         raise
     shutil.rmtree(directory, ignore_errors=True)

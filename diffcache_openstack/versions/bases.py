@@ -9,8 +9,10 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""Base images of disks: which one a disk lies on, and the names of its
-blocks, by which copied blocks are told from changed ones.
+"""Base images of disks: identification, and indexes of their blocks.
+
+By the index a save distinguishes blocks copied from the base from changed
+ones.
 """
 
 import dataclasses
@@ -22,14 +24,14 @@ from typing import Any
 from diffcache_openstack import _native
 from diffcache_openstack.blocks import native as native_errors
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.versions import heads
+from diffcache_openstack.versions import catalogue
 
 LOG = logging.getLogger(__name__)
 
 
 @dataclasses.dataclass(frozen=True)
-class Given:
-    """What a caller tells of a disk's base."""
+class GivenBase:
+    """A disk, and its base image as the caller names it."""
 
     disk: pathlib.Path
     image: pathlib.Path | None
@@ -37,65 +39,66 @@ class Given:
     image_id: str | None
 
 
-def identify(image: pathlib.Path, known: str | None = None) -> heads.Base:
-    """The base that an image is, raw or qcow2.
+def identify(image: pathlib.Path, known: str | None = None) -> catalogue.Base:
+    """Describe an image, raw or qcow2, as a base.
 
-    :param known: its content id; if None the image is read to tell
-    :raises InvalidInput: the image lies itself on another, or is refused
+    :param known: its content id; if None the image is read to compute it
+    :raises InvalidInput: the image has a backing file itself, or is refused
     """
     with native_errors.translated():
         _, size = _native.qcow2_probe(image)
         content_id = known or _native.qcow2_content_id(image)
-        return heads.Base(content_id, str(image), size)
+        return catalogue.Base(content_id, str(image), size)
 
 
-class Bases:
-    """The bases that a head knows, and those that come to it.
+class BaseIndexes:
+    """The indexes of base images in a catalogue, and new ones.
 
-    :param token: what the names of new blobs end with
+    :param token: suffix of the names of new blobs
     """
 
-    def __init__(self, opened: _native.VersionStore, head: heads.Head,
+    def __init__(self, opened: _native.VersionStore, head: catalogue.Catalogue,
                  staging: pathlib.Path, token: str) -> None:
         self._opened = opened
         self._head = head
         self._staging = staging
         self._token = token
-        # Blobs to be put before the head that names them is committed.
-        self.puts: list[tuple[str, pathlib.Path]] = []
+        # Blobs to upload before the catalogue is committed.
+        self.uploads: list[tuple[str, pathlib.Path]] = []
 
-    def of_disk(self, info: dict[str, Any], parents: heads.Base | None,
-                given: Given) -> heads.Base | None:
-        """The base that a disk lies on; None if it lies on none.
+    def find(self, info: dict[str, Any], parents: catalogue.Base | None,
+             given: GivenBase) -> catalogue.Base | None:
+        """Return the base of a disk; None if it has none.
 
-        A disk that names a backing file is taken at its word only that there
-        is one: the file is not opened, and the caller may tell which it is.
+        A backing file that a qcow2 disk names is not opened: only an image
+        that the caller names is.
         """
         if given.image is None:
-            return self._untold(given.disk, info, parents)
-        lies_on = identify(given.image, given.image_id)
-        if parents is not None and parents.id == lies_on.id:
+            return self._recorded(given.disk, info, parents)
+        found = identify(given.image, given.image_id)
+        if parents is not None and parents.id == found.id:
             # One base has one record, however it was named.
-            lies_on = parents
-        assert lies_on.id is not None
-        if lies_on.id not in self._head.bases:
-            self._learn(lies_on.id, given.image)
-        return lies_on
+            found = parents
+        assert found.id is not None
+        if found.id not in self._head.bases:
+            self._add(found.id, given.image)
+        return found
 
-    def _untold(self, disk: pathlib.Path, info: dict[str, Any],
-                parents: heads.Base | None) -> heads.Base | None:
+    def _recorded(self, disk: pathlib.Path, info: dict[str, Any],
+                  parents: catalogue.Base | None) -> catalogue.Base | None:
+        """Return the base by the parent's record or the disk's tables."""
         if info['backing'] is None:
             if parents is not None and info['format'] == 'raw':
                 return parents
             return None
         if parents is not None:
             return parents
-        LOG.warning('%s lies on %s: blocks that it copied from there are '
-                    'stored, and restoring cannot check the base; name it '
-                    'with --base', disk, info['backing'])
-        return heads.Base(None, info['backing'], None)
+        LOG.warning('Saving %s without its base image %s: blocks copied from '
+                    'the base are stored, and a restore cannot check the '
+                    'base; name it with --base', disk, info['backing'])
+        return catalogue.Base(None, info['backing'], None)
 
-    def _learn(self, base_id: str, image: pathlib.Path) -> None:
+    def _add(self, base_id: str, image: pathlib.Path) -> None:
         path = self._staging / f'base-{base_id[:16]}'
         if not path.exists():
             part = path.with_name(f'{path.name}.part')
@@ -104,13 +107,14 @@ class Bases:
             os.replace(part, path)
         with native_errors.translated():
             self._opened.add_base(base_id, path)
-        blob = heads.Blob(f'{path.name}-{self._token}', path.stat().st_size)
+        blob = catalogue.Blob(
+            f'{path.name}-{self._token}', path.stat().st_size)
         self._head.bases[base_id] = blob
-        self.puts.append((blob.blob, path))
+        self.uploads.append((blob.blob, path))
 
 
-def same(one: heads.Base | None, other: heads.Base | None) -> bool:
-    """Whether two versions lie on the same image, or both on none."""
+def same(one: catalogue.Base | None, other: catalogue.Base | None) -> bool:
+    """Return whether two versions have the same base, or both have none."""
     if one is None or other is None:
         return one is other
     if one.id is None or other.id is None:
@@ -118,30 +122,28 @@ def same(one: heads.Base | None, other: heads.Base | None) -> bool:
     return one.id == other.id
 
 
-def check(version: heads.Version, given: pathlib.Path | None,
+def check(version: catalogue.Version, given: pathlib.Path | None,
           known: str | None = None) -> None:
-    """Whether an image is the base that a version lies on.
+    """Check that an image is the base of a version.
 
-    :param known: the image's content id; if None the image is read to tell
-
-    :raises InvalidInput: a base is missing, or one is given for nothing
-    :raises BaseMismatch: it is another one
+    :param known: the image's content id; if None it is computed
+    :raises InvalidInput: a base is missing, or the version has none
+    :raises BaseMismatch: it is another image
     """
     if version.base is None:
         if given is not None:
             raise exceptions.InvalidInput(
-                f'Version {version.id} lies on no base image: leave out '
-                f'--base.')
+                f'Version {version.id} has no base image: omit --base.')
         return
     if given is None:
         raise exceptions.InvalidInput(
-            f'Version {version.id} lies on the base image '
+            f'Version {version.id} needs its base image '
             f'{version.base.name}: name it with --base.')
     if version.base.id is None:
-        LOG.warning('Nobody told which base image version %s lies on: %s is '
-                    'not checked', version.id, given)
+        LOG.warning('Cannot check that %s is the base image of version %s: '
+                    'it was saved without --base', given, version.id)
         return
     if identify(given, known).id != version.base.id:
         raise exceptions.BaseMismatch(
-            f'{given} is not the base image of version {version.id}, which '
-            f'was {version.base.name}, content {version.base.id}.')
+            f'{given} is not the base image of version {version.id}: use '
+            f'{version.base.name}, content {version.base.id}.')

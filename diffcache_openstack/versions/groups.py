@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from diffcache_openstack.versions import alpha
-from diffcache_openstack.versions import heads
+from diffcache_openstack.versions import catalogue
 
 # A read from elsewhere counts as so many bytes of reading on. Restores read
 # each frame once, and frames of one version lie in the order of the disk: what
@@ -85,7 +85,7 @@ class Delta:
         return list(zip(self._cut_packs.tolist(), self._cut_slots.tolist(),
                         self._cut_lengths.tolist()))
 
-    def costs(self, frames: Sequence[Frame], head: heads.Head,
+    def costs(self, frames: Sequence[Frame], head: catalogue.Catalogue,
               shared: int) -> alpha.Costs:
         """What restoring each group costs, and what storing it again adds.
 

@@ -9,11 +9,10 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""Asking a guest to keep its filesystems still, through its agent.
+"""Freezing a guest's filesystems through the QEMU guest agent.
 
-The agent's channel is a unix socket on the host that QEMU passes on. Whatever
-comes out of it is the guest's word: it is bounded, and nothing but a number
-is taken from it.
+The agent's channel is a unix socket on the host. The guest controls what is
+read from it: it is bounded, and only a number is taken from an answer.
 """
 
 import contextlib
@@ -34,17 +33,17 @@ LOG = logging.getLogger(__name__)
 
 _TIMEOUT_S = 10.0
 _MOST_BYTES = 1 << 20
-# Ends whatever half of a message a former client left in the agent's parser.
+# Ends half a message that a former client left in the agent's parser.
 _SENTINEL = b'\xff'
 
 
 class Channel(Protocol):
-    """What speaks to a guest's agent."""
+    """A connection to a guest's agent."""
 
     def count(self, name: str, /) -> int:
-        """What a command without arguments answers: a number.
+        """Run a command without arguments whose answer is a number.
 
-        :raises PermanentError: the guest refused, or said something else
+        :raises PermanentError: the guest refused, or gave another answer
         :raises ServiceUnavailable: no answer came
         """
 
@@ -52,7 +51,7 @@ class Channel(Protocol):
 class Agent:
     """A client of the QEMU guest agent; a context manager.
 
-    :raises ServiceUnavailable: nobody answers in time
+    :raises ServiceUnavailable: the agent does not answer in time
     """
 
     def __init__(self, path: pathlib.Path,
@@ -83,12 +82,12 @@ class Agent:
             if (time.monotonic() > deadline
                     or len(self._rest) > _MOST_BYTES):
                 raise exceptions.ServiceUnavailable(
-                    f'The guest agent at {self._path} says nothing that '
-                    f'makes sense.')
+                    f'The guest agent at {self._path} sends no complete '
+                    f'answer.')
             data = self._socket.recv(4096)
             if not data:
                 raise exceptions.ServiceUnavailable(
-                    f'The guest agent at {self._path} hung up.')
+                    f'The guest agent at {self._path} closed the connection.')
             self._rest += data
         line, _, self._rest = self._rest.partition(b'\n')
         return line
@@ -99,7 +98,7 @@ class Agent:
         self._socket.sendall(before + request.encode() + b'\n')
 
     def _synchronize(self) -> None:
-        """Skip what was meant for a client before us."""
+        """Skip answers to a former client."""
         token = secrets.randbits(31)
         self._send('guest-sync-delimited', {'id': token}, _SENTINEL)
         deadline = time.monotonic() + self._timeout_s
@@ -111,12 +110,13 @@ class Agent:
                 continue
             if isinstance(answer, dict) and answer.get('return') == token:
                 return
-        raise exceptions.ServiceUnavailable('it answers somebody else')
+        raise exceptions.ServiceUnavailable(
+            'it sends answers to other requests')
 
     def count(self, name: str) -> int:
-        """What a command without arguments answers: a number.
+        """Run a command without arguments whose answer is a number.
 
-        :raises PermanentError: the guest refused, or said something else
+        :raises PermanentError: the guest refused, or gave another answer
         :raises ServiceUnavailable: no answer came
         """
         try:
@@ -135,69 +135,69 @@ class Agent:
 
 
 @dataclasses.dataclass
-class Stillness:
-    """How a guest's filesystems were kept still."""
+class Freeze:
+    """How a guest's filesystems were frozen."""
 
-    # Whether there was an agent that did it.
+    # Whether any was.
     quiesced: bool = False
     frozen_ms: float = 0.0
 
 
 @contextlib.contextmanager
-def still(where: pathlib.Path | Channel | None) -> Iterator[Stillness]:
-    """Keep a guest's filesystems still for the time of a ``with`` block.
+def frozen(where: pathlib.Path | Channel | None) -> Iterator[Freeze]:
+    """Freeze a guest's filesystems for the time of a ``with`` block.
 
-    A guest without an agent, or whose agent refuses, is not kept still: what
-    is saved is then what a power cut would leave. That is logged, and told.
+    Without an agent, or if it refuses, they are not frozen: a save then has
+    what a power cut would leave. That is logged, and part of the result.
 
-    :param where: the agent's socket, or what speaks to it; None for a guest
-        that has none
+    :param where: the agent's socket, or a connection; None for a guest
+        without an agent
     """
-    found = Stillness()
+    found = Freeze()
     if where is None:
         yield found
         return
-    asked = _freeze(where, found)
+    started = _freeze(where, found)
     try:
         yield found
     finally:
-        if asked is not None:
+        if started is not None:
             thaw(where)
             if found.quiesced:
-                found.frozen_ms = (time.monotonic() - asked) * 1000
+                found.frozen_ms = (time.monotonic() - started) * 1000
 
 
-def _opened(where: pathlib.Path | Channel
-            ) -> contextlib.AbstractContextManager[Channel]:
+def _connect(where: pathlib.Path | Channel
+             ) -> contextlib.AbstractContextManager[Channel]:
     if isinstance(where, pathlib.Path):
         return Agent(where)
     return contextlib.nullcontext(where)
 
 
-def _freeze(where: pathlib.Path | Channel, found: Stillness
+def _freeze(where: pathlib.Path | Channel, found: Freeze
             ) -> float | None:
-    """Ask for stillness; when that was, or None if nobody could be asked."""
+    """Freeze filesystems; return when, or None if none can be frozen."""
     started = None
     try:
-        with _opened(where) as agent:
+        with _connect(where) as agent:
             started = time.monotonic()
             # A guest without a filesystem that can be frozen says 0.
             found.quiesced = agent.count('guest-fsfreeze-freeze') > 0
     except exceptions.PermanentError as exc:
-        LOG.warning('The guest does not keep its filesystems still, or does '
-                    'so for somebody else already: %s', exc)
+        LOG.warning('Saving without freezing filesystems: the guest refused, '
+                    'or they are frozen already: %s', exc)
         return None
     except exceptions.DiffCacheError as exc:
-        LOG.warning('Filesystems of the guest are not kept still: %s', exc)
+        LOG.warning('Saving without freezing filesystems: %s', exc)
     # A freeze whose answer was lost may still have happened.
     return started
 
 
 def thaw(where: pathlib.Path | Channel) -> None:
-    """Let a guest go on; thawing what is not frozen does nothing."""
+    """Thaw a guest's filesystems; does nothing if they are not frozen."""
     try:
-        with _opened(where) as agent:
+        with _connect(where) as agent:
             agent.count('guest-fsfreeze-thaw')
     except exceptions.DiffCacheError as exc:
-        LOG.error('The guest agent at %s was asked to thaw and did not: %s; '
-                  'thaw the guest by hand', where, exc)
+        LOG.error('Could not thaw the guest through its agent at %s: %s; '
+                  'thaw it by hand (virsh domfsthaw)', where, exc)

@@ -9,11 +9,11 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""QEMU's locks on images, by which it is told who uses a disk.
+"""QEMU's locks on images, which show that a process uses a disk.
 
-QEMU locks single bytes of an image, which mean nothing as places in it: 100
-and those after it for what it does with the image (101: it writes), 200 and
-those after it for what nobody else may do ("Image locking" in
+QEMU locks single bytes of an image, unrelated to its content: 100 and
+following for what it does with the image (101: it writes), 200 and following
+for what no other process may do ("Image locking" in
 ``docs/system/images.rst`` of QEMU, ``block/file-posix.c``). The locks belong
 to open files (``F_OFD_SETLK``), and end with them.
 """
@@ -32,10 +32,10 @@ _WRITES = 101
 
 
 def exclude(handle: int, disk: pathlib.Path) -> None:
-    """Let nobody use a disk as long as an open file of it stays open.
+    """Lock a disk against other processes until its file is closed.
 
     :param handle: of a file that is open for writing
-    :raises Busy: somebody uses it
+    :raises Busy: another process uses it
     """
     lock = _LOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, _FIRST, _BYTES, 0)
     try:
@@ -48,11 +48,11 @@ def exclude(handle: int, disk: pathlib.Path) -> None:
 def check_idle(disk: pathlib.Path) -> None:
     """Check that no guest writes to a disk.
 
-    :raises Busy: one may
+    :raises Busy: a guest does
     """
     with open(disk, 'rb') as stream:
         wanted = _LOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, _WRITES, 1, 0)
         found = fcntl.fcntl(stream.fileno(), fcntl.F_OFD_GETLK, wanted)
     if _LOCK.unpack(found)[0] != fcntl.F_UNLCK:
         raise exceptions.Busy(
-            f'{disk} is in use: stop its guest, or give the QMP socket of it.')
+            f'{disk} is in use: stop its guest, or name its QMP socket.')

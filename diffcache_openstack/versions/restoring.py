@@ -9,7 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""Versions as disks again."""
+"""Restoring versions to new files, and comparing them."""
 
 import dataclasses
 import logging
@@ -22,8 +22,8 @@ from diffcache_openstack import _native
 from diffcache_openstack.blocks import native as native_errors
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.versions import bases
-from diffcache_openstack.versions import heads
-from diffcache_openstack.versions import repository
+from diffcache_openstack.versions import catalogue
+from diffcache_openstack.versions import store_access
 
 LOG = logging.getLogger(__name__)
 
@@ -33,7 +33,7 @@ FORMATS = ('raw', 'qcow2')
 
 @dataclasses.dataclass(frozen=True)
 class Restored:
-    """What a restore did."""
+    """The result of a restore."""
 
     version: str
     output: str
@@ -43,61 +43,62 @@ class Restored:
     seconds: float
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields, as the toolbox prints them."""
+        """Return the fields, as the toolbox prints them."""
         return dataclasses.asdict(self)
 
 
 @dataclasses.dataclass(frozen=True)
 class Output:
-    """The file that a version is written to."""
+    """The file to write a version to."""
 
     path: pathlib.Path
     # ``raw`` or ``qcow2``.
     format: str
-    # A qcow2 file names the version's base as its backing file and holds
-    # what differs; otherwise the file lies on nothing.
+    # A qcow2 file names the version's base as its backing file and has only
+    # what differs; otherwise the file has no backing file.
     backed: bool = True
 
 
-def restore(repo: repository.Repository, name: str, output: Output,
+def restore(access: store_access.StoreAccess, name: str, output: Output,
             base: pathlib.Path | None = None, base_id: str | None = None,
             progress: Progress = None) -> Restored:
-    """Write a version to a file, which appears complete and durable.
+    """Write a version to a file, which appears when it is durable.
 
     :param base: the version's base image, if it has one
-    :param base_id: the base's content id, if it is known; otherwise the
-        image is read to tell which it is
-    :raises NotFound: there is no such version
+    :param base_id: the base's content id, if it is known; otherwise it is
+        computed
+    :raises NotFound: the version does not exist
     :raises BaseMismatch: the base is another image than the version's
     :raises IntegrityError: the store is damaged
     """
     if output.format not in FORMATS:
         raise exceptions.InvalidInput(
-            f'A disk of format {output.format!r}: choose '
-            f'{" or ".join(FORMATS)}')
+            f'Cannot restore to the format {output.format!r}: choose '
+            f'{" or ".join(FORMATS)}.')
     started = time.monotonic()
     while True:
-        head = repo.head()
+        head = access.head()
         version = head.find(name)
         bases.check(version, base, base_id)
         try:
-            written = _write(repo, head, version, output, base, progress)
+            written = _write(access, head, version, output, base, progress)
         except exceptions.Busy as exc:
-            if repo.head().number == head.number:
+            if access.head().number == head.number:
                 raise
-            # Of a prune: what it wrote anew is elsewhere now.
-            LOG.info('Restoring %s begins again: %s', version.id, exc)
+            # A prune has rewritten packs under other names.
+            LOG.info('Restarting the restore of version %s: %s', version.id,
+                     exc)
             continue
         return Restored(version.id, str(output.path), output.format,
                         version.size, written,
                         round(time.monotonic() - started, 3))
 
 
-def _write(repo: repository.Repository, head: heads.Head,
-           version: heads.Version, output: Output,
+def _write(access: store_access.StoreAccess, head: catalogue.Catalogue,
+           version: catalogue.Version, output: Output,
            base: pathlib.Path | None, progress: Progress) -> int:
-    """Write a version; the bytes that were written."""
-    with repo.opened(head) as opened, native_errors.translated():
+    """Write a version; return the bytes written."""
+    with access.opened(head) as opened, native_errors.translated():
         if output.format == 'raw':
             return opened.restore_raw(
                 version.root, version.size, output.path, base=base,
@@ -117,7 +118,7 @@ def _backing(base: pathlib.Path | None) -> tuple[str, str] | None:
 
 @dataclasses.dataclass(frozen=True)
 class Difference:
-    """In what two versions differ. Ranges are (offset, length) in bytes."""
+    """The difference of two versions. Ranges: (offset, length) in bytes."""
 
     old: str
     new: str
@@ -126,19 +127,19 @@ class Difference:
     ranges: list[tuple[int, int]]
 
 
-def diff(repo: repository.Repository, old: str, new: str) -> Difference:
-    """In what two versions differ; costs what differs, not what they are.
+def diff(access: store_access.StoreAccess, old: str, new: str) -> Difference:
+    """Compare two versions, at the cost of their difference, not size.
 
-    :raises NotFound: there is no such version
-    :raises InvalidInput: the versions lie on different base images
+    :raises NotFound: a version does not exist
+    :raises InvalidInput: the versions have different base images
     """
-    head = repo.head()
+    head = access.head()
     one, other = head.find(old), head.find(new)
     if not bases.same(one.base, other.base):
         raise exceptions.InvalidInput(
-            f'{one.id} and {other.id} lie on different base images: their '
-            f'maps cannot be compared.')
-    with repo.opened(head) as opened, native_errors.translated():
+            f'Cannot compare versions {one.id} and {other.id}: they have '
+            f'different base images.')
+    with access.opened(head) as opened, native_errors.translated():
         ranges = opened.differences(
             one.root, other.root, max(one.size, other.size),
             base_id=one.base.id if one.base else None)

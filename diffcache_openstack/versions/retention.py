@@ -17,7 +17,7 @@ from typing import Callable
 from typing import Sequence
 
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.versions import heads
+from diffcache_openstack.versions import catalogue
 
 _PERIODS: dict[str, Callable[[datetime.datetime], tuple[int, ...]]] = {
     'hourly': lambda at: (at.year, at.month, at.day, at.hour),
@@ -29,10 +29,10 @@ _PERIODS: dict[str, Callable[[datetime.datetime], tuple[int, ...]]] = {
 
 @dataclasses.dataclass(frozen=True)
 class Policy:
-    """How many versions are kept.
+    """How many versions of a series to keep.
 
-    The last ones, and the last of each of so many hours, days, weeks and
-    months that have any.
+    The last ones, and the last of each of the given numbers of hours, days,
+    weeks and months that have any.
     """
 
     last: int = 0
@@ -44,17 +44,17 @@ class Policy:
     def __post_init__(self) -> None:
         if min(dataclasses.astuple(self)) < 0:
             raise exceptions.InvalidInput(
-                'A policy keeps a number of versions, 0 or more.')
+                'A policy cannot keep a negative number of versions.')
 
     @property
     def keeps_all(self) -> bool:
-        """Nothing was asked for, so nothing is to go."""
+        """Whether the policy sets no limit, so that no version is dropped."""
         return not any(dataclasses.astuple(self))
 
 
-def dropped(versions: Sequence[heads.Version], policy: Policy
-            ) -> list[heads.Version]:
-    """The versions of one series that a policy does not keep, oldest first.
+def dropped(versions: Sequence[catalogue.Version], policy: Policy
+            ) -> list[catalogue.Version]:
+    """Return the versions of a series that a policy drops, oldest first.
 
     The newest version is always kept. A version may be kept for several
     reasons; each period keeps its newest version.
@@ -71,7 +71,7 @@ def dropped(versions: Sequence[heads.Version], policy: Policy
 
 
 def _newest_of_periods(
-        newest_first: Sequence[heads.Version],
+        newest_first: Sequence[catalogue.Version],
         period_of: Callable[[datetime.datetime], tuple[int, ...]],
         count: int) -> set[str]:
     seen: dict[tuple[int, ...], str] = {}

@@ -39,74 +39,75 @@ _TIMEOUT_S = 120
 
 
 @dataclasses.dataclass(frozen=True)
-class Taken:
-    """What taking a snapshot cost the guest, in milliseconds."""
+class GuestPause:
+    """What a snapshot or view cost the guest, in milliseconds."""
 
-    # The guest stood still.
+    # The guest was paused.
     pause_ms: float = 0.0
-    # Its filesystems took no writes, while it went on otherwise.
+    # Its filesystems took no writes, while it ran otherwise.
     frozen_ms: float = 0.0
-    # The filesystems were asked to write everything down before.
+    # The filesystems were flushed and frozen before.
     quiesced: bool = False
 
 
-class Snapshots(abc.ABC):
-    """Makes and removes internal snapshots of a guest's disks."""
+class Snapshotter(abc.ABC):
+    """Creates and deletes internal snapshots of a guest's disks."""
 
     @abc.abstractmethod
-    def create(self, name: str) -> Taken:
-        """Keep the present state of all disks under a name.
+    def create(self, name: str) -> GuestPause:
+        """Take a snapshot of all disks under a name.
 
         :raises ServiceUnavailable: the guest's monitor did not answer
-        :raises Busy: the disk is in use by somebody else
+        :raises Busy: another process uses the disk
         :raises PermanentError: it was refused; the message says why
         """
 
     @abc.abstractmethod
     def delete(self, name: str) -> None:
-        """Forget a state, where it is kept; raises as :meth:`create`."""
+        """Delete a snapshot, where it exists; raises as :meth:`create`."""
 
 
 def disk_info(disk: pathlib.Path, disk_format: str | None = None
               ) -> dict[str, Any]:
-    """What the tables of a disk say, if it has some.
+    """Read the format, size, backing file and snapshots of a disk.
 
     The keys are ``format``, ``size`` in bytes, ``cluster_size``,
     ``backing`` (a name or None) and ``snapshots`` (number, name and
     fingerprint of each).
 
-    :param disk_format: ``raw`` or ``qcow2``; if None, what the file begins
-        with is believed, which the guest of a raw disk may have written
+    :param disk_format: ``raw`` or ``qcow2``; if None it is detected by the
+        first bytes, which the guest of a raw disk may have written
     :raises InvalidInput: the disk is refused
     """
     with native_errors.translated():
         return _native.version_disk_info(disk, disk_format)
 
 
-def can_keep(disk: pathlib.Path, disk_format: str | None = None) -> bool:
-    """Whether a disk's format has internal snapshots: it is qcow2.
+def supports_snapshots(disk: pathlib.Path, disk_format: str | None = None
+                       ) -> bool:
+    """Return whether a disk's format, qcow2, has internal snapshots.
 
     The parameter and errors are those of :func:`disk_info`.
     """
     return disk_info(disk, disk_format)['format'] == 'qcow2'
 
 
-def working_path(disk: pathlib.Path) -> pathlib.Path:
-    """The file that says that qemu-img is, or was, changing snapshots."""
+def marker_path(disk: pathlib.Path) -> pathlib.Path:
+    """Return the file that exists while qemu-img changes snapshots."""
     return disk.with_name(f'{disk.name}.snapshots')
 
 
-class Offline(Snapshots):
-    """A disk that no guest uses, through qemu-img, which checks that.
+class OfflineSnapshotter(Snapshotter):
+    """Snapshots of a stopped guest's disk, by qemu-img, which locks it.
 
-    A qemu-img that is killed meanwhile leaves reference counts that are too
-    high: no data is lost or wrong, but space is, and the disk's check fails.
-    A file beside the disk says that one was at work; the next one mends.
+    A qemu-img that is killed may leave reference counts that are too high: no
+    data is lost, but space is, and the disk's check fails. A marker file
+    beside the disk stays then, by which the next call repairs the disk.
     """
 
     def __init__(self, disk: pathlib.Path) -> None:
         self._disk = disk
-        self._marker = working_path(disk)
+        self._marker = marker_path(disk)
 
     @contextlib.contextmanager
     def _marked(self) -> Iterator[None]:
@@ -139,11 +140,11 @@ class Offline(Snapshots):
         raise exceptions.PermanentError(
             f'qemu-img {arguments[0]} failed on {self._disk}: {message}')
 
-    def create(self, name: str) -> Taken:
+    def create(self, name: str) -> GuestPause:
         with self._marked():
             self._run('snapshot', '-c', name)
-        # No guest, so all that was written is on the disk.
-        return Taken(quiesced=True)
+        # Without a guest nothing is unwritten.
+        return GuestPause(quiesced=True)
 
     def delete(self, name: str) -> None:
         with self._marked():
@@ -151,14 +152,24 @@ class Offline(Snapshots):
 
 
 class Channel(Protocol):
-    """What speaks QMP to a guest's monitor."""
+    """A connection to a guest's monitor, which speaks QMP."""
 
     def command(self, name: str, /, **arguments: Any) -> Any:
-        """What a command returns.
+        """Run a command and return its result.
 
         :raises PermanentError: the command was refused
         :raises ServiceUnavailable: no answer came
         """
+
+
+@dataclasses.dataclass(frozen=True)
+class Guest:
+    """The running guest that has some disks."""
+
+    # Its monitor: a unix socket that speaks QMP, or a connection to it.
+    monitor: pathlib.Path | Channel
+    # The same of its guest agent, by which filesystems are frozen.
+    agent: pathlib.Path | guest_agent.Channel | None = None
 
 
 class Monitor:
@@ -198,11 +209,11 @@ class Monitor:
         answer = json.loads(line)
         if not isinstance(answer, dict):
             raise exceptions.PermanentError(
-                f'{self._path} is no monitor of QEMU.')
+                f'{self._path} is not a QEMU monitor: check the path.')
         return answer
 
     def command(self, name: str, /, **arguments: Any) -> Any:
-        """What a command returns; events that come between are passed over.
+        """Run a command and return its result, skipping events.
 
         :raises PermanentError: the command was refused
         :raises ServiceUnavailable: no answer came
@@ -225,16 +236,16 @@ class Monitor:
         return answer['return']
 
 
-def opened(where: pathlib.Path | Channel
-           ) -> contextlib.AbstractContextManager[Channel]:
-    """What speaks to a monitor, for the time of a ``with`` block."""
+def connect(where: pathlib.Path | Channel
+            ) -> contextlib.AbstractContextManager[Channel]:
+    """Connect to a monitor for the time of a ``with`` block."""
     if isinstance(where, pathlib.Path):
         return Monitor(where)
     return contextlib.nullcontext(where)
 
 
 def _node(monitor: Channel, disk: pathlib.Path) -> dict[str, Any]:
-    """What a monitor tells of the node of a disk.
+    """Return what a monitor reports of the block node of a disk.
 
     :raises NotFound: the guest has no such qcow2 disk
     """
@@ -248,10 +259,10 @@ def _node(monitor: Channel, disk: pathlib.Path) -> dict[str, Any]:
         f'The guest has no qcow2 disk {disk}: check the socket and the path.')
 
 
-def sync(disks: Sequence[pathlib.Path]) -> None:
-    """Let the kernel write down what a guest wrote to its disks.
+def flush_disks(disks: Sequence[pathlib.Path]) -> None:
+    """Make what a guest wrote to its disks durable.
 
-    QEMU does so while the guest stands still: what is left then is little.
+    QEMU does so in the guest's pause, which this shortens.
     """
     for disk in disks:
         handle = os.open(disk, os.O_RDONLY)
@@ -261,15 +272,15 @@ def sync(disks: Sequence[pathlib.Path]) -> None:
             os.close(handle)
 
 
-class Running(Snapshots):
-    """Disks of a running guest, through its monitor: all in one transaction.
+class RunningSnapshotter(Snapshotter):
+    """Snapshots of a running guest's disks, all in one QMP transaction.
 
-    The guest stands still while QEMU's main loop makes the snapshot: the
-    time of the command is the pause.
+    The guest is paused while QEMU's main loop takes the snapshot: the time of
+    the command is the pause.
 
-    :param monitor: its socket, or what speaks to it
-    :param agent: the same of the guest agent, which is asked to keep the
-        filesystems still meanwhile
+    :param monitor: its socket, or a connection
+    :param agent: the same of the guest agent, by which filesystems are frozen
+        for that time
     """
 
     def __init__(self, monitor: pathlib.Path | Channel,
@@ -281,7 +292,7 @@ class Running(Snapshots):
         self._agent = agent
 
     def actions(self, monitor: Channel, name: str) -> list[dict[str, Any]]:
-        """What a transaction does that takes the snapshot of all disks.
+        """Return the actions of a transaction that snapshots all disks.
 
         :raises NotFound: the guest does not have one of them
         """
@@ -289,23 +300,34 @@ class Running(Snapshots):
                  'data': {'device': _node(monitor, disk)['node-name'],
                           'name': name}} for disk in self.disks]
 
-    def create(self, name: str) -> Taken:
-        with opened(self._monitor) as monitor:
+    def create(self, name: str) -> GuestPause:
+        with connect(self._monitor) as monitor:
             actions = self.actions(monitor, name)
-            sync(self.disks)
-            with guest_agent.still(self._agent) as stillness:
-                if stillness.quiesced:
-                    sync(self.disks)
+            flush_disks(self.disks)
+            with guest_agent.frozen(self._agent) as freeze:
+                if freeze.quiesced:
+                    flush_disks(self.disks)
                 started = time.monotonic()
                 monitor.command('transaction', actions=actions)
                 pause_ms = (time.monotonic() - started) * 1000
-        return Taken(pause_ms, stillness.frozen_ms, stillness.quiesced)
+        return GuestPause(pause_ms, freeze.frozen_ms, freeze.quiesced)
 
     def delete(self, name: str) -> None:
-        with opened(self._monitor) as monitor:
+        with connect(self._monitor) as monitor:
             for disk in self.disks:
                 node = _node(monitor, disk)
                 kept = node['image'].get('snapshots', ())
                 if any(each['name'] == name for each in kept):
                     monitor.command('blockdev-snapshot-delete-internal-sync',
                                     device=node['node-name'], name=name)
+
+
+def for_stopped_guest(disk: pathlib.Path, disk_format: str | None = None
+                      ) -> Snapshotter | None:
+    """Return what takes snapshots of a stopped guest's disk; None for raw.
+
+    :param disk_format: see :func:`disk_info`
+    """
+    if supports_snapshots(disk, disk_format):
+        return OfflineSnapshotter(disk)
+    return None

@@ -9,7 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""Looking after a store: deleting versions, giving back space, scrubbing."""
+"""Deleting versions, pruning a store, and verifying it."""
 
 import dataclasses
 import logging
@@ -23,49 +23,51 @@ from typing import Sequence
 from diffcache_openstack import _native
 from diffcache_openstack.blocks import native as native_errors
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.versions import heads
-from diffcache_openstack.versions import repository
+from diffcache_openstack.versions import catalogue
+from diffcache_openstack.versions import commits
 from diffcache_openstack.versions import retention
+from diffcache_openstack.versions import store_access
 
 LOG = logging.getLogger(__name__)
 
 Progress = Callable[[int, int], object] | None
-# Packs are written anew when more than this part of their blocks is dead.
+# Packs are rewritten when more than this part of their blocks is dead.
 DEAD_SHARE = 0.2
 
 
-def delete(repo: repository.Repository, names: Sequence[str]) -> list[str]:
-    """Forget versions; :func:`prune` gives their space back.
+def delete(access: store_access.StoreAccess,
+           names: Sequence[str]) -> list[str]:
+    """Delete versions; :func:`prune` frees their space.
 
-    Others that were saved after them stay whole: no new full is needed.
+    Versions saved after them stay complete: no new full save is needed.
 
-    :returns: ids of the versions that are gone
-    :raises NotFound: one does not exist; none is deleted then
+    :returns: ids of the deleted versions
+    :raises NotFound: one does not exist; then none is deleted
     """
-    with repo.writing():
-        head = repo.head()
+    with access.writing():
+        head = access.head()
         gone = [head.find(name).id for name in names]
         for version_id in gone:
             head.versions.pop(version_id, None)
-        repo.commit(head)
+        access.commit(head)
     return gone
 
 
 @dataclasses.dataclass(frozen=True)
-class Rule:
-    """Which packs are written anew."""
+class PruneRule:
+    """Which packs to rewrite."""
 
     # Those with a larger part of dead blocks.
     dead_share: float = DEAD_SHARE
     # Those that were compressed at a lower zstd level than this.
     level: int = 0
-    # But of these no more bytes at a time, as nobody can save meanwhile.
+    # At most so many bytes of these, since saves wait meanwhile.
     most_bytes: float = math.inf
 
 
 @dataclasses.dataclass(frozen=True)
 class Pruned:
-    """What pruning did, or would do. Sizes in bytes."""
+    """The result of a prune, or of a dry run. Sizes in bytes."""
 
     versions_deleted: list[str]
     packs_removed: int
@@ -76,27 +78,27 @@ class Pruned:
     dry_run: bool
 
     def to_dict(self) -> dict[str, Any]:
-        """The fields, as the toolbox prints them."""
+        """Return the fields, as the toolbox prints them."""
         return dataclasses.asdict(self)
 
 
-def prune(repo: repository.Repository,
+def prune(access: store_access.StoreAccess,
           policies: dict[str | None, retention.Policy] | None = None,
-          rule: Rule = Rule(), dry_run: bool = False,
+          rule: PruneRule = PruneRule(), dry_run: bool = False,
           progress: Progress = None) -> Pruned:
-    """Drop the versions that no policy keeps, and give back the space.
+    """Delete versions that no policy keeps, and free dead space.
 
     :param policies: by series; None stands for all others
-    :param rule: which packs are written anew
+    :param rule: which packs to rewrite
     """
-    with repo.writing() as staging:
-        head = repo.head()
+    with access.writing() as staging:
+        head = access.head()
         before = head.bytes_stored()
         gone = _expired(head, policies or {})
         for version in gone:
             del head.versions[version.id]
-        with repo.opened(head) as opened:
-            pruning = _Pruning(repo, head, opened, staging, rule)
+        with access.opened(head) as opened:
+            pruning = _Pruning(access, head, opened, staging, rule)
             pruning.packs(dry_run, progress)
             pruning.maps(dry_run)
             pruning.bases()
@@ -107,9 +109,9 @@ def prune(repo: repository.Repository,
                   head.bytes_stored(), dry_run)
 
 
-def _expired(head: heads.Head,
+def _expired(head: catalogue.Catalogue,
              policies: dict[str | None, retention.Policy]
-             ) -> list[heads.Version]:
+             ) -> list[catalogue.Version]:
     found = []
     for series in sorted({version.series for version
                           in head.versions.values()}):
@@ -120,28 +122,28 @@ def _expired(head: heads.Head,
 
 
 @dataclasses.dataclass(frozen=True)
-class _Way:
-    """How a pack is written anew."""
+class _Rewrite:
+    """How to rewrite a pack."""
 
     write: Callable[..., dict[str, Any]]
-    # The zstd level of what is compressed, and that all of it has at least.
+    # The zstd level for compression, and the least level of the new pack.
     level: int
     level_of_all: int
 
 
 class _Pruning:
-    """One prune: what is dropped and what is written anew."""
+    """One prune: what is removed and what is rewritten."""
 
-    def __init__(self, repo: repository.Repository, head: heads.Head,
-                 opened: _native.VersionStore, staging: pathlib.Path,
-                 rule: Rule) -> None:
-        self._repo = repo
+    def __init__(self, access: store_access.StoreAccess,
+                 head: catalogue.Catalogue, opened: _native.VersionStore,
+                 staging: pathlib.Path, rule: PruneRule) -> None:
+        self._access = access
         self._head = head
         self._opened = opened
         self._staging = staging
         self._rule = rule
         self._token = secrets.token_hex(4)
-        self._puts: list[tuple[str, pathlib.Path]] = []
+        self._uploads: list[tuple[str, pathlib.Path]] = []
         self._old: list[str] = []
         self._left = rule.most_bytes
         self.removed = self.rewritten = self.maps_removed = 0
@@ -150,7 +152,7 @@ class _Pruning:
             self._live = opened.live(roots)
 
     def packs(self, dry_run: bool, progress: Progress) -> None:
-        """Drop dead packs, and write those with many dead blocks anew."""
+        """Remove dead packs, and rewrite those with many dead blocks."""
         for number, pack in list(self._head.packs.items()):
             live, dead = self._opened.need(number, self._live)
             if live == 0:
@@ -158,54 +160,55 @@ class _Pruning:
                 del self._head.packs[number]
                 self.removed += 1
                 continue
-            way = self._way(pack, dead / (live + dead))
-            if way is None:
+            rewrite = self._choose(pack, dead / (live + dead))
+            if rewrite is None:
                 continue
             self.rewritten += 1
             if dry_run:
                 self._shrink(number, pack, live)
             else:
-                self._rewrite(number, pack, way, progress)
+                self._rewrite(number, pack, rewrite, progress)
 
-    def _way(self, pack: heads.Pack, dead_share: float) -> _Way | None:
-        """How a pack is to be written anew; None if it is to stay."""
+    def _choose(self, pack: catalogue.Pack, dead_share: float
+                ) -> _Rewrite | None:
+        """Return how to rewrite a pack; None if it stays."""
         if pack.level < self._rule.level and self._left > 0:
             self._left -= pack.data_bytes
-            level = max(self._repo.level, self._rule.level)
-            return _Way(self._opened.repack, level, level)
+            level = max(self._access.level, self._rule.level)
+            return _Rewrite(self._opened.repack, level, level)
         if dead_share > self._rule.dead_share:
-            level = max(self._repo.level, pack.level)
-            return _Way(self._opened.compact, level, pack.level)
+            level = max(self._access.level, pack.level)
+            return _Rewrite(self._opened.compact, level, pack.level)
         return None
 
     def _drop(self, *blobs: str) -> None:
         self._old += blobs
 
-    def _shrink(self, number: int, pack: heads.Pack, live: int) -> None:
-        """Tell about what a pack would take that is written anew."""
+    def _shrink(self, number: int, pack: catalogue.Pack, live: int) -> None:
+        """Estimate the size of a pack that would be rewritten."""
         share = live / max(1, pack.blocks)
         self._head.packs[number] = dataclasses.replace(
             pack, blocks=live, data_bytes=round(pack.data_bytes * share),
             index_bytes=round(pack.index_bytes * share))
 
-    def _rewrite(self, number: int, pack: heads.Pack, way: _Way,
-                 progress: Progress) -> None:
+    def _rewrite(self, number: int, pack: catalogue.Pack,
+                 rewrite: _Rewrite, progress: Progress) -> None:
         with native_errors.translated():
-            written = way.write(number, self._live, self._staging, way.level,
-                                progress=progress)
-        entry = heads.Pack(
+            written = rewrite.write(number, self._live, self._staging,
+                                    rewrite.level, progress=progress)
+        entry = catalogue.Pack(
             blob=f'pack-{number:08d}-{self._token}',
             index=f'index-{number:08d}-{self._token}',
             generation=pack.generation + 1, origin=pack.origin,
             blocks=written['blocks'], data_bytes=written['data_bytes'],
-            index_bytes=written['index_bytes'], level=way.level_of_all)
-        self._puts += [(entry.blob, written['data']),
-                       (entry.index, written['index'])]
+            index_bytes=written['index_bytes'], level=rewrite.level_of_all)
+        self._uploads += [(entry.blob, written['data']),
+                          (entry.index, written['index'])]
         self._drop(pack.blob, pack.index)
         self._head.packs[number] = entry
 
     def maps(self, dry_run: bool) -> None:
-        """The same for maps."""
+        """Remove dead maps, and rewrite those with many dead nodes."""
         for number, blob in list(self._head.maps.items()):
             with native_errors.translated():
                 live, dead = self._opened.need_map(number, self._live)
@@ -217,25 +220,26 @@ class _Pruning:
                 with native_errors.translated():
                     path, size = self._opened.compact_map(
                         number, self._live, self._staging)
-                entry = heads.Blob(f'map-{number:08d}-{self._token}', size)
-                self._puts.append((entry.blob, path))
+                entry = catalogue.Blob(
+                    f'map-{number:08d}-{self._token}', size)
+                self._uploads.append((entry.blob, path))
                 self._drop(blob.blob)
                 self._head.maps[number] = entry
 
     def bases(self) -> None:
-        """Drop indexes of base images that no version lies on."""
+        """Remove indexes of base images that no version has."""
         needed = {version.base.id for version
                   in self._head.versions.values() if version.base}
         for base_id in set(self._head.bases) - needed:
             self._drop(self._head.bases.pop(base_id).blob)
 
     def commit(self) -> None:
-        """Make it count; only then what is dead goes."""
-        for name, path in self._puts:
-            self._repo.store.put_file(name, path)
-        self._repo.commit(self._head)
+        """Commit the changes; remove old blobs only after that."""
+        for name, path in self._uploads:
+            self._access.store.put_file(name, path)
+        self._access.commit(self._head)
         for name in self._old:
-            self._repo.store.delete(name)
+            self._access.store.delete(name)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -248,7 +252,7 @@ class Damage:
 
 @dataclasses.dataclass(frozen=True)
 class Verified:
-    """What scrubbing found."""
+    """The result of a verification."""
 
     packs_checked: int
     bytes_checked: int
@@ -258,43 +262,41 @@ class Verified:
 
     @property
     def intact(self) -> bool:
-        """Nothing is damaged."""
+        """Whether nothing is damaged."""
         return not self.damage and not self.versions_damaged
 
 
-def verify(repo: repository.Repository, progress: Progress = None
+def verify(access: store_access.StoreAccess, progress: Progress = None
            ) -> Verified:
-    """Read everything in the store; name what is damaged and whom it hits.
+    """Read everything in the store; report damage and the versions hit.
 
-    What a prune removed or wrote anew meanwhile is not taken for damage: then
-    all is read again.
+    If a prune removes or rewrites blobs meanwhile, everything is read again.
 
-    :raises IntegrityError: the last head itself is damaged: nothing can be
-        said of versions then
+    :raises IntegrityError: the last catalogue itself is damaged, so that
+        versions cannot be checked
     """
     while True:
-        head = repo.head()
-        result = _verify(repo, head, progress)
-        gone = head.blobs() - repo.head().blobs()
+        head = access.head()
+        result = _verify(access, head, progress)
+        gone = head.blobs() - access.head().blobs()
         if gone.isdisjoint(damage.object for damage in result.damage):
             return result
-        LOG.info('The store was pruned while it was verified: that begins '
-                 'again')
+        LOG.info('Restarting the verification: the store was pruned meanwhile')
 
 
-def _verify(repo: repository.Repository, head: heads.Head,
+def _verify(access: store_access.StoreAccess, head: catalogue.Catalogue,
             progress: Progress) -> Verified:
     found = [Damage(reason.split(' ', 1)[0], reason)
-             for reason in heads.damaged_bookkeeping(repo.store, head)]
+             for reason in commits.find_damage(access.store, head)]
     slots: dict[int, set[int]] = {}
     checked = 0
-    with repo.lenient(head) as (opened, broken):
+    with access.lenient(head) as (opened, broken):
         found += [Damage(name, reason) for name, reason in broken.items()]
         for number, pack in head.packs.items():
             checked += pack.data_bytes + pack.index_bytes
             if pack.index in broken:
                 continue
-            damage, bad = _verify_pack(repo, opened, number, pack, progress)
+            damage, bad = _verify_pack(access, opened, number, pack, progress)
             found += damage
             if bad is None:
                 bad = set(range(pack.blocks))
@@ -309,14 +311,15 @@ def _verify(repo: repository.Repository, head: heads.Head,
     return Verified(
         len(head.packs), checked, found,
         [version.id for version, hit in zip(versions, hits) if hit],
-        len(repo.orphans(head)))
+        len(access.orphans(head)))
 
 
-def _verify_pack(repo: repository.Repository, opened: _native.VersionStore,
-                 number: int, pack: heads.Pack, progress: Progress
+def _verify_pack(access: store_access.StoreAccess,
+                 opened: _native.VersionStore, number: int,
+                 pack: catalogue.Pack, progress: Progress
                  ) -> tuple[list[Damage], set[int] | None]:
     try:
-        size = repo.store.size(pack.blob)
+        size = access.store.size(pack.blob)
         with native_errors.translated():
             reasons, bad = opened.verify_pack(number, size, progress=progress)
     except (exceptions.NotFound, exceptions.ObjectMissing) as exc:
@@ -324,8 +327,8 @@ def _verify_pack(repo: repository.Repository, opened: _native.VersionStore,
     return [Damage(pack.blob, reason) for reason in reasons], set(bad)
 
 
-def _verify_map(opened: _native.VersionStore, number: int, blob: heads.Blob
-                ) -> list[Damage]:
+def _verify_map(opened: _native.VersionStore, number: int,
+                blob: catalogue.Blob) -> list[Damage]:
     try:
         with native_errors.translated():
             opened.verify_map(number)

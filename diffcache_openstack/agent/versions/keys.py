@@ -26,7 +26,7 @@ from oslo_context import context as oslo_context
 
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import keystone
-from diffcache_openstack.versions import engine
+from diffcache_openstack.versions import version_store
 
 _ALGORITHM = 'AES'
 # The group whose options say who asks Barbican.
@@ -77,8 +77,8 @@ class Keys:
         """
         try:
             return self._manager.create_key(
-                context, algorithm=_ALGORITHM, length=engine.KEY_BYTES * 8,
-                name=name)
+                context, algorithm=_ALGORITHM,
+                length=version_store.KEY_BYTES * 8, name=name)
         except castellan_exceptions.CastellanException as exc:
             raise _translated(exc) from exc
 
@@ -101,10 +101,11 @@ class Keys:
             raise _translated(exc) from exc
         data = key.get_encoded()
         if (not isinstance(key, symmetric_key.SymmetricKey)
-                or data is None or len(data) != engine.KEY_BYTES):
+                or data is None or len(data) != version_store.KEY_BYTES):
             raise exceptions.InvalidInput(
-                f'{key_id} is not a symmetric key of {engine.KEY_BYTES * 8} '
-                f'bits: make one for the store.')
+                f'Key {key_id} is not a symmetric key of '
+                f'{version_store.KEY_BYTES * 8} bits: create one for the '
+                f'store.')
         return data
 
     def delete(self, context: Any, key_id: str) -> None:

@@ -33,7 +33,7 @@ from diffcache_openstack import objects
 from diffcache_openstack.objects import versions
 from diffcache_openstack.rpc import agent_versions_api
 from diffcache_openstack.rpc import conductor_versions_api
-from diffcache_openstack.versions import views
+from diffcache_openstack.versions import view_cleanup
 
 LOG = logging.getLogger(__name__)
 
@@ -74,10 +74,10 @@ class VersionService:
 
     def _tidy(self) -> None:
         """Remove copies of disks that no save will ask for again."""
-        tags = [views.tag_of(task) for task in self.tasks.left()]
+        tags = [view_cleanup.tag_of(task) for task in self.tasks.left()]
         for directory in self._conf.versions.directories:
             try:
-                views.remove_abandoned(pathlib.Path(directory), tags)
+                view_cleanup.remove_abandoned(pathlib.Path(directory), tags)
             except OSError as error:
                 LOG.warning('Copies of disks may be left in %s: %s',
                             directory, error)

@@ -25,10 +25,11 @@ from oslo_config import cfg
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.store import base
 from diffcache_openstack.store import registry
-from diffcache_openstack.versions import engine
-from diffcache_openstack.versions import heads
-from diffcache_openstack.versions import repository
+from diffcache_openstack.versions import commits
+from diffcache_openstack.versions import key_ids
+from diffcache_openstack.versions import store_access
 from diffcache_openstack.versions import upkeep
+from diffcache_openstack.versions import version_store
 
 LOG = logging.getLogger(__name__)
 
@@ -52,14 +53,15 @@ class Stores:
         self._managed = _Managed(conf, manager)
         self._key: bytes | None = None
         if self._options.key_file:
-            self._key = engine.read_key(pathlib.Path(self._options.key_file))
+            self._key = version_store.read_key(
+                pathlib.Path(self._options.key_file))
 
     @property
     def configured(self) -> bool:
         """Whether there is a store at all."""
         return bool(self._options.store)
 
-    def open(self, project_id: str) -> engine.Engine:
+    def open(self, project_id: str) -> version_store.VersionStore:
         """The store of a project.
 
         :raises InvalidInput: none is configured, or its options do not do,
@@ -70,7 +72,7 @@ class Stores:
         store = self._part(project_id)
         return self._engine(store, self._known_key(store, project_id))
 
-    def open_or_make(self, project_id: str) -> engine.Engine:
+    def open_or_make(self, project_id: str) -> version_store.VersionStore:
         """The store of a project, to save something: with a key if need be.
 
         Raises what :meth:`open` does.
@@ -82,14 +84,14 @@ class Stores:
         return self._engine(store, key)
 
     @property
-    def prune_rule(self) -> upkeep.Rule:
+    def prune_rule(self) -> upkeep.PruneRule:
         """Which packs are written anew when space is given back."""
-        return upkeep.Rule(level=self._options.prune_level,
-                           most_bytes=self._options.prune_limit)
+        return upkeep.PruneRule(level=self._options.prune_level,
+                                most_bytes=self._options.prune_limit)
 
     def _engine(self, store: base.BlobStore, key: bytes | None
-                ) -> engine.Engine:
-        return engine.Engine(repository.Repository(
+                ) -> version_store.VersionStore:
+        return version_store.VersionStore(store_access.StoreAccess(
             store, key, level=self._options.level))
 
     def _part(self, project_id: str) -> base.BlobStore:
@@ -112,7 +114,7 @@ class Stores:
                 self._key, b'versions of ' + project_id.encode(), 'sha256')
         key = self._managed.find(store, project_id)
         if (key is None and self._options.key_manager
-                and heads.load(store) is not None):
+                and commits.load(store) is not None):
             # Not for want of a key is anything stored so that all can read.
             raise exceptions.InvalidInput(
                 f'Versions of project {project_id} are stored in the clear,'
@@ -136,7 +138,7 @@ class _Managed:
         :raises PermanentError: it is not to be had
         :raises ServiceUnavailable: the key manager does not answer
         """
-        key_id = heads.read_key_id(store)
+        key_id = key_ids.read(store)
         return None if key_id is None else self._get(key_id, project_id)
 
     def make(self, store: base.BlobStore, project_id: str) -> bytes:
@@ -145,7 +147,7 @@ class _Managed:
         Raises what :meth:`find` does.
         """
         with store.lock():
-            key_id = heads.read_key_id(store)
+            key_id = key_ids.read(store)
             if key_id is None:
                 key_id = self._make(store, project_id)
         return self._get(key_id, project_id)
@@ -154,10 +156,10 @@ class _Managed:
         keys, caller = self._keys()
         key_id = keys.create(caller, f'versions of project {project_id}')
         try:
-            heads.keep_key_id(store, key_id)
+            key_ids.write(store, key_id)
         except exceptions.Conflict:
             # Not all locks keep writers of other hosts away.
-            kept = heads.read_key_id(store)
+            kept = key_ids.read(store)
             if kept != key_id:
                 keys.delete(caller, key_id)
             return kept

@@ -26,13 +26,15 @@ from diffcache_openstack.common import exceptions
 from diffcache_openstack import objects
 from diffcache_openstack.objects import versions
 from diffcache_openstack.sites import view as views
-from diffcache_openstack.versions import engine
+from diffcache_openstack.versions import catalogue
 from diffcache_openstack.versions import guest_agent
-from diffcache_openstack.versions import heads
-from diffcache_openstack.versions import repository
 from diffcache_openstack.versions import restoring
-from diffcache_openstack.versions import rollback
-from diffcache_openstack.versions import views as disk_views
+from diffcache_openstack.versions import rollback_journal
+from diffcache_openstack.versions import rollback_plan
+from diffcache_openstack.versions import snapshots
+from diffcache_openstack.versions import store_access
+from diffcache_openstack.versions import version_store
+from diffcache_openstack.versions import view_cleanup
 
 LOG = logging.getLogger(__name__)
 
@@ -97,7 +99,7 @@ class Worker:
             return
         try:
             guest = self._guests.find(task.server_id)
-            disk_views.discard([disk.path for disk in guest.disks], task.id)
+            view_cleanup.discard([disk.path for disk in guest.disks], task.id)
         except (exceptions.DiffCacheError, OSError) as error:
             LOG.warning('Copies of disks of server %s may be left: %s',
                         task.server_id, error)
@@ -117,30 +119,30 @@ class Worker:
                    for disk, version in zip(guest.disks, found)],
             size=sum(version.size for version in found),
             bytes_changed=sum(version.blocks_changed for version in found)
-            * repository.BLOCK_SIZE,
+            * store_access.BLOCK_SIZE,
             bytes_read=sum(version.bytes_read for version in found),
             bytes_stored=sum(version.bytes_stored for version in found),
             seconds=sum(version.seconds for version in found),
             pause_ms=max(version.pause_ms for version in found),
             quiesced=all(version.quiesced for version in found))
 
-    def _save_once(self, doing, store, guest) -> list[heads.Version]:
+    def _save_once(self, doing, store, guest) -> list[catalogue.Version]:
         """Save, unless the agent died between that and knowing it."""
         disks = [self._engine_disk(guest, disk) for disk in guest.disks]
         return store.save(disks, _owner(guest), _alpha(doing.task.alpha),
                           self._job(doing), token=doing.task.id)
 
-    def _engine_disk(self, guest, disk) -> engine.Disk:
+    def _engine_disk(self, guest, disk) -> version_store.Disk:
         base_id = None
         if disk.base is not None:
             base_id = self._bases.content_id(disk.base)
-        return engine.Disk(disk.path, _series(guest, disk), disk.base,
-                           base_id=base_id, format=disk.format)
+        return version_store.Disk(disk.path, _series(guest, disk), disk.base,
+                                  base_id=base_id, format=disk.format)
 
-    def _job(self, doing) -> engine.Job:
+    def _job(self, doing) -> version_store.Job:
         rates = [rate for rate in (self._rate, doing.task.rate) if rate]
-        return engine.Job(progress=doing.progress, cancel=doing.cancel,
-                          rate=float(min(rates)) if rates else None)
+        return version_store.Job(progress=doing.progress, cancel=doing.cancel,
+                                 rate=float(min(rates)) if rates else None)
 
     # -- going back
 
@@ -157,12 +159,12 @@ class Worker:
         self._keep(doing, guest)
         store = self._stores.open(task.project_id)
         # The same call finishes what a crash cut short.
-        back = store.go_back(
+        back = store.roll_back_disks(
             [(version, self._engine_disk(guest, disk))
              for disk, version in pairs], task.method, self._job(doing))
         disks = back.disks
         doing.report.result = tasks.result(
-            method=back.way, reason=back.reason,
+            method=back.method, reason=back.reason,
             bytes_differing=sum(each.bytes_differing for each in disks),
             bytes_written=sum(each.bytes_written for each in disks),
             bytes_read=sum(each.bytes_read for each in disks),
@@ -188,7 +190,8 @@ class Worker:
             dry_run=True,
             bytes_differing=sum(plan.bytes_differing for plan in plans),
             bytes_rebuild=sum(plan.bytes_rebuild for plan in plans),
-            cheaper=rollback.cheaper(plans), reason=rollback.reason(plans))
+            cheaper=rollback_plan.choose_method(plans),
+            reason=rollback_plan.explain(plans))
 
     # -- images
 
@@ -318,24 +321,24 @@ def _series(guest, disk) -> str:
     return f'{guest.server_id}-{disk.device}'
 
 
-def _all(store) -> list[heads.Version]:
+def _all(store) -> list[catalogue.Version]:
     try:
         return store.versions()
     except exceptions.NotFound:
         return []  # Nothing was ever saved to it.
 
 
-def _owner(guest) -> engine.Guest | None:
+def _owner(guest) -> snapshots.Guest | None:
     if not guest.running:
         return None
-    return engine.Guest(guest.monitor, guest.agent)
+    return snapshots.Guest(guest.monitor, guest.agent)
 
 
 def _alpha(text: str) -> float | str:
     return text if text == 'auto' else float(text)
 
 
-def _disk(device: str, version: heads.Version) -> objects.VersionDisk:
+def _disk(device: str, version: catalogue.Version) -> objects.VersionDisk:
     return objects.VersionDisk(
         device=device, version=version.id, size=version.size,
         base_id=version.base.id if version.base else None,
@@ -376,7 +379,7 @@ def _refuse_interrupted(guest) -> None:
     :raises Conflict: a rollback of a disk was cut short
     """
     for disk in guest.disks:
-        if engine.Engine.interrupted(disk.path) is not None:
+        if rollback_journal.read(disk.path) is not None:
             raise exceptions.Conflict(
                 f'{disk.path} is in the middle of a restore, and no state that'
                 f' could be saved: restore a version first, without keeping'

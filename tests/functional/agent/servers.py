@@ -35,7 +35,7 @@ from diffcache_openstack import objects
 from diffcache_openstack.rpc import agent_api
 from diffcache_openstack.rpc import conductor_versions_api
 from diffcache_openstack.store import file
-from diffcache_openstack.versions import engine as engine_of_versions
+from diffcache_openstack.versions import version_store as engine_of_versions
 from tests import base
 from tests.functional.fixtures import deployment
 from tests.functional.fixtures import libvirt
@@ -297,7 +297,7 @@ class ServersTestCase(base.TestCase):
 
     def stored(self):
         """Ids of what the project's store has."""
-        store = engine_of_versions.Engine.open(file.FileStore(
+        store = engine_of_versions.VersionStore.open(file.FileStore(
             pathlib.Path(self.site.directory, 'store', PROJECT)))
         return {version.id for version in store.versions()}
 

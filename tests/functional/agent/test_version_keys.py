@@ -14,7 +14,7 @@
 import unittest
 
 from diffcache_openstack.store import file
-from diffcache_openstack.versions import heads
+from diffcache_openstack.versions import key_ids
 from tests.functional.agent import servers
 from tests.functional.fixtures import barbican
 
@@ -67,7 +67,7 @@ class TestBarbican(servers.ServersTestCase):
             'host-1'].printed())
         self.barbican.start()
         self.saved(version_id)
-        key_id = heads.read_key_id(file.FileStore(
+        key_id = key_ids.read(file.FileStore(
             self.site.directory / 'store' / servers.PROJECT))
         self.barbican.delete(key_id)
         error = self.failed(self.begin())

@@ -184,7 +184,7 @@ class TestWithoutSharedExtents(servers.ServersTestCase):
         begun = self.begin()
         failed = self.site.wait(lambda: self.ended(begun))
         self.assertEqual('error', failed['state'])
-        for words in (str(self.disk), 'tmpfs at', 'stop the server',
+        for words in (str(self.disk), 'tmpfs at', 'Stop the server',
                       'XFS or Btrfs'):
             self.assertIn(words, failed['error'])
         self.assertEqual(['base', 'disk'], sorted(

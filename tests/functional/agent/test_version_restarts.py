@@ -15,7 +15,7 @@ import signal
 import time
 import uuid
 
-from diffcache_openstack.versions import rollback
+from diffcache_openstack.versions import rollback_journal
 from tests.functional.agent import servers
 
 MIB = servers.MIB
@@ -99,7 +99,7 @@ class TestInTheMiddleOfWriting(KillingTestCase):
         self.writes('write -P 1 9M 48M')
         first = self.save()
         expected = self.content()
-        journal = rollback.journal_path(self.disk)
+        journal = rollback_journal.path_of(self.disk)
         task_id = self.kill_in_the_middle(first, expected, journal)
         # It is not saved as if it were something.
         refused = self.site.wait(lambda: self.refused_save())

@@ -36,14 +36,17 @@ import time
 from typing import Callable
 
 from diffcache_openstack.store import file
-from diffcache_openstack.versions import heads
+from diffcache_openstack.versions import commits
 from diffcache_openstack.versions import nbd
-from diffcache_openstack.versions import repository
 from diffcache_openstack.versions import restoring
 from diffcache_openstack.versions import retention
 from diffcache_openstack.versions import rollback
+from diffcache_openstack.versions import rollback_journal
+from diffcache_openstack.versions import rollback_plan
+from diffcache_openstack.versions import save_request
 from diffcache_openstack.versions import saving
 from diffcache_openstack.versions import snapshots
+from diffcache_openstack.versions import store_access
 from diffcache_openstack.versions import upkeep
 
 BLOCK = 4096
@@ -109,7 +112,7 @@ class Qcow2Disk:
             done = self._check()
         # 3: clusters are lost, which costs space and nothing else. Counts
         # that a killed qemu-img left too high are mended by the next one.
-        mended_later = snapshots.working_path(self.path).exists()
+        mended_later = snapshots.marker_path(self.path).exists()
         if done.returncode not in (0, 3) and not mended_later:
             raise Wrong(f'the disk is damaged: {done.stderr}')
         self._convert('qcow2', self.path, 'raw', self._raw)
@@ -139,7 +142,7 @@ class Round:
         self.noise = random.Random(seed)
         self.disk = DISKS[disk_format](
             directory, self.noise.randbytes(BLOCKS * BLOCK))
-        self.repo = repository.Repository(
+        self.access = store_access.StoreAccess(
             file.FileStore(directory / 'store'))
         # Content by version, of those that must be there.
         self.known: dict[str, str] = {}
@@ -147,11 +150,11 @@ class Round:
         # How long each kind takes undisturbed, in seconds.
         self.usual = dict(self.disk.usual)
 
-    def request(self, alpha: float = 0.0) -> saving.Request:
+    def request(self, alpha: float = 0.0) -> save_request.SaveRequest:
         """How the disk is saved."""
-        return saving.Request(
+        return save_request.SaveRequest(
             self.disk.path, 'a', alpha=alpha, group_blocks=20,
-            snapshotter=rollback.snapshots_for(self.disk.path))
+            snapshotter=snapshots.for_stopped_guest(self.disk.path))
 
     def change(self, most: int = 60) -> None:
         """Write to some blocks of the disk."""
@@ -215,8 +218,8 @@ class Round:
         token = self.noise.choice([None, f'save {self.noise.random()}'])
 
         def save() -> None:
-            saving.save_together(self.repo, [self.request(alpha)],
-                                 token=token)
+            saving.save_disks(self.access, [self.request(alpha)],
+                              token=token)
 
         hit = self._kill('save', save)
         made = self._take_new(content, needed=not hit)
@@ -227,7 +230,7 @@ class Round:
 
     def _take_new(self, content: str, needed: bool) -> str | None:
         """Note the version that the killed process may have completed."""
-        head = heads.load(self.repo.store)
+        head = commits.load(self.access.store)
         there = set(head.versions) if head else set()
         new = there - set(self.known)
         if len(new) > 1 or (needed and not new):
@@ -239,14 +242,14 @@ class Round:
         return None
 
     def _prune(self) -> None:
-        versions = self.repo.head().of_series('a')
+        versions = self.access.head().of_series('a')
         keep = self.noise.randrange(1, MOST_VERSIONS)
         policy = retention.Policy(last=keep)
         doomed = {each.id for each in retention.dropped(versions, policy)}
-        rule = upkeep.Rule(0.05, self.noise.choice((0, 9)))
+        rule = upkeep.PruneRule(0.05, self.noise.choice((0, 9)))
         hit = self._kill('prune', lambda: upkeep.prune(
-            self.repo, {None: policy}, rule))
-        left = set(self.repo.head().versions)
+            self.access, {None: policy}, rule))
+        left = set(self.access.head().versions)
         wanted = set(self.known)
         if left not in (wanted, wanted - doomed) or (
                 not hit and left != wanted - doomed):
@@ -259,9 +262,9 @@ class Round:
         before = self.disk.digest()
         target = self.noise.choice(sorted(self.known))
         self._kill('rollback', lambda: rollback.roll_back(
-            self.repo, target, self.request()))
+            self.access, target, self.request()))
         kept = self._take_new(before, needed=False)
-        journal = rollback.interrupted(self.disk.path)
+        journal = rollback_journal.read(self.disk.path)
         if journal is None:
             if self.disk.digest() not in (before, self.known[target]):
                 raise Wrong('a disk is neither state and no journal says so')
@@ -272,7 +275,7 @@ class Round:
         # Either state can be had: go on, or go back.
         self._check_versions()
         choice = self.noise.choice([target, kept])
-        rollback.roll_back(self.repo, choice, self.request())
+        rollback.roll_back(self.access, choice, self.request())
         if self.disk.digest() != self.known[choice]:
             raise Wrong('a rollback that was taken up again went wrong')
 
@@ -280,17 +283,17 @@ class Round:
         self.change(BLOCKS)
         target = self.noise.choice(sorted(self.known))
         states = (self.disk.digest(), self.known[target])
-        self._kill('rebuild', lambda: rollback.go_back(
-            self.repo, [(target, self.request())], rollback.REBUILD))
+        self._kill('rebuild', lambda: rollback.roll_back_disks(
+            self.access, [(target, self.request())], rollback_plan.REBUILD))
         # The disk is one of both whatever happens; the journal may be there.
         if self.disk.digest() not in states:
             raise Wrong('a disk that is built anew is neither state')
         self._check_versions()
-        rollback.go_back(self.repo, [(target, self.request())],
-                         self.noise.choice(rollback.WAYS))
+        rollback.roll_back_disks(self.access, [(target, self.request())],
+                                 self.noise.choice(rollback.METHODS))
         if self.disk.digest() != self.known[target]:
             raise Wrong('a restore that was taken up again went wrong')
-        if rollback.interrupted(self.disk.path) is not None or any(
+        if rollback_journal.read(self.disk.path) is not None or any(
                 'rebuilt' in path.name for path
                 in self.disk.path.parent.iterdir()):
             raise Wrong('something is left of a restore that was done')
@@ -298,16 +301,16 @@ class Round:
     def _check_versions(self) -> None:
         if not self.known:
             return
-        head = self.repo.head()
+        head = self.access.head()
         if set(head.versions) != set(self.known):
             raise Wrong('a version is lost')
-        result = upkeep.verify(self.repo)
+        result = upkeep.verify(self.access)
         if not result.intact:
             raise Wrong(f'the store is damaged: {result}')
         output = self.directory / 'restored'
         for version in self.noise.sample(sorted(self.known),
                                          min(2, len(self.known))):
-            restoring.restore(self.repo, version,
+            restoring.restore(self.access, version,
                               restoring.Output(output, 'raw'))
             if _digest(output) != self.known[version]:
                 raise Wrong(f'version {version} is not what was saved')

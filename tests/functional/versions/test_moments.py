@@ -27,10 +27,10 @@ import unittest
 from unittest import mock
 
 from diffcache_openstack.store import file
-from diffcache_openstack.versions import engine
+from diffcache_openstack.versions import disk_views
 from diffcache_openstack.versions import saving
 from diffcache_openstack.versions import snapshots
-from diffcache_openstack.versions import views
+from diffcache_openstack.versions import version_store
 from tests import base
 from tests.functional.fixtures import qemu
 from tests.functional.fixtures import xfs
@@ -79,11 +79,11 @@ class TestBothKinds(base.TestCase):
         self.useFixture(qemu.Qemu(
             self.socket, *self.disk('raw', self.raw, 0),
             *self.disk('qcow2', self.qcow2, 1)))
-        self.guest = engine.Guest(self.socket)
+        self.guest = snapshots.Guest(self.socket)
         # The second disk first: the order of writing is not that of saving.
-        self.disks = [engine.Disk(self.qcow2, 'q', format='qcow2'),
-                      engine.Disk(self.raw, 'r', format='raw')]
-        self.store = engine.Engine.open(
+        self.disks = [version_store.Disk(self.qcow2, 'q', format='qcow2'),
+                      version_store.Disk(self.raw, 'r', format='raw')]
+        self.store = version_store.VersionStore.open(
             file.FileStore(self.directory / 'store'))
         self.wait_for(1)
 
@@ -169,13 +169,13 @@ class TestBothKinds(base.TestCase):
 
     def test_a_save_that_was_killed_goes_on_with_the_moment_of_both(self):
         # Both are kept, and nothing was read yet.
-        reached = self.killed_in(saving._Saving, 'add', 't-1')
+        reached = self.killed_in(saving._Save, '_add', 't-1')
         self.wait_for(reached + 2)
         self.assertLessEqual(self.go_on('t-1'), reached)
 
     def test_what_was_kept_of_one_kind_only_is_not_gone_on_with(self):
         # The views have not got their names yet, the snapshot is there.
-        reached = self.killed_in(views.Reflink, 'keep', 't-1')
+        reached = self.killed_in(disk_views.Reflink, 'publish', 't-1')
         self.wait_for(reached + 2)
         self.assertGreater(self.go_on('t-1'), reached)
 

@@ -17,6 +17,7 @@ import unittest
 
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.versions import rollback
+from diffcache_openstack.versions import save_request
 from diffcache_openstack.versions import saving
 from diffcache_openstack.versions import snapshots
 from tests.functional.fixtures import qemu
@@ -55,11 +56,11 @@ class TestRunning(fixture.VersionsTestCase):
                         f'virtio-backend "{command}"')})
                 self.assertEqual('', answer)
 
-    def request(self, number: int) -> saving.Request:
+    def request(self, number: int) -> save_request.SaveRequest:
         disk = self.disks[number]
-        return saving.Request(
+        return save_request.SaveRequest(
             disk, f'vm-{number}', base=self.base_image,
-            snapshotter=snapshots.Running(self.socket, [disk]))
+            snapshotter=snapshots.RunningSnapshotter(self.socket, [disk]))
 
     def patterns(self, version) -> bytes:
         """The first byte of each MiB of a version."""
@@ -67,9 +68,9 @@ class TestRunning(fixture.VersionsTestCase):
 
     def test_versions_of_a_running_guest(self):
         self.guest_writes(0, 'write -P 1 10M 1M', 'write -P 2 20M 4k')
-        first = saving.save(self.repo, self.request(0))
+        first = saving.save(self.access, self.request(0))
         self.guest_writes(0, 'write -P 3 20M 4k', 'write -P 4 30M 64k')
-        second = saving.save(self.repo, self.request(0))
+        second = saving.save(self.access, self.request(0))
         self.guest_writes(0, 'write -P 5 10M 1M')
         self.assertEqual((256 + 1, 17), (first.blocks_changed,
                                          second.blocks_changed))
@@ -80,8 +81,8 @@ class TestRunning(fixture.VersionsTestCase):
         self.assertGreater(second.pause_ms, 0)
 
     def test_only_the_newest_snapshot_stays_in_the_disk(self):
-        saving.save(self.repo, self.request(0))
-        version = saving.save(self.repo, self.request(0))
+        saving.save(self.access, self.request(0))
+        version = saving.save(self.access, self.request(0))
         with snapshots.Monitor(self.socket) as monitor:
             nodes = monitor.command('query-named-block-nodes')
         names = [each['name'] for node in nodes if node['drv'] == 'qcow2'
@@ -89,13 +90,14 @@ class TestRunning(fixture.VersionsTestCase):
         self.assertEqual([version.snapshots[0].name], names)
 
     def test_all_disks_of_a_guest_in_one_transaction(self):
-        both = snapshots.Running(self.socket, self.disks)
+        both = snapshots.RunningSnapshotter(self.socket, self.disks)
         both.create('together')
-        requests = [saving.Request(disk, f'vm-{i}', base=self.base_image,
-                                   snapshot='together')
-                    for i, disk in enumerate(self.disks)]
+        requests = [
+            save_request.SaveRequest(disk, f'vm-{i}', base=self.base_image,
+                                     snapshot='together')
+            for i, disk in enumerate(self.disks)]
         self.guest_writes(1, 'write -P 9 0 4k')
-        versions = saving.save_together(self.repo, requests)
+        versions = saving.save_disks(self.access, requests)
         for version in versions:
             self.assertEqual(self.base_image.read_bytes(),
                              self.content(version,
@@ -105,20 +107,22 @@ class TestRunning(fixture.VersionsTestCase):
     def test_a_disk_that_the_guest_does_not_have_is_not_found(self):
         other = self.directory / 'other.qcow2'
         fixture.make_qcow2(other, 1 << 20)
-        self.assertRaises(exceptions.NotFound, snapshots.Running(
+        self.assertRaises(exceptions.NotFound, snapshots.RunningSnapshotter(
             self.socket, [other]).create, 'x')
 
     def test_a_running_guests_disk_is_not_rolled_back(self):
-        version = saving.save(self.repo, self.request(0))
-        request = saving.Request(
+        version = saving.save(self.access, self.request(0))
+        request = save_request.SaveRequest(
             self.disks[0], 'vm-0', base=self.base_image,
-            snapshotter=snapshots.Offline(self.disks[0]))
+            snapshotter=snapshots.OfflineSnapshotter(self.disks[0]))
         self.guest_writes(0, 'write -P 1 0 4k')
-        self.assertRaises(exceptions.Busy, rollback.roll_back, self.repo,
+        self.assertRaises(exceptions.Busy, rollback.roll_back, self.access,
                           version.id, request, keep=False)
 
     def test_a_dead_monitor_is_unavailable(self):
         self.process.kill()
         self.process.wait()
-        self.assertRaises(exceptions.ServiceUnavailable, snapshots.Running(
-            pathlib.Path(self.socket), self.disks).create, 'x')
+        self.assertRaises(
+            exceptions.ServiceUnavailable,
+            snapshots.RunningSnapshotter(
+                pathlib.Path(self.socket), self.disks).create, 'x')

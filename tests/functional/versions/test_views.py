@@ -19,9 +19,9 @@ import unittest
 
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.store import file
-from diffcache_openstack.versions import engine
+from diffcache_openstack.versions import disk_views
 from diffcache_openstack.versions import snapshots
-from diffcache_openstack.versions import views
+from diffcache_openstack.versions import version_store
 from tests import base
 from tests.functional.fixtures import qemu
 from tests.functional.fixtures import xfs
@@ -63,9 +63,9 @@ class TestReflink(base.TestCase):
         return output.read_bytes()
 
     def test_what_the_guest_writes_meanwhile_is_of_the_next_version(self):
-        store = engine.Engine.open(
+        store = version_store.VersionStore.open(
             file.FileStore(self.directory / 'store'))
-        disk = engine.Disk(self.disk, 'a', format='raw')
+        disk = version_store.Disk(self.disk, 'a', format='raw')
         seen = []
 
         def write_on(_done, _total):
@@ -75,10 +75,10 @@ class TestReflink(base.TestCase):
 
         # The guest writes before the first piece is read: a view of it that
         # is none would have that.
-        [first] = store.save([disk], engine.Guest(self.socket),
-                             job=engine.Job(rate=2 * _MIB,
-                                            progress=write_on))
-        [second] = store.save([disk], engine.Guest(self.socket))
+        [first] = store.save([disk], snapshots.Guest(self.socket),
+                             job=version_store.Job(rate=2 * _MIB,
+                                                   progress=write_on))
+        [second] = store.save([disk], snapshots.Guest(self.socket))
         self.assertEqual([True], seen)
         self.assertEqual(b'\1' * _MIB, self.content(store, first)[:_MIB])
         self.assertEqual(b'\2' * _MIB, self.content(store, second)[:_MIB])
@@ -100,31 +100,32 @@ class TestReflink(base.TestCase):
         self.assertTrue(os.WIFSIGNALED(status))
 
     def test_a_process_that_is_killed_in_the_pause(self):
-        store = engine.Engine.open(
+        store = version_store.VersionStore.open(
             file.FileStore(self.directory / 'store'))
-        disk = engine.Disk(self.disk, 'a', format='raw')
-        made = views.Reflink.make
+        disk = version_store.Disk(self.disk, 'a', format='raw')
+        made = disk_views.Reflink.create
 
         def make_and_die(view):
             made(view)
             os.kill(os.getpid(), signal.SIGKILL)
 
-        views.Reflink.make = make_and_die
-        self.addCleanup(setattr, views.Reflink, 'make', made)
-        self.killed(lambda: store.save([disk], engine.Guest(self.socket)))
+        disk_views.Reflink.create = make_and_die
+        self.addCleanup(setattr, disk_views.Reflink, 'create', made)
+        self.killed(lambda: store.save([disk], snapshots.Guest(self.socket)))
         self.assertFalse(self.status())
         self.assertEqual(2, len(self.files()))
-        views.Reflink.make = made
-        store.save([disk], engine.Guest(self.socket))
+        disk_views.Reflink.create = made
+        store.save([disk], snapshots.Guest(self.socket))
         self.assertTrue(self.status())
         self.assertEqual(['disk'], self.files())
 
     def test_a_save_that_is_killed_goes_on_with_its_moment(self):
-        store = engine.Engine.open(
+        store = version_store.VersionStore.open(
             file.FileStore(self.directory / 'store'))
-        disk = engine.Disk(self.disk, 'a', format='raw')
-        guest = engine.Guest(self.socket)
-        die = engine.Job(lambda *_told: os.kill(os.getpid(), signal.SIGKILL))
+        disk = version_store.Disk(self.disk, 'a', format='raw')
+        guest = snapshots.Guest(self.socket)
+        die = version_store.Job(
+            lambda *_told: os.kill(os.getpid(), signal.SIGKILL))
         self.killed(lambda: store.save([disk], guest, job=die, token='t-1'))
         self.assertTrue(self.status())
         self.guest_writes(2)
@@ -138,10 +139,10 @@ class TestReflink(base.TestCase):
         self.assertEqual(['disk'], self.files())
 
     def test_a_disk_that_the_guest_has_is_in_use(self):
-        store = engine.Engine.open(
+        store = version_store.VersionStore.open(
             file.FileStore(self.directory / 'store'))
-        disk = engine.Disk(self.disk, 'a', format='raw')
+        disk = version_store.Disk(self.disk, 'a', format='raw')
         self.assertRaises(exceptions.Busy, store.save, [disk])
-        [version] = store.save([disk], engine.Guest(self.socket))
-        self.assertRaises(exceptions.Busy, store.go_back,
+        [version] = store.save([disk], snapshots.Guest(self.socket))
+        self.assertRaises(exceptions.Busy, store.roll_back_disks,
                           [(version.id, disk)])

@@ -15,9 +15,10 @@ import pathlib
 
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.store import base as store_base
-from diffcache_openstack.versions import repository
 from diffcache_openstack.versions import restoring
+from diffcache_openstack.versions import save_request
 from diffcache_openstack.versions import saving
+from diffcache_openstack.versions import store_access
 from diffcache_openstack.versions import upkeep
 
 
@@ -120,7 +121,7 @@ class KeepsVersions(Conformance):
     """What holds where versions are kept, besides."""
 
     def test_a_life_of_versions(self):
-        repo = repository.Repository(self.store)
+        repo = store_access.StoreAccess(self.store)
         disk = self.write_file('disk', bytes(range(256)) * 16000)
         output = self.directory / 'out'
         contents = []
@@ -128,7 +129,7 @@ class KeepsVersions(Conformance):
             with open(disk, 'r+b') as stream:
                 stream.seek(change * 8192)
                 stream.write(b'change')
-            saving.save(repo, saving.Request(disk, 'a'))
+            saving.save(repo, save_request.SaveRequest(disk, 'a'))
             contents.append(disk.read_bytes())
         versions = repo.head().of_series('a')
         self.assertEqual(3, len(versions))
@@ -137,7 +138,7 @@ class KeepsVersions(Conformance):
                               restoring.Output(output, 'raw'))
             self.assertEqual(content, output.read_bytes())
         upkeep.delete(repo, [version.id for version in versions[:2]])
-        upkeep.prune(repo, rule=upkeep.Rule(0.0, level=9))
+        upkeep.prune(repo, rule=upkeep.PruneRule(0.0, level=9))
         self.assertTrue(upkeep.verify(repo).intact)
         self.assertEqual([versions[2].id],
                          [each.id for each in repo.head().of_series('a')])

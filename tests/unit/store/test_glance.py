@@ -21,8 +21,8 @@ from oslo_config import cfg
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.store import glance
 from diffcache_openstack.store import registry
-from diffcache_openstack.versions import engine
-from diffcache_openstack.versions import heads
+from diffcache_openstack.versions import commits
+from diffcache_openstack.versions import version_store
 from tests import base
 from tests.unit.store import conformance
 
@@ -119,20 +119,20 @@ class TestTwoWriters(base.TestCase):
 
     def test_a_version_whose_head_another_replaced_was_not_saved(self):
         disk = self.write_file('disk', b'x' * 4096)
-        ours = engine.Engine.open(self.store)
-        ours.save([engine.Disk(disk, 'a', format='raw')])
-        other = heads.load(self.store)
+        ours = version_store.VersionStore.open(self.store)
+        ours.save([version_store.Disk(disk, 'a', format='raw')])
+        other = commits.load(self.store)
         other.number += 1
         add = self.driver.add
 
         def meanwhile(name, *rest):
-            if name == heads.head_name(2):
+            if name == commits.blob_name(2):
                 self.driver.other = other.encode()
             return add(name, *rest)
 
         with mock.patch.object(self.driver, 'add', meanwhile):
             self.assertRaises(exceptions.Busy, ours.save,
-                              [engine.Disk(disk, 'b', format='raw')])
+                              [version_store.Disk(disk, 'b', format='raw')])
         self.assertEqual(1, len(ours.versions()))
 
 

@@ -17,10 +17,11 @@ import shutil
 import subprocess
 
 from diffcache_openstack.store import file
-from diffcache_openstack.versions import repository
 from diffcache_openstack.versions import restoring
+from diffcache_openstack.versions import save_request
 from diffcache_openstack.versions import saving
 from diffcache_openstack.versions import snapshots
+from diffcache_openstack.versions import store_access
 from tests import base
 
 BLOCK = 4096
@@ -76,7 +77,7 @@ class VersionsTestCase(base.TestCase):
         super().setUp()
         self.noise = random.Random(1)
         self.store = file.FileStore(self.directory / 'store')
-        self.repo = repository.Repository(self.store)
+        self.access = store_access.StoreAccess(self.store)
         self.disk = self.write_file('disk', self.blocks_of(self.blocks))
 
     def blocks_of(self, count: int) -> bytes:
@@ -93,19 +94,20 @@ class VersionsTestCase(base.TestCase):
     def save(self, disk: pathlib.Path | None = None, series: str = 'a',
              **options):
         """Save a disk."""
-        return saving.save(self.repo, saving.Request(
+        return saving.save(self.access, save_request.SaveRequest(
             disk or self.disk, series, **options))
 
     def save_qcow2(self, disk: pathlib.Path, series: str = 'q', **options):
         """Save a stopped guest's disk."""
-        return self.save(disk, series,
-                         snapshotter=snapshots.Offline(disk), **options)
+        return self.save(
+            disk, series, snapshotter=snapshots.OfflineSnapshotter(disk),
+            **options)
 
     def content(self, version, base_image: pathlib.Path | None = None
                 ) -> bytes:
         """What a version is, restored as a raw disk."""
         output = self.directory / 'restored'
-        restoring.restore(self.repo, version.id,
+        restoring.restore(self.access, version.id,
                           restoring.Output(output, 'raw'), base_image)
         return output.read_bytes()
 

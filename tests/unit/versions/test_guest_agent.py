@@ -83,7 +83,7 @@ class TestGuestAgent(base.TestCase):
 
     def test_filesystems_are_still_within_the_block_only(self):
         agent = self.agent(freeze={'return': 2}, thaw={'return': 2})
-        with guest_agent.still(agent.path) as found:
+        with guest_agent.frozen(agent.path) as found:
             self.assertEqual(['guest-fsfreeze-freeze'], agent.asked)
         self.assertTrue(found.quiesced)
         self.assertGreater(found.frozen_ms, 0)
@@ -92,13 +92,13 @@ class TestGuestAgent(base.TestCase):
     def test_a_block_that_fails_thaws_too(self):
         agent = self.agent(freeze={'return': 2}, thaw={'return': 2})
         with self.assertRaises(ValueError):
-            with guest_agent.still(agent.path):
+            with guest_agent.frozen(agent.path):
                 raise ValueError
         self.assertEqual('guest-fsfreeze-thaw', agent.asked[-1])
 
     def test_a_guest_that_refuses_is_told_as_not_quiesced(self):
         agent = self.agent(thaw={'return': 0})
-        with guest_agent.still(agent.path) as found:
+        with guest_agent.frozen(agent.path) as found:
             pass
         self.assertFalse(found.quiesced)
         # It may be still for somebody else.
@@ -106,14 +106,14 @@ class TestGuestAgent(base.TestCase):
 
     def test_a_guest_that_hangs_up_may_be_frozen(self):
         agent = self.agent(freeze=None, thaw={'return': 2})
-        with guest_agent.still(agent.path) as found:
+        with guest_agent.frozen(agent.path) as found:
             pass
         self.assertFalse(found.quiesced)
         self.assertEqual('guest-fsfreeze-thaw', agent.asked[-1])
 
     def test_a_guest_that_can_freeze_nothing_is_not_quiesced(self):
         agent = self.agent(freeze={'return': 0}, thaw={'return': 0})
-        with guest_agent.still(agent.path) as found:
+        with guest_agent.frozen(agent.path) as found:
             pass
         self.assertFalse(found.quiesced)
 
@@ -124,7 +124,7 @@ class TestGuestAgent(base.TestCase):
                               'guest-fsfreeze-freeze')
 
     def test_nobody_there_is_not_quiesced(self):
-        with guest_agent.still(self.directory / 'none') as found:
+        with guest_agent.frozen(self.directory / 'none') as found:
             pass
         self.assertFalse(found.quiesced)
         self.assertEqual(0.0, found.frozen_ms)

@@ -17,9 +17,9 @@ import unittest
 
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.store import file
-from diffcache_openstack.versions import engine
 from diffcache_openstack.versions import locks
 from diffcache_openstack.versions import nbd
+from diffcache_openstack.versions import version_store
 from tests.unit.versions import fixture
 
 
@@ -45,14 +45,15 @@ class TestLocks(fixture.VersionsTestCase):
         self.assertIn('lock', done.stderr)
 
     def test_a_guest_has_a_raw_disk_that_is_saved_or_goes_back(self):
-        store = engine.Engine.open(
+        store = version_store.VersionStore.open(
             file.FileStore(self.directory / 'store'))
-        disk = engine.Disk(self.disk, 'a', format='raw')
+        disk = version_store.Disk(self.disk, 'a', format='raw')
         [version] = store.save([disk])
         with nbd.Server(self.disk, 'raw'):
             self.assertRaises(exceptions.Busy, store.save, [disk])
             for way in ('rollback', 'rebuild'):
-                self.assertRaises(exceptions.Busy, store.go_back,
+                self.assertRaises(exceptions.Busy, store.roll_back_disks,
                                   [(version.id, disk)], way)
-        self.assertIsNone(engine.Engine.interrupted(self.disk))
-        store.go_back([(version.id, disk)])
+        self.assertIsNone(
+            version_store.VersionStore.unfinished_rollback(self.disk))
+        store.roll_back_disks([(version.id, disk)])

@@ -17,21 +17,21 @@ import hypothesis
 from hypothesis import strategies as st
 
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.versions import heads
+from diffcache_openstack.versions import catalogue
 from diffcache_openstack.versions import retention
 from tests import base
 
 START = datetime.datetime(2026, 3, 1, 12, tzinfo=datetime.UTC)
 
 
-def version(number: int, hours: float) -> heads.Version:
+def version(number: int, hours: float) -> catalogue.Version:
     """A version that was made some hours after the start."""
     made = START + datetime.timedelta(hours=hours)
-    return heads.Version(
+    return catalogue.Version(
         id=f'v{number}', series='a', number=number, parent=None,
-        created_at=made.isoformat(), size=0, root=heads.ZERO_ROOT, base=None,
-        alpha='0', blocks_changed=0, blocks_stored=0, bytes_read=0,
-        bytes_stored=0, seconds=0.0, pause_ms=0.0)
+        created_at=made.isoformat(), size=0, root=catalogue.ZERO_ROOT,
+        base=None, alpha='0', blocks_changed=0, blocks_stored=0,
+        bytes_read=0, bytes_stored=0, seconds=0.0, pause_ms=0.0)
 
 
 class TestDropped(base.TestCase):

@@ -21,6 +21,9 @@ from unittest import mock
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.versions import nbd
 from diffcache_openstack.versions import rollback
+from diffcache_openstack.versions import rollback_journal
+from diffcache_openstack.versions import rollback_plan
+from diffcache_openstack.versions import save_request
 from diffcache_openstack.versions import saving
 from diffcache_openstack.versions import snapshots
 from tests.unit.versions import fixture
@@ -41,10 +44,10 @@ class TestOffline(fixture.VersionsTestCase):
             stream.seek((2 << 16) + 2 * 5)
             stream.write(b'\0\2')
         self.assertEqual(2, self.check(disk))
-        snapshots.working_path(disk).touch()
-        snapshots.Offline(disk).create('s')
+        snapshots.marker_path(disk).touch()
+        snapshots.OfflineSnapshotter(disk).create('s')
         self.assertEqual(0, self.check(disk))
-        self.assertFalse(snapshots.working_path(disk).exists())
+        self.assertFalse(snapshots.marker_path(disk).exists())
 
     @staticmethod
     def check(disk):
@@ -75,39 +78,39 @@ class TestRaw(fixture.VersionsTestCase):
         self.before = self.disk.read_bytes()
         self.write_blocks(self.disk, 7, 8, 500)
         self.after = self.disk.read_bytes()
-        self.request = saving.Request(self.disk, 'a')
+        self.request = save_request.SaveRequest(self.disk, 'a')
 
     def test_only_what_differs_is_written(self):
-        done = rollback.roll_back(self.repo, self.first.id, self.request)
+        done = rollback.roll_back(self.access, self.first.id, self.request)
         self.assertEqual(self.before, self.disk.read_bytes())
         self.assertEqual((3 * BLOCK, 3 * BLOCK),
                          (done.bytes_differing, done.bytes_written))
 
     def test_the_state_before_is_kept(self):
-        done = rollback.roll_back(self.repo, self.first.id, self.request)
-        kept = self.repo.head().find(done.kept)
+        done = rollback.roll_back(self.access, self.first.id, self.request)
+        kept = self.access.head().find(done.kept)
         self.assertEqual(self.after, self.content(kept))
-        rollback.roll_back(self.repo, kept.id, self.request)
+        rollback.roll_back(self.access, kept.id, self.request)
         self.assertEqual(self.after, self.disk.read_bytes())
 
     def test_it_need_not_be_kept(self):
-        done = rollback.roll_back(self.repo, self.first.id, self.request,
+        done = rollback.roll_back(self.access, self.first.id, self.request,
                                   keep=False)
         self.assertIsNone(done.kept)
         self.assertEqual(self.before, self.disk.read_bytes())
-        self.assertEqual(1, len(self.repo.head().versions))
+        self.assertEqual(1, len(self.access.head().versions))
 
     def test_a_plan_changes_nothing(self):
-        plan = rollback.plan(self.repo, self.first.id, self.request)
+        plan = rollback_plan.plan(self.access, self.first.id, self.request)
         self.assertEqual(3 * BLOCK, plan.bytes_differing)
         self.assertEqual(700 * BLOCK, plan.bytes_rebuild)
         self.assertEqual('rollback', plan.cheaper)
         self.assertEqual(self.after, self.disk.read_bytes())
-        self.assertEqual(1, len(self.repo.head().versions))
+        self.assertEqual(1, len(self.access.head().versions))
 
     def test_a_disk_that_differs_everywhere_is_better_rebuilt(self):
         self.disk.write_bytes(self.blocks_of(700))
-        plan = rollback.plan(self.repo, self.first.id, self.request)
+        plan = rollback_plan.plan(self.access, self.first.id, self.request)
         self.assertEqual('rebuild', plan.cheaper)
 
     def test_zeroes_come_back_as_zeroes(self):
@@ -115,30 +118,31 @@ class TestRaw(fixture.VersionsTestCase):
             stream.write(bytes(20 * BLOCK))
         zeroed = self.save()
         self.write_blocks(self.disk, 0, 19)
-        rollback.roll_back(self.repo, zeroed.id, self.request)
+        rollback.roll_back(self.access, zeroed.id, self.request)
         self.assertEqual(bytes(20 * BLOCK),
                          self.disk.read_bytes()[:20 * BLOCK])
 
     def test_an_interrupted_rollback_is_finished_and_not_saved(self):
         kept = self.save()
-        rollback._write_journal(self.request, self.first, kept.id)
+        rollback_journal.write(self.disk, self.request.series,
+                               self.first, kept.id)
         with open(self.disk, 'r+b') as stream:
             stream.seek(7 * BLOCK)
             stream.write(self.before[7 * BLOCK:8 * BLOCK])
         self.assertEqual(self.first.id,
-                         rollback.interrupted(self.disk)['version'])
-        done = rollback.roll_back(self.repo, self.first.id, self.request)
+                         rollback_journal.read(self.disk)['version'])
+        done = rollback.roll_back(self.access, self.first.id, self.request)
         self.assertEqual(kept.id, done.kept)
         self.assertEqual(self.before, self.disk.read_bytes())
-        self.assertEqual(2, len(self.repo.head().versions))
-        self.assertIsNone(rollback.interrupted(self.disk))
+        self.assertEqual(2, len(self.access.head().versions))
+        self.assertIsNone(rollback_journal.read(self.disk))
 
     def test_a_disk_of_another_size_is_refused(self):
         with open(self.disk, 'ab') as stream:
             stream.write(bytes(BLOCK))
         self.assertRaises(exceptions.InvalidInput, rollback.roll_back,
-                          self.repo, self.first.id, self.request)
-        self.assertIsNone(rollback.interrupted(self.disk))
+                          self.access, self.first.id, self.request)
+        self.assertIsNone(rollback_journal.read(self.disk))
 
 
 @unittest.skipUnless(fixture.has_qemu(), fixture.NEEDS_QEMU)
@@ -153,10 +157,11 @@ class TestQcow2(fixture.VersionsTestCase):
         wanted = self.content(first, base_image)
         fixture.qemu_io(disk, 'write -P 8 128k 4k', 'write -P 9 1M 8k',
                         'write -z 3M 64k', 'write -P 1 3900k 4k')
-        request = saving.Request(disk, 'q', base=base_image,
-                                 snapshotter=snapshots.Offline(disk))
-        plan = rollback.plan(self.repo, first.id, request)
-        done = rollback.roll_back(self.repo, first.id, request)
+        request = save_request.SaveRequest(
+            disk, 'q', base=base_image,
+            snapshotter=snapshots.OfflineSnapshotter(disk))
+        plan = rollback_plan.plan(self.access, first.id, request)
+        done = rollback.roll_back(self.access, first.id, request)
         self.assertEqual(4 * BLOCK, plan.bytes_differing)
         self.assertEqual(4 * BLOCK, done.bytes_written)
         self.assert_same_disk(self.write_file('wanted', wanted), disk)
@@ -181,10 +186,11 @@ class TestSeveral(fixture.VersionsTestCase):
         fixture.make_qcow2(self.overlay, 4 << 20, self.link)
         fixture.qemu_io(self.overlay, 'write -P 7 128k 64k')
         self.requests = [
-            saving.Request(self.overlay, 'q', base=self.link,
-                           snapshotter=snapshots.Offline(self.overlay)),
-            saving.Request(self.disk, 'a')]
-        versions = saving.save_together(self.repo, self.requests)
+            save_request.SaveRequest(
+                self.overlay, 'q', base=self.link,
+                snapshotter=snapshots.OfflineSnapshotter(self.overlay)),
+            save_request.SaveRequest(self.disk, 'a')]
+        versions = saving.save_disks(self.access, self.requests)
         self.targets = [(version.id, request) for version, request
                         in zip(versions, self.requests)]
         self.before = self.state()
@@ -198,28 +204,28 @@ class TestSeveral(fixture.VersionsTestCase):
                         str(self.overlay), str(raw)], check=True)
         return raw.read_bytes(), self.disk.read_bytes()
 
-    def back(self, way):
-        return rollback.go_back(self.repo, self.targets, way)
+    def back(self, method):
+        return rollback.roll_back_disks(self.access, self.targets, method)
 
     def assertBack(self):
         self.assertEqual(self.before, self.state())
         self.assertEqual(
             0, TestOffline.check(self.overlay), 'the disk has errors')
         self.assertEqual(
-            [None, None], [rollback.interrupted(request.disk)
+            [None, None], [rollback_journal.read(request.disk)
                            for request in self.requests])
         left = {path.name for path in self.directory.iterdir()}
         self.assertFalse([name for name in left if 'rebuilt' in name])
 
     def test_what_differs_little_is_written_in_place(self):
-        self.assertEqual('rollback', rollback.go_back(
-            self.repo, self.targets).way)
+        self.assertEqual('rollback', rollback.roll_back_disks(
+            self.access, self.targets).method)
         self.assertBack()
 
     def test_what_differs_much_is_written_anew(self):
         self.disk.write_bytes(self.blocks_of(700))
-        back = rollback.go_back(self.repo, self.targets)
-        self.assertEqual('rebuild', back.way)
+        back = rollback.roll_back_disks(self.access, self.targets)
+        self.assertEqual('rebuild', back.method)
         self.assertIn(f'{701 * BLOCK} bytes in', back.reason)
         self.assertBack()
 
@@ -228,7 +234,7 @@ class TestSeveral(fixture.VersionsTestCase):
             request.disk.chmod(0o640)
         inodes = [request.disk.stat().st_ino for request in self.requests]
         back = self.back('rebuild')
-        self.assertEqual('It was asked for.', back.reason)
+        self.assertEqual('It was requested.', back.reason)
         self.assertBack()
         for request, inode in zip(self.requests, inodes):
             self.assertEqual(0o640, request.disk.stat().st_mode & 0o777)
@@ -237,7 +243,7 @@ class TestSeveral(fixture.VersionsTestCase):
                               check=True, capture_output=True, text=True)
         self.assertIn(f'backing file: {self.link}\n', info.stdout)
         # The next save looks at what changed since, and at no more.
-        [version, _raw] = saving.save_together(self.repo, self.requests)
+        [version, _raw] = saving.save_disks(self.access, self.requests)
         self.assertEqual(0, version.blocks_changed)
         self.assertLess(version.bytes_read, 1 << 20)
 
@@ -245,19 +251,19 @@ class TestSeveral(fixture.VersionsTestCase):
         with open(self.disk, 'ab') as stream:
             stream.write(bytes(BLOCK))
         after = self.state()
-        for way in rollback.WAYS:
-            self.assertRaises(exceptions.InvalidInput, self.back, way)
+        for method in rollback_plan.METHODS:
+            self.assertRaises(exceptions.InvalidInput, self.back, method)
             self.assertEqual(after, self.state())
-            self.assertIsNone(rollback.interrupted(self.overlay))
+            self.assertIsNone(rollback_journal.read(self.overlay))
 
     def test_a_disk_that_a_guest_has_keeps_the_others_from_going_back(self):
         after = self.state()
         with nbd.Server(self.overlay, 'qcow2'):
             self.targets.reverse()
-            for way in ('rollback', 'rebuild'):
-                self.assertRaises(exceptions.Busy, self.back, way)
+            for method in ('rollback', 'rebuild'):
+                self.assertRaises(exceptions.Busy, self.back, method)
         self.assertEqual(after, self.state())
-        self.assertIsNone(rollback.interrupted(self.disk))
+        self.assertIsNone(rollback_journal.read(self.disk))
 
     def test_cut_short_between_two_disks(self):
         replace = os.replace
@@ -272,13 +278,13 @@ class TestSeveral(fixture.VersionsTestCase):
         # Neither may be started, or saved, before both are back.
         self.assertEqual(
             [version for version, _ in self.targets],
-            [rollback.interrupted(request.disk)['version']
+            [rollback_journal.read(request.disk)['version']
              for request in self.requests])
         self.back('auto')
         self.assertBack()
 
     def test_what_a_killed_one_built_is_removed(self):
-        nest = rollback._nest(self.overlay)
+        nest = rollback._rebuilt_directory(self.overlay)
         nest.mkdir()
         (nest / '.overlay.qcow2.1-1.part').write_bytes(b'a part')
         self.back('rollback')
@@ -290,7 +296,7 @@ class TestSeveral(fixture.VersionsTestCase):
                                side_effect=exceptions.NoSpace('full')):
             self.assertRaises(exceptions.NoSpace, self.back, 'rebuild')
             back = self.back('auto')
-        self.assertEqual('rollback', back.way)
+        self.assertEqual('rollback', back.method)
         self.assertIn('full', back.reason)
         self.assertBack()
 
@@ -306,7 +312,7 @@ class TestSeveral(fixture.VersionsTestCase):
             self.assertRaises(exceptions.PermanentError, self.back,
                               'rebuild')
             back = self.back('auto')
-        self.assertEqual('rollback', back.way)
+        self.assertEqual('rollback', back.method)
         self.assertIn(f'owner of {self.disk}', back.reason)
         self.assertBack()
 
@@ -315,8 +321,8 @@ class TestSeveral(fixture.VersionsTestCase):
                         str(self.overlay)], check=True)
         self.disk.write_bytes(self.blocks_of(700))
         self.assertRaises(exceptions.Conflict, self.back, 'rebuild')
-        self.assertEqual('rollback', self.back('auto').way)
+        self.assertEqual('rollback', self.back('auto').method)
         self.assertBack()
 
-    def test_no_such_way(self):
+    def test_no_such_method(self):
         self.assertRaises(exceptions.InvalidInput, self.back, 'sideways')

@@ -21,11 +21,12 @@ from hypothesis import strategies as st
 
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.store import file
-from diffcache_openstack.versions import heads
-from diffcache_openstack.versions import repository
+from diffcache_openstack.versions import commits
 from diffcache_openstack.versions import restoring
+from diffcache_openstack.versions import save_request
 from diffcache_openstack.versions import saving
 from diffcache_openstack.versions import snapshots
+from diffcache_openstack.versions import store_access
 from diffcache_openstack.versions import upkeep
 from tests.unit.versions import fixture
 
@@ -47,9 +48,9 @@ class TestRaw(fixture.VersionsTestCase):
         def write(*_told):
             self.write_blocks(self.disk, 1)
 
-        self.assertRaises(exceptions.Busy, saving.save, self.repo,
-                          saving.Request(self.disk, 'a'), write)
-        self.assertRaises(exceptions.NotFound, self.repo.head)
+        self.assertRaises(exceptions.Busy, saving.save, self.access,
+                          save_request.SaveRequest(self.disk, 'a'), write)
+        self.assertRaises(exceptions.NotFound, self.access.head)
 
     def test_only_what_changed_is_stored(self):
         first = self.save()
@@ -70,7 +71,7 @@ class TestRaw(fixture.VersionsTestCase):
         self.assertEqual(self.disk.read_bytes(), self.content(again))
 
     def test_a_disk_with_more_blocks_than_a_version_is_refused(self):
-        repo = repository.Repository(
+        access = store_access.StoreAccess(
             file.FileStore(self.directory / 'small'), block_size=512)
         disk = self.write_file('large', b'')
         room = 512 * 2 ** 33
@@ -80,10 +81,10 @@ class TestRaw(fixture.VersionsTestCase):
                 stream.seek(size - 1)
                 stream.write(b'x')
             if size == room:
-                saving.save(repo, saving.Request(disk, 'a'))
+                saving.save(access, save_request.SaveRequest(disk, 'a'))
             else:
-                self.assertRaises(exceptions.InvalidInput, saving.save, repo,
-                                  saving.Request(disk, 'a'))
+                self.assertRaises(exceptions.InvalidInput, saving.save, access,
+                                  save_request.SaveRequest(disk, 'a'))
 
     def test_zeroes_and_holes_are_not_stored(self):
         disk = self.write_file('sparse', b'')
@@ -130,22 +131,22 @@ class TestRaw(fixture.VersionsTestCase):
 
     def test_an_unknown_parent_is_not_found(self):
         self.assertRaises(exceptions.NotFound, self.save, parent='none')
-        self.assertIsNone(heads.load(self.store))
+        self.assertIsNone(commits.load(self.store))
 
     def test_a_disk_that_is_not_there_is_an_error_and_changes_nothing(self):
         self.assertRaises(FileNotFoundError, self.save,
                           self.directory / 'none')
-        self.assertIsNone(heads.load(self.store))
+        self.assertIsNone(commits.load(self.store))
         self.assertEqual([], self.store.names())
 
     def test_a_store_of_other_blocks(self):
-        self.repo = repository.Repository(self.store, block_size=16384)
+        self.access = store_access.StoreAccess(self.store, block_size=16384)
         version = self.save()
         self.assertEqual(175, version.blocks_stored)
         self.write_blocks(self.disk, 8)
         self.assertEqual(1, self.save().blocks_changed)
         self.assertEqual(self.disk.read_bytes(),
-                         self.content(self.repo.head().of_series('a')[-1]))
+                         self.content(self.access.head().of_series('a')[-1]))
 
 
 class TestTogether(fixture.VersionsTestCase):
@@ -153,18 +154,20 @@ class TestTogether(fixture.VersionsTestCase):
 
     blocks = 6
 
-    def request(self, name: str, disk: bytes, **options) -> saving.Request:
-        return saving.Request(self.write_file(name, disk), name, **options)
+    def request(self, name: str, disk: bytes, **
+                options) -> save_request.SaveRequest:
+        return save_request.SaveRequest(
+            self.write_file(name, disk), name, **options)
 
     def saved(self, requests, changes):
         """Save disks, change blocks of each, and save them together."""
-        saving.save_together(self.repo, requests)
+        saving.save_disks(self.access, requests)
         for request, blocks in zip(requests, changes):
             with open(request.disk, 'r+b') as stream:
                 for place, data in blocks.items():
                     stream.seek(place * BLOCK)
                     stream.write(data)
-        return saving.save_together(self.repo, requests)
+        return saving.save_disks(self.access, requests)
 
     def test_figure_5_seven_of_nine_chunks_are_stored(self):
         common = self.blocks_of(1)
@@ -184,7 +187,7 @@ class TestTogether(fixture.VersionsTestCase):
         common = self.blocks_of(1)
         requests = [self.request(name, self.blocks_of(6), group_blocks=2)
                     for name in 'abc']
-        saving.save_together(self.repo, requests)
+        saving.save_disks(self.access, requests)
         changes = [{2: common}, {2: common},
                    {place: self.blocks_of(1) for place in (3, 4, 5)}
                    | {2: common}]
@@ -193,14 +196,14 @@ class TestTogether(fixture.VersionsTestCase):
                 for place, data in blocks.items():
                     stream.seek(place * BLOCK)
                     stream.write(data)
-        requests[2] = saving.Request(requests[2].disk, 'c', alpha=0.5,
-                                     group_blocks=2)
-        versions = saving.save_together(self.repo, requests)
+        requests[2] = save_request.SaveRequest(
+            requests[2].disk, 'c', alpha=0.5, group_blocks=2)
+        versions = saving.save_disks(self.access, requests)
         # Chunk 3 once more, beside 4, though A has it: 4 instead of 3.
         self.assertEqual([1, 0, 4],
                          [each.blocks_stored for each in versions])
-        head = self.repo.head()
-        with self.repo.opened(head) as opened:
+        head = self.access.head()
+        with self.access.opened(head) as opened:
             runs = opened.differential(
                 head.of_series('c')[0].root, versions[2].root, 0)
         self.assertEqual([(2, 4, versions[2].number)],
@@ -210,10 +213,10 @@ class TestTogether(fixture.VersionsTestCase):
 
     def test_all_become_versions_or_none(self):
         good = self.request('a', self.blocks_of(6))
-        bad = saving.Request(self.directory / 'none', 'b')
-        self.assertRaises(FileNotFoundError, saving.save_together, self.repo,
+        bad = save_request.SaveRequest(self.directory / 'none', 'b')
+        self.assertRaises(FileNotFoundError, saving.save_disks, self.access,
                           [good, bad])
-        self.assertIsNone(heads.load(self.store))
+        self.assertIsNone(commits.load(self.store))
 
 
 class TestAlpha(fixture.VersionsTestCase):
@@ -224,10 +227,10 @@ class TestAlpha(fixture.VersionsTestCase):
             self.write_blocks(self.disk, *range(step, 700, 7))
             last = self.save(alpha=alpha, group_blocks=50)
             self.assertEqual(self.disk.read_bytes(), self.content(last))
-        return last, self.repo.head()
+        return last, self.access.head()
 
     def owners(self, head, version):
-        with self.repo.opened(head) as opened:
+        with self.access.opened(head) as opened:
             return {run[2] for run in opened.differential(
                 head.of_series('a')[0].root, version.root, 0)}
 
@@ -243,7 +246,7 @@ class TestAlpha(fixture.VersionsTestCase):
     def test_between_the_extremes_lies_the_rest(self):
         stored = []
         for alpha in (0.0, 0.5, 1.0):
-            self.repo = repository.Repository(
+            self.access = store_access.StoreAccess(
                 file.FileStore(self.directory / f'store-{alpha}'))
             stored.append(self.chain(alpha)[1].bytes_stored())
         self.assertEqual(sorted(stored), stored)
@@ -273,7 +276,7 @@ class TestKey(fixture.VersionsTestCase):
 
     def setUp(self):
         super().setUp()
-        self.repo = repository.Repository(self.store, key=bytes(32))
+        self.access = store_access.StoreAccess(self.store, key=bytes(32))
 
     def test_sealed_stores_give_disks_back_and_deduplicate(self):
         first = self.save()
@@ -293,26 +296,26 @@ class TestKey(fixture.VersionsTestCase):
     def test_another_key_is_refused(self):
         self.save()
         for key in (None, b'x' * 32):
-            other = repository.Repository(self.store, key=key)
+            other = store_access.StoreAccess(self.store, key=key)
             self.assertRaises(exceptions.InvalidInput, other.head)
 
     def test_a_short_key_is_refused(self):
-        self.assertRaises(exceptions.InvalidInput, repository.Repository,
+        self.assertRaises(exceptions.InvalidInput, store_access.StoreAccess,
                           self.store, key=b'short')
 
 
-class Together(snapshots.Snapshots):
+class Together(snapshots.Snapshotter):
     """One snapshot of several disks, as a running guest's monitor takes it."""
 
     def __init__(self, disks):
-        self._disks = [snapshots.Offline(disk) for disk in disks]
+        self._disks = [snapshots.OfflineSnapshotter(disk) for disk in disks]
         self.taken = 0
 
     def create(self, name):
         self.taken += 1
         for disk in self._disks:
             disk.create(name)
-        return snapshots.Taken(pause_ms=7.0, quiesced=True)
+        return snapshots.GuestPause(pause_ms=7.0, quiesced=True)
 
     def delete(self, name):
         for disk in self._disks:
@@ -349,7 +352,7 @@ class TestQcow2(fixture.VersionsTestCase):
         for version, wanted in ((first, before),
                                 (second, self.raw_copy('after'))):
             output = self.directory / 'out.qcow2'
-            restoring.restore(self.repo, version.id,
+            restoring.restore(self.access, version.id,
                               restoring.Output(output, 'qcow2'))
             self.assert_same_disk(wanted, output)
             subprocess.run(['qemu-img', 'check', '-q', str(output)],
@@ -361,8 +364,8 @@ class TestQcow2(fixture.VersionsTestCase):
             fixture.make_qcow2(disk, 1 << 20)
         together = Together(disks)
         for token in (None, 'a-token'):
-            versions = saving.save_together(self.repo, [
-                saving.Request(disk, disk.name, snapshotter=together)
+            versions = saving.save_disks(self.access, [
+                save_request.SaveRequest(disk, disk.name, snapshotter=together)
                 for disk in disks], token=token)
             self.assertEqual(2 * [(7.0, True)], [
                 (version.pause_ms, version.quiesced)
@@ -423,15 +426,15 @@ class TestQcow2(fixture.VersionsTestCase):
         self.assertEqual((17, 1), (version.blocks_changed,
                                    version.blocks_stored))
         output = self.directory / 'out.qcow2'
-        restoring.restore(self.repo, version.id,
+        restoring.restore(self.access, version.id,
                           restoring.Output(output, 'qcow2'), base_image)
         self.assert_same_disk(disk, output)
         self.assertRaises(exceptions.InvalidInput, restoring.restore,
-                          self.repo, version.id,
+                          self.access, version.id,
                           restoring.Output(output, 'qcow2'))
         other = self.write_file('other', self.blocks_of(512))
         self.assertRaises(exceptions.BaseMismatch, restoring.restore,
-                          self.repo, version.id,
+                          self.access, version.id,
                           restoring.Output(output, 'qcow2'), other)
 
     def test_compressed_clusters_are_read(self):
@@ -490,20 +493,20 @@ class Machine(stateful.RuleBasedStateMachine):
     @stateful.rule(data=st.data())
     def delete(self, data):
         name = data.draw(st.sampled_from(sorted(self.saved)))
-        upkeep.delete(self.case.repo, [name])
+        upkeep.delete(self.case.access, [name])
         del self.saved[name]
 
     @stateful.precondition(lambda self: self.saved)
     @stateful.rule()
     def prune(self):
-        upkeep.prune(self.case.repo, rule=upkeep.Rule(0.1))
-        assert upkeep.verify(self.case.repo).intact
+        upkeep.prune(self.case.access, rule=upkeep.PruneRule(0.1))
+        assert upkeep.verify(self.case.access).intact
 
     @stateful.invariant()
     def contents_are_kept(self):
         for name, content in self.saved.items():
             output = self.case.directory / 'restored'
-            restoring.restore(self.case.repo, name,
+            restoring.restore(self.case.access, name,
                               restoring.Output(output, 'raw'))
             assert output.read_bytes() == content
 

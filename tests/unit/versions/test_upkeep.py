@@ -16,10 +16,10 @@ import struct
 
 from diffcache_openstack import _native
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.versions import heads
-from diffcache_openstack.versions import repository
+from diffcache_openstack.versions import commits
 from diffcache_openstack.versions import restoring
 from diffcache_openstack.versions import retention
+from diffcache_openstack.versions import store_access
 from diffcache_openstack.versions import upkeep
 from tests.unit.versions import fixture
 
@@ -38,51 +38,51 @@ class TestPrune(fixture.VersionsTestCase):
 
     def test_the_first_version_goes_without_a_new_full(self):
         versions, contents = self.chain()
-        upkeep.delete(self.repo, [versions[0].id])
-        before = self.repo.head().bytes_stored()
-        done = upkeep.prune(self.repo, rule=upkeep.Rule(0.05))
+        upkeep.delete(self.access, [versions[0].id])
+        before = self.access.head().bytes_stored()
+        done = upkeep.prune(self.access, rule=upkeep.PruneRule(0.05))
         self.assertEqual((before, 1), (done.bytes_before,
                                        done.packs_rewritten))
         # Of the first pack, what the second version overwrote.
         self.assertLess(done.bytes_after, before - 59 * BLOCK)
         for version, content in zip(versions[1:], contents[1:]):
             self.assertEqual(content, self.content(version))
-        self.assertTrue(upkeep.verify(self.repo).intact)
+        self.assertTrue(upkeep.verify(self.access).intact)
 
     def test_what_is_deleted_is_not_found(self):
         versions, _ = self.chain()
-        upkeep.delete(self.repo, [versions[1].id])
-        self.assertRaises(exceptions.NotFound, self.repo.head().find,
+        upkeep.delete(self.access, [versions[1].id])
+        self.assertRaises(exceptions.NotFound, self.access.head().find,
                           versions[1].id)
 
     def test_nothing_is_deleted_if_one_is_unknown(self):
         versions, _ = self.chain()
-        self.assertRaises(exceptions.NotFound, upkeep.delete, self.repo,
+        self.assertRaises(exceptions.NotFound, upkeep.delete, self.access,
                           [versions[0].id, 'none'])
-        self.assertEqual(4, len(self.repo.head().versions))
+        self.assertEqual(4, len(self.access.head().versions))
 
     def test_all_gone_leaves_an_empty_store(self):
         versions, _ = self.chain()
-        upkeep.delete(self.repo, [version.id for version in versions])
-        done = upkeep.prune(self.repo)
+        upkeep.delete(self.access, [version.id for version in versions])
+        done = upkeep.prune(self.access)
         self.assertEqual(0, done.bytes_after)
         self.assertEqual([], [name for name in self.store.names()
-                              if not heads.is_bookkeeping(name)])
+                              if not commits.is_bookkeeping(name)])
         self.assertEqual(self.disk.read_bytes(), self.content(self.save()))
 
     def test_policies_are_by_series(self):
         versions, _ = self.chain()
         other = self.save(series='b')
-        done = upkeep.prune(self.repo, {'a': retention.Policy(last=1)})
+        done = upkeep.prune(self.access, {'a': retention.Policy(last=1)})
         self.assertEqual([each.id for each in versions[:3]],
                          done.versions_deleted)
         self.assertEqual({versions[3].id, other.id},
-                         set(self.repo.head().versions))
+                         set(self.access.head().versions))
 
     def test_a_dry_run_changes_nothing(self):
         self.chain()
         names = sorted(self.store.names())
-        done = upkeep.prune(self.repo, {None: retention.Policy(last=1)},
+        done = upkeep.prune(self.access, {None: retention.Policy(last=1)},
                             dry_run=True)
         self.assertEqual(3, len(done.versions_deleted))
         self.assertLess(done.bytes_after, done.bytes_before)
@@ -98,22 +98,22 @@ class TestPrune(fixture.VersionsTestCase):
             self.disk.write_bytes(text)
             self.save()
         contents = {version.id: self.content(version)
-                    for version in self.repo.head().versions.values()}
-        before = self.repo.head().bytes_stored()
-        rule = upkeep.Rule(level=15)
-        foreseen = upkeep.prune(self.repo, rule=rule, dry_run=True)
-        done = upkeep.prune(self.repo, rule=rule)
+                    for version in self.access.head().versions.values()}
+        before = self.access.head().bytes_stored()
+        rule = upkeep.PruneRule(level=15)
+        foreseen = upkeep.prune(self.access, rule=rule, dry_run=True)
+        done = upkeep.prune(self.access, rule=rule)
         self.assertEqual((3, 3), (foreseen.packs_rewritten,
                                   done.packs_rewritten))
         self.assertLess(done.bytes_after, 0.97 * before)
-        self.assertEqual(0, upkeep.prune(self.repo,
+        self.assertEqual(0, upkeep.prune(self.access,
                                          rule=rule).packs_rewritten)
         # A later prune that compacts them keeps the level.
-        newest = self.repo.head().of_series('a')[-1]
-        upkeep.delete(self.repo, [newest.id])
-        upkeep.prune(self.repo, rule=upkeep.Rule(0.0))
-        self.assertTrue(upkeep.verify(self.repo).intact)
-        head = self.repo.head()
+        newest = self.access.head().of_series('a')[-1]
+        upkeep.delete(self.access, [newest.id])
+        upkeep.prune(self.access, rule=upkeep.PruneRule(0.0))
+        self.assertTrue(upkeep.verify(self.access).intact)
+        head = self.access.head()
         self.assertEqual({15}, {pack.level for pack in head.packs.values()})
         for version in head.versions.values():
             self.assertEqual(contents[version.id], self.content(version))
@@ -122,18 +122,18 @@ class TestPrune(fixture.VersionsTestCase):
         for _step in range(3):
             self.disk.write_bytes(self.noise.randbytes(64 << 10))
             self.save()
-        rule = upkeep.Rule(level=9, most_bytes=1)
+        rule = upkeep.PruneRule(level=9, most_bytes=1)
         for left in (2, 1, 0, 0):
-            upkeep.prune(self.repo, rule=rule)
+            upkeep.prune(self.access, rule=rule)
             levels = [pack.level for pack
-                      in self.repo.head().packs.values()]
+                      in self.access.head().packs.values()]
             self.assertEqual(left, len([level for level in levels
                                         if level < 9]), levels)
 
     def test_deleted_blocks_are_stored_again_when_they_come_back(self):
         versions, contents = self.chain()
-        upkeep.delete(self.repo, [versions[0].id])
-        upkeep.prune(self.repo, rule=upkeep.Rule(0.0))
+        upkeep.delete(self.access, [versions[0].id])
+        upkeep.prune(self.access, rule=upkeep.PruneRule(0.0))
         self.disk.write_bytes(contents[0])
         again = self.save()
         self.assertEqual(contents[0], self.content(again))
@@ -157,7 +157,7 @@ class TestVerify(fixture.VersionsTestCase):
         path.write_bytes(data)
 
     def test_an_intact_store_is_intact(self):
-        result = upkeep.verify(self.repo)
+        result = upkeep.verify(self.access)
         self.assertEqual(([], [], 2), (result.damage,
                                        result.versions_damaged,
                                        result.packs_checked))
@@ -173,11 +173,11 @@ class TestVerify(fixture.VersionsTestCase):
                 with self.subTest(blob=name, byte=byte):
                     self.assert_found(name)
                 self.flip(name, byte)
-        self.assertTrue(upkeep.verify(self.repo).intact)
+        self.assertTrue(upkeep.verify(self.access).intact)
 
     def assert_found(self, name: str) -> None:
         try:
-            result = upkeep.verify(self.repo)
+            result = upkeep.verify(self.access)
         except exceptions.IntegrityError as exc:
             self.assertIn(name, str(exc))
             return
@@ -187,7 +187,7 @@ class TestVerify(fixture.VersionsTestCase):
         name = sorted(each for each in self.store.names()
                       if each.startswith(prefix))[number]
         self.flip(name, self.store.size(name) // 2)
-        return upkeep.verify(self.repo).versions_damaged
+        return upkeep.verify(self.access).versions_damaged
 
     def test_damage_of_the_first_pack_hits_both(self):
         self.assertEqual([self.first.id, self.second.id],
@@ -204,7 +204,7 @@ class TestVerify(fixture.VersionsTestCase):
 
     def forge_frame(self, longer: int) -> None:
         """Let an index say that its one frame is so much longer."""
-        path = self.store.local_path(self.repo.head().packs[2].index)
+        path = self.store.local_path(self.access.head().packs[2].index)
         data = bytearray(path.read_bytes()[:-32])
         # Bytes of the pack, and of its first frame.
         for kind, place in (('<Q', 40), ('<I', 64)):
@@ -222,9 +222,9 @@ class TestVerify(fixture.VersionsTestCase):
         self.assertIn('impossible', str(error))
 
     def test_a_missing_pack_is_named(self):
-        name = self.repo.head().packs[2].blob
+        name = self.access.head().packs[2].blob
         self.store.delete(name)
-        result = upkeep.verify(self.repo)
+        result = upkeep.verify(self.access)
         self.assertEqual([name], [each.object for each in result.damage])
         self.assertEqual([self.second.id], result.versions_damaged)
 
@@ -245,14 +245,14 @@ class TestPrunedMeanwhile(fixture.VersionsTestCase):
         self.write_blocks(self.disk, *range(0, 600))
         self.second = self.save()
         self.expected = self.disk.read_bytes()
-        upkeep.delete(self.repo, [self.first.id])
+        upkeep.delete(self.access, [self.first.id])
 
     def pruned(self, *gone):
         """A store that is pruned once its head was read."""
-        other = repository.Repository(self.store)
+        other = store_access.StoreAccess(self.store)
         reads = []
 
-        class Pruned(repository.Repository):
+        class Pruned(store_access.StoreAccess):
             def head(self):
                 found = super().head()
                 if not reads:
@@ -272,16 +272,16 @@ class TestPrunedMeanwhile(fixture.VersionsTestCase):
     def test_a_restore_that_has_begun_begins_again(self):
         for store in (self.store, fixture.RemoteStore(
                 self.directory / 'store')):
-            other = repository.Repository(self.store)
+            other = store_access.StoreAccess(self.store)
             reads = []
 
-            class Pruned(repository.Repository):
+            class Pruned(store_access.StoreAccess):
                 @contextlib.contextmanager
                 def lenient(self, head):
                     with super().lenient(head) as found:
                         if not reads:
                             reads.append(head.number)
-                            upkeep.prune(other, rule=upkeep.Rule(-1))
+                            upkeep.prune(other, rule=upkeep.PruneRule(-1))
                         yield found
 
             output = self.directory / 'restored'
@@ -324,26 +324,26 @@ class TestHeads(fixture.VersionsTestCase):
         self.write_blocks(self.disk, 1)
         second = self.save()
         self.assertEqual([first.id, second.id],
-                         list(self.repo.head().versions))
+                         list(self.access.head().versions))
 
     def test_a_torn_head_that_no_pointer_names_does_not_count(self):
         first = self.save()
-        self.store.create(heads.head_name(2), b'half a head')
-        self.assertEqual([first.id], list(self.repo.head().versions))
+        self.store.create(commits.blob_name(2), b'half a head')
+        self.assertEqual([first.id], list(self.access.head().versions))
 
     def test_two_writers_do_not_both_win(self):
         self.save()
-        one, other = self.repo.head(), self.repo.head()
-        self.repo.commit(one)
-        self.assertRaises(exceptions.Busy, self.repo.commit, other)
+        one, other = self.access.head(), self.access.head()
+        self.access.commit(one)
+        self.assertRaises(exceptions.Busy, self.access.commit, other)
 
     def test_what_killed_writers_left_goes_with_the_next(self):
         self.save()
         self.store.create('pack-00000009-dead', b'orphan')
-        self.assertEqual(1, upkeep.verify(self.repo).orphans)
+        self.assertEqual(1, upkeep.verify(self.access).orphans)
         self.save()
         self.assertFalse(self.store.exists('pack-00000009-dead'))
 
     def test_an_empty_store_says_so(self):
-        empty = repository.Repository(self.store)
+        empty = store_access.StoreAccess(self.store)
         self.assertRaises(exceptions.NotFound, empty.head)

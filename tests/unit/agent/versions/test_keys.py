@@ -19,8 +19,9 @@ from oslo_context import context
 from diffcache_openstack.agent.versions import keys
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.store import file
-from diffcache_openstack.versions import repository
+from diffcache_openstack.versions import save_request
 from diffcache_openstack.versions import saving
+from diffcache_openstack.versions import store_access
 from diffcache_openstack.versions import upkeep
 from tests.unit.versions import fixture
 
@@ -36,13 +37,13 @@ class TestKeys(fixture.VersionsTestCase):
     def test_a_store_is_sealed_with_a_key_of_the_manager(self):
         key_id = self.keys.create(self.context, 'versions of project p')
         store = file.FileStore(self.directory / 'sealed')
-        repo = repository.Repository(store, self.keys.get(self.context,
-                                                          key_id))
-        saving.save(repo, saving.Request(self.disk, 'a'))
+        repo = store_access.StoreAccess(store, self.keys.get(self.context,
+                                                             key_id))
+        saving.save(repo, save_request.SaveRequest(self.disk, 'a'))
         self.assertTrue(upkeep.verify(repo).intact)
         other = self.keys.create(self.context, 'versions of project q')
-        wrong = repository.Repository(store, self.keys.get(self.context,
-                                                           other))
+        wrong = store_access.StoreAccess(store, self.keys.get(self.context,
+                                                              other))
         self.assertRaises(exceptions.InvalidInput, wrong.head)
 
     def test_a_key_that_was_destroyed_is_not_found(self):

@@ -18,8 +18,8 @@ from diffcache_openstack.agent.versions import stores as version_stores
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.conf import opts
 from diffcache_openstack.store import file
-from diffcache_openstack.versions import engine
-from diffcache_openstack.versions import heads
+from diffcache_openstack.versions import key_ids
+from diffcache_openstack.versions import version_store
 from tests import base
 
 
@@ -34,7 +34,7 @@ class TestStores(base.TestCase):
 
     def save(self, project):
         return version_stores.Stores(self.conf).open(project).save(
-            [engine.Disk(self.disk, 'a')])
+            [version_store.Disk(self.disk, 'a')])
 
     def test_projects_see_nothing_of_each_other(self):
         self.save('p1')
@@ -95,7 +95,7 @@ class TestKeyManager(base.TestCase):
 
     def save(self, project, series='a'):
         return self.stores.open_or_make(project).save(
-            [engine.Disk(self.disk, series)])
+            [version_store.Disk(self.disk, series)])
 
     def part(self, project):
         return file.FileStore(self.directory / 'store' / project)
@@ -107,7 +107,7 @@ class TestKeyManager(base.TestCase):
         for project in ('p1', 'p2'):
             self.save(project)
         self.save('p1', 'another')
-        self.assertEqual({heads.read_key_id(self.part(project))
+        self.assertEqual({key_ids.read(self.part(project))
                           for project in ('p1', 'p2')},
                          set(self.manager.keys))
         self.assertEqual(2, len(self.stores.open('p1').versions()))
@@ -123,12 +123,12 @@ class TestKeyManager(base.TestCase):
         store = self.part('p1')
 
         def slow(context, *args, **kwargs):
-            heads.keep_key_id(store, create(context, *args, **kwargs))
+            key_ids.write(store, create(context, *args, **kwargs))
             return create(context, *args, **kwargs)
 
         self.manager.create_key = slow
         self.save('p1')
-        self.assertEqual([heads.read_key_id(store)],
+        self.assertEqual([key_ids.read(store)],
                          list(self.manager.keys))
 
     def test_versions_stay_readable_without_the_option(self):
@@ -136,7 +136,7 @@ class TestKeyManager(base.TestCase):
         self.conf.set_override('key_manager', False, 'versions')
         self.save('p2')
         self.assertEqual(1, len(self.stores.open('p1').versions()))
-        self.assertIsNone(heads.read_key_id(self.part('p2')))
+        self.assertIsNone(key_ids.read(self.part('p2')))
 
     def test_what_lies_in_the_clear_is_refused(self):
         self.conf.set_override('key_manager', False, 'versions')

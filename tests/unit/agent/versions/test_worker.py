@@ -29,7 +29,7 @@ from diffcache_openstack.conf import opts
 from diffcache_openstack import objects
 from diffcache_openstack.objects import versions
 from diffcache_openstack.store import file
-from diffcache_openstack.versions import views
+from diffcache_openstack.versions import view_cleanup
 from tests import base
 from tests.unit.versions import fixture
 
@@ -163,7 +163,7 @@ class TestSaving(WorkerTest):
         task = objects.VersionTask(
             id='00000000-0000-4000-8000-000000000098', kind=versions.SAVE,
             project_id='p', server_id=SERVER)
-        view = raw.with_name(f'.raw-disk.{views.tag_of(task.id)}.view')
+        view = raw.with_name(f'.raw-disk.{view_cleanup.tag_of(task.id)}.view')
         view.write_bytes(b'2' * 8192)
         doing = tasks.Doing(task, self.directory / 'task.json', {})
         doing.interrupted = True
@@ -206,7 +206,7 @@ class TestRestoring(WorkerTest):
         result = json.loads(self.restore(dry_run=True).result)
         self.assertEqual((8192, 'rollback'),
                          (result['bytes_differing'], result['cheaper']))
-        self.assertIn('8192 bytes in 2 places', result['reason'])
+        self.assertIn('8192 bytes in 2 ranges', result['reason'])
         self.assertEqual(self.after, self.content())
 
     def test_cheaper_way_unless_another_is_asked_for(self):

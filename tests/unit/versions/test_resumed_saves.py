@@ -16,9 +16,9 @@ from unittest import mock
 
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.store import file
-from diffcache_openstack.versions import engine
-from diffcache_openstack.versions import repository
 from diffcache_openstack.versions import saving
+from diffcache_openstack.versions import store_access
+from diffcache_openstack.versions import version_store
 from tests.unit.versions import fixture
 
 _MIB = 1 << 20
@@ -33,10 +33,10 @@ class GoingOnTest(fixture.VersionsTestCase):
 
     def setUp(self):
         super().setUp()
-        self.disks = [engine.Disk(self.disk, 'a', format='raw')]
+        self.disks = [version_store.Disk(self.disk, 'a', format='raw')]
 
     def engine_of(self, store):
-        return engine.Engine(repository.Repository(store))
+        return version_store.VersionStore(store_access.StoreAccess(store))
 
     def interrupt(self, store, is_now, alpha=0.0):
         """Begin a save, and end it at some progress."""
@@ -46,7 +46,7 @@ class GoingOnTest(fixture.VersionsTestCase):
 
         self.assertRaises(exceptions.Interrupted,
                           self.engine_of(store).save, self.disks,
-                          alpha=alpha, job=engine.Job(stop),
+                          alpha=alpha, job=version_store.Job(stop),
                           token=self.token)
 
     def go_on(self, store, alpha=0.0):
@@ -56,7 +56,7 @@ class GoingOnTest(fixture.VersionsTestCase):
                                                   token=self.token)
         return versions, sum(
             call.args[2] for call in told.call_args_list
-            if 'went on after' in call.args[0])
+            if 'Resumed reading' in call.args[0])
 
     def packs(self, store):
         """What the packs of a store are, by their numbers."""
@@ -99,7 +99,7 @@ class TestScanning(GoingOnTest):
 
     def test_a_disk_that_was_looked_at_whole_is_not_again(self):
         other = self.write_file('other', self.blocks_of(64 * 256))
-        self.disks.append(engine.Disk(other, 'b', format='raw'))
+        self.disks.append(version_store.Disk(other, 'b', format='raw'))
         self.interrupt(self.store, in_the_second)
         versions, skipped = self.go_on(self.store)
         self.assertGreaterEqual(skipped, 100 * _MIB)
@@ -120,7 +120,7 @@ class TestScanning(GoingOnTest):
     def test_packs_that_are_not_what_was_written_are_begun_anew(self):
         for damage in (self.tear, self.flip, pathlib.Path.unlink):
             self.store = file.FileStore(self.directory / damage.__name__)
-            self.repo = repository.Repository(self.store)
+            self.access = store_access.StoreAccess(self.store)
             self.interrupt(self.store, late)
             [work] = (self.directory / damage.__name__).glob('.work-*')
             damage(next(work.glob('pack-1-*')))
@@ -137,7 +137,7 @@ class TestScanning(GoingOnTest):
     def test_what_another_writer_finds_is_gone(self):
         self.interrupt(self.store, late)
         small = self.write_file('small', self.blocks_of(3))
-        self.engine_of(self.store).save([engine.Disk(small, 'c')])
+        self.engine_of(self.store).save([version_store.Disk(small, 'c')])
         self.assertEqual([], self.remains())
         self.begin_anew()
 
@@ -164,7 +164,7 @@ class TestSpooling(GoingOnTest):
 
     def test_a_disk_that_was_stored_is_not_read_again(self):
         other = self.write_file('other', self.blocks_of(64 * 256))
-        self.disks.append(engine.Disk(other, 'b', format='raw'))
+        self.disks.append(version_store.Disk(other, 'b', format='raw'))
         self.interrupt(self.store, in_the_second, 1.0)
         versions, skipped = self.go_on(self.store, 1.0)
         self.assertGreaterEqual(skipped, 100 * _MIB)

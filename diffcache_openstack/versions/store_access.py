@@ -9,7 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""A store of versions, opened: its head, and its native counterpart."""
+"""Access to a version store: its catalogue, its lock, its blocks."""
 
 import contextlib
 import hashlib
@@ -26,8 +26,9 @@ from diffcache_openstack import _native
 from diffcache_openstack.blocks import native as native_errors
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.store import base
-from diffcache_openstack.versions import heads
-from diffcache_openstack.versions import puts
+from diffcache_openstack.versions import catalogue
+from diffcache_openstack.versions import commits
+from diffcache_openstack.versions import upload_journal
 
 LOG = logging.getLogger(__name__)
 
@@ -42,13 +43,13 @@ def _key_check(key: bytes | None) -> str | None:
     return hashlib.sha256(b'diffcache version store key' + key).hexdigest()
 
 
-class Repository:
-    """A version store.
+class StoreAccess:
+    """Access to the blobs of a version store.
 
-    :param store: where its blobs are
-    :param key: 32 bytes; blocks are sealed with it, and one store has one
-        key. None for a store in the clear
-    :param block_size: bytes of a block, for a store that is yet to be made
+    :param store: holds the blobs
+    :param key: 32 bytes that blocks are sealed with, the same for all of a
+        store; None for a store in the clear
+    :param block_size: bytes of a block, for a store that does not exist yet
     :param level: zstd level of new packs
     """
 
@@ -56,48 +57,48 @@ class Repository:
                  block_size: int = BLOCK_SIZE, level: int = LEVEL) -> None:
         if key is not None and len(key) != 32:
             raise exceptions.InvalidInput(
-                f'A store\'s key has 32 bytes, not {len(key)}.')
+                f'The key of a version store has 32 bytes, not {len(key)}.')
         self.store = store
         self.key = key
         self.level = level
         self._block_size = block_size
 
-    def head(self) -> heads.Head:
-        """The store's last head.
+    def head(self) -> catalogue.Catalogue:
+        """Return the last committed catalogue.
 
-        :raises NotFound: it holds no versions yet
-        :raises InvalidInput: the key is another one
+        :raises NotFound: the store has no versions yet
+        :raises InvalidInput: the store has another key
         """
-        head = heads.load(self.store)
+        head = commits.load(self.store)
         if head is None:
             raise exceptions.NotFound(
-                'There are no versions in the store: save one first.')
+                'The store has no versions: save one first.')
         return self._checked(head)
 
-    def head_or_new(self) -> heads.Head:
-        """The store's last head, or the one that an empty store has."""
-        head = heads.load(self.store)
+    def head_or_new(self) -> catalogue.Catalogue:
+        """Return the last catalogue, or a new one for an empty store."""
+        head = commits.load(self.store)
         if head is not None:
             return self._checked(head)
-        return heads.Head(
+        return catalogue.Catalogue(
             number=0, store_id=secrets.token_hex(4),
             block_size=self._block_size, key_check=_key_check(self.key))
 
-    def _checked(self, head: heads.Head) -> heads.Head:
+    def _checked(self, head: catalogue.Catalogue) -> catalogue.Catalogue:
         if head.key_check != _key_check(self.key):
             raise exceptions.InvalidInput(
-                'The store was made with another key, or with none: give the '
-                'one that it was made with.')
+                'The key does not match: open the store with the key that it '
+                'was created with, or without one if it has none.')
         return head
 
-    def commit(self, head: heads.Head) -> None:
-        """Make a changed head the store's last.
+    def commit(self, head: catalogue.Catalogue) -> None:
+        """Commit a changed catalogue.
 
         :raises Busy: another writer was faster
         """
         head.number += 1
         try:
-            heads.commit(self.store, head)
+            commits.commit(self.store, head)
         except exceptions.Conflict as exc:
             raise exceptions.Busy(
                 'Another writer changed the store meanwhile: try again.'
@@ -105,43 +106,43 @@ class Repository:
 
     @contextlib.contextmanager
     def writing(self, work: str | None = None) -> Iterator[pathlib.Path]:
-        """Hold the writer's lock; the block gets a staging directory.
+        """Hold the writer's lock for a ``with`` block; returns a directory.
 
-        :param work: see :meth:`.BlobStore.staging`
+        :param work: identifies the work, see :meth:`.BlobStore.staging`
         """
         with self.store.lock(), self.store.staging(work) as staging:
-            head = heads.load(self.store)
-            puts.Puts(self.store, staging).take_back(
+            head = commits.load(self.store)
+            upload_journal.UploadJournal(self.store, staging).return_files(
                 head.blobs() if head else set())
             self._remove_orphans(head)
             yield staging
 
-    def orphans(self, head: heads.Head | None) -> list[str]:
-        """Blobs that no head needs: of writers that were killed."""
+    def orphans(self, head: catalogue.Catalogue | None) -> list[str]:
+        """Return the blobs of killed writers, which no catalogue needs."""
         needed = head.blobs() if head else set()
         return sorted(
             name for name in self.store.names() or ()
-            if name not in needed and not heads.is_bookkeeping(name))
+            if name not in needed and not commits.is_bookkeeping(name))
 
-    def _remove_orphans(self, head: heads.Head | None) -> None:
-        """Remove what killed writers left; the lock must be held.
+    def _remove_orphans(self, head: catalogue.Catalogue | None) -> None:
+        """Remove blobs of killed writers; the lock must be held.
 
-        Only where the lock keeps writers of all hosts apart: that is where
-        blobs are files.
+        Only in stores of files, whose lock excludes writers of all hosts.
         """
         if self.store.names() is None:
             return
         for name in self.orphans(head):
-            LOG.info('removing blob %s, which no version needs', name)
+            LOG.info('Removing blob %s, which no version needs', name)
             self.store.delete(name)
 
     @contextlib.contextmanager
-    def opened(self, head: heads.Head) -> Iterator[_native.VersionStore]:
-        """The native store of a head, with all indexes and maps.
+    def opened(self, head: catalogue.Catalogue
+               ) -> Iterator[_native.VersionStore]:
+        """Open the blocks of a catalogue: all its indexes and maps.
 
         :raises IntegrityError: one of them is damaged
-        :raises Busy: another writer changed the store meanwhile, and what
-            this head needs is gone
+        :raises Busy: another writer changed the store meanwhile, and removed
+            what this catalogue needs
         """
         number = head.number
         with self.lenient(head) as (opened, damage):
@@ -154,63 +155,67 @@ class Repository:
                 if head.number != number or self.head().number == number:
                     raise
                 raise exceptions.Busy(
-                    'Another writer changed the store meanwhile, and what '
-                    'was read of it is gone: try again.') from exc
+                    'Another writer changed the store meanwhile, and removed '
+                    'what was being read: try again.') from exc
 
     @contextlib.contextmanager
-    def lenient(self, head: heads.Head) -> Iterator[
+    def lenient(self, head: catalogue.Catalogue) -> Iterator[
             tuple[_native.VersionStore, dict[str, str]]]:
-        """Like :meth:`opened`, without what is damaged or missing.
+        """Open the blocks of a catalogue but for damaged or missing blobs.
 
-        The second value says what that is: messages by the blobs' names.
+        The second value has messages about these, by the blobs' names.
         """
         with native_errors.translated():
             opened = _native.VersionStore(head.block_size, self.key)
         damage: dict[str, str] = {}
-        with self._local() as path_of:
+        with self._local() as local:
             opened.set_reader(_reader(self.store.read if self.store.ranged
-                                      else path_of.read))
-            self._add_packs(head, opened, path_of, damage)
+                                      else local.read))
+            self._add_packs(head, opened, local, damage)
             for number, blob in head.maps.items():
                 with _noted(blob.blob, damage):
-                    opened.add_map(number, path_of(blob.blob))
+                    opened.add_map(number, local(blob.blob))
             for name, blob in head.bases.items():
                 with _noted(blob.blob, damage):
-                    opened.add_base(name, path_of(blob.blob))
+                    opened.add_base(name, local(blob.blob))
             yield opened, damage
 
-    def _add_packs(self, head: heads.Head, opened: _native.VersionStore,
-                   path_of: '_PathOf', damage: dict[str, str]) -> None:
+    def _add_packs(self,
+                   head: catalogue.Catalogue,
+                   opened: _native.VersionStore,
+                   local: '_LocalFiles',
+                   damage: dict[str,
+                                str]) -> None:
         for number, pack in head.packs.items():
             with _noted(pack.index, damage):
                 opened.add_pack(
-                    number, pack.origin, path_of(pack.index),
+                    number, pack.origin, local(pack.index),
                     data=self.store.local_path(pack.blob), blob=pack.blob)
 
     @contextlib.contextmanager
-    def _local(self) -> Iterator['_PathOf']:
-        """A function that makes a blob a file of this host."""
-        paths = _PathOf(self.store)
+    def _local(self) -> Iterator['_LocalFiles']:
+        """Yield what gives blobs as files of this host."""
+        paths = _LocalFiles(self.store)
         try:
             yield paths
         finally:
             paths.close()
 
 
-class _PathOf:
-    """Gives blobs as files, fetching those that are none."""
+class _LocalFiles:
+    """Gives blobs as files, and downloads those of remote stores."""
 
     def __init__(self, store: base.BlobStore) -> None:
         self._store = store
         self._directory: pathlib.Path | None = None
-        # Native code asks from several threads.
+        # Native code reads from several threads.
         self._lock = threading.Lock()
 
     def __call__(self, name: str) -> pathlib.Path:
         path = self._store.local_path(name)
         if path is not None:
             if not path.exists():
-                raise exceptions.NotFound(f'There is no blob {name}.')
+                raise exceptions.NotFound(f'Blob {name} does not exist.')
             return path
         if self._directory is None:
             self._directory = pathlib.Path(
@@ -221,7 +226,7 @@ class _PathOf:
         return path
 
     def read(self, name: str, offset: int, length: int) -> bytes:
-        """A part of a blob, which is fetched whole the first time."""
+        """Read a part of a blob, which is downloaded whole the first time."""
         with self._lock:
             path = self(name)
         with open(path, 'rb') as stream:
@@ -229,14 +234,14 @@ class _PathOf:
             return stream.read(length)
 
     def close(self) -> None:
-        """Remove what was fetched."""
+        """Remove the downloaded files."""
         if self._directory is not None:
             shutil.rmtree(self._directory, ignore_errors=True)
 
 
 def _reader(read: Callable[[str, int, int], bytes]
             ) -> Callable[[str, int, int], bytes]:
-    """What native code reads blobs with: it has a name for missing ones."""
+    """Return what native code reads blobs with: it raises ObjectMissing."""
     def read_or_miss(name: str, offset: int, length: int) -> bytes:
         try:
             return read(name, offset, length)

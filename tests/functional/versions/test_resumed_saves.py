@@ -19,9 +19,9 @@ import struct
 import time
 
 from diffcache_openstack.store import file
-from diffcache_openstack.versions import engine
-from diffcache_openstack.versions import repository
 from diffcache_openstack.versions import saving
+from diffcache_openstack.versions import store_access
+from diffcache_openstack.versions import version_store
 from tests import base
 
 _MIB = 1 << 20
@@ -39,7 +39,7 @@ class TestKilled(base.TestCase):
         super().setUp()
         self.noise = random.Random(3)
         self.disk = self.write_file('disk', b'')
-        self.store = engine.Engine(repository.Repository(
+        self.store = version_store.VersionStore(store_access.StoreAccess(
             file.FileStore(self.directory / 'store')))
         self.shared = mmap.mmap(-1, _TOLD.size)
         self.addCleanup(self.shared.close)
@@ -51,7 +51,7 @@ class TestKilled(base.TestCase):
 
         def gone_on(message, *arguments):
             nonlocal skipped
-            if 'went on after' in message:
+            if 'Resumed reading' in message:
                 skipped = arguments[1]
 
         def progress(done, _total):
@@ -60,9 +60,9 @@ class TestKilled(base.TestCase):
             _TOLD.pack_into(self.shared, 0, 0, done)
 
         saving.LOG.info = gone_on
-        self.store.save([engine.Disk(self.disk, 'a', format='raw')],
+        self.store.save([version_store.Disk(self.disk, 'a', format='raw')],
                         alpha=self.alpha, token=token,
-                        job=engine.Job(progress))
+                        job=version_store.Job(progress))
         _TOLD.pack_into(self.shared, 0, skipped, 0)
 
     def killed(self, token, seconds):

@@ -12,11 +12,11 @@
 """What a store was given is known again, whatever became of the lists."""
 
 from diffcache_openstack.store import file
-from diffcache_openstack.versions import puts
+from diffcache_openstack.versions import upload_journal
 from tests import base
 
 
-class PutsTest(base.TestCase):
+class UploadJournalTest(base.TestCase):
 
     def setUp(self):
         super().setUp()
@@ -25,26 +25,28 @@ class PutsTest(base.TestCase):
 
     def put(self):
         path = self.write_file('staging/pack', b'data')
-        puts.Puts(self.store, self.staging).put([('pack-1', path)])
+        upload_journal.UploadJournal(
+            self.store, self.staging).upload([('pack-1', path)])
 
-    def take_back(self, *needed):
-        puts.Puts(self.store, self.staging).take_back(needed)
+    def return_files(self, *needed):
+        upload_journal.UploadJournal(
+            self.store, self.staging).return_files(needed)
 
     def test_what_does_not_count_is_taken_back(self):
         self.put()
-        self.take_back()
+        self.return_files()
         self.assertEqual(b'data', (self.staging / 'pack').read_bytes())
         self.assertFalse(self.store.exists('pack-1'))
 
     def test_what_counts_stays(self):
         self.put()
-        self.take_back('pack-1')
+        self.return_files('pack-1')
         self.assertEqual(b'data', self.store.read('pack-1'))
 
     def test_a_list_that_a_power_cut_left_empty_or_torn_is_none(self):
         for content in (b'', b'{"pack-1": "pa', b'\0' * 40):
             self.put()
             (self.staging / 'puts').write_bytes(content)
-            self.take_back()
+            self.return_files()
             self.assertEqual(b'data', self.store.read('pack-1'))
             self.store.delete('pack-1')

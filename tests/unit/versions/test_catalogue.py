@@ -18,8 +18,9 @@ import zlib
 
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.store import file
-from diffcache_openstack.versions import heads
-from diffcache_openstack.versions import repository
+from diffcache_openstack.versions import catalogue
+from diffcache_openstack.versions import key_ids
+from diffcache_openstack.versions import store_access
 from diffcache_openstack.versions import upkeep
 from tests.unit.versions import fixture
 
@@ -30,12 +31,13 @@ class TestFormats(fixture.VersionsTestCase):
 
     def fields(self):
         """A head of this release, as JSON has it."""
-        body = self.repo.head().encode()[len(_MAGIC):-32]
+        body = self.access.head().encode()[len(_MAGIC):-32]
         return json.loads(zlib.decompress(body))
 
     def decode(self, fields):
         body = _MAGIC + zlib.compress(json.dumps(fields).encode())
-        return heads.Head.decode(body + hashlib.sha256(body).digest(), 'head')
+        return catalogue.Catalogue.decode(
+            body + hashlib.sha256(body).digest(), 'head')
 
     def test_a_head_of_the_first_format_is_read(self):
         version = self.save()
@@ -69,15 +71,15 @@ class TestFormats(fixture.VersionsTestCase):
         self.save()
         fields = self.fields() | {'store_id': 'x' * 100_000}
         self.decode(fields)
-        with mock.patch.object(heads, '_MOST_BYTES', 50_000):
+        with mock.patch.object(catalogue, '_MOST_BYTES', 50_000):
             self.assertRaises(exceptions.FormatError, self.decode, fields)
 
     def test_none_is_written_that_would_be(self):
         self.save()
-        head = self.repo.head()
-        with mock.patch.object(heads, '_MOST_BYTES', 500):
+        head = self.access.head()
+        with mock.patch.object(catalogue, '_MOST_BYTES', 500):
             self.assertRaises(exceptions.PermanentError, head.encode)
-        self.assertEqual(1, len(self.repo.head().versions))
+        self.assertEqual(1, len(self.access.head().versions))
 
 
 class Objects(file.FileStore):
@@ -106,7 +108,7 @@ class TestPointers(fixture.VersionsTestCase):
         self.first = self.save()
         # So that the first heads are gone.
         for _ in range(5):
-            self.repo.commit(self.repo.head())
+            self.access.commit(self.access.head())
 
     def flip(self, *names):
         for name in names:
@@ -122,10 +124,10 @@ class TestPointers(fixture.VersionsTestCase):
         self.write_blocks(self.disk, 2)
         third = self.save()
         self.assertEqual([self.first.id, second.id, third.id],
-                         list(self.repo.head().versions))
+                         list(self.access.head().versions))
         self.assertEqual(content, self.content(second))
         # One of them is written anew with each change.
-        self.assertEqual(1, len(upkeep.verify(self.repo).damage))
+        self.assertEqual(1, len(upkeep.verify(self.access).damage))
 
     def test_two_missing_ones_neither(self):
         content = self.disk.read_bytes()
@@ -133,34 +135,34 @@ class TestPointers(fixture.VersionsTestCase):
         self.store.delete('latest-1')
         second = self.save()
         self.assertEqual([self.first.id, second.id],
-                         list(self.repo.head().versions))
+                         list(self.access.head().versions))
         self.assertEqual(content, self.content(self.first))
 
     def test_where_nobody_lists_two_damaged_ones_are_an_error(self):
         self.flip('latest-0', 'latest-1')
-        repo = repository.Repository(Objects(self.directory / 'store'))
-        self.assertRaises(exceptions.IntegrityError, repo.head_or_new)
+        access = store_access.StoreAccess(Objects(self.directory / 'store'))
+        self.assertRaises(exceptions.IntegrityError, access.head_or_new)
 
     def test_writers_killed_while_they_move_them_leave_one(self):
         store = Objects(self.directory / 'store')
-        repo = repository.Repository(store)
+        access = store_access.StoreAccess(store)
         store.dies = True
         for _ in range(6):
-            self.assertRaises(exceptions.Interrupted, repo.commit,
-                              repo.head())
-            self.assertEqual([self.first.id], list(repo.head().versions))
+            self.assertRaises(exceptions.Interrupted, access.commit,
+                              access.head())
+            self.assertEqual([self.first.id], list(access.head().versions))
         store.dies = False
-        repo.commit(repo.head())
-        self.assertEqual(13, repo.head().number)
+        access.commit(access.head())
+        self.assertEqual(13, access.head().number)
 
 
 class TestKeyIds(fixture.VersionsTestCase):
 
     def setUp(self):
         super().setUp()
-        self.store = self.repo.store
+        self.store = self.access.store
         with self.store.lock():
-            heads.keep_key_id(self.store, 'an-id')
+            key_ids.write(self.store, 'an-id')
 
     def damage(self, name):
         data = bytearray(self.store.read(name))
@@ -169,33 +171,33 @@ class TestKeyIds(fixture.VersionsTestCase):
 
     def test_is_kept_when_others_clean_up(self):
         self.save()
-        self.assertEqual('an-id', heads.read_key_id(self.store))
-        self.assertTrue(upkeep.verify(self.repo).intact)
+        self.assertEqual('an-id', key_ids.read(self.store))
+        self.assertTrue(upkeep.verify(self.access).intact)
 
     def test_another_is_not_put_in_its_place(self):
         with self.store.lock():
-            self.assertRaises(exceptions.Conflict, heads.keep_key_id,
+            self.assertRaises(exceptions.Conflict, key_ids.write,
                               self.store, 'another')
-        self.assertEqual('an-id', heads.read_key_id(self.store))
+        self.assertEqual('an-id', key_ids.read(self.store))
 
     def test_one_copy_will_do(self):
         self.save()
         for name in ('key-0', 'key-1'):
             self.damage(name)
-            self.assertEqual('an-id', heads.read_key_id(self.store))
-            [damage] = upkeep.verify(self.repo).damage
+            self.assertEqual('an-id', key_ids.read(self.store))
+            [damage] = upkeep.verify(self.access).damage
             self.assertEqual(name, damage.object)
             self.damage(name)
             data = self.store.read(name)
             self.store.delete(name)
-            self.assertEqual('an-id', heads.read_key_id(self.store))
+            self.assertEqual('an-id', key_ids.read(self.store))
             self.store.create(name, data)
 
     def test_both_copies_damaged(self):
         for name in ('key-0', 'key-1'):
             self.damage(name)
         # Nothing is sealed yet: whoever wrote it was killed.
-        self.assertIsNone(heads.read_key_id(self.store))
+        self.assertIsNone(key_ids.read(self.store))
         self.save()
-        self.assertRaises(exceptions.IntegrityError, heads.read_key_id,
+        self.assertRaises(exceptions.IntegrityError, key_ids.read,
                           self.store)

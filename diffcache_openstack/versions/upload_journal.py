@@ -9,11 +9,11 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""Files of a staging directory on their way to a store.
+"""Uploading the files of a staging directory to a store, resumably.
 
-A list beside them says which was to become what, before any does. Work that
-goes on after it was interrupted so finds what the store took, and sends that
-no second time.
+Two lists in the directory say which file becomes which blob, and which blobs
+are complete. Work that is resumed after an interruption so uploads no file a
+second time.
 """
 
 import logging
@@ -30,17 +30,20 @@ LOG = logging.getLogger(__name__)
 _LIST, _SENT = 'puts', 'sent'
 
 
-class Puts:
-    """The way to a store of what one piece of work made."""
+class UploadJournal:
+    """The uploads of one save, or of other work with its own directory.
+
+    :param staging: has the files, and the lists over restarts
+    """
 
     def __init__(self, store: base.BlobStore, staging: pathlib.Path) -> None:
         self._store = store
         self._staging = staging
 
-    def take_back(self, needed: Collection[str]) -> None:
-        """Bring back the files that a store of files took by renaming them.
+    def return_files(self, needed: Collection[str]) -> None:
+        """Move files back that a store of files took by renaming them.
 
-        :param needed: blobs that count by now, and stay
+        :param needed: blobs that the catalogue names by now; they stay
         """
         for name, file in self._read(_LIST).items():
             if name in needed:
@@ -49,19 +52,19 @@ class Puts:
             if path is not None and path.exists() and not target.exists():
                 os.rename(path, target)
 
-    def put(self, made: list[tuple[str, pathlib.Path]]) -> None:
-        """Give files to the store, except those that it was given."""
-        self._write(_LIST, {name: path.name for name, path in made})
+    def upload(self, files_of: list[tuple[str, pathlib.Path]]) -> None:
+        """Upload files, by blobs' names, except those that were uploaded."""
+        self._write(_LIST, {name: path.name for name, path in files_of})
         sent = self._read(_SENT)
-        for name, path in made:
+        for name, path in files_of:
             if self._store.local_path(name) is not None:
                 self._store.put_file(name, path)
                 continue
             checksum = _native.hash_file(path)
             if sent.get(name) == checksum:
-                LOG.info('%s is in the store already', name)
+                LOG.info('Blob %s is in the store already', name)
                 continue
-            # A part of it that was cut off, or what has become another.
+            # An incomplete upload, or another content.
             if self._store.exists(name):
                 self._store.delete(name)
             self._store.put_file(name, path)

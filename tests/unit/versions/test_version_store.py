@@ -18,9 +18,9 @@ from unittest import mock
 
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.store import file
-from diffcache_openstack.versions import engine
 from diffcache_openstack.versions import restoring
 from diffcache_openstack.versions import retention
+from diffcache_openstack.versions import version_store
 from tests.unit.versions import fixture
 
 
@@ -28,11 +28,12 @@ class TestEngine(fixture.VersionsTestCase):
 
     def setUp(self):
         super().setUp()
-        self.engine = engine.Engine.open(
+        self.engine = version_store.VersionStore.open(
             file.FileStore(self.directory / 'store'))
 
     def save_it(self, **options):
-        [version] = self.engine.save([engine.Disk(self.disk, 'a')], **options)
+        [version] = self.engine.save(
+            [version_store.Disk(self.disk, 'a')], **options)
         return version
 
     def test_a_save_made_twice_under_one_token_is_one(self):
@@ -45,14 +46,14 @@ class TestEngine(fixture.VersionsTestCase):
     def test_a_job_that_is_cancelled_leaves_nothing(self):
         cancel = threading.Event()
         cancel.set()
-        job = engine.Job(cancel=cancel)
+        job = version_store.Job(cancel=cancel)
         self.assertRaises(exceptions.Cancelled, self.save_it, job=job)
         self.assertRaises(exceptions.NotFound, self.engine.versions)
         self.save_it()
 
     def test_progress_reaches_the_whole(self):
         seen = []
-        self.save_it(job=engine.Job(lambda done, total: seen.append(
+        self.save_it(job=version_store.Job(lambda done, total: seen.append(
             (done, total))))
         size = self.blocks * fixture.BLOCK
         self.assertEqual((size, size), seen[-1])
@@ -60,7 +61,7 @@ class TestEngine(fixture.VersionsTestCase):
     def test_a_base_whose_id_is_told_is_not_read(self):
         image = self.write_file('base', self.blocks_of(20))
         disk = self.write_file('on-base', image.read_bytes())
-        told = engine.Disk(disk, 'b', image, base_id='5a' * 32)
+        told = version_store.Disk(disk, 'b', image, base_id='5a' * 32)
         [version] = self.engine.save([told])
         self.assertEqual('5a' * 32, version.base.id)
         output = self.directory / 'out'
@@ -78,7 +79,7 @@ class TestEngine(fixture.VersionsTestCase):
         def lost(*_args):
             raise exceptions.ServiceUnavailable('the store is gone')
 
-        told = engine.Disk(disk, 'q')
+        told = version_store.Disk(disk, 'q')
         with mock.patch.object(file.FileStore, 'put_file', lost):
             self.assertRaises(exceptions.ServiceUnavailable, self.engine.save,
                               [told], token='t-1')
@@ -95,7 +96,7 @@ class TestEngine(fixture.VersionsTestCase):
         disk = self.directory / 'disk.qcow2'
         fixture.make_qcow2(disk, 8 << 20, image)
         fixture.qemu_io(disk, 'write -P 7 64k 4k')
-        [version] = self.engine.save([engine.Disk(disk, 'q', image)])
+        [version] = self.engine.save([version_store.Disk(disk, 'q', image)])
         output = restoring.Output(self.directory / 'out', 'qcow2')
         self.engine.export(version.id, output, image)
         self.assert_same_disk(disk, output.path)
@@ -109,11 +110,12 @@ class TestEngine(fixture.VersionsTestCase):
         self.write_blocks(self.disk, 1, 2)
         second = self.save_it()
         self.assertEqual(2, self.engine.diff(first.id, second.id).blocks)
-        disk = engine.Disk(self.disk, 'a')
+        disk = version_store.Disk(self.disk, 'a')
         plan = self.engine.plan_rollback(first.id, disk)
         done = self.engine.roll_back(first.id, disk)
         self.assertEqual(plan.bytes_differing, done.bytes_written)
-        self.assertIsNone(engine.Engine.interrupted(self.disk))
+        self.assertIsNone(
+            version_store.VersionStore.unfinished_rollback(self.disk))
         self.assertTrue(self.engine.verify().intact)
         pruned = self.engine.prune({None: retention.Policy(last=1)})
         self.assertEqual(2, len(pruned.versions_deleted))
@@ -123,6 +125,6 @@ class TestEngine(fixture.VersionsTestCase):
         key = bytes(range(32))
         for content in (key, key.hex().encode() + b'\n'):
             path = self.write_file('key', content)
-            self.assertEqual(key, engine.read_key(path))
-        self.assertRaises(exceptions.InvalidInput, engine.read_key,
+            self.assertEqual(key, version_store.read_key(path))
+        self.assertRaises(exceptions.InvalidInput, version_store.read_key,
                           self.write_file('key', b'short'))

@@ -19,8 +19,10 @@ import tempfile
 from unittest import mock
 
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.versions import disk_views
+from diffcache_openstack.versions import guest_views
 from diffcache_openstack.versions import snapshots
-from diffcache_openstack.versions import views
+from diffcache_openstack.versions import view_cleanup
 from tests import base
 
 
@@ -53,11 +55,11 @@ class TestLvm(base.TestCase):
 
     def test_a_snapshot_is_made_and_removed_under_one_name(self):
         lvm = MockLvm()
-        view = views.Lvm(pathlib.Path('/dev/vg/disk'), lvm)
-        view.make()
-        path = view.keep()
-        view.drop()
-        view.drop()
+        view = disk_views.Lvm(pathlib.Path('/dev/vg/disk'), lvm)
+        view.create()
+        path = view.publish()
+        view.remove()
+        view.remove()
         made, removed = lvm.commands
         self.assertEqual('/dev/vg/disk', made[-1])
         self.assertEqual(path.name, made[made.index('--name') + 1])
@@ -65,9 +67,9 @@ class TestLvm(base.TestCase):
 
     def test_what_was_not_made_is_not_removed(self):
         lvm = MockLvm(fails='lvcreate')
-        view = views.Lvm(pathlib.Path('/dev/vg/disk'), lvm)
-        self.assertRaises(exceptions.PermanentError, view.make)
-        view.drop()
+        view = disk_views.Lvm(pathlib.Path('/dev/vg/disk'), lvm)
+        self.assertRaises(exceptions.PermanentError, view.create)
+        view.remove()
         self.assertEqual(1, len(lvm.commands))
 
 
@@ -76,13 +78,13 @@ class TestStill(base.TestCase):
     def test_a_guest_goes_on_whatever_happens(self):
         monitor = ScriptedMonitor()
         with self.assertRaises(ValueError):
-            with views.still(monitor):
+            with guest_views.paused(monitor):
                 raise ValueError
         self.assertEqual(['query-status', 'stop', 'cont'], monitor.told)
 
     def test_a_guest_that_stood_still_is_left_so(self):
         monitor = ScriptedMonitor(running=False)
-        with views.still(monitor):
+        with guest_views.paused(monitor):
             pass
         self.assertEqual(['query-status'], monitor.told)
 
@@ -98,7 +100,7 @@ class ScriptedAgent:
         return 1
 
 
-class NotedView(views.View):
+class NotedView(disk_views.DiskView):
     """A view of nothing that notes what becomes of it."""
 
     def __init__(self, told):
@@ -107,58 +109,58 @@ class NotedView(views.View):
     def check(self):
         self._told.append('check')
 
-    def make(self):
-        self._told.append('make')
+    def create(self):
+        self._told.append('create')
 
-    def keep(self):
-        self._told.append('keep')
+    def publish(self):
+        self._told.append('publish')
         return pathlib.Path('kept')
 
-    def drop(self):
-        self._told.append('drop')
+    def remove(self):
+        self._told.append('remove')
 
 
 class TestTogether(base.TestCase):
 
     def test_all_in_one_pause_and_that_while_filesystems_are_still(self):
         monitor = ScriptedMonitor()
-        owner = views.Owner(monitor, ScriptedAgent(monitor.told))
+        owner = snapshots.Guest(monitor, ScriptedAgent(monitor.told))
         disks = [self.write_file(name, b'') for name in 'ab']
-        with mock.patch.object(views, '_view',
+        with mock.patch.object(disk_views, 'of_disk',
                                lambda *_args: NotedView(monitor.told)):
-            with views.Together(disks, owner) as together:
-                path, taken = together.of(disks[1])
-                together.of(disks[0])
+            with guest_views.GuestViews(disks, owner) as together:
+                path, taken = together.open(disks[1])
+                together.open(disks[0])
         self.assertEqual(pathlib.Path('kept'), path)
         self.assertIs(True, taken.quiesced)
         self.assertEqual(
-            ['drop', 'check', 'drop', 'check', 'guest-fsfreeze-freeze',
-             'query-status', 'stop', 'make', 'make', 'cont',
-             'guest-fsfreeze-thaw', 'keep', 'keep', 'drop', 'drop'],
+            ['remove', 'check', 'remove', 'check', 'guest-fsfreeze-freeze',
+             'query-status', 'stop', 'create', 'create', 'cont',
+             'guest-fsfreeze-thaw', 'publish', 'publish', 'remove', 'remove'],
             monitor.told)
 
     def test_a_snapshot_beside_is_taken_in_the_same_pause(self):
-        class Disks(snapshots.Running):
+        class Disks(snapshots.RunningSnapshotter):
             def actions(self, monitor, name):
                 monitor.command(f'look for {name}')
                 return [name]
 
         monitor = ScriptedMonitor()
         disks = [self.write_file(name, b'') for name in 'ab']
-        owner = views.Owner(monitor, ScriptedAgent(monitor.told))
-        beside = views.Beside(Disks(monitor, disks[1:]), 'now')
-        with mock.patch.object(views, '_view',
+        owner = snapshots.Guest(monitor, ScriptedAgent(monitor.told))
+        beside = guest_views.PairedSnapshot(Disks(monitor, disks[1:]), 'now')
+        with mock.patch.object(disk_views, 'of_disk',
                                lambda *_args: NotedView(monitor.told)):
-            with views.Together(disks[:1], owner) as together:
-                self.assertFalse(together.left())
-                taken = together.take(beside)
-                self.assertTrue(together.left())
+            with guest_views.GuestViews(disks[:1], owner) as together:
+                self.assertFalse(together.has_all())
+                taken = together.create_with(beside)
+                self.assertTrue(together.has_all())
                 self.assertEqual((pathlib.Path('kept'), taken),
-                                 together.of(disks[0]))
+                                 together.open(disks[0]))
         self.assertEqual(
-            ['drop', 'check', 'guest-fsfreeze-freeze', 'look for now',
-             'query-status', 'stop', 'make', 'transaction', 'cont',
-             'guest-fsfreeze-thaw', 'keep', 'drop'], monitor.told)
+            ['remove', 'check', 'guest-fsfreeze-freeze', 'look for now',
+             'query-status', 'stop', 'create', 'transaction', 'cont',
+             'guest-fsfreeze-thaw', 'publish', 'remove'], monitor.told)
 
     def on_tmpfs(self):
         """A disk on a filesystem whose files share no extents."""
@@ -170,34 +172,35 @@ class TestTogether(base.TestCase):
 
     def test_a_filesystem_without_reflinks_says_what_to_do(self):
         disk, monitor = self.on_tmpfs(), ScriptedMonitor()
-        with views.Together([disk], views.Owner(monitor)) as together:
-            error = self.assertRaises(exceptions.PermanentError, together.of,
+        guest = snapshots.Guest(monitor)
+        with guest_views.GuestViews([disk], guest) as together:
+            error = self.assertRaises(exceptions.PermanentError, together.open,
                                       disk)
-        for words in (str(disk), 'tmpfs at /dev/shm', 'stop the server'):
+        for words in (str(disk), 'tmpfs at /dev/shm', 'Stop the server'):
             self.assertIn(words, str(error))
         self.assertEqual([], monitor.told)
         self.assertEqual([disk], list(disk.parent.iterdir()))
 
-    def test_a_stopped_disk_there_is_read_as_it_is(self):
+    def test_a_stopped_disk_there_is_read_without_snapshot(self):
         disk = self.on_tmpfs()
-        with views.Together([disk], None) as together:
-            path, taken = together.of(disk)
+        with guest_views.GuestViews([disk], None) as together:
+            path, taken = together.open(disk)
         self.assertEqual((disk, 0.0, True),
                          (path, taken.pause_ms, taken.quiesced))
         self.assertTrue(disk.exists())
 
     def test_remains_of_killed_processes_go(self):
         disk = self.write_file('disk', b'')
-        other = views.tag_of('other')
+        other = view_cleanup.tag_of('other')
         left = [self.write_file(f'.disk.{tag}.view{end}', b'')
                 for tag, end in (('0a1b2c3d', ''), (other, ''),
                                  (other, '.part'))]
-        views.recover([disk], None, other)
+        view_cleanup.recover([disk], None, other)
         self.assertEqual([False, True, False],
                          [path.exists() for path in left])
-        views.remove_abandoned(self.directory.parent, [other])
+        view_cleanup.remove_abandoned(self.directory.parent, [other])
         self.assertTrue(left[1].exists())
-        views.remove_abandoned(self.directory.parent, [])
+        view_cleanup.remove_abandoned(self.directory.parent, [])
         self.assertFalse(left[1].exists())
         self.assertTrue(disk.exists())
 
@@ -213,5 +216,5 @@ class TestTogether(base.TestCase):
                             ['query-status', 'cont'])):
             self.write_file(name, b'')
             monitor = Paused()
-            views.recover([disk], views.Owner(monitor), None)
+            view_cleanup.recover([disk], snapshots.Guest(monitor), None)
             self.assertEqual(told, monitor.told)
