@@ -144,7 +144,7 @@ class Agent(service.Service):
         self.maker = building.Maker(
             self.plane, self.held, self.transfers, self.flights,
             self.keeper.current, native_tools.apply_patch, self._suspect,
-            self.conf.agent.max_patches, keep_patch)
+            self.conf.planner.max_patches, keep_patch)
         pending = serving.PendingOutputs(self._state / 'outputs')
         pending.clean()
         self.contents = contents.Contents(

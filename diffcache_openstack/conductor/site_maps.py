@@ -72,7 +72,7 @@ class Maps:
         for site in self._database.read(sites.list_sites):
             links = model.links_of(site, self._conf.planner)
             options = (links.local, links.peer, links.repo,
-                       self._conf.planner.hops)
+                       self._conf.planner.max_patches)
             if self._shown.get(site) != options:
                 self._shown[site] = options
                 changed.add(site)
@@ -90,7 +90,7 @@ class Maps:
             patches=catalogue.list_patches(session),
             hosts=sites.map_hosts(session, site),
             links=model.links_of(site, self._conf.planner),
-            hops=self._conf.planner.hops)
+            hops=self._conf.planner.max_patches)
 
 
 class Views:

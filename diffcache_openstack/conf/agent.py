@@ -89,16 +89,6 @@ repository ignores the option: it holds everything.
         help='How an image that has to be rebuilt is rebuilt, unless the'
              ' request says otherwise.'),
     cfg.IntOpt(
-        'max_patches',
-        default=4,
-        min=1,
-        max=4,
-        help='''
-Most patches that this host applies one after another to rebuild an image. It
-applies one if the conductor plans with no more (its ``[planner] hops``). What
-is made on the way to an image takes space in the state directory for a moment.
-'''),
-    cfg.IntOpt(
         'lend_seconds',
         default=60,
         min=0,

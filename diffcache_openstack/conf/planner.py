@@ -57,16 +57,21 @@ Seconds the solver may take for one site; it then returns the best plan found.
         mutable=True,
         help='Threads of the solver. Not every solver can use more than one.'),
     cfg.IntOpt(
-        'hops',
+        'max_patches',
         default=1,
         min=1,
         max=4,
         mutable=True,
+        deprecated_opts=[
+            cfg.DeprecatedOpt('hops', group='planner'),
+            cfg.DeprecatedOpt('max_patches', group='agent'),
+        ],
         help='''
-Rounds in which the lookup table is filled. 1 allows one patch to rebuild an
-image, each more at least one patch more in a row. This pays off where images
-descend from each other in long lines. Hosts learn of it from the site map and
-apply one patch, or up to their ``[agent] max_patches``.
+Most patches that may be applied one after another to rebuild an image, in
+plans and by the hosts. More pay off where images descend from each other in
+long lines, but take longer to plan for; what is built on the way to an image
+takes space in the host's state directory for a moment. Set it where the
+conductor runs: hosts learn it from the site map.
 '''),
     cfg.IntOpt(
         'half_life',

@@ -81,8 +81,8 @@ class SiteMap(base.DiffCacheObject):
 
     ``templates`` and ``patches`` are the whole catalogue; ``hosts`` are those
     of the site and every repository. ``generation`` grows with each change.
-    ``hops`` are the rounds of look-up that plans are made with: 1 allows one
-    patch, more allow chains; 0 if the sender does not say.
+    ``hops`` are the patches that may be applied one after another; 0 if the
+    sender does not say.
 
     Version history:
 

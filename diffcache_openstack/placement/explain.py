@@ -105,26 +105,17 @@ def _saves(instance, placement, hops):
     """Loss without each object, site by site."""
     saves = {}
     for columns in instance.site_hosts():
-        number = {int(c) + 1: n + 1 for n, c in enumerate(columns)}
-        back = {n: h for h, n in number.items()}
-        part = placements.Placement.of(
-            ((i, number[h]) for i, h in placement.templates if h in number),
-            (
-                (i, j, number[h])
-                for i, j, h in placement.patches
-                if h in number
-            ),
-        )
+        part = placement.only_hosts(columns)
         lost = auto.losses(instance.only_hosts(columns), part, hops)
         saves.update(
-            ((*entry[:-1], back[entry[-1]]), max(0.0, seconds))
+            ((*entry[:-1], int(columns[entry[-1] - 1]) + 1), max(0.0, seconds))
             for entry, seconds in lost.items()
         )
     return saves
 
 
 def _users(instance, placement, hops):
-    """Requests by object read and template asked for."""
+    """Count requests by object read and requested template."""
     table = lookup.LookupTable(instance, placement)
     users: dict[tuple, dict[int, float]] = {}
     for j, column in zip(*instance.rates.nonzero()):
@@ -132,11 +123,12 @@ def _users(instance, placement, hops):
         rate = float(instance.rates[j, column])
         way = table.ways(j, column + 1, hops, limit=1)[0]
         read: list[tuple[int, ...]] = [
-            (s.base, s.target, s.source) for s in way.chain]
-        whole = j if way.base is None else way.base
-        read.append((whole, way.template_source))
+            (patch.base, patch.target, source)
+            for patch, source in zip(way.patches, way.patch_sources)
+        ]
+        read.append((way.template, way.source))
         for entry in read:
             if entry[-1] != instances.REPOSITORY:
-                asked = users.setdefault(entry, {})
-                asked[j] = asked.get(j, 0.0) + rate
+                requested = users.setdefault(entry, {})
+                requested[j] = requested.get(j, 0.0) + rate
     return users

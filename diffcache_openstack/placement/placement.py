@@ -49,8 +49,23 @@ class Placement:
         """A placement from any iterables of pairs and triples."""
         return cls(frozenset(templates), frozenset(patches))
 
+    def only_hosts(self, columns: np.ndarray) -> 'Placement':
+        """Return what some hosts hold, renumbered from 1.
+
+        :param columns: of the hosts; see :meth:`.Instance.only_hosts`
+        """
+        number = {int(c) + 1: n + 1 for n, c in enumerate(columns)}
+        return Placement.of(
+            ((i, number[h]) for i, h in self.templates if h in number),
+            (
+                (i, j, number[h])
+                for i, j, h in self.patches
+                if h in number
+            ),
+        )
+
     def to_dict(self) -> dict:
-        """The JSON document of this placement."""
+        """Return the JSON document of this placement."""
         return {
             'templates': [list(t) for t in sorted(self.templates)],
             'patches': [list(p) for p in sorted(self.patches)],

@@ -9,31 +9,23 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""Ways to bring a template to this host, from the site map, cheapest first.
+"""Routes by which a host can get a template, from the site map.
 
-This is the paper's lookup table (section III-B), asked at the moment of the
-request with what is really held, rather than stored with the plan. Chains of
-patches are looked for beside it.
+The finder of :mod:`diffcache_openstack.placement.ways` ranks them at the
+moment of the request, by what is really held, rather than once for a plan.
 """
 
 import dataclasses
-import functools
 import math
 
-import numpy as np
-
 from diffcache_openstack.placement import instance as instances
-from diffcache_openstack.placement import lookup
-from diffcache_openstack.placement import placement as placements
-from diffcache_openstack.sites import chains
+from diffcache_openstack.placement import ways
 from diffcache_openstack.sites import view as views
 
-MEGABYTE = 1e6
-# Sizes of zero are no valid instance; an all-zero template costs next to
-# nothing to bring.
-SMALLEST_MB = 1e-6
-# Stands for a repository that is not reachable: every other way is cheaper.
-UNREACHABLE_MBPS = 1e-6
+# What [planner] max_patches goes up to.
+MAX_PATCHES = 4
+# Routes that a failing request may try before the map has to change.
+_MOST_ROUTES = 32
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,13 +38,13 @@ class Part:
 
 @dataclasses.dataclass(frozen=True)
 class Route:
-    """One way to make a template here.
+    """One way to have a template at this host.
 
     :param source: where to read the template itself, or, if it is built, the
         base that the first patch is applied to
     :param patches: the patches, in the order in which they are applied
-    :param seconds: what the cost model predicts
-    :param through: content ids of what all patches but the last make
+    :param seconds: predicted by the cost model
+    :param through: content ids of what all patches but the last build
     """
 
     source: Part
@@ -62,16 +54,16 @@ class Route:
 
     @property
     def builds(self) -> bool:
-        """Whether the template is built, and not read as it is."""
+        """Whether the template is built rather than fetched whole."""
         return bool(self.patches)
 
     @property
     def parts(self) -> tuple[Part, ...]:
-        """What is read, from where."""
+        """List what is read, and from where."""
         return (self.source, *self.patches)
 
     def describe(self) -> str:
-        """In words, for logs and reports."""
+        """Return the route in words, for logs and reports."""
         if not self.builds:
             return f'template from {self.source.host}'
         return ', '.join([
@@ -87,165 +79,178 @@ class Routes:
     :param held: what this host really holds, whatever the map says
     :param excluded: (host, key) pairs, or (host, None) for whole hosts, that
         were found unusable
-    :param hops: patches that may be applied one after another
+    :param max_patches: patches that may be applied one after another
     """
 
     def __init__(self, view: views.SiteView, own_name: str,
                  held: frozenset[views.Key],
                  excluded: frozenset = frozenset(),
-                 hops: int = chains.MAX_HOPS) -> None:
+                 max_patches: int = MAX_PATCHES) -> None:
+        self._held = held
+        self._max_patches = max_patches
+        self._network = _Network(view, own_name, held, excluded)
+
+    def to_template(self, content_id: str) -> list[Route]:
+        """List routes to a template, cheapest first.
+
+        The last is the whole template from the repository, unless it is not
+        offered there; routes dearer than it are left out. The list is empty
+        if neither the repository nor the hosts offer what it takes.
+        """
+        last = self._network.from_repository(_template(content_id))
+        most = last.seconds if last else math.inf
+        found = [self._route(way) for way in ways.rank(
+            self._network, content_id, self._limit(content_id), _MOST_ROUTES,
+            most)]
+        if last is None:
+            return found
+        whole = Route(Part(_template(content_id), last.host), (), most)
+        return [*(route for route in found if route != whole), whole]
+
+    def cheapest_seconds(self, content_id: str) -> float:
+        """Return the seconds of the cheapest route; infinite without any."""
+        return ways.cheapest_seconds(
+            self._network, content_id, self._limit(content_id))
+
+    def to_object(self, key: views.Key) -> list[Part]:
+        """List where a patch or manifest can be read, nearest first."""
+        return [Part(key, name) for name in (
+            *self._network.peers_with(key),
+            *self._network.repository_with(key))]
+
+    def _limit(self, content_id: str) -> int:
+        # Chains would hardly be cheaper than a template on this host's disk.
+        if _template(content_id) in self._held:
+            return min(1, self._max_patches)
+        return self._max_patches
+
+    def _route(self, way: ways.Way) -> Route:
+        source = Part(_template(way.template), way.source)
+        patches = tuple(
+            Part(patch.key, host)
+            for patch, host in zip(way.patches, way.patch_sources))
+        through = tuple(patch.target for patch in way.patches[:-1])
+        return Route(source, patches, way.seconds, through)
+
+
+def _template(content_id: str) -> views.Key:
+    return views.Key(views.TEMPLATES, content_id)
+
+
+class _Network:
+    """The site as seen from one host; see :class:`.ways.Network`.
+
+    Templates are content ids, patches those of the site map.
+    """
+
+    def __init__(self, view: views.SiteView, own_name: str,
+                 held: frozenset[views.Key], excluded: frozenset) -> None:
         self._view = view
         self._own_name = own_name
         self._held = held
         self._excluded = excluded
-        self._hops = hops
-        own = views.HostRef(own_name, 'compute', '', True, held)
-        others = [h for h in view.compute_hosts()
-                  if h.name != own_name and h.alive
-                  and (h.name, None) not in excluded]
-        self._hosts = [own, *others]
+        self._unreported: dict[str, list[views.PatchRef]] | None = None
+        repository = view.repository()
+        self._repository = repository.name if repository else None
 
-    def to_template(self, content_id: str) -> list[Route]:
-        """Routes to a template, cheapest first.
+    def steps_into(self, template: str, within: float) -> list[ways.Step]:
+        index, links = self._view.patches_into, self._view.links
+        near = index.from_peers(template)
+        here = [step.patch for step in near if self._is_here(step.patch.key)]
+        steps = [views.patch_step(patch, links.local)
+                 for patch in (*here, *self._unreported_into(template))]
+        steps += [step for step in views.steps_within(near, within)
+                  if self._has_peer(step.patch.key)]
+        if self._repository is not None:
+            steps += [
+                step for step in views.steps_within(
+                    index.from_repository(template), within)
+                if self._is_usable(self._repository, step.patch.key)]
+        return steps
 
-        Empty only if nothing is left: the repository excluded, and no host
-        that holds what it takes.
-        """
-        found = self._in_one_step(content_id)
-        if views.Key(views.TEMPLATES, content_id) not in self._held:
-            found = sorted([*found, *self._in_steps(content_id)],
-                           key=lambda route: route.seconds)
-        return [route for route in found if self._usable(route)]
+    def _unreported_into(self, template: str) -> list[views.PatchRef]:
+        """List the patches to a template that are here but in no map yet."""
+        if self._unreported is None:
+            self._unreported = {}
+            index, view = self._view.patches_into, self._view
+            for key in self._held.difference(view.holders):
+                patch = view.patch(key.id) \
+                    if key.kind == views.PATCHES else None
+                if patch is not None and patch in index \
+                        and self._is_usable(self._own_name, key):
+                    self._unreported.setdefault(
+                        patch.target, []).append(patch)
+        return self._unreported.get(template, [])
 
-    def to_object(self, key: views.Key) -> list[Part]:
-        """Where a patch or manifest can be read, nearest first."""
-        holders = [h.name for h in self._hosts[1:] if key in h.holdings]
-        repository = self._repository_name()
-        if repository is not None:
-            holders.append(repository)
-        return [Part(key, name) for name in holders
-                if (name, key) not in self._excluded
-                and (name, None) not in self._excluded]
-
-    def _in_one_step(self, content_id: str) -> list[Route]:
-        """Fetched, or built with one patch."""
-        patches = self._view.patches_into.get(content_id, ())
-        contents = [content_id, *(p.base for p in patches)]
-        sizes = [self._megabytes(views.Key(views.TEMPLATES, content))
-                 for content in contents]
-        number = {content: n for n, content in enumerate(contents)}
-        target = views.Key(views.TEMPLATES, content_id)
-        instance = self._instance(sizes, patches, number, target)
-        placement = self._placement(contents, patches, number)
-        ways = lookup.ranked_ways(instance, placement, 0, 1)
-        by_base = {number[p.base]: p for p in patches}
-        return [self._route(way, contents, by_base) for way in ways]
-
-    def _in_steps(self, content_id: str) -> list[Route]:
-        """Built with several patches, for less than the WAN would cost."""
-        target = views.Key(views.TEMPLATES, content_id)
-        limit = math.inf
-        if self._offered_by_repository(target):
-            limit = self._transfer_seconds(target, self._view.links.repo)
-        found = chains.to_template(self._view, content_id,
-                                   functools.cache(self._seconds), limit,
-                                   self._hops)
-        return [self._chained(chain) for chain in found]
-
-    def _chained(self, chain: chains.Chain) -> Route:
-        # A chain costs something finite only if all its parts are offered.
-        source, *patches = (
-            part for part in map(self._nearest, (
-                views.Key(views.TEMPLATES, chain.base),
-                *(views.Key(views.PATCHES, patch.id)
-                  for patch in chain.patches)))
-            if part is not None)
-        return Route(source, tuple(patches), chain.seconds, chain.through)
-
-    def _nearest(self, key: views.Key) -> Part | None:
-        """Where an object is read fastest; None if nobody offers it."""
-        for host in self._hosts:
-            if self._offers(host, key):
-                return Part(key, host.name)
-        if self._offered_by_repository(key):
-            return Part(key, self._repository_name() or '')
-        return None
-
-    def _seconds(self, key: views.Key) -> float:
-        """To bring an object here; infinite if nobody offers it."""
-        part = self._nearest(key)
-        if part is None:
+    def template_seconds(self, template: str) -> float:
+        key = _template(template)
+        mbps = self._best_mbps(key)
+        if not mbps:
             return math.inf
-        links = self._view.links
-        if part.host == self._own_name:
-            return self._transfer_seconds(key, links.local)
-        from_repository = part.host == self._repository_name()
-        return self._transfer_seconds(
-            key, links.repo if from_repository else links.peer)
-
-    def _transfer_seconds(self, key: views.Key, mbps: float) -> float:
         return instances.fetch_seconds(self._megabytes(key), mbps)
 
-    def _instance(self, sizes, patches, number, target) -> instances.Instance:
-        hosts = len(self._hosts)
+    def template_sources(self, template: str) -> list[ways.Source]:
+        return self._sources(_template(template))
+
+    def patch_sources(self, patch: views.PatchRef) -> list[ways.Source]:
+        return self._sources(patch.key)
+
+    def peers_with(self, key: views.Key) -> list[str]:
+        """List the other hosts of the site that offer an object."""
+        return [name for name in self._view.holders.get(key, ())
+                if name != self._own_name and self._is_usable(name, key)]
+
+    def repository_with(self, key: views.Key) -> list[str]:
+        """Return the repository's name in a list, if it offers an object."""
+        name = self._repository
+        if name is None or not self._is_usable(name, key):
+            return []
+        return [name]
+
+    def from_repository(self, key: views.Key) -> ways.Source | None:
+        """Return the repository as a source, if it offers an object."""
+        for name in self.repository_with(key):
+            return self._source(key, name, self._view.links.repo)
+        return None
+
+    def _sources(self, key: views.Key) -> list[ways.Source]:
         links = self._view.links
-        repo = links.repo if self._offered_by_repository(target) \
-            else UNREACHABLE_MBPS
-        return instances.Instance(
-            sizes=np.array(sizes),
-            patch_base=np.array([number[p.base] for p in patches], dtype=int),
-            patch_target=np.zeros(len(patches), dtype=int),
-            patch_sizes=np.array([p.size / MEGABYTE for p in patches]),
-            patch_seconds=np.array([p.apply_seconds for p in patches]),
-            capacities=np.zeros(hosts),
-            rates=np.zeros((len(sizes), hosts)),
-            bandwidths=instances.Bandwidths.uniform(
-                hosts, links.local, links.peer, repo))
+        found = [self._source(key, name, links.peer)
+                 for name in self.peers_with(key)]
+        if self._is_here(key):
+            found.insert(0, self._source(key, self._own_name, links.local))
+        found += [self._source(key, name, links.repo)
+                  for name in self.repository_with(key)]
+        return sorted(found, key=lambda source: source.seconds)
 
-    def _placement(self, contents, patches, number) -> placements.Placement:
-        held_templates, held_patches = [], []
-        for place, host in enumerate(self._hosts, start=1):
-            held_templates += [
-                (number[content], place) for content in contents
-                if self._offers(host, views.Key(views.TEMPLATES, content))]
-            held_patches += [
-                (number[p.base], 0, place) for p in patches
-                if self._offers(host, views.Key(views.PATCHES, p.id))]
-        return placements.Placement.of(held_templates, held_patches)
+    def _source(self, key, name, mbps) -> ways.Source:
+        return ways.Source(
+            instances.fetch_seconds(self._megabytes(key), mbps), name)
 
-    def _route(self, way, contents, by_base) -> Route:
-        if way.base is None:
-            key = views.Key(views.TEMPLATES, contents[0])
-            return Route(self._part(key, way.template_source), (),
-                         way.cost_s)
-        base = views.Key(views.TEMPLATES, contents[way.base])
-        patch = views.Key(views.PATCHES, by_base[way.base].id)
-        return Route(self._part(base, way.template_source),
-                     (self._part(patch, way.patch_source),), way.cost_s)
+    def _best_mbps(self, key: views.Key) -> float:
+        """Return the rate of the fastest source; 0 without source."""
+        links = self._view.links
+        best = 0.0
+        if self._is_here(key):
+            best = links.local
+        if best < links.peer and self._has_peer(key):
+            best = links.peer
+        if best < links.repo and self.repository_with(key):
+            best = links.repo
+        return best
 
-    def _part(self, key: views.Key, place: int) -> Part:
-        if place == instances.REPOSITORY:
-            return Part(key, self._repository_name() or '')
-        return Part(key, self._hosts[place - 1].name)
-
-    def _usable(self, route: Route) -> bool:
-        return all(
-            part.host and (part.host, part.key) not in self._excluded
-            and (part.host, None) not in self._excluded
-            for part in route.parts)
-
-    def _offers(self, host: views.HostRef, key: views.Key) -> bool:
-        return (key in host.holdings
-                and (host.name, key) not in self._excluded)
+    def _has_peer(self, key: views.Key) -> bool:
+        if not self._excluded and key not in self._held:
+            return key in self._view.holders
+        return bool(self.peers_with(key))
 
     def _megabytes(self, key: views.Key) -> float:
-        return max((self._view.size_of(key) or 0) / MEGABYTE, SMALLEST_MB)
+        return (self._view.size_of(key) or 0) / views.MEGABYTE
 
-    def _repository_name(self) -> str | None:
-        repository = self._view.repository()
-        return repository.name if repository else None
+    def _is_here(self, key: views.Key) -> bool:
+        return key in self._held and self._is_usable(self._own_name, key)
 
-    def _offered_by_repository(self, key: views.Key) -> bool:
-        name = self._repository_name()
-        return (name is not None and (name, None) not in self._excluded
-                and (name, key) not in self._excluded)
+    def _is_usable(self, host: str, key: views.Key) -> bool:
+        return not self._excluded or (
+            (host, key) not in self._excluded
+            and (host, None) not in self._excluded)

@@ -15,11 +15,14 @@ The conductor sends the map; the agent keeps it on disk and serves from it,
 so that a dead conductor costs freshness and nothing else.
 """
 
+import bisect
 import dataclasses
 import functools
 import typing
 
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.placement import instance as instances
+from diffcache_openstack.placement import ways
 
 TEMPLATES = 'templates'
 PATCHES = 'patches'
@@ -35,6 +38,8 @@ DEACTIVATED = 'deactivated'
 DELETED = 'deleted'
 
 REPOSITORY_ROLE = 'repository'
+
+MEGABYTE = 1e6
 
 
 class Key(typing.NamedTuple):
@@ -92,6 +97,11 @@ class PatchRef:
     size: int
     apply_seconds: float
 
+    @functools.cached_property
+    def key(self) -> Key:
+        """The patch as an object of the data plane."""
+        return Key(PATCHES, self.id)
+
 
 @dataclasses.dataclass(frozen=True)
 class HostRef:
@@ -113,12 +123,84 @@ class Links:
     repo: float = 10.0
 
 
+class PatchIndex:
+    """Patches by target, of each pair of images the smallest.
+
+    :param holders: by object the hosts that hold it
+    :param links: rates that hosts receive at
+    """
+
+    def __init__(self, patches: typing.Iterable[PatchRef],
+                 holders: typing.Container[Key], links: Links) -> None:
+        self._holders = holders
+        self._links = links
+        self._smallest: dict[str, dict[str, PatchRef]] = {}
+        for patch in patches:
+            by_base = self._smallest.setdefault(patch.target, {})
+            best = by_base.get(patch.base)
+            if patch.base != patch.target \
+                    and (best is None or patch.size < best.size):
+                by_base[patch.base] = patch
+        self._from_peers: dict[str, list[ways.Step]] = {}
+        self._from_repository: dict[str, list[ways.Step]] = {}
+
+    def __contains__(self, patch: PatchRef) -> bool:
+        return self._smallest[patch.target].get(patch.base) is patch
+
+    def from_peers(self, target: str) -> list[ways.Step]:
+        """List the patches to a template that some host of the site holds.
+
+        :returns: with the seconds to fetch them from a peer and to apply
+            them, cheapest first
+        """
+        steps = self._from_peers.get(target)
+        if steps is None:
+            steps = self._from_peers[target] = self._steps((
+                patch for patch in self._smallest.get(target, {}).values()
+                if patch.key in self._holders), self._links.peer)
+        return steps
+
+    def from_repository(self, target: str) -> list[ways.Step]:
+        """List the patches to a template.
+
+        :returns: with the seconds to fetch them from the repository and to
+            apply them, cheapest first
+        """
+        steps = self._from_repository.get(target)
+        if steps is None:
+            steps = self._from_repository[target] = self._steps(
+                self._smallest.get(target, {}).values(), self._links.repo)
+        return steps
+
+    def _steps(self, patches, mbps) -> list[ways.Step]:
+        return sorted((patch_step(patch, mbps) for patch in patches),
+                      key=_step_seconds)
+
+
+def steps_within(steps: list[ways.Step], seconds: float) -> list[ways.Step]:
+    """Return the steps that take less than some seconds.
+
+    :param steps: cheapest first
+    """
+    return steps[:bisect.bisect_left(steps, seconds, key=_step_seconds)]
+
+
+def _step_seconds(step: ways.Step) -> float:
+    return step.seconds
+
+
+def patch_step(patch: PatchRef, mbps: float) -> ways.Step:
+    """Return what a patch adds to a chain if it is fetched at some rate."""
+    seconds = instances.fetch_seconds(patch.size / MEGABYTE, mbps)
+    return ways.Step(seconds + patch.apply_seconds, patch.base, patch)
+
+
 @dataclasses.dataclass(frozen=True)
 class SiteView:
     """One generation of the site map.
 
-    :param hops: rounds of look-up that plans are made with: 1 allows one
-        patch, more allow chains; 0 if the map does not say
+    :param hops: patches that may be applied one after another; 0 if the map
+        does not say
     """
 
     generation: int = 0
@@ -155,17 +237,9 @@ class SiteView:
         return self._by_patch_id.get(patch_id)
 
     @functools.cached_property
-    def patches_into(self) -> dict[str, tuple[PatchRef, ...]]:
-        """By target the patches to it, of each base the smallest."""
-        smallest: dict[str, dict[str, PatchRef]] = {}
-        for patch in self.patches:
-            by_base = smallest.setdefault(patch.target, {})
-            best = by_base.get(patch.base)
-            if patch.base != patch.target \
-                    and (best is None or patch.size < best.size):
-                by_base[patch.base] = patch
-        return {target: tuple(by_base.values())
-                for target, by_base in smallest.items()}
+    def patches_into(self) -> 'PatchIndex':
+        """The patches by target."""
+        return PatchIndex(self.patches, self.holders, self.links)
 
     @functools.cached_property
     def _by_id(self) -> dict[str, TemplateRef]:
@@ -201,6 +275,15 @@ class SiteView:
     @functools.cached_property
     def _by_patch_id(self) -> dict[str, PatchRef]:
         return {patch.id: patch for patch in self.patches}
+
+    @functools.cached_property
+    def holders(self) -> dict[Key, tuple[str, ...]]:
+        """By object the compute hosts that are alive and hold it."""
+        found: dict[Key, list[str]] = {}
+        for host in self.compute_hosts():
+            for key in host.holdings if host.alive else ():
+                found.setdefault(key, []).append(host.name)
+        return {key: tuple(names) for key, names in found.items()}
 
     def host(self, name: str) -> HostRef | None:
         """The host of this name."""

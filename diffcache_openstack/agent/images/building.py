@@ -35,7 +35,6 @@ from diffcache_openstack.agent.images import transfers as transfer
 from diffcache_openstack.agent.state import holdings
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import files
-from diffcache_openstack.sites import chains
 from diffcache_openstack.sites import routes
 from diffcache_openstack.sites import view as views
 
@@ -116,8 +115,8 @@ class Maker:
     :param current_view: gives the site map
     :param apply_patch: applies patches
     :param suspect: told of a host and an object that came damaged from it
-    :param hops: patches that may be applied one after another where the site
-        map allows more than one
+    :param max_patches: patches that may be applied one after another while
+        the site map does not say
     :param keep_patch: keeps patches that crossed the WAN, if it does
     """
 
@@ -127,7 +126,7 @@ class Maker:
                  current_view: typing.Callable[[], views.SiteView],
                  apply_patch: Patcher,
                  suspect: typing.Callable[[str, views.Key], None],
-                 hops: int = chains.MAX_HOPS,
+                 max_patches: int = routes.MAX_PATCHES,
                  keep_patch: retention.KeepPatch = retention.leave_patch
                  ) -> None:
         self._plane = plane
@@ -137,7 +136,7 @@ class Maker:
         self._view = current_view
         self._apply_patch = apply_patch
         self._suspect = suspect
-        self._hops = hops
+        self._max_patches = max_patches
         self._keep_patch = keep_patch
 
     def make(self, key: views.Key, dest: pathlib.Path, pace: throttle.Pace,
@@ -332,10 +331,9 @@ class Maker:
         """The lookup table without what failed."""
         down = {(name, None) for name in self._transfers.unreachable.names()}
         view = self._view()
-        # A plan's chains can be longer than its rounds of look-up are many.
-        hops = 1 if view.hops == 1 else self._hops
+        max_patches = view.hops or self._max_patches
         return routes.Routes(view, self._plane.name, self._held.keys(),
-                             frozenset(excluded | down), hops)
+                             frozenset(excluded | down), max_patches)
 
     def _first_that_works(self, key, attempt):
         excluded: set = {(name, None) for name in attempt.pace.excluded}

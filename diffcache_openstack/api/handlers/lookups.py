@@ -41,7 +41,7 @@ def show_lookup(request: requests.Request) -> dict[str, typing.Any]:
     content_id = view.template(template_id).content_id
     found = routes.Routes(
         view, name, view.holdings(name),
-        hops=request.services.conf.planner.hops,
+        max_patches=request.services.conf.planner.max_patches,
     ).to_template(content_id)
     limit = request.parameters.get('limit', _WAYS)
     return {'lookup': {

@@ -122,7 +122,7 @@ class Planner:
         """
         options = self._conf.planner
         limits: dict[str, typing.Any] = {
-            'time_limit': time_limit, 'hops': options.hops,
+            'time_limit': time_limit, 'hops': options.max_patches,
             'threads': options.threads}
         if isinstance(solver, auto.AutoSolver):
             return replan.solve(instance, self._terms(), **limits)
@@ -176,7 +176,7 @@ class Planner:
         if placements.errors(site_model.instance, placement):
             return True
         return replan.worth(site_model.instance, placement, solution,
-                            self._terms(), self._conf.planner.hops)
+                            self._terms(), self._conf.planner.max_patches)
 
     def _store(self, site, site_model, solution, expected):
         options = self._conf.planner
@@ -186,7 +186,7 @@ class Planner:
             proved_optimal=solution.proved_optimal,
             solver_seconds=solution.seconds, created_at=base.now(),
             hosts=site_model.hosts,
-            items=site_model.items(solution.placement, options.hops))
+            items=site_model.items(solution.placement, options.max_patches))
         plan = self._database.write(plans.put_plan, plan, expected)
         self._database.write(plans.prune, site, KEPT_PLANS)
         LOG.info(
@@ -195,7 +195,7 @@ class Planner:
             plan.generation, len(plan.items), len(plan.hosts), plan.cost_s,
             plan.lower_bound_s, plan.solver, plan.solver_seconds)
         change = replan.compare(site_model.instance, solution.placement,
-                                self._terms(), options.hops)
+                                self._terms(), options.max_patches)
         LOG.info(
             'Plan %s of site %s moves %.0f MB from the repository and %.0f MB'
             ' between hosts, %.0f s for the busiest host, to save %.1f s of'

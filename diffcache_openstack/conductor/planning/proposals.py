@@ -87,7 +87,7 @@ class Proposals:
         site_model = self._model(plan.site)
         reasons = explain.explain(
             site_model.instance, site_model.placement(plan.items),
-            self._conf.planner.hops)
+            self._conf.planner.max_patches)
         return [self._reason(site_model, reason) for reason in reasons]
 
     def what_if(self, site: str, changes: dict[str, typing.Any]
@@ -98,7 +98,8 @@ class Proposals:
         compared = whatif.compare(
             self._model(site).instance, _change(changes),
             lambda instance: solver.solve(
-                instance, time_limit=options.time_limit, hops=options.hops,
+                instance, time_limit=options.time_limit,
+                hops=options.max_patches,
                 threads=options.threads))
         return {
             'before': _outcome(compared.before, compared.mean_before_s),
@@ -150,7 +151,7 @@ class Proposals:
             proved_optimal=solution.proved_optimal,
             solver_seconds=solution.seconds, created_at=base.now(),
             hosts=site_model.hosts,
-            items=site_model.items(solution.placement, options.hops))
+            items=site_model.items(solution.placement, options.max_patches))
 
     def _model(self, site):
         _generation, _plan, state = self._database.read(

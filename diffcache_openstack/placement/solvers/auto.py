@@ -19,6 +19,7 @@ import dataclasses
 import numpy as np
 
 from diffcache_openstack import _native
+from diffcache_openstack.placement import arrays as native_arrays
 from diffcache_openstack.placement import cost
 from diffcache_openstack.placement import instance as instances
 from diffcache_openstack.placement import placement as placements
@@ -83,64 +84,6 @@ class Start:
     move_weight: float = 0.0
 
 
-class _Arrays:
-    """An instance in the shape the native solver reads."""
-
-    def __init__(self, instance, hops, start, threads=1):
-        self.hops = max(0, hops)
-        self.threads = max(1, threads)
-        self.sizes = instance.sizes.tolist()
-        self.patch_base = instance.patch_base.tolist()
-        self.patch_target = instance.patch_target.tolist()
-        self.patch_sizes = instance.patch_sizes.tolist()
-        self.patch_seconds = instance.patch_seconds.tolist()
-        self.capacities = instance.usable_capacities().tolist()
-        self.links = _links(instance)
-        self.rates = np.ascontiguousarray(instance.rates, dtype=float)
-        self.move_weight = start.move_weight
-        self._first_patch = instance.template_count
-        self._patches = instance.patch_index()
-        self._pairs = list(self._patches)
-        self.pinned = self._numbers(instance.pinned)
-        self.placed = self._numbers(instance.placed)
-        self.start = self._numbers(start.placement)
-
-    def _numbers(self, held) -> list[tuple[int, int]]:
-        """(object, column) of templates and patches, sorted."""
-        return sorted(
-            [(i, host - 1) for i, host in held.templates]
-            + [
-                (self._first_patch + self._patches[i, j], host - 1)
-                for i, j, host in held.patches
-            ]
-        )
-
-    def pair(self, number) -> tuple[int, int]:
-        """(base, target) of a patch's object number."""
-        return self._pairs[number - self._first_patch]
-
-    def placement(self, pairs) -> placements.Placement:
-        """The placement of (object, column) pairs."""
-        first = self._first_patch
-        return placements.Placement.of(
-            ((o, column + 1) for o, column in pairs if o < first),
-            (
-                (*self.pair(o), column + 1)
-                for o, column in pairs
-                if o >= first
-            ),
-        )
-
-
-def _links(instance) -> list[tuple[float, float, float]]:
-    """Seconds per MB at each host: local, near, repository."""
-    links = instance.bandwidths
-    near = np.maximum(links.peer, links.repo)
-    local = np.maximum(links.local, near)
-    rows = (instances.fetch_seconds(1.0, b) for b in (local, near, links.repo))
-    return list(zip(*(row.tolist() for row in rows)))
-
-
 def patience(instance: instances.Instance) -> int:
     """Steps without improvement after which the search ends by itself.
 
@@ -165,7 +108,13 @@ def solve_site(
     """
     clock = base.Clock(options)
     base.pinned_placement(instance)
-    arrays = _Arrays(instance, options.hops, start, options.threads)
+    arrays = native_arrays.Arrays(
+        instance,
+        options.hops,
+        start.placement,
+        start.move_weight,
+        options.threads,
+    )
 
     def watch(stage, cost_s, bound_s):
         clock.report(stage, cost_s, bound_s)
@@ -197,13 +146,7 @@ def losses(
     Keys are (template, host) and (base, target, host). The instance is of
     one site.
     """
-    arrays = _Arrays(instance, hops, Start(placement))
+    arrays = native_arrays.Arrays(instance, hops, placement)
     arrays.capacities = instance.capacities.tolist()
     lost = _native.placement_losses(arrays)
-    keys = [
-        (o, column + 1)
-        if o < instance.template_count
-        else (*arrays.pair(o), column + 1)
-        for o, column in arrays.start
-    ]
-    return dict(zip(keys, lost))
+    return dict(zip((arrays.key(*pair) for pair in arrays.start), lost))

@@ -17,8 +17,8 @@ Which host a peer is does not enter the cost, so here only what is held is
 binary, x_ik and y_ek, (N + E) K of them. The rest is continuous and settles
 at its best by itself, linked as in facility location:
 
-* each request (j, r) sends one unit through the patches backwards, from j to
-  a base: equation 1;
+* each request (j, r) sends one unit through at most ``hops`` patches
+  backwards, from j to a base: equation 1, in layers by patches left;
 * the unit may use an object from a peer only as far as X_o says the site
   holds it, from its own disk only as far as x_or says so: equations 2 and 3
   without their ceilings. What it does not have near comes from the
@@ -32,8 +32,6 @@ asking host's own disk are left out.
 import collections
 import collections.abc
 import dataclasses
-import heapq
-import math
 
 import highspy
 import numpy as np
@@ -41,7 +39,6 @@ import pulp
 
 from diffcache_openstack.placement import cost
 from diffcache_openstack.placement import instance as instances
-from diffcache_openstack.placement import lookup
 from diffcache_openstack.placement import placement as placements
 from diffcache_openstack.placement.solvers import auto
 from diffcache_openstack.placement.solvers import base
@@ -97,13 +94,34 @@ class IlpSolver(base.Solver):
 
 
 def _size(instance, hops) -> int:
-    """Steps that all requests together may take in the model."""
-    ways = np.bincount(
+    """Estimate how many variables the requests take in the model."""
+    patches = np.bincount(
         instance.patch_target, minlength=instance.template_count
     )
-    asking = (instance.rates > 0).sum(axis=1)
-    chained = ways.max(initial=1) if hops > 1 else 1
-    return int((asking * (1 + ways)).sum() * chained)
+    requested = (instance.rates > 0).sum(axis=1)
+    rounds = min(hops, instance.template_count - 1)
+    # In each further round, a request's chains branch or use every patch.
+    further = np.minimum(
+        patches * patches.max(initial=0), instance.patch_count
+    )
+    ways = 1 + patches + max(0, rounds - 1) * further
+    return int((requested * ways).sum())
+
+
+@dataclasses.dataclass(frozen=True)
+class _Request:
+    """Requests for one template at one host.
+
+    :param column: of the host
+    :param weight: scaled cost of one second
+    :param budget: seconds that the template takes from the repository
+    :param users: by object the units that use it
+    """
+
+    column: int
+    weight: float
+    budget: float
+    users: dict = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -263,72 +281,73 @@ class _Model:
         )
 
     def _request(self, j, r):
-        """One unit of flow for template j at host column r."""
+        """Add one unit of flow for template j at host column r."""
         instance = self._instance
-        weight = float(instance.rates[j, r]) * self._scale
-        budget = self._seconds(float(instance.sizes[j]), r).repo
-        users = {}
-        # (template, round, limit): units there, least seconds spent so far.
-        start = (j, self._hops, math.inf)
-        nodes = {start: ([], 0.0)}
-        queue = [(-self._hops, -math.inf, j)]
-        while queue:
-            rounds, limit, template = heapq.heappop(queue)
-            node = (template, -rounds, -limit)
-            for onward, unit, spent in self._leave(
-                node, nodes[node], r, budget, users, weight
-            ):
-                if onward not in nodes:
-                    heapq.heappush(
-                        queue, (-onward[1], -onward[2], onward[0])
-                    )
-                units, least = nodes.setdefault(onward, ([], spent))
-                units.append(unit)
-                nodes[onward] = (units, min(least, spent))
-        for key, terms in users.items():
-            self._use(key, terms, r, weight)
+        request = _Request(
+            r,
+            float(instance.rates[j, r]) * self._scale,
+            self._seconds(float(instance.sizes[j]), r).repo,
+        )
+        # By template: units that arrive, and the least seconds spent so far.
+        level = {j: ([], 0.0)}
+        for patches_left in range(self._hops, -1, -1):
+            following: dict = {}
+            for template, arrived in level.items():
+                steps = self._leave(template, arrived, patches_left, request)
+                for base_of, unit, spent in steps:
+                    units, least = following.get(base_of, ([], spent))
+                    units.append(unit)
+                    following[base_of] = (units, min(least, spent))
+            level = following
+        for key, terms in request.users.items():
+            self._use(key, terms, r, request.weight)
 
-    def _leave(self, node, arrived, r, budget, users, weight):
-        """Units at a node fetch its template or go on to a base.
+    def _leave(self, template, arrived, patches_left, request):
+        """Let units fetch the template that they are at, or use a patch.
 
-        Yields (node, variable, seconds spent) for each way on. Nodes come in
-        an order in which all that arrives is known, for chains go back in
-        rounds and within a round in the order of patches.
+        :returns: (base, variable, seconds spent) for each patch
         """
-        instance = self._instance
-        template, *state = node
         arriving, spent = arrived
-        out, onward = [], []
-        fetch = self._seconds(float(instance.sizes[template]), r).local
-        if not arriving or spent + fetch < budget:
-            leave = self._variable(None)
-            users.setdefault((template,), []).append(leave)
-            out.append((leave, -1.0))
-        for e in self._into[template] if state[0] else ():
-            base_of = int(instance.patch_base[e])
-            patch = float(instance.patch_sizes[e])
-            apply_s = float(instance.patch_seconds[e])
-            used = spent + self._seconds(patch, r).local + apply_s
-            before = lookup.earlier(tuple(state), e)
-            whole = self._seconds(float(instance.sizes[base_of]), r).local
-            if used >= budget or (not before[0] and used + whole >= budget):
-                continue
-            step = self._variable(None)
-            out.append((step, -1.0))
-            users.setdefault((base_of, template), []).append(step)
-            self._cost[step] += weight * apply_s
-            limit = before[1] if before[0] else 0
-            onward.append(((base_of, before[0], limit), step, used))
+        size = float(self._instance.sizes[template])
+        fetch = self._seconds(size, request.column).local
+        out, steps = [], []
+        if not arriving or spent + fetch < request.budget:
+            fetched = self._variable(None)
+            request.users.setdefault((template,), []).append(fetched)
+            out.append(fetched)
+        for e in self._into[template] if patches_left else ():
+            step = self._step(e, spent, patches_left, request)
+            if step is not None:
+                steps.append(step)
+                out.append(step[1])
         self._problem.addConstraint(
             pulp.LpConstraint(
-                pulp.LpAffineExpression(
-                    [*((unit, 1.0) for unit in arriving), *out]
-                ),
+                pulp.LpAffineExpression([
+                    *((unit, 1.0) for unit in arriving),
+                    *((unit, -1.0) for unit in out),
+                ]),
                 pulp.LpConstraintEQ,
                 rhs=0.0 if arriving else -1.0,
             )
         )
-        return onward
+        return steps
+
+    def _step(self, e, spent, patches_left, request):
+        """Add a unit that uses patch e; None if it cannot pay off."""
+        instance, r = self._instance, request.column
+        base_of = int(instance.patch_base[e])
+        apply_s = float(instance.patch_seconds[e])
+        spent += apply_s
+        spent += self._seconds(float(instance.patch_sizes[e]), r).local
+        whole = self._seconds(float(instance.sizes[base_of]), r).local
+        least = spent if patches_left > 1 else spent + whole
+        if least >= request.budget:
+            return None
+        unit = self._variable(None)
+        key = (base_of, int(instance.patch_target[e]))
+        request.users.setdefault(key, []).append(unit)
+        self._cost[unit] += request.weight * apply_s
+        return base_of, unit, spent
 
     def _seconds(self, size, r) -> _Object:
         links = self._instance.bandwidths

@@ -1,6 +1,8 @@
 //! Inner loops of the placement solvers: one site, instance in, placement out.
 //!
 //! * [`problem`]: the instance in the shape that the loops want;
+//! * [`held`]: which host holds which object;
+//! * [`chains`]: the cheapest chains of patches, in rounds;
 //! * [`ways`]: for each template, the bases it can be built from;
 //! * [`dual`]: lower bounds by prices for space and for being served;
 //! * [`offers`]: lower bounds with whole templates on each host;
@@ -11,7 +13,9 @@
 //! * [`search`]: large-neighbourhood search with ejection;
 //! * [`solve`](mod@solve): how these are put together.
 
+pub mod chains;
 pub mod dual;
+pub mod held;
 pub mod knapsack;
 pub mod location;
 pub mod offers;
@@ -24,5 +28,6 @@ pub mod solve;
 pub mod state;
 pub mod ways;
 
+pub use held::Held;
 pub use problem::{Links, Problem, ProblemError};
 pub use solve::{solve, Limits, Outcome, Report};

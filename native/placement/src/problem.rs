@@ -143,13 +143,11 @@ pub struct Problem {
     pub component: Vec<u32>,
     /// Templates by component.
     pub members: Rows<u32>,
-    /// Patches by component, in the instance's order.
-    pub patches_of: Rows<u32>,
     /// Requests by component and host.
     pub groups: Vec<Group>,
     /// Groups by component; hosts ascend.
     pub groups_of: Rows<u32>,
-    /// Rounds of building on what can be built; 1 applies one patch.
+    /// Most patches that are applied one after another.
     pub hops: usize,
 }
 
@@ -223,12 +221,6 @@ impl Problem {
                 .enumerate()
                 .map(|(t, &c)| (c as usize, t as u32)),
         );
-        let patches_of = Rows::collect(
-            count,
-            base.iter()
-                .enumerate()
-                .map(|(e, &t)| (component[t as usize] as usize, e as u32)),
-        );
         let groups = group(&cells, &members, hosts);
         let groups_of = Rows::collect(
             count,
@@ -251,7 +243,6 @@ impl Problem {
             into,
             component,
             members,
-            patches_of,
             groups,
             groups_of,
             hops,
@@ -420,7 +411,6 @@ pub(crate) mod tests {
         assert_eq!(problem.groups.len(), 2);
         assert_eq!(problem.cell_at(2, 0), None);
         assert_eq!(problem.cell_at(2, 1), Some(4));
-        assert_eq!(problem.patches_of.row(0), &[0, 1]);
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! A placement with its cost, changed object by object.
 
+use crate::chains::{search_host, Chains};
+use crate::held::Held;
 use crate::problem::{Problem, Rows};
 
 /// Where a placement may start from and what its changes cost besides.
@@ -17,12 +19,10 @@ pub struct Fixed {
 #[derive(Clone)]
 pub struct State<'a> {
     problem: &'a Problem,
-    words: usize,
-    held: Vec<u64>,
-    pinned: Vec<u64>,
-    placed: Vec<u64>,
+    held: Held,
+    pinned: Held,
+    placed: Held,
     move_weight: f64,
-    count: Vec<u32>,
     /// MB free on each host.
     pub free: Vec<f64>,
     /// Objects of each host, in no order.
@@ -35,7 +35,7 @@ pub struct State<'a> {
     cell: Vec<f64>,
     /// Seconds over all requests, and the cost of moving.
     pub cost: f64,
-    seconds: Vec<f64>,
+    chains: Chains,
     /// Requests that an object being removed served.
     served: Vec<(u32, u32)>,
 }
@@ -44,29 +44,21 @@ impl<'a> State<'a> {
     /// The placement of the pinned objects alone.
     #[must_use]
     pub fn new(problem: &'a Problem, fixed: &Fixed) -> Self {
-        let words = problem.hosts().div_ceil(64);
-        let bits = vec![0u64; words * problem.objects()];
         let mut state = Self {
             problem,
-            words,
-            held: bits.clone(),
-            pinned: bits.clone(),
-            placed: bits,
+            held: Held::new(problem),
+            pinned: Held::of(problem, &fixed.pinned),
+            placed: Held::of(problem, &fixed.placed),
             move_weight: fixed.move_weight,
-            count: vec![0; problem.objects()],
             free: problem.capacity.clone(),
             contents: vec![Vec::new(); problem.hosts()],
             active: vec![Vec::new(); problem.templates],
             far: useful_from_far(problem),
             cell: vec![0.0; problem.cells.items().len()],
             cost: 0.0,
-            seconds: vec![0.0; problem.templates],
+            chains: Chains::new(problem.templates),
             served: Vec::new(),
         };
-        for &(object, host) in &fixed.placed {
-            let (word, bit) = state.slot(object as usize, host as usize);
-            state.placed[word] |= bit;
-        }
         for t in 0..problem.templates {
             for position in problem.cells.range(t) {
                 let seconds = state.cell_seconds(t, position);
@@ -81,47 +73,37 @@ impl<'a> State<'a> {
         }
         for &(object, host) in &fixed.pinned {
             state.add(object as usize, host as usize);
-            let (word, bit) = state.slot(object as usize, host as usize);
-            state.pinned[word] |= bit;
         }
         state
-    }
-
-    fn slot(&self, object: usize, host: usize) -> (usize, u64) {
-        (object * self.words + host / 64, 1 << (host % 64))
     }
 
     /// The host holds the object.
     #[must_use]
     pub fn holds(&self, object: usize, host: usize) -> bool {
-        let (word, bit) = self.slot(object, host);
-        self.held[word] & bit != 0
+        self.held.contains(object, host)
     }
 
     /// The object must stay on the host.
     #[must_use]
     pub fn is_pinned(&self, object: usize, host: usize) -> bool {
-        let (word, bit) = self.slot(object, host);
-        self.pinned[word] & bit != 0
+        self.pinned.contains(object, host)
     }
 
     /// Hosts that hold the object.
     #[must_use]
     pub fn copies(&self, object: usize) -> u32 {
-        self.count[object]
+        self.held.copies(object)
     }
 
     /// Cost of moving the object to the host.
     #[must_use]
     pub fn move_cost(&self, object: usize, host: usize) -> f64 {
-        let (word, bit) = self.slot(object, host);
-        if self.move_weight == 0.0 || self.placed[word] & bit != 0 {
+        if self.move_weight == 0.0 || self.placed.contains(object, host) {
             return 0.0;
         }
         // One copy in the site was enough for the others to read from.
-        let site = &self.placed[object * self.words..(object + 1) * self.words];
         let links = self.problem.links[host];
-        let near = site.iter().any(|word| *word != 0) || self.count[object] > 0;
+        let near = self.placed.copies(object) > 0 || self.copies(object) > 0;
         let link = if near { links.near } else { links.repo };
         self.move_weight * link * self.problem.size[object]
     }
@@ -143,15 +125,7 @@ impl<'a> State<'a> {
     }
 
     fn fetch(&self, object: usize, host: usize) -> f64 {
-        let links = self.problem.links[host];
-        let link = if self.holds(object, host) {
-            links.local
-        } else if self.count[object] > 0 {
-            links.near
-        } else {
-            links.repo
-        };
-        link * self.problem.size[object]
+        self.held.fetch(self.problem, object, host)
     }
 
     fn way_seconds(&self, patch: u32, host: usize) -> f64 {
@@ -195,12 +169,10 @@ impl<'a> State<'a> {
             return;
         }
         self.cost += self.move_cost(object, host);
-        let (word, bit) = self.slot(object, host);
-        self.held[word] |= bit;
-        self.count[object] += 1;
+        self.held.insert(object, host);
         self.free[host] -= self.problem.size[object];
         self.contents[host].push(object as u32);
-        let first = self.count[object] == 1;
+        let first = self.copies(object) == 1;
         if first && object < self.problem.templates {
             self.activate(object);
         }
@@ -222,7 +194,7 @@ impl<'a> State<'a> {
         if !self.holds(object, host) {
             return;
         }
-        let last = self.count[object] == 1;
+        let last = self.copies(object) == 1;
         let only = (!last).then_some(host);
         let mut served = std::mem::take(&mut self.served);
         if self.problem.hops <= 1 {
@@ -232,9 +204,7 @@ impl<'a> State<'a> {
                 }
             });
         }
-        let (word, bit) = self.slot(object, host);
-        self.held[word] &= !bit;
-        self.count[object] -= 1;
+        self.held.remove(object, host);
         self.cost -= self.move_cost(object, host);
         self.free[host] += self.problem.size[object];
         self.contents[host].retain(|&held| held != object as u32);
@@ -319,40 +289,23 @@ impl<'a> State<'a> {
         }
     }
 
-    /// Chains: the first round applies one patch to what can be fetched; each
-    /// further round goes through the patches in order, in place.
+    /// Finds the cheapest chains for a host's requests for one component.
     fn update_group(&mut self, g: usize) {
         let problem = self.problem;
         let group = &problem.groups[g];
-        let host = group.host as usize;
         let members = problem.members.row(group.component as usize);
-        let patches = problem.patches_of.row(group.component as usize);
-        let mut seconds = std::mem::take(&mut self.seconds);
-        for &t in members {
-            seconds[t as usize] = self.cell_seconds_at(t as usize, host);
-        }
-        for _ in 1..problem.hops {
-            let mut changed = false;
-            for &patch in patches {
-                let base = problem.base[patch as usize] as usize;
-                let target = problem.target[patch as usize] as usize;
-                let before = seconds[base] + problem.apply[patch as usize];
-                if before < seconds[target] {
-                    let whole = before + self.fetch(problem.patch(patch), host);
-                    if whole < seconds[target] {
-                        seconds[target] = whole;
-                        changed = true;
-                    }
-                }
-            }
-            if !changed {
-                break;
-            }
-        }
+        let mut chains = std::mem::take(&mut self.chains);
+        search_host(
+            &mut chains,
+            problem,
+            &self.held,
+            members.iter().copied(),
+            group.host as usize,
+        );
         for &(template, position) in &group.cells {
-            self.set_cell(position as usize, seconds[template as usize]);
+            self.set_cell(position as usize, chains.least(template));
         }
-        self.seconds = seconds;
+        self.chains = chains;
     }
 
     /// What adding the object would save; `price` per MB is what patches that
@@ -380,11 +333,11 @@ impl<'a> State<'a> {
         let problem = self.problem;
         let target = problem.target[patch as usize] as usize;
         let base = problem.base[patch as usize] as usize;
-        if self.count[base] == 0 && !self.far.row(target).contains(&patch) {
+        if self.copies(base) == 0 && !self.far.row(target).contains(&patch) {
             return 0.0;
         }
         let size = problem.size[problem.patch(patch)];
-        let first = self.count[problem.patch(patch)] == 0;
+        let first = self.copies(problem.patch(patch)) == 0;
         let mut saved = 0.0;
         for position in self.positions(target, (!first).then_some(host)) {
             let cell = problem.cells.items()[position];
@@ -398,7 +351,7 @@ impl<'a> State<'a> {
     }
 
     fn template_gain(&self, template: usize, host: usize, price: f64) -> f64 {
-        if self.count[template] > 0 {
+        if self.copies(template) > 0 {
             return self.copy_gain(template, host, price);
         }
         let problem = self.problem;
@@ -524,6 +477,7 @@ fn useful_from_far(problem: &Problem) -> Rows<u32> {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use crate::chains::service_seconds;
     use crate::problem::{tests::chain, Links};
     use crate::random::Random;
 
@@ -578,6 +532,32 @@ pub(crate) mod tests {
                     fresh.add(object as usize, host as usize);
                 }
                 assert!((fresh.cost - state.cost).abs() < 1e-6);
+            }
+        }
+    }
+
+    /// After changes at random, the cost is what the search for chains finds
+    /// from nothing.
+    #[test]
+    fn cost_is_that_of_the_cheapest_ways() {
+        for problem in [chain(1), chain(2), mesh(1), mesh(2), mesh(3)] {
+            let mut state = State::new(&problem, &Fixed::default());
+            let mut random = Random::new(31);
+            for _ in 0..200 {
+                let object = random.below(problem.objects());
+                let host = random.below(problem.hosts());
+                if state.holds(object, host) {
+                    state.remove(object, host);
+                } else {
+                    state.add(object, host);
+                }
+                let seconds = service_seconds(&problem, &state.held);
+                let cells = (0..problem.templates)
+                    .flat_map(|t| problem.cells.row(t).iter().map(move |cell| (t, cell)));
+                let cost: f64 = cells
+                    .map(|(t, cell)| cell.rate * seconds[t * problem.hosts() + cell.host as usize])
+                    .sum();
+                assert!((cost - state.cost).abs() < 1e-6 * cost);
             }
         }
     }

@@ -1,13 +1,13 @@
 //! For each template, the bases it can be built from, at the least cost of
-//! the patches in between.
+//! the patches in between: a relaxation that lower bounds price.
 //!
 //! With one hop a way is a patch. With more, the patches before the last are
-//! taken to be on the asking host's disk and to take no space, and the last is
-//! taken to be as small as the smallest patch to the target. Every target built
-//! by a chain has such a last patch of its own, so no space is counted twice
-//! and bounds stay valid. Chains may be of any length here: rounds of lookup
-//! allow long ones where patches follow one another in order.
+//! taken to be on the requesting host's disk and to take no space, and the last
+//! is taken to be as small as the smallest patch to the target. Every target
+//! built by a chain has such a last patch of its own, so no space is counted
+//! twice and bounds stay valid.
 
+use crate::chains::{Chains, Edges};
 use crate::problem::{Problem, Rows};
 
 /// One base for one target.
@@ -31,11 +31,11 @@ pub fn ways(problem: &Problem) -> Rows<Way> {
         .fold(f64::INFINITY, f64::min);
     let slow = problem.links.iter().map(|l| l.repo).fold(0.0, f64::max);
     let mut found: Vec<(usize, Way)> = Vec::new();
-    let mut reached = vec![f64::INFINITY; problem.templates];
+    let mut search = Chains::new(problem.templates);
     for target in 0..problem.templates {
         let limit = problem.size[target] * slow;
         let list = if problem.hops > 1 {
-            chains(problem, target, best, limit, &mut reached)
+            chains(problem, target, best, limit, &mut search)
         } else {
             single(problem, target)
         };
@@ -58,13 +58,13 @@ fn single(problem: &Problem, target: usize) -> Vec<Way> {
     problem.into.row(target).iter().map(way).collect()
 }
 
-/// The cheapest chain from each base. `reached` is infinite before and after.
+/// The cheapest chain from each base.
 fn chains(
     problem: &Problem,
     target: usize,
     best: f64,
     limit: f64,
-    reached: &mut [f64],
+    search: &mut Chains,
 ) -> Vec<Way> {
     let by_size = |a: &u32, b: &u32| {
         problem.size[problem.patch(*a)].total_cmp(&problem.size[problem.patch(*b)])
@@ -72,39 +72,23 @@ fn chains(
     let Some(smallest) = problem.into.row(target).iter().copied().min_by(by_size) else {
         return Vec::new();
     };
-    let step = |e: u32| problem.apply[e as usize] + best * problem.size[problem.patch(e)];
-    let mut touched = vec![target as u32];
-    reached[target] = 0.0;
-    let mut frontier = vec![(target as u32, 0.0)];
-    while !frontier.is_empty() {
-        let mut next = Vec::new();
-        for &(template, seconds) in &frontier {
-            if seconds > reached[template as usize] {
-                continue;
-            }
-            for &e in problem.into.row(template as usize) {
-                let (base, total) = (problem.base[e as usize], seconds + step(e));
-                if total < reached[base as usize].min(limit) {
-                    if reached[base as usize] == f64::INFINITY {
-                        touched.push(base);
-                    }
-                    reached[base as usize] = total;
-                    next.push((base, total));
-                }
-            }
+    search.clear();
+    search.begin(target as u32, 0.0);
+    let edges = Edges::backward(problem);
+    for _ in 0..problem.hops {
+        let fetch = |patch| best * problem.size[problem.patch(patch)];
+        if !search.extend(edges, fetch, limit) {
+            break;
         }
-        frontier = next;
     }
     let last = best * problem.size[problem.patch(smallest)];
-    touched
-        .into_iter()
-        .filter_map(|base| {
-            let total = std::mem::replace(&mut reached[base as usize], f64::INFINITY);
-            (base as usize != target).then_some(Way {
-                base,
-                patch: smallest,
-                seconds: total - last,
-            })
+    let bases = search.reached().iter().copied();
+    bases
+        .filter(|&base| base as usize != target)
+        .map(|base| Way {
+            base,
+            patch: smallest,
+            seconds: search.least(base) - last,
         })
         .collect()
 }

@@ -2,9 +2,10 @@
 
 use std::time::{Duration, Instant};
 
+use diffcache_placement::chains::service_seconds;
 use diffcache_placement::solve::Watch;
 use diffcache_placement::state::{Fixed, State};
-use diffcache_placement::{solve, Limits, Links, Problem, Report};
+use diffcache_placement::{solve, Held, Limits, Links, Problem, Report};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
@@ -108,6 +109,22 @@ impl Arrays {
     }
 }
 
+/// Writes the seconds of the cheapest way to each template at each host into
+/// `seconds`, row by row, when hosts hold what `start` names.
+#[pyfunction]
+fn placement_seconds(
+    py: Python<'_>,
+    mut arrays: Arrays,
+    seconds: pyo3::buffer::PyBuffer<f64>,
+) -> PyResult<()> {
+    let problem = arrays.problem(py)?;
+    let found = py.detach(|| {
+        let held = Held::of(&problem, &arrays.start);
+        service_seconds(&problem, &held)
+    });
+    seconds.copy_from_slice(py, &found)
+}
+
 /// What all requests would cost more without each object of `start`, in
 /// seconds: one number per (object, host) pair, in their order.
 #[pyfunction]
@@ -173,5 +190,6 @@ fn placement_solve(
 /// Adds this crate's names to the extension module.
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(placement_losses, m)?)?;
+    m.add_function(wrap_pyfunction!(placement_seconds, m)?)?;
     m.add_function(wrap_pyfunction!(placement_solve, m)?)
 }

@@ -178,7 +178,8 @@ class ChainTest(EmbeddedTestCase):
         return family.generations()
 
     def new_site(self, options=None):
-        return super().new_site({('planner', 'hops'): 2, **(options or {})})
+        return super().new_site(
+            {('planner', 'max_patches'): 2, **(options or {})})
 
     def test_built_through_what_nobody_has(self):
         self.assertNotIn((self.contents['first'], self.contents['third']),
@@ -216,7 +217,7 @@ class PlannedChainTest(EmbeddedTestCase):
              # What was just delivered would save patches.
              ('agent', 'lend_seconds'): 0,
              ('planner', 'repository_bandwidth'): 0.2,
-             ('planner', 'hops'): 2, **(options or {})})
+             ('planner', 'max_patches'): 4, **(options or {})})
 
     def test_planned_filled_and_served(self):
         self.site.report_history([(host, name) for host in HOSTS

@@ -110,7 +110,8 @@ class TestSeconds(base.TestCase):
         for hops in (1, 2, 3):
             predicted = {}
             for one in site.compute_hosts():
-                ways = routes.Routes(site, one.name, one.holdings, hops=hops)
+                ways = routes.Routes(site, one.name, one.holdings,
+                                     max_patches=hops)
                 predicted[one.name] = round(
                     ways.to_template(content('t'))[0].seconds, 6)
             self.assertEqual(predicted, self.costs_of(

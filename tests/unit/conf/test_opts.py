@@ -44,6 +44,13 @@ class TestNewConfig(base.TestCase):
         self.assertEqual(2 * 2 ** 30, conf.agent.cache_capacity)
         self.assertEqual(['22:00-06:00'], conf.fill.windows)
 
+    def test_limits_of_chains_keep_their_former_names(self):
+        for lines in ('[planner]\nhops = 3\n', '[agent]\nmax_patches = 3\n',
+                      '[agent]\nmax_patches = 2\n[planner]\nhops = 3\n'):
+            path = self.write_file('former.conf', lines.encode())
+            conf = opts.new_config(['--config-file', str(path)])
+            self.assertEqual(3, conf.planner.max_patches, lines)
+
     def test_unusable_value_is_named(self):
         path = self.write_file('x.conf', b'[agent]\ncache_capacity = lots\n')
         conf = opts.new_config(['--config-file', str(path)])

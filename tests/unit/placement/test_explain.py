@@ -23,6 +23,7 @@ from diffcache_openstack.placement import placement as placements
 from diffcache_openstack.placement.solvers import base as solvers
 from diffcache_openstack.placement import whatif
 from tests import base
+from tests.unit.placement import evaluator
 from tests.unit.placement import shapes
 
 
@@ -66,6 +67,34 @@ class TestExplain(base.TestCase):
         self.assertEqual(5, len(reasons))
         pinned = [r for r in reasons if r.pinned]
         self.assertEqual(['pinned'], [r.why for r in pinned])
+
+
+class TestExplainChains(base.TestCase):
+    """Savings and users agree with an evaluator that counts patches."""
+
+    def setUp(self):
+        super().setUp()
+        self.instance = shapes.stored('adv_chain_s0')
+        self.placement = solvers.load('ilp').solve(
+            self.instance, hops=2).placement
+        self.total = evaluator.total_cost(self.instance, self.placement, 2)
+
+    def without(self, entry):
+        return placements.Placement(
+            self.placement.templates - {entry},
+            self.placement.patches - {entry})
+
+    def test_two_hops_in_any_order_of_rows(self):
+        for instance in (self.instance, *(
+                shapes.with_patches_shuffled(self.instance, seed)
+                for seed in range(2))):
+            for reason in explain.explain(instance, self.placement, 2):
+                entry = (*reason.key, reason.host)
+                lost = evaluator.total_cost(
+                    self.instance, self.without(entry), 2) - self.total
+                self.assertAlmostEqual(lost, reason.saves_s, 3)
+                if lost > 1e-3:
+                    self.assertGreater(reason.requests, 0)
 
 
 class TestWhatIf(base.TestCase):

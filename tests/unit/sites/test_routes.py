@@ -11,8 +11,15 @@
 #    under the License.
 import dataclasses
 import itertools
+import random
 
-from diffcache_openstack.sites import chains
+from hypothesis import given
+from hypothesis import settings
+from hypothesis import strategies
+
+from diffcache_openstack.placement import cost
+from diffcache_openstack.placement import instance as instances
+from diffcache_openstack.placement import placement as placements
 from diffcache_openstack.sites import routes
 from diffcache_openstack.sites import view
 from tests import base
@@ -143,13 +150,14 @@ def patch_key(source, target):
 class ChainsTest(base.TestCase):
 
     def find(self, site_view, held, excluded=(), target=C,
-             hops=chains.MAX_HOPS):
+             max_patches=routes.MAX_PATCHES):
         return routes.Routes(site_view, 'h1', frozenset(held),
-                             frozenset(excluded), hops).to_template(target)
+                             frozenset(excluded),
+                             max_patches).to_template(target)
 
     def test_none_where_one_patch_is_the_limit(self):
         found = self.find(line(patch_key(B, C)),
-                          [TEMPLATE_A, patch_key(A, B)], hops=1)
+                          [TEMPLATE_A, patch_key(A, B)], max_patches=1)
         self.assertEqual({0}, {len(route.patches) for route in found})
 
     def test_without_a_direct_patch(self):
@@ -207,7 +215,7 @@ class ChainsTest(base.TestCase):
         templates = tuple(view.TemplateRef(c, c, c, 100 * MB, 100 * MB)
                           for c in contents)
         every = dataclasses.replace(every, templates=templates)
-        start = chains.MAX_HOPS
+        start = routes.MAX_PATCHES
         held = [view.Key(view.TEMPLATES, contents[0]),
                 *(patch_key(*step) for step in steps)]
         longest = self.find(every, held, target=contents[start])[0]
@@ -222,3 +230,80 @@ class ChainsTest(base.TestCase):
                                    patch_key(B, C)])
         self.assertEqual('template from h1', found[0].describe())
         self.assertNotIn(2, [len(route.patches) for route in found])
+
+
+def random_site(seed):
+    """A view of three hosts and five templates, and the same as an instance.
+
+    :returns: (view, instance, placement); templates and hosts are numbered
+        in the view's order
+    """
+    rng = random.Random(seed)
+    contents = [f'{n:x}' * 64 for n in range(5)]
+    templates = tuple(
+        view.TemplateRef(c, c, c, size, size) for c in contents
+        for size in [rng.randrange(50, 200) * MB])
+    patches = tuple(
+        view.PatchRef(patch_id(*pair), *pair, rng.randrange(1, 60) * MB,
+                      rng.uniform(0.0, 2.0))
+        for pair in itertools.permutations(contents, 2)
+        if rng.random() < 0.5)
+    hosts = tuple(
+        view.HostRef(f'h{n}', 'compute', f'http://h{n}', True, frozenset(
+            key for key in (
+                *(view.Key(view.TEMPLATES, c) for c in contents),
+                *(patch.key for patch in patches)) if rng.random() < 0.3))
+        for n in (1, 2, 3))
+    hub = view.HostRef('repo', 'repository', 'http://repo', True, frozenset())
+    site_view = view.SiteView(1, templates, patches, (*hosts, hub),
+                              view.Links(400.0, 100.0, 20.0))
+    instance = instances.from_dict({
+        'sizes': [template.size / MB for template in templates],
+        'patch_sizes': [
+            [contents.index(patch.base), contents.index(patch.target),
+             patch.size / MB, patch.apply_seconds] for patch in patches],
+        'capacities': [1e6] * 3, 'rates': [[1] * 3] * 5,
+        'bandwidths': {'local': 400, 'peer': 100, 'repo': 20}})
+    placement = placements.Placement.of(
+        ((n, h) for h, host in enumerate(hosts, 1)
+         for n, c in enumerate(contents)
+         if view.Key(view.TEMPLATES, c) in host.holdings),
+        ((contents.index(patch.base), contents.index(patch.target), h)
+         for h, host in enumerate(hosts, 1) for patch in patches
+         if patch.key in host.holdings))
+    return site_view, instance, placement
+
+
+class ConformanceTest(base.TestCase):
+    """Hosts take the ways that plans are made for."""
+
+    @settings(max_examples=30)
+    @given(seed=strategies.integers(0, 10**6), hops=strategies.integers(1, 4))
+    def test_the_first_route_costs_what_the_solvers_expect(self, seed, hops):
+        site_view, instance, placement = random_site(seed)
+        limits = {limit: cost.service_seconds(instance, placement, limit)
+                  for limit in (1, hops)}
+        for r, host in enumerate(site_view.compute_hosts()):
+            table = routes.Routes(site_view, host.name, host.holdings,
+                                  max_patches=hops)
+            for j, template in enumerate(site_view.templates):
+                # What is here is not built by a chain.
+                here = view.Key(view.TEMPLATES, template.id) in host.holdings
+                expected = limits[1 if here else hops][j, r]
+                for found in (table.to_template(template.id)[0].seconds,
+                              table.cheapest_seconds(template.id)):
+                    self.assertAlmostEqual(1.0, found / expected, places=12)
+
+    @settings(max_examples=20)
+    @given(seed=strategies.integers(0, 10**6))
+    def test_what_only_this_host_knows_of_counts_as_well(self, seed):
+        site_view, _, _ = random_site(seed)
+        own, *others = site_view.hosts
+        unknown = dataclasses.replace(site_view, hosts=(
+            dataclasses.replace(own, holdings=frozenset()), *others))
+        for template in site_view.templates:
+            expected, found = (
+                routes.Routes(one, own.name, own.holdings
+                              ).to_template(template.id)
+                for one in (site_view, unknown))
+            self.assertEqual(expected, found)

@@ -329,9 +329,9 @@ class ChainTest(ServeTestCase):
             # Its time is that of no single patch.
             self.assertIsNone(served.patch_id)
 
-    def test_no_chain_where_plans_have_none(self):
+    def test_chains_are_as_long_as_the_site_map_says(self):
         self.spread()
-        for hops, way in ((1, 'repository'), (2, 'build')):
+        for hops, way in ((1, 'repository'), (2, 'repository'), (3, 'build')):
             self.hosts['h1'].view = dataclasses.replace(
                 self.hosts['h1'].view, hops=hops)
             self.assertEqual(way, self.serve().way)

@@ -13,9 +13,14 @@
 
 import threading
 
+from hypothesis import given
+from hypothesis import settings
+from hypothesis import strategies
+
 from diffcache_openstack.placement import cost
 from diffcache_openstack.placement import instance as instances
 from diffcache_openstack.placement.solvers import base
+from tests.unit.placement import evaluator
 from tests.unit.placement import shapes
 
 
@@ -53,6 +58,39 @@ class SolverContract:
             self.check(instance, solution, hops=2)
             self.assertLessEqual(solution.lower_bound_s, optimum * 1.000001)
             self.assertGreaterEqual(solution.cost_s, optimum * 0.999999)
+
+    def test_two_hops_whatever_the_order_of_rows(self):
+        for seed, (name, optimum) in enumerate(shapes.TWO_HOP_OPTIMA.items()):
+            instance = shapes.stored(name)
+            shuffled = shapes.with_patches_shuffled(instance, seed)
+            solution = self.solve(shuffled, hops=2, time_limit=20)
+            self.assertAlmostEqual(
+                1.0,
+                solution.cost_s / evaluator.total_cost(
+                    instance, solution.placement, 2),
+                places=9, msg=name)
+            self.assertLessEqual(solution.lower_bound_s, optimum * 1.000001)
+            if solution.proved_optimal:
+                self.assertAlmostEqual(
+                    1.0, solution.cost_s / optimum, places=6, msg=name)
+
+    def check_claims(self, seed, hops):
+        """Costs and bounds agree with an evaluator that counts patches."""
+        instance = instances.from_dict(shapes.small(seed))
+        solution = self.solve(instance, hops=hops, time_limit=10)
+        shuffled = self.solve(
+            shapes.with_patches_shuffled(instance, seed), hops=hops,
+            time_limit=10)
+        for found in (solution, shuffled):
+            self.assertAlmostEqual(
+                1.0,
+                found.cost_s / evaluator.total_cost(
+                    instance, found.placement, hops),
+                places=9)
+        # Neither bound may exceed what the other solve reached.
+        self.assertLessEqual(
+            max(solution.lower_bound_s, shuffled.lower_bound_s),
+            min(solution.cost_s, shuffled.cost_s) * (1 + 1e-6))
 
     def test_any_instance_gives_a_feasible_placement(self):
         for seed in range(12):
@@ -110,3 +148,14 @@ class SolverContract:
         solution = self.solve(quiet, time_limit=5)
         self.assertEqual(0.0, solution.cost_s)
         self.assertEqual(0.0, solution.gap)
+
+
+def for_any_instance(test):
+    """Decorate a test with the parameters of ``check_claims``.
+
+    Each test case has a test of its own: Hypothesis keeps what it tried by
+    the function that it called.
+    """
+    return settings(max_examples=6)(given(
+        seed=strategies.integers(0, 10**6),
+        hops=strategies.integers(1, 3))(test))

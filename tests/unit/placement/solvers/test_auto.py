@@ -42,6 +42,10 @@ def empty_cost(instance):
 class TestAuto(conformance.SolverContract, test_base.TestCase):
     solver = 'auto'
 
+    @conformance.for_any_instance
+    def test_claims_agree_with_an_evaluator(self, seed, hops):
+        self.check_claims(seed, hops)
+
     def search(self, instance, hops=1):
         """What the search finds by itself where the instance is small."""
         return auto.solve_site(instance, base.Options(hops=hops))

@@ -20,6 +20,10 @@ from tests.unit.placement.solvers import conformance
 class TestGreedy(conformance.SolverContract, test_base.TestCase):
     solver = 'greedy'
 
+    @conformance.for_any_instance
+    def test_claims_agree_with_an_evaluator(self, seed, hops):
+        self.check_claims(seed, hops)
+
     def test_patches_beat_templates_only(self):
         instance = shapes.stored('testbed_s0')
         whole = self.solve(instance.without_patches()).cost_s

@@ -20,6 +20,10 @@ from tests.unit.placement.solvers import conformance
 class TestIlp(conformance.SolverContract, test_base.TestCase):
     solver = 'ilp'
 
+    @conformance.for_any_instance
+    def test_claims_agree_with_an_evaluator(self, seed, hops):
+        self.check_claims(seed, hops)
+
     def test_published_optima_are_proved(self):
         for name, optimum in shapes.OPTIMA.items():
             solution = self.solve(shapes.stored(name))
