@@ -41,6 +41,7 @@ from tests.unit.db import database
 
 PROJECT = tokens.PROJECT
 OTHER_PROJECT = tokens.OTHER_PROJECT
+ROLES = tokens.ROLES
 
 
 def asked(number):
