@@ -12,23 +12,24 @@
 # shellcheck shell=bash
 #
 # Checks that are counted: each is a command that succeeds or does not. To be
-# sourced. The lines printed are what count_results of tools/test reads.
+# sourced, with the directory of the results in RESULTS; tools/lib/results.py
+# counts the lines that are added to its file there.
 
 FAILED_CHECKS=0
 
-# check NAME COMMAND...: run it and print one line with what came of it.
+# check NAME COMMAND...: run it, and record whether it succeeded.
 check() {
-    local name=$1
+    local name=$1 result=passed
     shift
-    if "$@" </dev/null; then
-        echo "check $name: passed"
-    else
-        echo "check $name: failed"
+    if ! "$@" </dev/null; then
+        result=failed
         fail_checks
     fi
+    echo "check $name: $result"
+    printf '%s\t%s\n' "$result" "$name" >>"$RESULTS/stage.checks"
 }
 
-# fail_checks: remember a failure that no line of check() tells of.
+# fail_checks: remember a failure whose results are in another file.
 fail_checks() {
     FAILED_CHECKS=$((FAILED_CHECKS + 1))
 }

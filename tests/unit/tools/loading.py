@@ -9,7 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""Loads the programs of tools/, which are no package."""
+"""Load the programs of tools/, which are no package."""
 
 import importlib.util
 import pathlib
@@ -19,12 +19,12 @@ TREE = pathlib.Path(__file__).parents[3]
 
 
 def load(name: str) -> types.ModuleType:
-    """The module that a Python file of tools/ makes.
+    """Load a Python file of tools/ as a module.
 
-    :param name: the file's name, without its suffix
+    :param name: the file's path below tools/, without its suffix
     """
     path = TREE / 'tools' / f'{name}.py'
-    spec = importlib.util.spec_from_file_location(name, path)
+    spec = importlib.util.spec_from_file_location(path.stem, path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module

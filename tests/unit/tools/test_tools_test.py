@@ -9,52 +9,112 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""tools/test counts what its stages print."""
+"""tools/test: its stages, and what it counts of them."""
 
+import configparser
+import re
+import shutil
 import subprocess
 
 from tests import base
 from tests.unit.tools import loading
 
 SCRIPT = loading.TREE / 'tools' / 'test'
+STAGE = loading.TREE / 'tools' / 'lib' / 'stage'
 
 
-class TestCountResults(base.TestCase):
+def bash(script: str, *arguments: str) -> str:
+    """Run a script that may use the functions of tools/test."""
+    return subprocess.run(
+        # Sourced under another name, it runs nothing.
+        ['bash', '-c', f'script=$1; shift; . "$script"; {script}', 'bash',
+         SCRIPT, *arguments],
+        check=True, capture_output=True, text=True).stdout.strip()
 
-    def count(self, text: str) -> str:
-        log = self.write_file('log', text.encode())
-        result = subprocess.run(
-            ['bash', '-c', '. "$1"; count_results "$2"', 'bash', SCRIPT,
-             log],
-            check=True, capture_output=True, text=True)
-        return result.stdout.strip()
 
-    def test_nothing(self):
-        self.assertEqual('0 0 0', self.count('no test here\n'))
+def defined() -> set[str]:
+    """Return the names of the stages that are defined."""
+    return set(re.findall(r'^run_(\w+)\(\)', STAGE.read_text(), re.M))
 
-    def test_stestr(self):
-        self.assertEqual('12 3 1', self.count(
-            ' - Passed: 12\n - Skipped: 1\n - Expected Fail: 0\n'
-            ' - Unexpected Success: 1\n - Failed: 2\n'))
 
-    def test_cargo(self):
-        self.assertEqual('7 1 2', self.count(
-            'test result: ok. 4 passed; 0 failed; 2 ignored; 0 measured\n'
-            'test result: FAILED. 3 passed; 1 failed; 0 ignored; 0 measured\n'
-        ))
+class TestStages(base.TestCase):
 
-    def test_hooks_and_checks(self):
-        self.assertEqual('2 2 1', self.count(
-            'style.................................................Passed\n'
-            'types.................................................Failed\n'
-            'shell.............................(no files to check)Skipped\n'
-            'check documentation: passed\ncheck release notes: failed\n'))
+    def test_each_is_defined_and_in_the_help(self):
+        names = bash('echo "${STAGES[@]}" "${EXTRA[@]}"').split()
+        text = bash('usage')
+        self.assertEqual(set(), {*names} - defined())
+        for name in [*names, 'all']:
+            self.assertRegex(text, f'(?m)^  {name} ')
+
+    def test_all_runs_what_else_is_run_only_if_named(self):
+        wanted = 'parse_arguments "$@"; echo "${WANTED[@]}"'
+        stages = bash('echo "${STAGES[@]}"')
+        self.assertEqual(stages, bash(wanted))
+        self.assertEqual(f'{stages} trials', bash(wanted, 'all'))
+        for arguments in ['--fast'], ['--fast', 'all']:
+            self.assertEqual('lint unit native docs package functional',
+                             bash(wanted, *arguments))
+
+    def test_tox_runs_stages_and_nothing_else(self):
+        tox = configparser.ConfigParser(interpolation=None)
+        tox.read(loading.TREE / 'tox.ini')
+        for name in tox.sections():
+            if name.startswith('testenv') and name != 'testenv:venv':
+                [command] = tox[name]['commands'].split('\n')[1:]
+                program, stage, _rest = command.split(maxsplit=2)
+                self.assertEqual('{toxinidir}/tools/lib/stage', program)
+                self.assertIn(stage, defined())
+
+
+class TestRunStage(base.TestCase):
+    """The totals, with stages that a test says."""
+
+    def setUp(self):
+        super().setUp()
+        tools = self.directory / 'tools'
+        (tools / 'lib').mkdir(parents=True)
+        shutil.copy(STAGE.with_name('results.py'), tools / 'lib')
+        self.stage = tools / 'lib' / 'stage'
+
+    def totals(self, *commands: str) -> str:
+        self.stage.write_text('\n'.join((
+            '#!/usr/bin/env bash', 'mkdir -p "$2/results/$1"',
+            'RESULTS=$2/results/$1', f'. {STAGE.with_name("checks.sh")}',
+            *commands, '')))
+        self.stage.chmod(0o755)
+        return bash(
+            'set -e; cd "$1"; WORK=$1 PASSED=0 FAILED=0 SKIPPED=0 SUMMARY=()'
+            ' FAILED_STAGES=(); run_stage unit >"$1/out";'
+            ' echo $PASSED $FAILED $SKIPPED "${FAILED_STAGES[@]}"',
+            str(self.directory))
+
+    def test_checks(self):
+        self.assertEqual('2 0 0', self.totals(
+            'check one true', 'check two true', 'finish_checks'))
+        self.assertEqual('1 1 0 unit', self.totals(
+            'check one true', 'check two false', 'finish_checks'))
+
+    def test_a_stage_that_fails_counts_as_a_failure(self):
+        self.assertEqual('1 1 0 unit', self.totals('check one true', 'exit 3'))
+
+    def test_a_stage_that_runs_nothing_counts_as_a_failure(self):
+        self.assertEqual('0 1 0 unit', self.totals('exit 0'))
+
+    def test_what_a_stage_prints_is_not_counted(self):
+        self.assertEqual('1 0 0', self.totals(
+            'check one true', 'echo "check two: failed"',
+            'echo " - Failed: 3"'))
+
+    def test_results_that_cannot_be_read(self):
+        self.assertEqual('0 1 0 unit', self.totals(
+            'mkdir "$RESULTS/a.checks"'))
 
 
 class TestArguments(base.TestCase):
 
     def test_wrong_usage(self):
-        for arguments in (['--slow'], ['nonsense'], ['--state']):
+        for arguments in (['--slow'], ['nonsense'], ['--state'],
+                          ['--fast', 'trials']):
             with self.subTest(arguments=arguments):
                 result = subprocess.run(
                     [SCRIPT, *arguments], capture_output=True, text=True)
