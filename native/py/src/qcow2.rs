@@ -33,7 +33,7 @@ pub fn qcow2_error(error: Qcow2Error) -> PyErr {
         Qcow2Error::Hash(error) => manifest_error(error),
         Qcow2Error::Content(error) => patch_error(error),
         Qcow2Error::Write(error) => os_error(error, "output"),
-        Qcow2Error::Refused(_) => InvalidInput::new_err(message),
+        Qcow2Error::Refused(_) | Qcow2Error::BackingName(_) => InvalidInput::new_err(message),
         Qcow2Error::Damaged(_) | Qcow2Error::BadPatch(_) => FormatError::new_err(message),
         Qcow2Error::BaseMismatch(_) => BaseMismatch::new_err(message),
         Qcow2Error::Integrity => IntegrityError::new_err(message),

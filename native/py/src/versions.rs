@@ -9,7 +9,9 @@ use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use diffcache_core::source::FileSource;
 use diffcache_core::task::Task;
+use diffcache_qcow2::header::Backing;
 use diffcache_qcow2::patch::Image as Disk;
+use diffcache_qcow2::snapshots::Disk as Qcow2Disk;
 use diffcache_versions::base::BaseIndex;
 use diffcache_versions::check::{self, Hits};
 use diffcache_versions::crypt::Name;
@@ -20,7 +22,7 @@ use diffcache_versions::pack::{PackOptions, Written};
 use diffcache_versions::restore::{differences, Image, Sink};
 use diffcache_versions::save::{self, SaveOptions};
 use diffcache_versions::scan::{Look, Parent, SPOOLED};
-use diffcache_versions::snapshots::Disk as Qcow2Disk;
+
 use diffcache_versions::store::{Place, Remote, Store};
 use diffcache_versions::tree::{self, Live};
 use diffcache_versions::VersionsError;
@@ -494,7 +496,7 @@ impl VersionStore {
         self.with_image(py, root, size, base, progress, |image, task| {
             let backing = backing
                 .as_ref()
-                .map(|(name, format)| (name.as_str(), format.as_str()));
+                .map(|(name, format)| Backing { name, format });
             image.to_qcow2(&output, backing, task)
         })
     }
@@ -741,15 +743,15 @@ fn version_disk_info<'py>(
         dict.set_item("snapshots", Vec::<(String, String, String)>::new())?;
         return Ok(dict);
     }
-    let tables = Qcow2Disk::open(&file).map_err(versions_error)?;
+    let tables = Qcow2Disk::open(&file).map_err(qcow2_error)?;
     let snapshots: Vec<(String, String, String)> = tables
         .snapshots
         .iter()
         .map(|s| (s.id.clone(), s.name.clone(), s.fingerprint.clone()))
         .collect();
     dict.set_item("format", "qcow2")?;
-    dict.set_item("size", tables.size)?;
-    dict.set_item("cluster_size", tables.cluster_size())?;
+    dict.set_item("size", tables.header().size)?;
+    dict.set_item("cluster_size", tables.header().cluster_size())?;
     dict.set_item("backing", tables.backing.clone())?;
     dict.set_item("snapshots", snapshots)?;
     Ok(dict)

@@ -5,9 +5,9 @@ use std::collections::HashMap;
 use crate::compress::Recipe;
 use crate::error::Qcow2Error;
 use crate::form::{self, Form, Layout, Origin, Run, Stream, Tables, MAX_STREAMS};
-use crate::map::Cluster;
 use crate::pool::Pool;
 use crate::source::Qcow2Source;
+use crate::tables::Cluster;
 use diffcache_core::source::ReadAt;
 use diffcache_core::task::{for_each_piece, Meter, Task};
 
@@ -94,7 +94,7 @@ fn collect(target: &Qcow2Source) -> Result<(Vec<Found>, Vec<Run>), Qcow2Error> {
     let mut runs: Vec<Run> = Vec::new();
     for (index, cluster) in target.map().iter() {
         match cluster {
-            Cluster::Zero => {}
+            Cluster::Unallocated | Cluster::Zero => {}
             Cluster::Compressed { offset, length } => compressed.push(Found {
                 index,
                 offset,

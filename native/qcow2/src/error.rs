@@ -16,6 +16,9 @@ pub enum Qcow2Error {
     /// The image breaks the rules of its own format.
     #[error("the qcow2 image is damaged: {0}")]
     Damaged(String),
+    /// A new image cannot name this backing file.
+    #[error("{0}: a backing file's name has at most 1023 bytes")]
+    BackingName(String),
     /// The patch breaks the rules of its own format.
     #[error("the qcow2 patch is damaged: {0}; fetch or make it again")]
     BadPatch(String),

@@ -7,7 +7,9 @@
 
 use crate::compress::Recipe;
 use crate::error::Qcow2Error;
-use crate::map::{compressed_entry, plain_entry, Map, SECTOR};
+use crate::map::Map;
+use crate::refcounts;
+use crate::tables::{self, compressed_entry, plain_entry, SECTOR};
 use crate::varint::{put, put_step, Reader};
 use diffcache_core::source::ReadAt;
 
@@ -96,7 +98,7 @@ impl Layout {
                 (header.reftable_offset, header.reftable_bytes),
             ],
             l2: present(map.l2_offsets()),
-            refcounts: if header.refcount_order == 4 {
+            refcounts: if header.refcount_order == refcounts::ORDER {
                 present(map.refcount_blocks())
             } else {
                 Vec::new()
@@ -290,33 +292,27 @@ impl Tables {
 
     fn l2(&self, number: u64) -> Vec<u8> {
         let per_table = 1_u64 << (self.cluster_bits - 3);
-        let mut table = vec![0; 1 << self.cluster_bits];
         let first = number.saturating_mul(per_table);
         let from = self.entries.partition_point(|entry| entry.0 < first);
-        for &(index, entry) in self.entries[from..]
+        let entries = self.entries[from..]
             .iter()
-            .take_while(|entry| entry.0 - first < per_table)
-        {
-            let at = (index - first) as usize * 8;
-            table[at..at + 8].copy_from_slice(&entry.to_be_bytes());
-        }
-        table
+            .map(|&(index, entry)| ((index - first) as usize, entry))
+            .take_while(|&(slot, _)| (slot as u64) < per_table);
+        tables::encode(per_table as usize, entries)
     }
 
     fn refcounts(&self, number: u64) -> Vec<u8> {
-        let per_block = 1_u64 << (self.cluster_bits - 1);
-        let mut block = vec![0; 1 << self.cluster_bits];
+        let per_block = refcounts::per_block(self.cluster_bits);
         let first = number.saturating_mul(per_block);
         let from = self.uses.partition_point(|&used| used < first);
-        let mut rest = &self.uses[from..];
-        while let Some(&cluster) = rest.first().filter(|&&cluster| cluster - first < per_block) {
-            let count = rest.partition_point(|&used| used == cluster);
-            let at = (cluster - first) as usize * 2;
-            let clamped = u16::try_from(count).unwrap_or(u16::MAX);
-            block[at..at + 2].copy_from_slice(&clamped.to_be_bytes());
-            rest = &rest[count..];
-        }
-        block
+        let counts = self.uses[from..]
+            .chunk_by(|a, b| a == b)
+            .map(|uses| {
+                let slot = (uses[0] - first) as usize;
+                (slot, u16::try_from(uses.len()).unwrap_or(u16::MAX))
+            })
+            .take_while(|&(slot, _)| (slot as u64) < per_block);
+        refcounts::encode_block(self.cluster_bits, counts)
     }
 }
 

@@ -19,10 +19,15 @@ mod part;
 pub mod patch;
 mod pool;
 pub mod rebuild;
+mod refcounts;
+pub mod snapshots;
 pub mod source;
+mod tables;
 #[cfg(test)]
 mod tests;
 mod varint;
+pub mod writer;
 
 pub use error::Qcow2Error;
 pub use source::Qcow2Source;
+pub use tables::Cluster;

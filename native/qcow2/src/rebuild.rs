@@ -6,9 +6,9 @@ use std::os::unix::fs::FileExt;
 
 use crate::error::Qcow2Error;
 use crate::form::{self, Form, Layout, Origin, Run, Stream, Tables};
-use crate::map::Cluster;
 use crate::pool::Pool;
 use crate::source::Qcow2Source;
+use crate::tables::Cluster;
 use diffcache_core::source::ReadAt;
 use diffcache_core::task::{for_each_piece, Meter, Task};
 

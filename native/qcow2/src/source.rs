@@ -6,7 +6,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use crate::compress;
 use crate::error::Qcow2Error;
 use crate::header::Compression;
-use crate::map::{Cluster, Map};
+use crate::map::Map;
+use crate::tables::Cluster;
 use diffcache_core::patch::reader::read_padded;
 use diffcache_core::source::{ReadAt, SourceError};
 
@@ -88,7 +89,7 @@ impl Qcow2Source {
     /// Fills `buf` with the guest's bytes from `start` within cluster `index` on.
     fn read_within(&self, index: u64, start: usize, buf: &mut [u8]) -> Result<(), Qcow2Error> {
         match self.map.cluster(index) {
-            Cluster::Zero => buf.fill(0),
+            Cluster::Unallocated | Cluster::Zero => buf.fill(0),
             Cluster::Plain(offset) => {
                 // The file may end inside its last cluster; the rest reads as zeroes.
                 read_padded(self.file.as_ref(), offset + start as u64, buf)?;
@@ -147,7 +148,7 @@ impl ReadAt for Qcow2Source {
             return Ok(None);
         };
         let mut last = first;
-        while last - first < LONGEST_RUN && self.map.cluster(last + 1) != Cluster::Zero {
+        while last - first < LONGEST_RUN && self.map.cluster(last + 1).has_data() {
             last += 1;
         }
         let start = offset.max(first * cluster_size);

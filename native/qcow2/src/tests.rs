@@ -8,9 +8,11 @@ use proptest::prelude::*;
 use crate::compress::Recipe;
 use crate::describe::describe;
 use crate::form::Form;
-use crate::header::Compression;
-use crate::map::{compressed_entry, plain_entry};
+use crate::header::{Compression, Header};
+use crate::map::Map;
 use crate::rebuild::{rebuild, Ingredients};
+use crate::snapshots::Disk;
+use crate::tables::{compressed_entry, plain_entry, Cluster};
 use crate::{patch, Qcow2Error, Qcow2Source};
 use diffcache_core::patch::CreateOptions;
 use diffcache_core::source::ReadAt;
@@ -183,6 +185,30 @@ proptest! {
     }
 
     #[test]
+    fn images_and_disks_are_read_alike(content in content(), flavour in flavour()) {
+        let bytes = image(&content, flavour);
+        let map = Map::read(&bytes).unwrap();
+        let disk = Disk::open(&bytes).unwrap();
+        let mut found = Vec::new();
+        let state = disk.state(None).unwrap();
+        disk.changed(&state, None, &mut |index, cluster| found.push((index, cluster))).unwrap();
+        prop_assert_eq!(found, map.iter().collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn entries_come_back(bits in 9..=21_u32, place in 1..1_u64 << 32, length in 1..1_u64 << 21) {
+        let header = Header { cluster_bits: bits, file_size: 1 << 50, ..sample_header() };
+        let length = length % (1 << bits) + 1;
+        let entry = compressed_entry(bits, place, length);
+        let Cluster::Compressed { offset, length: upper } = Cluster::decode(&header, entry) else {
+            panic!("{entry:x}")
+        };
+        prop_assert_eq!(offset, place);
+        prop_assert!((length..length + 512).contains(&upper), "{} for {}", upper, length);
+        prop_assert_eq!(Cluster::decode(&header, plain_entry(place << bits)), Cluster::Plain(place << bits));
+    }
+
+    #[test]
     fn any_target_comes_back_bit_for_bit(
         base in content(), edit in content(), at in any::<prop::sample::Index>(),
         forms in (prop::option::of(flavour()), prop::option::of(flavour())),
@@ -271,6 +297,10 @@ fn what_a_cut_last_cluster_lacks_reads_as_zeroes() {
     assert_eq!(read_all(&source)[..CLUSTER - 100], [7; CLUSTER - 100]);
 }
 
+fn sample_header() -> Header {
+    Header::read(&sample(PLAIN)).unwrap()
+}
+
 /// A small valid image to spoil.
 fn sample(flavour: Flavour) -> Vec<u8> {
     let mut content = vec![7; 10 * CLUSTER];
@@ -321,13 +351,25 @@ fn encrypted_corrupt_and_unknown_images_are_refused() {
 }
 
 #[test]
+fn zero_marks_need_version_3() {
+    let spoil = |version: u32| {
+        let mut bytes = sample(ZLIB);
+        put32(&mut bytes, 4, version);
+        put64(&mut bytes, FIRST_L2, 1);
+        Map::read(&bytes).map(|map| map.cluster(0))
+    };
+    assert_eq!(spoil(3).unwrap(), Cluster::Zero);
+    assert!(matches!(spoil(2), Err(Qcow2Error::Damaged(_))));
+}
+
+#[test]
 fn absurd_and_misplaced_tables_are_refused() {
     for (what, spoil) in [
         (
             "large",
             (|image| put32(image, 36, u32::MAX)) as fn(&mut Vec<u8>),
         ),
-        ("large", |image| put32(image, 56, u32::MAX)),
+        ("too large", |image| put32(image, 56, u32::MAX)),
         ("misplaced", |image| put64(image, 40, 1 << 62)),
         ("misplaced", |image| put64(image, 40, L1 as u64 + 8)),
         ("misplaced", |image| put64(image, 48, u64::MAX - 511)),
@@ -337,7 +379,9 @@ fn absurd_and_misplaced_tables_are_refused() {
         ("overlap", |image| put64(image, 40, REFBLOCK as u64)),
         ("overlap", |image| put64(image, L1, L1 as u64)),
         ("overlap", |image| put64(image, REFTABLE, FIRST_L2 as u64)),
-        ("outside", |image| put64(image, L1, 1 << 50)),
+        ("second-level table is misplaced", |image| {
+            put64(image, L1, 1 << 50)
+        }),
         ("lies on a table", |image| {
             put64(image, FIRST_L2, plain_entry(L1 as u64))
         }),

@@ -4,10 +4,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use diffcache_core::source::{FileSource, ReadAt};
 use diffcache_qcow2::compress::decompress;
-use diffcache_qcow2::header::Compression;
+use diffcache_qcow2::header::{Compression, Header};
+use diffcache_qcow2::snapshots::{Disk, State};
+use diffcache_qcow2::Cluster;
 
 use crate::error::{Result, VersionsError};
-use crate::snapshots::{probe, Cluster, Disk, State};
 
 /// Bytes that are read at a time, at most.
 pub const PIECE: u64 = 1 << 20;
@@ -68,7 +69,7 @@ impl Format {
     pub fn of(told: Option<Self>, file: &FileSource) -> Result<Self> {
         match told {
             Some(format) => Ok(format),
-            None if probe(file)? => Ok(Self::Qcow2),
+            None if Header::probe(file)? => Ok(Self::Qcow2),
             None => Ok(Self::Raw),
         }
     }
@@ -136,11 +137,11 @@ impl View {
 
     fn open_qcow2(file: FileSource, wanted: &Wanted<'_>, block_size: u32) -> Result<(Self, bool)> {
         let disk = Disk::open(&file)?;
-        if disk.cluster_size() < u64::from(block_size) {
+        if disk.header().cluster_size() < u64::from(block_size) {
             return Err(VersionsError::Invalid(format!(
                 "{} has clusters of {} bytes, less than the store's blocks",
                 file.name(),
-                disk.cluster_size()
+                disk.header().cluster_size()
             )));
         }
         let snapshot = match wanted.snapshot {
@@ -153,8 +154,8 @@ impl View {
         let parent = parent_state(&disk, wanted)?;
         let regions = qcow2_regions(&disk, &state, parent.as_ref(), wanted.has_base)?;
         let (size, delta) = (state.size, parent.is_some());
-        let tables = disk.bytes_read.load(Ordering::Relaxed);
-        let (compression, cluster_size) = (disk.compression, disk.cluster_size());
+        let tables = disk.bytes_read();
+        let (compression, cluster_size) = (disk.header().compression, disk.header().cluster_size());
         let view = Self {
             size,
             compression,
@@ -241,7 +242,7 @@ fn qcow2_regions(
     has_base: bool,
 ) -> Result<Vec<Region>> {
     let absent = if has_base { Kept::Base } else { Kept::Zero };
-    let (cluster, size) = (disk.cluster_size(), state.size);
+    let (cluster, size) = (disk.header().cluster_size(), state.size);
     let mut regions = Vec::new();
     let mut at = 0;
     disk.changed(state, parent, &mut |index, place| {
@@ -257,15 +258,14 @@ fn qcow2_regions(
             );
         }
         let kept = match place {
-            Cluster::Absent => absent,
+            Cluster::Unallocated => absent,
             Cluster::Zero => Kept::Zero,
             Cluster::Plain(offset) => Kept::At(offset),
-            Cluster::Compressed(offset, len) => Kept::Compressed(offset, len),
+            Cluster::Compressed { offset, length } => Kept::Compressed(offset, length),
         };
         let len = cluster.min(size - start);
         push(&mut regions, Region { start, len, kept });
         at = start + len;
-        Ok(())
     })?;
     if parent.is_none() && at < size {
         let len = size - at;

@@ -4,7 +4,7 @@
 //! calls; here are their formats and everything that touches every block.
 //!
 //! * [`pack`]: blocks in packs, their indexes; [`map`] and [`tree`]: where a version's blocks are; [`base`]: names of a base image's blocks.
-//! * [`snapshots`] and [`disk`]: what has to be read of a disk, by the tables of its qcow2 file.
+//! * [`disk`]: what has to be read of a disk, by the tables of its qcow2 file.
 //! * [`scan`] and [`save`]: what changed, and making it a version; [`journal`]: going on with that after a crash; [`restore`]: the way back; [`check`]: is all still there, and what can go.
 //!
 //! Nothing here trusts a length, an offset or a count that it reads from a file before it is checked.
@@ -22,7 +22,6 @@ pub mod restore;
 pub mod save;
 pub mod scan;
 pub mod scan_state;
-pub mod snapshots;
 pub mod store;
 pub mod tree;
 

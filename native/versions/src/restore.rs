@@ -8,6 +8,8 @@ use diffcache_core::manifest::is_zero;
 use diffcache_core::output::Output;
 use diffcache_core::source::ReadAt;
 use diffcache_core::task::{for_each_piece, Task};
+use diffcache_qcow2::header::Backing;
+use diffcache_qcow2::writer::{Content as Kind, Layout, CLUSTER};
 
 use crate::base::{BaseBlock, BaseIndex};
 use crate::crypt::Name;
@@ -22,13 +24,6 @@ use crate::tree;
 const WINDOW: u64 = 4 << 20;
 /// Windows put together before they are written.
 const BATCH: u64 = 8;
-const CLUSTER_BITS: u32 = 16;
-const CLUSTER: u64 = 1 << CLUSTER_BITS;
-const REFCOUNTS_PER_BLOCK: u64 = CLUSTER / 2;
-const ENTRIES: u64 = CLUSTER / 8;
-const COPIED: u64 = 1 << 63;
-const ZERO_FLAG: u64 = 1;
-const BACKING_FORMAT: u32 = 0xe279_2aca;
 
 /// A version's content.
 pub struct Image<'a> {
@@ -227,15 +222,14 @@ impl Image<'_> {
     pub fn to_qcow2(
         &self,
         path: &Path,
-        backing: Option<(&str, &str)>,
+        backing: Option<Backing<'_>>,
         task: &Task<'_>,
     ) -> Result<u64> {
         let name = path.display().to_string();
         let kinds = self.classify(backing.is_some())?;
-        let layout = Layout::of(self.size, &kinds);
+        let front = Layout::new(self.size, &kinds).encode(backing)?;
         let output = Output::create(path).map_err(VersionsError::io(&name))?;
         let file = output.file();
-        let front = layout.front(self.size, &kinds, backing)?;
         file.write_all_at(&front, 0)
             .map_err(VersionsError::io(&name))?;
         let mut at = front.len() as u64;
@@ -266,8 +260,8 @@ impl Image<'_> {
         let per_cluster = CLUSTER / self.block();
         let clusters = self.size.div_ceil(CLUSTER);
         let (zero, base) = match has_base {
-            true => (Kind::Zero, Kind::Absent),
-            false => (Kind::Absent, Kind::Data),
+            true => (Kind::Zero, Kind::Unallocated),
+            false => (Kind::Unallocated, Kind::Data),
         };
         let mut kinds: Vec<Option<Kind>> = vec![None; clusters as usize];
         let end = self.size.div_ceil(self.block());
@@ -294,7 +288,7 @@ impl Image<'_> {
             mark(kinds, all, Kind::Data);
             return Ok(());
         };
-        mark(kinds, all, Kind::Absent);
+        mark(kinds, all, Kind::Unallocated);
         let mut at = from;
         while at < to {
             match base.next_data(at)? {
@@ -333,148 +327,6 @@ fn finish(output: Output, path: &Path) -> Result<()> {
     File::open(directory)
         .and_then(|directory| directory.sync_all())
         .map_err(VersionsError::io(name))
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Kind {
-    /// The backing file's, or zero without one.
-    Absent,
-    /// Zero over a backing file that is not.
-    Zero,
-    /// In the file.
-    Data,
-}
-
-/// Where the parts of a qcow2 file are, in clusters.
-struct Layout {
-    reftable: u64,
-    refblocks: u64,
-    l1: u64,
-    l1_entries: u64,
-    /// For each first-level entry, whether it has a table.
-    tables: Vec<bool>,
-    data: u64,
-}
-
-impl Layout {
-    fn of(size: u64, kinds: &[Kind]) -> Layout {
-        let l1_entries = size.div_ceil(CLUSTER).div_ceil(ENTRIES);
-        let tables: Vec<bool> = kinds
-            .chunks(ENTRIES as usize)
-            .map(|kinds| kinds.iter().any(|kind| *kind != Kind::Absent))
-            .collect();
-        let data = kinds.iter().filter(|kind| **kind == Kind::Data).count() as u64;
-        let mut layout = Layout {
-            reftable: 1,
-            refblocks: 1,
-            l1: (l1_entries * 8).div_ceil(CLUSTER).max(1),
-            l1_entries,
-            tables,
-            data,
-        };
-        // Refcounts count themselves; each round can only grow them.
-        loop {
-            let blocks = layout.clusters().div_ceil(REFCOUNTS_PER_BLOCK);
-            let table = (blocks * 8).div_ceil(CLUSTER);
-            if blocks <= layout.refblocks && table <= layout.reftable {
-                return layout;
-            }
-            layout.refblocks = layout.refblocks.max(blocks);
-            layout.reftable = layout.reftable.max(table);
-        }
-    }
-
-    fn l2(&self) -> u64 {
-        self.tables.iter().filter(|table| **table).count() as u64
-    }
-
-    fn data_at(&self) -> u64 {
-        1 + self.reftable + self.refblocks + self.l1 + self.l2()
-    }
-
-    fn clusters(&self) -> u64 {
-        self.data_at() + self.data
-    }
-
-    /// Everything before the data.
-    fn front(&self, size: u64, kinds: &[Kind], backing: Option<(&str, &str)>) -> Result<Vec<u8>> {
-        let mut out = self.header(size, backing)?;
-        let refblocks_at = 1 + self.reftable;
-        for i in 0..self.reftable * ENTRIES {
-            let entry = if i < self.refblocks {
-                (refblocks_at + i) * CLUSTER
-            } else {
-                0
-            };
-            out.extend_from_slice(&entry.to_be_bytes());
-        }
-        for i in 0..self.refblocks * REFCOUNTS_PER_BLOCK {
-            out.extend_from_slice(&u16::from(i < self.clusters()).to_be_bytes());
-        }
-        let mut table = refblocks_at + self.refblocks + self.l1;
-        for i in 0..self.l1 * ENTRIES {
-            let entry = match self.tables.get(i as usize) {
-                Some(true) => {
-                    table += 1;
-                    COPIED | ((table - 1) * CLUSTER)
-                }
-                _ => 0,
-            };
-            out.extend_from_slice(&entry.to_be_bytes());
-        }
-        let mut data = self.data_at();
-        for (kinds, wanted) in kinds.chunks(ENTRIES as usize).zip(&self.tables) {
-            if !*wanted {
-                continue;
-            }
-            for i in 0..ENTRIES as usize {
-                let entry = match kinds.get(i) {
-                    Some(Kind::Data) => {
-                        data += 1;
-                        COPIED | ((data - 1) * CLUSTER)
-                    }
-                    Some(Kind::Zero) => ZERO_FLAG,
-                    _ => 0,
-                };
-                out.extend_from_slice(&entry.to_be_bytes());
-            }
-        }
-        Ok(out)
-    }
-
-    fn header(&self, size: u64, backing: Option<(&str, &str)>) -> Result<Vec<u8>> {
-        let mut out = vec![0; 104];
-        let mut put = |at: usize, bytes: &[u8]| out[at..at + bytes.len()].copy_from_slice(bytes);
-        put(0, b"QFI\xfb");
-        put(4, &3u32.to_be_bytes());
-        put(20, &CLUSTER_BITS.to_be_bytes());
-        put(24, &size.to_be_bytes());
-        put(36, &(self.l1_entries as u32).to_be_bytes());
-        let l1_at = 1 + self.reftable + self.refblocks;
-        put(40, &(l1_at * CLUSTER).to_be_bytes());
-        put(48, &CLUSTER.to_be_bytes());
-        put(56, &(self.reftable as u32).to_be_bytes());
-        put(96, &4u32.to_be_bytes());
-        put(100, &104u32.to_be_bytes());
-        if let Some((name, format)) = backing {
-            if name.len() > 1023 {
-                return Err(VersionsError::Invalid(format!(
-                    "{name}: a backing file's name has at most 1023 bytes"
-                )));
-            }
-            out.extend_from_slice(&BACKING_FORMAT.to_be_bytes());
-            out.extend_from_slice(&(format.len() as u32).to_be_bytes());
-            out.extend_from_slice(format.as_bytes());
-            out.resize(out.len().next_multiple_of(8), 0);
-            out.extend_from_slice(&[0; 8]);
-            let at = out.len() as u64;
-            out[8..16].copy_from_slice(&at.to_be_bytes());
-            out[16..20].copy_from_slice(&(name.len() as u32).to_be_bytes());
-            out.extend_from_slice(name.as_bytes());
-        }
-        out.resize(CLUSTER as usize, 0);
-        Ok(out)
-    }
 }
 
 /// What a block holds, as far as it can be told without reading it.

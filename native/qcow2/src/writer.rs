@@ -1,0 +1,310 @@
+//! New qcow2 files: all tables in front, then the data, so that a file is written once and in order.
+//!
+//! ```text
+//! header | refcount table | refcount blocks | first-level table | second-level tables | data clusters, in the guest's order
+//! ```
+//!
+//! Version 3, clusters of 64 KiB, 16-bit reference counts; nothing is compressed.
+
+use crate::error::Qcow2Error;
+use crate::header::{Backing, Compression, Header};
+use crate::refcounts;
+use crate::tables::{self, plain_entry, zero_entry};
+
+/// Cluster size is `1 << CLUSTER_BITS`.
+pub const CLUSTER_BITS: u32 = 16;
+/// Bytes of a cluster.
+pub const CLUSTER: u64 = 1 << CLUSTER_BITS;
+/// Entries of a table of one cluster.
+const ENTRIES: u64 = CLUSTER / 8;
+
+/// What a new file holds of a guest cluster.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Content {
+    /// Nothing: the backing file's bytes, or zeroes without one.
+    Unallocated,
+    /// A mark that it is zero, over a backing file that may not be.
+    Zero,
+    /// Its bytes.
+    Data,
+}
+
+/// Where the parts of a new file are, in clusters.
+#[derive(Debug)]
+pub struct Layout<'a> {
+    /// Bytes of the guest's disk.
+    size: u64,
+    /// What the file holds of each guest cluster.
+    contents: &'a [Content],
+    reftable: u64,
+    refblocks: u64,
+    l1: u64,
+    l1_entries: u64,
+    l2: u64,
+    data: u64,
+}
+
+impl<'a> Layout<'a> {
+    /// Lays out a file for a disk of `size` bytes; `contents` has an element for each guest cluster.
+    pub fn new(size: u64, contents: &'a [Content]) -> Self {
+        let l1_entries = size.div_ceil(CLUSTER).div_ceil(ENTRIES);
+        let l2 = contents
+            .chunks(ENTRIES as usize)
+            .filter(|part| has_table(part));
+        let data = contents.iter().filter(|&&kind| kind == Content::Data);
+        let mut layout = Self {
+            size,
+            contents,
+            reftable: 1,
+            refblocks: 1,
+            l1: (l1_entries * 8).div_ceil(CLUSTER).max(1),
+            l1_entries,
+            l2: l2.count() as u64,
+            data: data.count() as u64,
+        };
+        // Refcounts count themselves; each round can only grow them.
+        loop {
+            let blocks = layout
+                .clusters()
+                .div_ceil(refcounts::per_block(CLUSTER_BITS));
+            let table = (blocks * 8).div_ceil(CLUSTER);
+            if blocks <= layout.refblocks && table <= layout.reftable {
+                return layout;
+            }
+            layout.refblocks = layout.refblocks.max(blocks);
+            layout.reftable = layout.reftable.max(table);
+        }
+    }
+
+    fn refblocks_at(&self) -> u64 {
+        1 + self.reftable
+    }
+
+    fn l1_at(&self) -> u64 {
+        self.refblocks_at() + self.refblocks
+    }
+
+    fn l2_at(&self) -> u64 {
+        self.l1_at() + self.l1
+    }
+
+    fn data_at(&self) -> u64 {
+        self.l2_at() + self.l2
+    }
+
+    fn clusters(&self) -> u64 {
+        self.data_at() + self.data
+    }
+
+    /// Encodes everything in front of the data.
+    ///
+    /// # Errors
+    /// `BackingName` if the name of the backing file is too long.
+    pub fn encode(&self, backing: Option<Backing<'_>>) -> Result<Vec<u8>, Qcow2Error> {
+        let mut out = self.header().encode(backing)?;
+        let refblocks = offsets(self.refblocks_at()).take(self.refblocks as usize);
+        out.extend(tables::encode(
+            (self.reftable * ENTRIES) as usize,
+            refblocks.enumerate(),
+        ));
+        self.encode_refcounts(&mut out);
+        let tables = offsets(self.l2_at());
+        let present = self.contents.chunks(ENTRIES as usize).enumerate();
+        let present = present.filter(|(_, part)| has_table(part));
+        out.extend(tables::encode(
+            (self.l1 * ENTRIES) as usize,
+            present
+                .zip(tables)
+                .map(|((slot, _), offset)| (slot, plain_entry(offset))),
+        ));
+        self.encode_l2(&mut out);
+        Ok(out)
+    }
+
+    /// Every cluster of the file is used once.
+    fn encode_refcounts(&self, out: &mut Vec<u8>) {
+        let per_block = refcounts::per_block(CLUSTER_BITS);
+        for block in 0..self.refblocks {
+            let used = self
+                .clusters()
+                .saturating_sub(block * per_block)
+                .min(per_block);
+            let counts = (0..used as usize).map(|slot| (slot, 1));
+            out.extend(refcounts::encode_block(CLUSTER_BITS, counts));
+        }
+    }
+
+    fn encode_l2(&self, out: &mut Vec<u8>) {
+        let mut data = offsets(self.data_at());
+        for part in self.contents.chunks(ENTRIES as usize) {
+            if !has_table(part) {
+                continue;
+            }
+            let entries = part
+                .iter()
+                .enumerate()
+                .filter_map(|(slot, content)| match content {
+                    Content::Unallocated => None,
+                    Content::Zero => Some((slot, zero_entry())),
+                    Content::Data => data.next().map(|offset| (slot, plain_entry(offset))),
+                });
+            out.extend(tables::encode(ENTRIES as usize, entries));
+        }
+    }
+
+    fn header(&self) -> Header {
+        Header {
+            version: 3,
+            cluster_bits: CLUSTER_BITS,
+            size: self.size,
+            file_size: self.clusters() * CLUSTER,
+            l1_offset: self.l1_at() * CLUSTER,
+            l1_entries: self.l1_entries as u32,
+            reftable_offset: CLUSTER,
+            reftable_bytes: self.reftable * CLUSTER,
+            refcount_order: refcounts::ORDER,
+            compression: Compression::Zlib,
+            snapshots_offset: 0,
+            snapshots: 0,
+            backing_offset: 0,
+            backing_length: 0,
+        }
+    }
+}
+
+fn has_table(contents: &[Content]) -> bool {
+    contents
+        .iter()
+        .any(|&content| content != Content::Unallocated)
+}
+
+/// File offsets of successive clusters.
+fn offsets(first: u64) -> impl Iterator<Item = u64> {
+    (first..).map(|cluster| cluster * CLUSTER)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::map::Map;
+    use crate::snapshots::Disk;
+    use crate::tables::{be16, Cluster};
+    use proptest::prelude::*;
+
+    /// A file of zeroes in which only the tables are written.
+    fn file(size: u64, contents: &[Content], backing: Option<Backing<'_>>) -> Vec<u8> {
+        let layout = Layout::new(size, contents);
+        let mut file = layout.encode(backing).unwrap();
+        assert_eq!(file.len() as u64, layout.data_at() * CLUSTER);
+        file.resize((layout.clusters() * CLUSTER) as usize, 0);
+        file
+    }
+
+    fn contents() -> impl Strategy<Value = Vec<Content>> {
+        let run = (
+            prop::sample::select(vec![Content::Unallocated, Content::Zero, Content::Data]),
+            1..40_usize,
+        );
+        let long = (Just(Content::Unallocated), 1..20_000_usize);
+        prop::collection::vec(prop_oneof![4 => run, 1 => long], 0..8).prop_map(|runs| {
+            runs.into_iter()
+                .flat_map(|(content, count)| std::iter::repeat_n(content, count))
+                .collect()
+        })
+    }
+
+    /// Every use of a host cluster that the tables of a file make.
+    fn uses(map: &Map) -> Vec<u64> {
+        let header = map.header();
+        let table = |offset: u64, bytes: u64| offset / CLUSTER..(offset + bytes).div_ceil(CLUSTER);
+        let mut uses: Vec<u64> = table(0, CLUSTER)
+            .chain(table(
+                header.l1_offset,
+                (u64::from(header.l1_entries) * 8).max(1),
+            ))
+            .chain(table(header.reftable_offset, header.reftable_bytes))
+            .collect();
+        let tables = map.l2_offsets().iter().chain(map.refcount_blocks());
+        uses.extend(tables.filter(|&&at| at != 0).map(|at| at / CLUSTER));
+        uses.extend(map.iter().filter_map(|(_, cluster)| match cluster {
+            Cluster::Plain(offset) => Some(offset / CLUSTER),
+            _ => None,
+        }));
+        uses.sort_unstable();
+        uses
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn the_reader_finds_what_was_written(contents in contents(), cut in 0..CLUSTER) {
+            let size = (contents.len() as u64 * CLUSTER).saturating_sub(cut);
+            let file = file(size, &contents, None);
+            let map = Map::read(&file).unwrap();
+            prop_assert_eq!(map.header().size, size);
+            let mut last = 0;
+            for (index, &content) in (0..).zip(&contents) {
+                let cluster = map.cluster(index);
+                match content {
+                    Content::Unallocated => prop_assert_eq!(cluster, Cluster::Unallocated),
+                    Content::Zero => prop_assert_eq!(cluster, Cluster::Zero),
+                    Content::Data => {
+                        let Cluster::Plain(offset) = cluster else { panic!("{cluster:?}") };
+                        prop_assert!(offset > last, "data in the guest's order");
+                        last = offset;
+                    }
+                }
+            }
+        }
+
+        #[test]
+        fn every_cluster_of_a_new_file_is_counted_once(contents in contents()) {
+            let size = contents.len() as u64 * CLUSTER;
+            let file = file(size, &contents, None);
+            let map = Map::read(&file).unwrap();
+            let clusters = file.len() as u64 / CLUSTER;
+            prop_assert_eq!(uses(&map), (0..clusters).collect::<Vec<_>>());
+            let per_block = refcounts::per_block(CLUSTER_BITS) as usize;
+            let counted = map.refcount_blocks().iter().flat_map(|&at| {
+                let block = &file[at as usize..(at + CLUSTER) as usize];
+                (0..per_block).map(|slot| be16(block, slot * 2)).collect::<Vec<_>>()
+            });
+            for (cluster, count) in (0..).zip(counted) {
+                prop_assert_eq!(count, u16::from(cluster < clusters), "cluster {}", cluster);
+            }
+        }
+
+        #[test]
+        fn a_backing_file_is_named(contents in contents(), name in "[a-z/]{1,1023}", qcow2 in any::<bool>()) {
+            let format = if qcow2 { "qcow2" } else { "raw" };
+            let backing = Backing { name: &name, format };
+            let file = file(contents.len() as u64 * CLUSTER, &contents, Some(backing));
+            let disk = Disk::open(&file).unwrap();
+            prop_assert_eq!(disk.backing.as_ref(), Some(&name));
+            prop_assert!(matches!(Map::read(&file), Err(Qcow2Error::Refused(_))));
+        }
+    }
+
+    #[test]
+    fn a_backing_file_with_too_long_a_name_is_refused() {
+        let name = "n".repeat(1024);
+        let backing = Backing {
+            name: &name,
+            format: "raw",
+        };
+        let error = Layout::new(CLUSTER, &[Content::Data])
+            .encode(Some(backing))
+            .unwrap_err();
+        assert!(matches!(error, Qcow2Error::BackingName(_)), "{error}");
+    }
+
+    #[test]
+    fn many_clusters_take_several_refcount_blocks() {
+        let contents = vec![Content::Data; 70_000];
+        let layout = Layout::new(70_000 * CLUSTER, &contents);
+        assert_eq!(layout.refblocks, 3);
+        let front = layout.encode(None).unwrap();
+        assert_eq!(front.len() as u64, layout.data_at() * CLUSTER);
+    }
+}
