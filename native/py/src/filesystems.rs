@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use diffcache_core::fs::{self, TrimError};
-use diffcache_qcow2::patch::Image;
+use diffcache_qcow2::Image;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 

@@ -7,7 +7,8 @@ use std::path::PathBuf;
 use diffcache_core::manifest::to_hex;
 use diffcache_core::patch::CreateOptions;
 use diffcache_core::task::Task;
-use diffcache_qcow2::patch::{self, Image, PatchInfo};
+use diffcache_qcow2::image::{self, Image};
+use diffcache_qcow2::patch::{self, PatchInfo};
 use diffcache_qcow2::Qcow2Error;
 use pyo3::create_exception;
 use pyo3::prelude::*;
@@ -62,7 +63,7 @@ fn info_dict<'py>(py: Python<'py>, info: &PatchInfo) -> PyResult<Bound<'py, PyDi
     dict.set_item("base_content_id", to_hex(&content.base_hash))?;
     dict.set_item("needs_base_file", header.needs_base_file)?;
     dict.set_item("content_patch_size", header.content_len)?;
-    dict.set_item("form_size", header.form_len)?;
+    dict.set_item("form_size", header.recipe_len)?;
     dict.set_item("clusters_compressed", header.clusters_compressed)?;
     dict.set_item("clusters_stored", header.clusters_stored)?;
     dict.set_item("clusters_copied", header.clusters_copied)?;
@@ -136,7 +137,7 @@ fn qcow2_content_id(
     progress: Option<Py<PyAny>>,
 ) -> PyResult<String> {
     let manifest = run(py, progress, |task| {
-        patch::content_manifest(&path, task).map_err(qcow2_error)
+        image::content_manifest(&path, task).map_err(qcow2_error)
     })?;
     Ok(manifest.content_id_hex())
 }
@@ -151,7 +152,7 @@ fn qcow2_manifest_create(
     progress: Option<Py<PyAny>>,
 ) -> PyResult<Bound<'_, PyDict>> {
     let manifest = run(py, progress, |task| {
-        let manifest = patch::content_manifest(&path, task).map_err(qcow2_error)?;
+        let manifest = image::content_manifest(&path, task).map_err(qcow2_error)?;
         manifest.save(&out_path).map_err(manifest_error)?;
         Ok(manifest)
     })?;
@@ -168,7 +169,7 @@ fn qcow2_to_raw(
     progress: Option<Py<PyAny>>,
 ) -> PyResult<Bound<'_, PyDict>> {
     let manifest = run(py, progress, |task| {
-        patch::to_raw(&path, &output, task).map_err(qcow2_error)
+        image::to_raw(&path, &output, task).map_err(qcow2_error)
     })?;
     manifest_dict(py, &manifest)
 }

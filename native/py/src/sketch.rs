@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use diffcache_core::sketch::{Sketch, SketchError, BLOCK};
 use diffcache_core::task::{for_each_piece, Cancelled as TaskCancelled, Task};
-use diffcache_qcow2::patch::Image;
+use diffcache_qcow2::Image;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 

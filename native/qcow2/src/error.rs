@@ -66,3 +66,8 @@ impl Qcow2Error {
         Self::BadPatch(what.into())
     }
 }
+
+/// Turns the error of a write to an output into ours.
+pub(crate) fn written<T>(result: std::io::Result<T>) -> Result<T, Qcow2Error> {
+    result.map_err(Qcow2Error::Write)
+}

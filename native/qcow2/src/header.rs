@@ -241,7 +241,7 @@ impl Header {
     ///
     /// # Errors
     /// `Refused`, `Damaged`.
-    pub fn check_tables(&self) -> Result<(), Qcow2Error> {
+    pub fn check_tables(&self, file: &dyn ReadAt) -> Result<(), Qcow2Error> {
         let l1_bytes = u64::from(self.l1_entries) * 8;
         if l1_bytes > MAX_L1_BYTES || self.reftable_bytes > MAX_REFTABLE_BYTES {
             return Err(Qcow2Error::refused("its tables are too large"));
@@ -250,7 +250,7 @@ impl Header {
             ("first-level table", self.l1_offset, l1_bytes),
             ("refcount table", self.reftable_offset, self.reftable_bytes),
         ] {
-            tables::check_place(self, what, offset, bytes)?;
+            tables::check_place(file, self.cluster_size(), what, (offset, bytes))?;
             if bytes > 0 && offset == 0 {
                 return Err(Qcow2Error::damaged(format!("the {what} is misplaced")));
             }
@@ -272,7 +272,12 @@ impl Header {
         if u64::from(entries) * 8 > MAX_L1_BYTES {
             return Err(Qcow2Error::refused("its tables are too large"));
         }
-        let raw = tables::read(file, self, "first-level table", offset, entries as usize)?;
+        let raw = tables::read(
+            file,
+            self.cluster_size(),
+            "first-level table",
+            (offset, entries as usize),
+        )?;
         let offsets: Vec<u64> = raw.iter().map(|raw| raw & tables::OFFSET_MASK).collect();
         if offsets
             .iter()

@@ -1,33 +1,32 @@
-//! qcow2 images: reading their guest content, and patches that re-create such a file bit for bit.
+//! qcow2 images: reading their guest content, writing new ones, and patches that re-create such a file bit for bit.
 //!
-//! Published images are compressed, and equal content then has unequal bytes. A patch of this codec therefore holds two things: a block
-//! patch between the *contents* (what a guest reads), and the target's *form* (see [`form`]), from which and the content the file is made
-//! again. Base and target may each be raw or qcow2; a base may be given in either form when the patch is applied, unless clusters that
-//! cannot be compressed again had to be copied from it.
+//! * [`header`], [`cluster`], [`map`]: the tables of an image, checked; [`Qcow2Source`]: what a guest reads; [`image`]: raw or qcow2 alike.
+//! * [`snapshots`]: the internal snapshots of a server's disk, and what changed between two of its states.
+//! * [`writer`]: new files, tables first.
+//! * [`compress`]: compressing clusters exactly as QEMU does; [`recipe`]: what a file is beyond the guest's content; [`patch`]: the patch
+//!   codec, a block patch between *contents* and the recipe of the target's file.
 //!
-//! An image is input from its author. Backing files, data files, encryption and unknown features are refused by [`header`] before any
-//! other path could be opened (nothing here ever opens a path that an image names); [`map`] refuses tables that are absurd or overlap.
+//! An image is input from its author. Data files, encryption and unknown features are refused by [`header`], backing files by [`map`],
+//! before any other path could be opened (nothing here ever opens a path that an image names). [`map`] refuses tables that are too large
+//! or overlap.
 
+pub mod cluster;
 pub mod compress;
-pub mod container;
-pub mod describe;
 mod error;
-pub mod form;
 pub mod header;
+pub mod image;
 pub mod map;
-mod part;
 pub mod patch;
-mod pool;
-pub mod rebuild;
+pub mod recipe;
 mod refcounts;
 pub mod snapshots;
-pub mod source;
+mod source;
 mod tables;
 #[cfg(test)]
 mod tests;
-mod varint;
 pub mod writer;
 
+pub use cluster::Cluster;
 pub use error::Qcow2Error;
+pub use image::Image;
 pub use source::Qcow2Source;
-pub use tables::Cluster;

@@ -6,10 +6,11 @@
 use diffcache_core::patch::format::MAX_SIZE;
 use diffcache_core::source::ReadAt;
 
+use crate::cluster::{self, Cluster};
 use crate::error::Qcow2Error;
 use crate::header::Header;
 use crate::refcounts;
-use crate::tables::{self, Cluster};
+use crate::tables;
 
 /// Bytes of second-level tables that are accepted: 2 TiB of 64 KiB clusters.
 const MAX_L2_BYTES: u64 = 256 << 20;
@@ -30,7 +31,7 @@ impl Map {
     /// Reads and checks all tables of `file`.
     pub fn read(file: &dyn ReadAt) -> Result<Self, Qcow2Error> {
         let header = Header::read(file)?;
-        check_image(&header)?;
+        check_image(file, &header)?;
         let l2_offsets = read_l1(file, &header)?;
         let refcount_blocks = refcounts::read_table(file, &header)?;
         let metadata = Metadata::new(&header, &l2_offsets, &refcount_blocks)?;
@@ -164,7 +165,7 @@ impl Map {
 
     fn check_zero_marks(&self) -> Result<(), Qcow2Error> {
         let mut entries = self.l2.iter().flat_map(|entries| entries.iter());
-        if self.header.version >= 3 || !entries.any(|&entry| tables::is_zero_mark(entry)) {
+        if self.header.version >= 3 || !entries.any(|&entry| cluster::is_zero_mark(entry)) {
             return Ok(());
         }
         Err(Qcow2Error::damaged(
@@ -174,14 +175,14 @@ impl Map {
 }
 
 /// Checks what an image must be to be read as a whole: on its own, with tables of the present state that fit its disk.
-fn check_image(header: &Header) -> Result<(), Qcow2Error> {
+fn check_image(file: &dyn ReadAt, header: &Header) -> Result<(), Qcow2Error> {
     header.check_standalone()?;
     if header.size > MAX_SIZE {
         return Err(Qcow2Error::refused(
             "its disk is larger than a patch can describe, which is 64 MiB less than 16 TiB",
         ));
     }
-    header.check_tables()?;
+    header.check_tables(file)?;
     if u64::from(header.l1_entries) < header.l1_needed(header.size) {
         return Err(Qcow2Error::damaged(
             "the first-level table is too short for the disk's size",
@@ -248,7 +249,12 @@ fn read_l2(file: &dyn ReadAt, header: &Header, offset: u64) -> Result<Box<[u64]>
         return Ok(Box::default());
     }
     let per_table = header.clusters_per_l2() as usize;
-    let entries = tables::read(file, header, "second-level table", offset, per_table)?;
+    let entries = tables::read(
+        file,
+        header.cluster_size(),
+        "second-level table",
+        (offset, per_table),
+    )?;
     if entries.iter().all(|&raw| raw == 0) {
         return Ok(Box::default());
     }

@@ -29,20 +29,16 @@ pub(crate) fn encode_block(
 /// Reads the refcount table; returns the offsets of the blocks, 0 for none. Empty entries at its end are dropped.
 pub(crate) fn read_table(file: &dyn ReadAt, header: &Header) -> Result<Vec<u64>, Qcow2Error> {
     let entries = (header.reftable_bytes / 8) as usize;
-    let mut blocks = tables::read(
-        file,
-        header,
-        "refcount table",
-        header.reftable_offset,
-        entries,
-    )?;
+    let place = (header.reftable_offset, entries);
+    let cluster_size = header.cluster_size();
+    let mut blocks = tables::read(file, cluster_size, "refcount table", place)?;
     let used = blocks
         .iter()
         .rposition(|&offset| offset != 0)
         .map_or(0, |last| last + 1);
     blocks.truncate(used);
     for &offset in blocks.iter().filter(|&&offset| offset != 0) {
-        tables::check_place(header, "refcount block", offset, header.cluster_size())?;
+        tables::check_place(file, cluster_size, "refcount block", (offset, cluster_size))?;
     }
     Ok(blocks)
 }

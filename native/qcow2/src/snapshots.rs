@@ -7,9 +7,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use diffcache_core::source::{ReadAt, SourceError};
 
+use crate::cluster::{Cluster, COPIED};
 use crate::error::Qcow2Error;
 use crate::header::Header;
-use crate::tables::{self, be16, be32, be64, Cluster, COPIED};
+use crate::tables::{self, be16, be32, be64};
 
 /// QEMU's own limits.
 const MAX_SNAPSHOTS: u32 = 65536;
@@ -139,13 +140,15 @@ impl<'a> Disk<'a> {
         let entries = self.header.clusters_per_l2() as usize;
         match offset {
             0 => Ok(vec![0; entries]),
-            offset => tables::read(
-                &self.file,
-                &self.header,
-                "second-level table",
-                offset,
-                entries,
-            ),
+            offset => {
+                let cluster_size = self.header.cluster_size();
+                tables::read(
+                    &self.file,
+                    cluster_size,
+                    "second-level table",
+                    (offset, entries),
+                )
+            }
         }
     }
 

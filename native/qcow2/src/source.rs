@@ -3,13 +3,14 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use diffcache_core::patch::reader::read_padded;
+use diffcache_core::source::{ReadAt, SourceError};
+
+use crate::cluster::Cluster;
 use crate::compress;
 use crate::error::Qcow2Error;
 use crate::header::Compression;
 use crate::map::Map;
-use crate::tables::Cluster;
-use diffcache_core::patch::reader::read_padded;
-use diffcache_core::source::{ReadAt, SourceError};
 
 /// Decompressed clusters kept in memory for each image, in bytes.
 const CACHE_BYTES: usize = 64 << 20;

@@ -3,20 +3,18 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use proptest::prelude::*;
-
-use crate::compress::Recipe;
-use crate::describe::describe;
-use crate::form::Form;
-use crate::header::{Compression, Header};
-use crate::map::Map;
-use crate::rebuild::{rebuild, Ingredients};
-use crate::snapshots::Disk;
-use crate::tables::{compressed_entry, plain_entry, Cluster};
-use crate::{patch, Qcow2Error, Qcow2Source};
 use diffcache_core::patch::CreateOptions;
 use diffcache_core::source::ReadAt;
 use diffcache_core::task::Task;
+use proptest::prelude::*;
+
+use crate::cluster::{compressed_entry, plain_entry, Cluster};
+use crate::compress::Settings;
+use crate::header::{Compression, Header};
+use crate::map::Map;
+use crate::recipe::{describe, rebuild, Ingredients, Recipe};
+use crate::snapshots::Disk;
+use crate::{image as images, patch, Qcow2Error, Qcow2Source};
 
 const BITS: u32 = 9;
 const CLUSTER: usize = 1 << BITS;
@@ -87,7 +85,7 @@ fn header(flavour: Flavour, size: usize, l1_entries: usize) -> Vec<u8> {
     image
 }
 
-/// A stream that our recipe never makes.
+/// A stream that our compressor never produces.
 fn foreign_stream(cluster: &[u8]) -> Vec<u8> {
     let mut out = vec![1];
     let length = cluster.len() as u16;
@@ -102,7 +100,7 @@ fn image(content: &[u8], flavour: Flavour) -> Vec<u8> {
     let clusters: Vec<&[u8]> = content.chunks(CLUSTER).collect();
     let l1_entries = clusters.len().div_ceil(CLUSTER / 8).max(1);
     let mut image = header(flavour, content.len(), l1_entries);
-    let mut compressor = Recipe::candidates(flavour.compression)[0]
+    let mut compressor = Settings::candidates(flavour.compression)[0]
         .compressor()
         .unwrap();
     for table in 0..l1_entries {
@@ -248,16 +246,16 @@ proptest! {
     ) {
         let source = open(image(&content, flavour)).unwrap();
         let description = describe(&source, None, &Task::default()).unwrap();
-        let mut bytes = description.form.encode(&description.placed);
+        let mut bytes = description.recipe.encode(&description.placed);
         for (at, byte) in damage {
             let at = at.index(bytes.len());
             bytes[at] = byte;
         }
         bytes.truncate(cut.index(bytes.len() * 4) + 1);
-        if let Ok(form) = Form::decode(&bytes) {
+        if let Ok(recipe) = Recipe::decode(&bytes) {
             let out = tempfile::tempfile().unwrap();
             let stored = vec![0; 1 << 16];
-            let ingredients = Ingredients { form: &form, content: &source, base: Some(&source), stored: &stored };
+            let ingredients = Ingredients { recipe: &recipe, content: &source, base: Some(&source), stored: &stored };
             // Either outcome is right; a panic is not.
             let _ = rebuild(&ingredients, &out, &Task::default());
         }
@@ -468,7 +466,7 @@ fn the_description_of_a_usual_image_is_small() {
     let [base, target, between] = ["base", "target", "patch"].map(|name| dir.path().join(name));
     let info = patch::create(&base, &target, &between, &CreateOptions::default()).unwrap();
     // The images of these tests carry no refcounts, so those differ from the prediction.
-    assert!(info.header.form_len < 3000, "{}", info.header.form_len);
+    assert!(info.header.recipe_len < 3000, "{}", info.header.recipe_len);
     assert_eq!(info.header.clusters_stored, 0);
 }
 
@@ -478,9 +476,9 @@ fn a_raw_copy_has_the_content_and_its_hash() {
     let content: Vec<u8> = (0..9 * CLUSTER + 5).map(|at| (at / 100) as u8).collect();
     let (path, raw) = (dir.path().join("image"), dir.path().join("raw"));
     std::fs::write(&path, image(&content, ZSTD)).unwrap();
-    let manifest = patch::to_raw(&path, &raw, &Task::default()).unwrap();
+    let manifest = images::to_raw(&path, &raw, &Task::default()).unwrap();
     assert_eq!(std::fs::read(&raw).unwrap(), content);
     assert_eq!(manifest.content_id(), *blake3::hash(&content).as_bytes());
-    let same = patch::content_manifest(&path, &Task::default()).unwrap();
+    let same = images::content_manifest(&path, &Task::default()).unwrap();
     assert_eq!(same.content_id(), manifest.content_id());
 }

@@ -6,10 +6,11 @@
 //!
 //! Version 3, clusters of 64 KiB, 16-bit reference counts; nothing is compressed.
 
+use crate::cluster::{plain_entry, zero_entry};
 use crate::error::Qcow2Error;
 use crate::header::{Backing, Compression, Header};
 use crate::refcounts;
-use crate::tables::{self, plain_entry, zero_entry};
+use crate::tables;
 
 /// Cluster size is `1 << CLUSTER_BITS`.
 pub const CLUSTER_BITS: u32 = 16;
@@ -188,7 +189,8 @@ mod tests {
     use super::*;
     use crate::map::Map;
     use crate::snapshots::Disk;
-    use crate::tables::{be16, Cluster};
+    use crate::tables::be16;
+    use crate::Cluster;
     use proptest::prelude::*;
 
     /// A file of zeroes in which only the tables are written.

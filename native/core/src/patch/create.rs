@@ -77,7 +77,7 @@ pub fn create(
     let name = output.display().to_string();
     let failed = |error| PatchError::from_write(&name, error);
     let out = Output::create(output).map_err(failed)?;
-    let stats = write(base, target, &out, &name, options)?;
+    let stats = create_in(base, target, &out, &name, options)?;
     // Literals were read after what was hashed: of an image that changed in between they are of no use.
     base.check_unchanged()?;
     target.check_unchanged()?;
@@ -91,7 +91,7 @@ pub fn create(
 ///
 /// # Errors
 /// As `create`.
-pub fn write(
+pub fn create_in(
     base: &dyn ReadAt,
     target: &dyn ReadAt,
     out: &Output,

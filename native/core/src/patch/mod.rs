@@ -28,7 +28,7 @@ pub mod view;
 use std::io;
 
 pub use apply::{apply, apply_to_sink, apply_verified, target_manifest, verify, ApplyStats};
-pub use create::{create, CreateOptions, CreateStats};
+pub use create::{create, create_in, CreateOptions, CreateStats};
 pub use format::{info, PatchInfo};
 pub use in_place::apply_in_place;
 pub use verified::VerifiedBase;

@@ -1,8 +1,8 @@
 //! The file format of a qcow2 patch, version 1. Integers are little-endian.
 //!
 //! ```text
-//! header   256 bytes, see `Header`; its last 32 bytes are the BLAKE3 of the rest of it and of the form
-//! form     zstd: the target's form (see `crate::form`); empty if the target is raw
+//! header   256 bytes, see `Header`; its last 32 bytes are the BLAKE3 of the rest of it and of the recipe
+//! recipe     zstd: the target's recipe (see `crate::recipe`); empty if the target is raw
 //! stored   streams of compressed clusters that are carried as they are, in the order of the file
 //! content  a block patch between the guests' contents; clusters that are stored or copied are zero in its target
 //! ```
@@ -10,19 +10,20 @@
 //! Hashes are BLAKE3 of whole files. The header says how base and target are stored, and whether the base must be at hand as the very file
 //! that the patch was made from.
 
-use crate::error::Qcow2Error;
-use crate::form::Form;
-use crate::part::Section;
 use diffcache_core::manifest::Hash;
 use diffcache_core::source::ReadAt;
+
+use super::part::Section;
+use crate::error::Qcow2Error;
+use crate::recipe::Recipe;
 
 /// First bytes of every patch of this codec.
 pub const MAGIC: &[u8; 8] = b"DCQCOW21";
 /// Bytes of the header.
 pub const HEADER_LEN: usize = 256;
 const CHECKED: usize = HEADER_LEN - 32;
-/// Bytes of an encoded form that are accepted, compressed or not.
-const MAX_FORM: u64 = 128 << 20;
+/// Bytes of an encoded recipe that are accepted, compressed or not.
+const MAX_RECIPE: u64 = 128 << 20;
 
 const BASE_QCOW2: u64 = 1;
 const TARGET_QCOW2: u64 = 2;
@@ -47,10 +48,10 @@ pub struct Header {
     pub target_hash: Hash,
     /// Hash of the stored streams.
     pub stored_hash: Hash,
-    /// Bytes of the form as it lies in the patch.
-    pub form_len: u64,
-    /// Bytes of the form once decompressed.
-    pub form_size: u64,
+    /// Bytes of the recipe as it lies in the patch.
+    pub recipe_len: u64,
+    /// Bytes of the recipe once decompressed.
+    pub recipe_size: u64,
     /// Bytes of stored streams.
     pub stored_len: u64,
     /// Bytes of the content patch.
@@ -64,7 +65,7 @@ pub struct Header {
 }
 
 impl Header {
-    fn encode(&self, form: &[u8]) -> [u8; HEADER_LEN] {
+    fn encode(&self, recipe: &[u8]) -> [u8; HEADER_LEN] {
         let flag = |set: bool, bit: u64| if set { bit } else { 0 };
         let flags = flag(self.base_is_qcow2, BASE_QCOW2)
             | flag(self.target_is_qcow2, TARGET_QCOW2)
@@ -77,8 +78,8 @@ impl Header {
             flags,
             self.base_size,
             self.target_size,
-            self.form_len,
-            self.form_size,
+            self.recipe_len,
+            self.recipe_size,
             self.stored_len,
             self.content_len,
             self.clusters_compressed,
@@ -89,7 +90,7 @@ impl Header {
         for (slot, number) in out[104..].chunks_exact_mut(8).zip(numbers) {
             slot.copy_from_slice(&number.to_le_bytes());
         }
-        let check = checksum(&out, form);
+        let check = checksum(&out, recipe);
         out[CHECKED..].copy_from_slice(&check);
         out
     }
@@ -117,8 +118,8 @@ impl Header {
             base_hash: hash(8),
             target_hash: hash(40),
             stored_hash: hash(72),
-            form_len: number(3),
-            form_size: number(4),
+            recipe_len: number(3),
+            recipe_size: number(4),
             stored_len: number(5),
             content_len: number(6),
             clusters_compressed: number(7),
@@ -130,7 +131,7 @@ impl Header {
     /// Bytes of the whole patch; `None` if its parts are absurd.
     fn patch_size(&self) -> Option<u64> {
         let parts = self
-            .form_len
+            .recipe_len
             .checked_add(self.stored_len)?
             .checked_add(self.content_len)?;
         parts.checked_add(HEADER_LEN as u64)
@@ -138,7 +139,7 @@ impl Header {
 
     /// Where the stored streams start.
     pub fn stored_at(&self) -> u64 {
-        HEADER_LEN as u64 + self.form_len
+        HEADER_LEN as u64 + self.recipe_len
     }
 
     /// Where the content patch starts.
@@ -147,25 +148,25 @@ impl Header {
     }
 }
 
-fn checksum(header: &[u8; HEADER_LEN], form: &[u8]) -> Hash {
+fn checksum(header: &[u8; HEADER_LEN], recipe: &[u8]) -> Hash {
     let mut hasher = blake3::Hasher::new();
     hasher.update(&header[..CHECKED]);
-    hasher.update(form);
+    hasher.update(recipe);
     *hasher.finalize().as_bytes()
 }
 
-/// The header and the form as they lie at the start of a patch. Sets the header's lengths of the form.
-pub fn encode(mut header: Header, form: Option<&[u8]>) -> Result<(Header, Vec<u8>), Qcow2Error> {
-    let form = form.unwrap_or_default();
-    let packed = match form {
+/// The header and the recipe as they lie at the start of a patch. Sets the header's lengths of the recipe.
+pub fn encode(mut header: Header, recipe: Option<&[u8]>) -> Result<(Header, Vec<u8>), Qcow2Error> {
+    let recipe = recipe.unwrap_or_default();
+    let packed = match recipe {
         [] => Vec::new(),
-        form => zstd::bulk::compress(form, FORM_LEVEL).map_err(Qcow2Error::Write)?,
+        recipe => zstd::bulk::compress(recipe, RECIPE_LEVEL).map_err(Qcow2Error::Write)?,
     };
-    header.form_len = packed.len() as u64;
-    header.form_size = form.len() as u64;
-    if header.form_size > MAX_FORM {
+    header.recipe_len = packed.len() as u64;
+    header.recipe_size = recipe.len() as u64;
+    if header.recipe_size > MAX_RECIPE {
         return Err(Qcow2Error::refused(
-            "its form takes more memory than this codec allows",
+            "its recipe takes more memory than this codec allows",
         ));
     }
     let mut out = header.encode(&packed).to_vec();
@@ -173,35 +174,35 @@ pub fn encode(mut header: Header, form: Option<&[u8]>) -> Result<(Header, Vec<u8
     Ok((header, out))
 }
 
-const FORM_LEVEL: i32 = 9;
+const RECIPE_LEVEL: i32 = 9;
 
 /// An opened patch.
 pub struct Container<P> {
     patch: P,
     header: Header,
-    form: Option<Form>,
+    recipe: Option<Recipe>,
 }
 
 impl<P: ReadAt> Container<P> {
-    /// Reads and checks header and form. What is allocated is bounded by the patch's own size and by a fixed limit.
+    /// Reads and checks header and recipe. What is allocated is bounded by the patch's own size and by a fixed limit.
     pub fn open(patch: P) -> Result<Self, Qcow2Error> {
         let (header, packed) = read_checked(&patch)?;
-        let form = match header.target_is_qcow2 {
-            true => Some(Form::decode(&unpack(&packed, header.form_size)?)?),
+        let recipe = match header.target_is_qcow2 {
+            true => Some(Recipe::decode(&unpack(&packed, header.recipe_size)?)?),
             false => None,
         };
-        let stored = form.as_ref().map_or(0, Form::stored);
+        let stored = recipe.as_ref().map_or(0, Recipe::stored);
         if stored != header.stored_len
-            || form
+            || recipe
                 .as_ref()
-                .is_some_and(|form| form.layout.file_size != header.target_size)
+                .is_some_and(|recipe| recipe.layout.file_size != header.target_size)
         {
-            return Err(Qcow2Error::bad_patch("its header contradicts its form"));
+            return Err(Qcow2Error::bad_patch("its header contradicts its recipe"));
         }
         Ok(Self {
             patch,
             header,
-            form,
+            recipe,
         })
     }
 
@@ -210,9 +211,9 @@ impl<P: ReadAt> Container<P> {
         &self.header
     }
 
-    /// The target's form; none for a raw target.
-    pub fn form(&self) -> Option<&Form> {
-        self.form.as_ref()
+    /// The target's recipe; none for a raw target.
+    pub fn recipe(&self) -> Option<&Recipe> {
+        self.recipe.as_ref()
     }
 
     /// The stored streams.
@@ -237,24 +238,25 @@ fn read_checked(patch: &dyn ReadAt) -> Result<(Header, Vec<u8>), Qcow2Error> {
     let mut raw = [0; HEADER_LEN];
     patch.read_exact_at(&mut raw, 0)?;
     let header = Header::decode(&raw)?;
-    if header.patch_size() != Some(patch.len()) || header.form_len.max(header.form_size) > MAX_FORM
+    if header.patch_size() != Some(patch.len())
+        || header.recipe_len.max(header.recipe_size) > MAX_RECIPE
     {
         return Err(Qcow2Error::bad_patch("it is not as long as it says"));
     }
     // Not longer than the file, as just checked.
-    let mut form = vec![0; header.form_len as usize];
-    patch.read_exact_at(&mut form, HEADER_LEN as u64)?;
-    if checksum(&raw, &form)[..] != raw[CHECKED..] {
+    let mut recipe = vec![0; header.recipe_len as usize];
+    patch.read_exact_at(&mut recipe, HEADER_LEN as u64)?;
+    if checksum(&raw, &recipe)[..] != raw[CHECKED..] {
         return Err(Qcow2Error::bad_patch(
             "its header does not match its checksum",
         ));
     }
-    Ok((header, form))
+    Ok((header, recipe))
 }
 
 fn unpack(packed: &[u8], size: u64) -> Result<Vec<u8>, Qcow2Error> {
-    let bad = || Qcow2Error::bad_patch("its form does not decompress");
+    let bad = || Qcow2Error::bad_patch("its recipe does not decompress");
     let size = usize::try_from(size).map_err(|_| bad())?;
-    let form = zstd::bulk::decompress(packed, size).map_err(|_| bad())?;
-    (form.len() == size).then_some(form).ok_or_else(bad)
+    let recipe = zstd::bulk::decompress(packed, size).map_err(|_| bad())?;
+    (recipe.len() == size).then_some(recipe).ok_or_else(bad)
 }

@@ -1,15 +1,16 @@
-//! From a qcow2 file to its form.
+//! Finding the recipe of a qcow2 file.
 
 use std::collections::HashMap;
 
-use crate::compress::Recipe;
-use crate::error::Qcow2Error;
-use crate::form::{self, Form, Layout, Origin, Run, Stream, Tables, MAX_STREAMS};
-use crate::pool::Pool;
-use crate::source::Qcow2Source;
-use crate::tables::Cluster;
 use diffcache_core::source::ReadAt;
 use diffcache_core::task::{for_each_piece, Meter, Task};
+
+use super::prediction::{differences, Tables};
+use super::{Layout, Origin, Recipe, Run, Stream, MAX_STREAMS};
+use crate::cluster::Cluster;
+use crate::compress::{Pool, Settings};
+use crate::error::Qcow2Error;
+use crate::source::Qcow2Source;
 
 /// Clusters that are tried to find out how an image was compressed.
 const SAMPLES: usize = 16;
@@ -20,11 +21,11 @@ const PREFIX: usize = 24;
 /// Streams of a base that are indexed, which takes about 64 bytes each.
 const MAX_INDEXED: usize = 4 << 20;
 
-/// A described file.
+/// A recipe as it was found, and what a patch needs besides.
 pub struct Description {
-    /// The form.
-    pub form: Form,
-    /// Offset and length of each of the form's streams.
+    /// The file's recipe.
+    pub recipe: Recipe,
+    /// Offset and length of each of the recipe's streams.
     pub placed: Vec<(u64, u64)>,
     /// Guest clusters whose content the patch need not carry, sorted: their streams are stored or copied.
     pub masked: Vec<u64>,
@@ -37,7 +38,7 @@ pub fn describe(
     task: &Task<'_>,
 ) -> Result<Description, Qcow2Error> {
     let (compressed, runs) = collect(target)?;
-    let recipe = find_recipe(target, &compressed)?;
+    let settings = find_settings(target, &compressed)?;
     let twins = match base {
         Some(base) if same_kind(base, target) => Some(Twins::new(base)?),
         _ => None,
@@ -46,21 +47,21 @@ pub fn describe(
     let examiner = Examiner {
         target,
         twins,
-        pool: Pool::new(recipe)?,
+        pool: Pool::new(settings)?,
         meter: task.meter(layout.file_size),
     };
     let (streams, placed) = examiner.examine(&compressed, task)?;
     let covered = covered(&layout, &placed, &runs);
     let tables = Tables::new(&layout, &streams, &placed, &runs);
-    let differences = form::differences(target.file(), &tables, &covered)?;
-    let form = Form {
+    let differences = differences(target.file(), &tables, &covered)?;
+    let recipe = Recipe {
         layout,
-        recipe,
+        settings,
         streams,
         runs,
         differences,
     };
-    let mut masked: Vec<u64> = form
+    let mut masked: Vec<u64> = recipe
         .streams
         .iter()
         .filter(|stream| matches!(stream.origin, Origin::Copy(_) | Origin::Stored(_)))
@@ -68,7 +69,7 @@ pub fn describe(
         .collect();
     masked.sort_unstable();
     Ok(Description {
-        form,
+        recipe,
         placed,
         masked,
     })
@@ -125,14 +126,14 @@ fn collect(target: &Qcow2Source) -> Result<(Vec<Found>, Vec<Run>), Qcow2Error> {
     Ok((compressed, runs))
 }
 
-/// The recipe that reproduces most of a sample of the clusters; the usual one if none does.
-fn find_recipe(target: &Qcow2Source, compressed: &[Found]) -> Result<Recipe, Qcow2Error> {
-    let candidates = Recipe::candidates(target.compression());
+/// The settings that reproduces most of a sample of the clusters; the usual one if none does.
+fn find_settings(target: &Qcow2Source, compressed: &[Found]) -> Result<Settings, Qcow2Error> {
+    let candidates = Settings::candidates(target.compression());
     let step = compressed.len().div_ceil(SAMPLES).max(1);
     let (mut stream, mut cluster, mut again) = (Vec::new(), Vec::new(), Vec::new());
     let mut best = (0, candidates[0]);
-    for &recipe in &candidates {
-        let mut compressor = recipe.compressor()?;
+    for &settings in &candidates {
+        let mut compressor = settings.compressor()?;
         let mut hits = 0;
         let mut tried = 0;
         for found in compressed.iter().step_by(step) {
@@ -141,7 +142,7 @@ fn find_recipe(target: &Qcow2Source, compressed: &[Found]) -> Result<Recipe, Qco
             tried += 1;
         }
         if hits > best.0 {
-            best = (hits, recipe);
+            best = (hits, settings);
         }
         if best.0 == tried {
             break;

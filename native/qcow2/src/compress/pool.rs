@@ -2,21 +2,24 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use crate::compress::{Compress, Recipe};
+use super::{Compress, Settings};
 use crate::error::Qcow2Error;
 
-/// Compressors of one recipe; as many are made as threads ask at a time.
-pub struct Pool {
-    recipe: Recipe,
+/// Compressors with the same settings: as many as there are threads that compress at a time.
+pub(crate) struct Pool {
+    settings: Settings,
     idle: Mutex<Vec<Box<dyn Compress>>>,
 }
 
 impl Pool {
-    /// An empty pool. Fails if this machine cannot follow the recipe.
-    pub fn new(recipe: Recipe) -> Result<Self, Qcow2Error> {
+    /// Creates a pool with one compressor.
+    ///
+    /// # Errors
+    /// `Compressor` if this machine does not have it; `Memory`.
+    pub fn new(settings: Settings) -> Result<Self, Qcow2Error> {
         Ok(Self {
-            recipe,
-            idle: Mutex::new(vec![recipe.compressor()?]),
+            settings,
+            idle: Mutex::new(vec![settings.compressor()?]),
         })
     }
 
@@ -25,7 +28,7 @@ impl Pool {
         let idle = self.idle().pop();
         let mut compressor = match idle {
             Some(compressor) => compressor,
-            None => self.recipe.compressor()?,
+            None => self.settings.compressor()?,
         };
         let shorter = compressor.compress(cluster, out)?;
         self.idle().push(compressor);

@@ -1,71 +1,73 @@
-//! From content and form to the file.
+//! Rebuilding a file from its recipe and the guest's content.
 
 use std::fs::File;
-use std::io;
 use std::os::unix::fs::FileExt;
 
-use crate::error::Qcow2Error;
-use crate::form::{self, Form, Layout, Origin, Run, Stream, Tables};
-use crate::pool::Pool;
-use crate::source::Qcow2Source;
-use crate::tables::Cluster;
 use diffcache_core::source::ReadAt;
 use diffcache_core::task::{for_each_piece, Meter, Task};
+
+use super::prediction::Tables;
+use super::{Layout, Origin, Recipe, Run, Stream};
+use crate::cluster::Cluster;
+use crate::compress::Pool;
+use crate::error::{written, Qcow2Error};
+use crate::source::Qcow2Source;
 
 /// Content that is compressed before it is written, in bytes: what the threads work on at a time.
 const BATCH: u64 = 32 << 20;
 /// Plain content is copied in pieces of this many bytes.
 const COPY: u64 = 1 << 20;
 
-/// What a file is rebuilt from.
+/// Inputs of a rebuild.
 pub struct Ingredients<'a> {
-    /// The form.
-    pub form: &'a Form,
+    /// The target's recipe.
+    pub recipe: &'a Recipe,
     /// The target's guest content.
     pub content: &'a dyn ReadAt,
-    /// The base, if it is a qcow2 image.
+    /// The base to copy streams from, if it is the file that the patch was made from.
     pub base: Option<&'a Qcow2Source>,
     /// Streams that the patch stores, one after the other.
     pub stored: &'a dyn ReadAt,
 }
 
-/// Writes the file that `ingredients` describe to `out`, an empty file.
+/// Writes the file that `ingredients` give to `out`, an empty file.
+///
+/// # Errors
+/// `Source`, `BadPatch`, `BaseMismatch`, `Compressor`, `Memory`, `Write`, `Cancelled`.
 pub fn rebuild(
     ingredients: &Ingredients<'_>,
     out: &File,
     task: &Task<'_>,
 ) -> Result<(), Qcow2Error> {
-    let form = ingredients.form;
-    if ingredients.content.len() != form.layout.guest_size {
-        return Err(Qcow2Error::bad_patch("content and form of different sizes"));
+    let recipe = ingredients.recipe;
+    if ingredients.content.len() != recipe.layout.guest_size {
+        return Err(Qcow2Error::bad_patch(
+            "content and recipe are of different sizes",
+        ));
     }
-    write(out.set_len(form.layout.file_size))?;
+    written(out.set_len(recipe.layout.file_size))?;
     let writer = Writer {
         ingredients,
         out,
-        pool: Pool::new(form.recipe)?,
-        meter: task.meter(form.layout.file_size),
+        pool: Pool::new(recipe.settings)?,
+        meter: task.meter(recipe.layout.file_size),
     };
     let placed = writer.write_streams(task)?;
-    for run in &form.runs {
+    for run in &recipe.runs {
         writer.write_run(run, task)?;
     }
-    let tables = Tables::new(&form.layout, &form.streams, &placed, &form.runs);
+    let tables = Tables::new(&recipe.layout, &recipe.streams, &placed, &recipe.runs);
     let mut at = 0;
     while let Some(offset) = tables.next_place(at) {
         if let Some(table) = tables.at(offset) {
-            write(out.write_all_at(&table, offset))?;
+            written(out.write_all_at(&table, offset))?;
         }
         at = offset + 1;
     }
-    for difference in &form.differences {
-        write(out.write_all_at(&difference.bytes, difference.offset))?;
+    for difference in &recipe.differences {
+        written(out.write_all_at(&difference.bytes, difference.offset))?;
     }
     Ok(())
-}
-
-fn write<T>(result: io::Result<T>) -> Result<T, Qcow2Error> {
-    result.map_err(Qcow2Error::Write)
 }
 
 struct Writer<'a> {
@@ -77,12 +79,12 @@ struct Writer<'a> {
 
 impl Writer<'_> {
     fn layout(&self) -> &Layout {
-        &self.ingredients.form.layout
+        &self.ingredients.recipe.layout
     }
 
     /// Writes the compressed clusters; returns offset and length of each.
     fn write_streams(&self, task: &Task<'_>) -> Result<Vec<(u64, u64)>, Qcow2Error> {
-        let streams = &self.ingredients.form.streams;
+        let streams = &self.ingredients.recipe.streams;
         let stored_at = stored_offsets(streams);
         let mut placed = Vec::with_capacity(streams.len());
         let batch = (BATCH >> self.layout().cluster_bits).max(1) as usize;
@@ -96,7 +98,7 @@ impl Writer<'_> {
             let mut joined = Joined::new(self.out);
             for (stream, bytes) in part.iter().zip(&made) {
                 let length = bytes.len() as u64;
-                let offset = form::place(self.layout(), end, stream.offset, length)?;
+                let offset = self.layout().place(end, stream.offset, length)?;
                 joined.append(offset, bytes)?;
                 placed.push((offset, length));
                 end = offset + length;
@@ -158,7 +160,7 @@ impl Writer<'_> {
             self.ingredients
                 .content
                 .read_exact_at(&mut bytes, start + from)?;
-            write(self.out.write_all_at(&bytes, run.offset + from))?;
+            written(self.out.write_all_at(&bytes, run.offset + from))?;
             self.meter.add(bytes.len() as u64);
             Ok::<(), Qcow2Error>(())
         })?;
@@ -219,7 +221,7 @@ impl<'a> Joined<'a> {
     }
 
     fn flush(&mut self) -> Result<(), Qcow2Error> {
-        write(self.out.write_all_at(&self.bytes, self.start))?;
+        written(self.out.write_all_at(&self.bytes, self.start))?;
         self.bytes.clear();
         Ok(())
     }
