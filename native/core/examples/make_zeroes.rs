@@ -7,8 +7,8 @@
 
 use std::io::Write;
 
+use diffcache_core::hash_tree::{merge_inner, Hash};
 use diffcache_core::task::{for_each_piece, Cancelled, Task};
-use diffcache_core::tree::{merge_inner, Hash};
 use diffcache_core::zeroes::{computed, LEVELS};
 
 fn main() {

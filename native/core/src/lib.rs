@@ -16,6 +16,8 @@
 //! against the limits stated in the module that reads it.
 
 pub mod fs;
+pub mod hash_tree;
+pub mod leaf;
 pub mod manifest;
 pub mod output;
 pub mod patch;
@@ -23,7 +25,7 @@ pub mod sink;
 pub mod sketch;
 pub mod source;
 pub mod task;
-pub mod tree;
+pub mod varint;
 pub mod zeroes;
 
 #[cfg(test)]

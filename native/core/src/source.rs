@@ -426,6 +426,20 @@ impl ReadAt for FileSource {
     }
 }
 
+/// Fills `buf` with the bytes from `offset` on, and with zeroes past the end of the source.
+///
+/// # Errors
+/// As [`ReadAt::read_exact_at`].
+pub fn read_padded(source: &dyn ReadAt, offset: u64, buf: &mut [u8]) -> Result<(), SourceError> {
+    let have = source.len().saturating_sub(offset).min(buf.len() as u64) as usize;
+    let (inside, outside) = buf.split_at_mut(have);
+    outside.fill(0);
+    if inside.is_empty() {
+        return Ok(());
+    }
+    source.read_exact_at(inside, offset)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

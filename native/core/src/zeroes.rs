@@ -1,15 +1,15 @@
 //! Chaining values of subtrees that are all zeroes.
 //!
-//! A chaining value depends on the place of its bytes, so hashing the holes of a sparse image costs as much as hashing data, unless somebody has done
-//! it before. `zeroes.bin` has the values of aligned subtrees of zeroes at each place, as `examples/make_zeroes.rs` computes them: whoever hashes a hole
-//! below 4 TiB hashes only what is left at its edges.
+//! A chaining value depends on the place of its bytes, so hashing the holes of a sparse image would cost as much as hashing data.
+//! `zeroes.bin` has the values of aligned subtrees of zeroes at each place, as `examples/make_zeroes.rs` computes them: of a hole below 4 TiB, only the
+//! edges are hashed.
 
 use std::sync::LazyLock;
 
 use blake3::hazmat::HasherExt;
 
-use crate::manifest::{LEAF_LEN, LEAF_SIZE};
-use crate::tree::{inner, Hash};
+use crate::hash_tree::{inner, Hash};
+use crate::leaf::{LEAF_LEN, LEAF_SIZE};
 
 /// Subtrees of one size: leaves of each, and how many of them are known from the start of an image on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,7 +39,7 @@ pub const LEVELS: [Level; 3] = [
 static TABLE: &[u8] = include_bytes!("zeroes.bin");
 static ZEROES: LazyLock<Vec<u8>> = LazyLock::new(|| vec![0; LEAF_LEN]);
 
-/// The chaining value of `count` leaves of zeroes from leaf `first` on. `count` is a power of two and divides `first`.
+/// Returns the chaining value of `count` leaves of zeroes from leaf `first` on. `count` is a power of two and divides `first`.
 pub fn subtree(first: u64, count: u64) -> Hash {
     if let Some(hash) = known(first, count) {
         return hash;
@@ -51,7 +51,7 @@ pub fn subtree(first: u64, count: u64) -> Hash {
     inner(&subtree(first, half), &subtree(first + half, half))
 }
 
-/// As `subtree`, by hashing.
+/// Computes the same as `subtree` by hashing.
 pub fn computed(first: u64, count: u64) -> Hash {
     let mut hasher = blake3::Hasher::new();
     hasher.set_input_offset(first * LEAF_SIZE);
@@ -110,7 +110,7 @@ mod tests {
                     let cvs: Vec<Hash> = (0..pair[1].leaves / size)
                         .filter_map(|i| known(at * pair[1].leaves + i * size, size))
                         .collect();
-                    crate::tree::merge_inner(&cvs)
+                    crate::hash_tree::merge_inner(&cvs)
                 };
                 let first = at * pair[1].leaves;
                 assert_eq!(known(first, pair[1].leaves), Some(halves(pair[0].leaves)));

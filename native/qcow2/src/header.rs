@@ -31,7 +31,8 @@ mod field {
 }
 
 const V2_LENGTH: usize = 72;
-const V3_LENGTH: usize = 104;
+/// Bytes of the header that new files have.
+pub(crate) const V3_LENGTH: usize = 104;
 /// Header fields beyond this are not interpreted.
 const HEADER_READ: usize = 112;
 
@@ -80,6 +81,8 @@ pub struct Backing<'a> {
 pub struct Header {
     /// 2 or 3.
     pub version: u32,
+    /// Bytes of the header; extensions follow.
+    pub length: u32,
     /// Cluster size is `1 << cluster_bits`, 512 bytes to 2 MiB.
     pub cluster_bits: u32,
     /// Guest disk size in bytes.
@@ -122,14 +125,14 @@ impl Header {
         Ok(magic == MAGIC)
     }
 
-    /// Reads and checks the header of `file`.
+    /// Reads the header of `file`; [`Header::check`] has to follow.
     ///
     /// A backing file and internal snapshots are accepted: [`Header::check_standalone`] refuses the one, and [`crate::snapshots`] reads
     /// the other.
     ///
     /// # Errors
     /// `Refused` for external data files, encryption, extended L2 entries and unknown incompatible features; `Damaged`, `Source`.
-    pub fn read(file: &dyn ReadAt) -> Result<Self, Qcow2Error> {
+    pub(crate) fn read(file: &dyn ReadAt) -> Result<Self, Qcow2Error> {
         let file_size = file.len();
         if file_size < V2_LENGTH as u64 {
             return Err(Qcow2Error::damaged("shorter than a header"));
@@ -140,9 +143,7 @@ impl Header {
         if raw[..4] != MAGIC {
             return Err(Qcow2Error::damaged("no qcow2 magic"));
         }
-        let header = Self::parse(&raw, file_size)?;
-        header.check_extensions(file, header_length(&raw, header.version))?;
-        Ok(header)
+        Self::parse(&raw, file_size)
     }
 
     fn parse(raw: &[u8; HEADER_READ], file_size: u64) -> Result<Self, Qcow2Error> {
@@ -167,22 +168,16 @@ impl Header {
         if v3 {
             check_features(be64(raw, field::INCOMPATIBLE))?;
         }
-        let length = header_length(raw, version);
-        if v3 && (length < V3_LENGTH || length % 8 != 0 || length > 1 << cluster_bits) {
-            return Err(Qcow2Error::damaged(format!("a header of {length} bytes")));
-        }
-        let refcount_order = if v3 {
-            be32(raw, field::REFCOUNT_ORDER)
-        } else {
-            4
+        let (length, refcount_order) = match v3 {
+            true => (
+                be32(raw, field::HEADER_LENGTH),
+                be32(raw, field::REFCOUNT_ORDER),
+            ),
+            false => (V2_LENGTH as u32, 4),
         };
-        if refcount_order > 6 {
-            return Err(Qcow2Error::damaged(format!(
-                "refcounts of 2^{refcount_order} bits"
-            )));
-        }
         Ok(Self {
             version,
+            length,
             cluster_bits,
             size,
             file_size,
@@ -199,13 +194,32 @@ impl Header {
         })
     }
 
+    /// Checks the header's own length and widths, and its extensions.
+    ///
+    /// # Errors
+    /// `Refused` if an extension names a data file or an encryption; `Damaged`, `Source`.
+    pub(crate) fn check(&self, file: &dyn ReadAt) -> Result<(), Qcow2Error> {
+        let length = u64::from(self.length);
+        let fits = length >= V3_LENGTH as u64 && length % 8 == 0 && length <= self.cluster_size();
+        if self.version == 3 && !fits {
+            return Err(Qcow2Error::damaged(format!("a header of {length} bytes")));
+        }
+        if self.refcount_order > 6 {
+            return Err(Qcow2Error::damaged(format!(
+                "refcounts of 2^{} bits",
+                self.refcount_order
+            )));
+        }
+        self.check_extensions(file)
+    }
+
     /// Walks the header extensions, which are stored in the first cluster, before the name of a backing file.
-    fn check_extensions(&self, file: &dyn ReadAt, start: usize) -> Result<(), Qcow2Error> {
+    fn check_extensions(&self, file: &dyn ReadAt) -> Result<(), Qcow2Error> {
         let mut end = self.cluster_size().min(self.file_size);
         if self.backing_offset != 0 {
             end = end.min(self.backing_offset);
         }
-        let mut at = start as u64;
+        let mut at = u64::from(self.length);
         for _ in 0..MAX_EXTENSIONS {
             if at + 8 > end {
                 return Ok(());
@@ -322,7 +336,7 @@ impl Header {
         put(field::REFTABLE_OFFSET, &self.reftable_offset.to_be_bytes());
         put(field::REFTABLE_CLUSTERS, &reftable_clusters.to_be_bytes());
         put(field::REFCOUNT_ORDER, &self.refcount_order.to_be_bytes());
-        put(field::HEADER_LENGTH, &(V3_LENGTH as u32).to_be_bytes());
+        put(field::HEADER_LENGTH, &self.length.to_be_bytes());
         if let Some(backing) = backing {
             encode_backing(&mut out, backing)?;
         }
@@ -369,14 +383,6 @@ fn encode_backing(out: &mut Vec<u8>, backing: Backing<'_>) -> Result<(), Qcow2Er
     Ok(())
 }
 
-fn header_length(raw: &[u8; HEADER_READ], version: u32) -> usize {
-    if version == 3 {
-        be32(raw, field::HEADER_LENGTH) as usize
-    } else {
-        V2_LENGTH
-    }
-}
-
 fn check_features(incompatible: u64) -> Result<(), Qcow2Error> {
     let refused = [
         (
@@ -400,17 +406,15 @@ fn check_features(incompatible: u64) -> Result<(), Qcow2Error> {
     Ok(())
 }
 
-fn compression(
-    raw: &[u8; HEADER_READ],
-    v3: bool,
-    length: usize,
-) -> Result<Compression, Qcow2Error> {
+fn compression(raw: &[u8; HEADER_READ], v3: bool, length: u32) -> Result<Compression, Qcow2Error> {
     let named = v3 && be64(raw, field::INCOMPATIBLE) & INCOMPATIBLE_COMPRESSION != 0;
     if !named {
         return Ok(Compression::Zlib);
     }
     match raw[field::COMPRESSION] {
-        _ if length <= field::COMPRESSION => Err(Qcow2Error::damaged("no compression type")),
+        _ if length as usize <= field::COMPRESSION => {
+            Err(Qcow2Error::damaged("no compression type"))
+        }
         0 => Ok(Compression::Zlib),
         1 => Ok(Compression::Zstd),
         other => Err(Qcow2Error::refused(format!(

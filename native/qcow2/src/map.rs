@@ -177,6 +177,7 @@ impl Map {
 /// Checks what an image must be to be read as a whole: on its own, with tables of the present state that fit its disk.
 fn check_image(file: &dyn ReadAt, header: &Header) -> Result<(), Qcow2Error> {
     header.check_standalone()?;
+    header.check(file)?;
     if header.size > MAX_SIZE {
         return Err(Qcow2Error::refused(
             "its disk is larger than a patch can describe, which is 64 MiB less than 16 TiB",

@@ -83,6 +83,7 @@ impl<'a> Disk<'a> {
             bytes: AtomicU64::new(0),
         };
         let header = Header::read(&file)?;
+        header.check(&file)?;
         let backing = header.read_backing(&file)?;
         let snapshots = read_table(&file, &header)?;
         Ok(Self {

@@ -3,8 +3,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use diffcache_core::patch::reader::read_padded;
-use diffcache_core::source::{ReadAt, SourceError};
+use diffcache_core::source::{read_padded, ReadAt, SourceError};
 
 use crate::cluster::Cluster;
 use crate::compress;

@@ -323,6 +323,12 @@ fn images_that_name_other_files_are_refused() {
         image[200..211].copy_from_slice(b"/etc/shadow");
     });
     assert!(backing.contains("backing file"), "{backing}");
+    // The refusal comes first, whatever else is wrong with the header.
+    let unfinished = refusal(|image| {
+        put32(image, 16, 11);
+        put32(image, 100, 0);
+    });
+    assert!(unfinished.contains("backing file"), "{unfinished}");
     let length_only = refusal(|image| put32(image, 16, 4));
     assert!(length_only.contains("backing file"), "{length_only}");
     let data_bit = refusal(|image| put64(image, 72, 4));

@@ -8,7 +8,7 @@
 
 use crate::cluster::{plain_entry, zero_entry};
 use crate::error::Qcow2Error;
-use crate::header::{Backing, Compression, Header};
+use crate::header::{Backing, Compression, Header, V3_LENGTH};
 use crate::refcounts;
 use crate::tables;
 
@@ -156,6 +156,7 @@ impl<'a> Layout<'a> {
     fn header(&self) -> Header {
         Header {
             version: 3,
+            length: V3_LENGTH as u32,
             cluster_bits: CLUSTER_BITS,
             size: self.size,
             file_size: self.clusters() * CLUSTER,

@@ -1,10 +1,10 @@
 //! The first pass over base and target: what is equal at the same offset, what is zero, and the hashes of everything else.
 
-use super::create::CreateOptions;
-use super::format::LEAF_BLOCKS;
+use super::error::PatchError;
+use super::format::{block_count, LEAF_BLOCKS};
 use super::index::{block_hash, BlockIndex, Sampling};
+use super::options::CreateOptions;
 use super::runs::{push, Run, Src, BLOCK, BLOCK_LEN};
-use super::PatchError;
 use crate::manifest::{
     is_zero, leaf_count, leaf_hash, leaf_len, Builder, LeafHash, Manifest, LEAF_LEN, LEAF_SIZE,
 };
@@ -190,7 +190,7 @@ impl Gathered {
         images: &Images<'_>,
         options: &CreateOptions<'_>,
     ) -> Result<Compared, PatchError> {
-        self.zeroes_up_to(super::format::block_count(images.target.len()));
+        self.zeroes_up_to(block_count(images.target.len()));
         let manifest = |image: &dyn ReadAt, builder: Builder| {
             if leaf_count(image.len()) != 1 {
                 return Ok::<_, PatchError>(builder.finish(&options.task.silent())?);

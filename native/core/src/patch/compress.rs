@@ -9,10 +9,9 @@
 use zstd_safe::zstd_sys::ZSTD_EndDirective;
 use zstd_safe::{CCtx, CParameter, InBuffer, OutBuffer};
 
+use super::error::PatchError;
 use super::format::{frame_check, FrameKind, MAX_FRAME_BLOCKS};
-use super::reader::zstd_error;
 use super::runs::BLOCK_LEN;
-use super::PatchError;
 
 /// The window of the promise.
 const WINDOW: usize = 256 << 10;
@@ -135,7 +134,7 @@ impl Compressor {
         };
         context
             .reset(zstd_safe::ResetDirective::SessionOnly)
-            .map_err(zstd_error)?;
+            .map_err(PatchError::from_zstd)?;
         while taken < most {
             // A frame of less than a window may be covered by one together with both neighbours.
             let limit = if taken < WINDOW {
@@ -170,13 +169,15 @@ fn context(level: i32) -> Result<CCtx<'static>, PatchError> {
         CParameter::ContentSizeFlag(false),
     ];
     for parameter in parameters {
-        context.set_parameter(parameter).map_err(zstd_error)?;
+        context
+            .set_parameter(parameter)
+            .map_err(PatchError::from_zstd)?;
     }
     if level == 1 {
         // Saves 1 % of the bytes at 4 % more time: the table is still in a core's own cache.
         context
             .set_parameter(CParameter::HashLog(15))
-            .map_err(zstd_error)?;
+            .map_err(PatchError::from_zstd)?;
     }
     Ok(context)
 }
@@ -227,7 +228,7 @@ fn feed(
         let mut output = OutBuffer::around_pos(bytes, at);
         let left = context
             .compress_stream2(&mut output, &mut input, end)
-            .map_err(zstd_error)?;
+            .map_err(PatchError::from_zstd)?;
         if left == 0 && input.pos() == raw.len() {
             return Ok(());
         }

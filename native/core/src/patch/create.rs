@@ -7,8 +7,6 @@
 //!    by byte.
 //! 3. *Compress* (parallel): what is left then are the literals.
 
-use std::io::{self, BufWriter, Write};
-use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -16,40 +14,19 @@ use rustix::time::{clock_gettime, ClockId};
 
 use super::compare::{Compared, Images};
 use super::compress::zstd_level;
-use super::format::{
-    encode_frames, encode_map, Coded, Header, HEADER_LEN, MAX_SIZE, STALE_UNKNOWN,
-};
-use super::literals::{compress_all, compress_copies, find_repeats, Effort, Literals};
+use super::error::PatchError;
+use super::format::{Header, MAX_SIZE, STALE_UNKNOWN};
+use super::literal_frames::{compress_all, compress_copies, Effort};
+use super::literals::Literals;
 use super::matching::match_moved;
-use super::reader::changed_leaves;
+use super::options::CreateOptions;
+use super::repeats::find_repeats;
 use super::runs::{Run, Src, BLOCK};
-use super::PatchError;
+use super::writer::PatchWriter;
 use crate::fs::{survey, Survey};
-use crate::manifest::{LeafHash, Manifest};
+use crate::manifest::Manifest;
 use crate::output::Output;
 use crate::source::ReadAt;
-use crate::task::Task;
-
-/// How to make a patch.
-///
-/// Anonymous memory, whatever the images: up to 0.25 GiB for the index of the base, as much for the hashes of blocks that are not settled yet, 0.2 GiB
-/// for finding repeats and 0.4 GiB for compressing, not all at the same time, and 32 bytes per 64 KiB of either image that is not zero.
-#[derive(Clone, Copy)]
-pub struct CreateOptions<'a> {
-    /// 1 is the fast path; higher levels spend more time on compressing. 3 is the default.
-    pub level: i32,
-    /// How the job runs.
-    pub task: Task<'a>,
-}
-
-impl Default for CreateOptions<'_> {
-    fn default() -> Self {
-        CreateOptions {
-            level: 3,
-            task: Task::default(),
-        }
-    }
-}
 
 /// What making a patch came to.
 #[derive(Debug, Clone)]
@@ -110,11 +87,7 @@ pub fn create_in(
     let (runs, hashes) = match_moved(&images, &mut compared, options)?;
     let repeats = find_repeats(&images, &runs, &hashes)?;
     let mut literals = Literals::number(runs, &repeats);
-    let mut file = PatchWriter {
-        out,
-        name,
-        at: HEADER_LEN,
-    };
+    let mut file = PatchWriter::new(out, name);
     let mut header = empty_header(&compared, options.level);
     count_blocks(&mut header, &literals.runs);
     let (new, known) = (header.blocks_inserted, header.blocks_copied);
@@ -126,7 +99,7 @@ pub fn create_in(
     let copies = literals.unshare(&coded);
     compress_copies(&images, &copies, &effort, &mut file, &mut coded)?;
     header.stale_blocks = stale_blocks(&survey(target)?, &literals.runs);
-    file.write_meta(&mut header, &literals, &coded, &compared.target)?;
+    file.write_meta(&mut header, &literals.runs, &coded, &compared.target)?;
     header.create_wall_us = started.elapsed().as_micros() as u64;
     header.create_cpu_us = cpu_time().saturating_sub(cpu_before).as_micros() as u64;
     file.write_at(&header.encode(), 0)?;
@@ -192,65 +165,4 @@ fn stale_blocks(survey: &Survey, runs: &[Run]) -> u64 {
     stale
         .map(|(from, to)| (to / BLOCK).saturating_sub(from.div_ceil(BLOCK)))
         .sum()
-}
-
-/// A patch file that is being written.
-pub(super) struct PatchWriter<'a> {
-    out: &'a Output,
-    name: &'a str,
-    /// Where the next bytes go.
-    pub at: u64,
-}
-
-impl PatchWriter<'_> {
-    /// Appends bytes.
-    pub fn append(&mut self, bytes: &[u8]) -> Result<(), PatchError> {
-        self.write_at(bytes, self.at)?;
-        self.at += bytes.len() as u64;
-        Ok(())
-    }
-
-    fn write_at(&self, bytes: &[u8], offset: u64) -> Result<(), PatchError> {
-        self.out
-            .file()
-            .write_all_at(bytes, offset)
-            .map_err(|error| PatchError::from_write(self.name, error))
-    }
-
-    fn write_meta(
-        &mut self,
-        header: &mut Header,
-        literals: &Literals,
-        coded: &Coded,
-        target: &Manifest,
-    ) -> Result<(), PatchError> {
-        let pack = |bytes: Vec<u8>| {
-            zstd::bulk::compress(&bytes, 9).map_err(|_| PatchError::Zstd("cannot compress the map"))
-        };
-        let map = pack(encode_map(&literals.runs))?;
-        let frames = pack(encode_frames(&coded.frames, &coded.pieces))?;
-        let changed = changed_leaves(header, &literals.runs);
-        header.meta_offset = self.at;
-        header.map_len = map.len() as u64;
-        header.frames_len = frames.len() as u64;
-        header.runs = literals.runs.len() as u64;
-        header.frames = coded.frames.len() as u64;
-        header.leaves = changed.len() as u64;
-        let mut hashes = BufWriter::new(Vec::with_capacity(changed.len() * 32));
-        for leaf in changed {
-            if let Some(LeafHash::Data(hash)) = target.leaf(u64::from(leaf)) {
-                hashes
-                    .write_all(&hash)
-                    .map_err(|error| PatchError::from_write(self.name, error))?;
-            }
-        }
-        let hashes = hashes.into_inner().map_err(|error| {
-            PatchError::from_write(self.name, io::Error::from(error.error().kind()))
-        })?;
-        let meta = [map, frames, hashes].concat();
-        header.meta_hash = *blake3::hash(&meta).as_bytes();
-        self.append(&meta)?;
-        header.patch_size = self.at;
-        Ok(())
-    }
 }

@@ -1,12 +1,12 @@
 //! The second pass: what the first left open is looked up at any block of the base.
 
 use super::compare::{push_unknown, Compared, Images, UNKNOWN};
-use super::create::CreateOptions;
+use super::error::PatchError;
 use super::format::{block_count, MAX_RUNS};
 use super::index::{block_hash, BlockIndex};
-use super::reader::read_padded;
+use super::options::CreateOptions;
 use super::runs::{push, Run, Src, BLOCK, BLOCK_LEN};
-use super::PatchError;
+use crate::source::read_padded;
 use crate::task::for_each_piece_with;
 
 /// Most blocks looked up in one piece of work: 1 MiB.

@@ -8,12 +8,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use rustix::fs::{copy_file_range, fallocate, ioctl_ficlone, FallocateFlags};
 use rustix::io::retry_on_intr;
 
-use super::reader::{read_padded, PatchFile};
+use super::reader::PatchFile;
 use super::runs::{parts_within, Run, Src, BLOCK, BLOCK_LEN};
 use super::PatchError;
 use crate::manifest::is_zero;
 use crate::output::Output;
-use crate::source::{FileSource, ReadAt, Stamp};
+use crate::source::{read_padded, FileSource, ReadAt, Stamp};
 use crate::task::Task;
 
 /// Shorter runs of moved blocks are written rather than shared: an extent costs the filesystem more.

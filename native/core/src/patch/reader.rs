@@ -5,14 +5,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use zstd_safe::DCtx;
 
+use super::error::PatchError;
 use super::format::{
-    decode_frames, decode_map, frame_check, is_inherited, read_meta, Coded, Frame, FrameKind,
-    Header, HEADER_LEN, LEAF_BLOCKS,
+    decode_frames, decode_map, frame_check, read_meta, Coded, Frame, FrameKind, Header, HEADER_LEN,
 };
+use super::leaves::{changed_leaves, leaf_runs};
 use super::runs::{within, Run, Src, BLOCK, BLOCK_LEN};
-use super::PatchError;
 use crate::manifest::{leaf_count, Hash, LeafHash, Manifest, LEAF_SIZE};
-use crate::source::{ReadAt, SourceError};
+use crate::source::{read_padded, ReadAt, SourceError};
 use crate::task::Task;
 
 /// Ranges of the base closer than this are read in one go.
@@ -312,7 +312,7 @@ impl<P: ReadAt> PatchFile<P> {
         let len = frame.blocks as usize * BLOCK_LEN;
         let mut raw: Vec<u8> = Vec::with_capacity(len);
         let mut context = DCtx::try_create().ok_or(PatchError::Zstd("out of memory"))?;
-        context.ref_prefix(&dict).map_err(zstd_error)?;
+        context.ref_prefix(&dict).map_err(PatchError::from_zstd)?;
         match context.decompress(&mut raw, bytes) {
             Ok(got) if got == len => Ok(raw),
             // Its checksum was right, so it is the dictionary that differs.
@@ -338,7 +338,7 @@ impl<P: ReadAt> PatchFile<P> {
 
     /// How many bytes of base and of patch a read of the blocks `first..end` takes, without any cache.
     pub fn read_cost(&self, first: u32, end: u32) -> (u64, u64) {
-        read_cost(&self.runs, &self.coded, first, end)
+        self.coded.read_cost(&self.runs, first, end)
     }
 
     /// Bytes of all frames in the patch, which end where meta starts.
@@ -347,105 +347,11 @@ impl<P: ReadAt> PatchFile<P> {
     }
 }
 
-/// How many bytes of base and of patch a read of the blocks `first..end` takes.
-pub(super) fn read_cost(runs: &[Run], coded: &Coded, first: u32, end: u32) -> (u64, u64) {
-    let (mut base, mut patch) = (0u64, 0u64);
-    let mut frames = Vec::new();
-    for run in within(runs, first, end) {
-        match run.src {
-            Src::Zero => {}
-            Src::Base(_) => base += u64::from(run.len) * BLOCK,
-            Src::Literal(at) => frames.extend(coded.frames_of(at, run.len)),
-        }
-    }
-    frames.sort_unstable();
-    frames.dedup();
-    for frame in frames.iter().map(|i| &coded.frames[*i as usize]) {
-        patch += u64::from(frame.len);
-        base += coded
-            .dict(frame)
-            .iter()
-            .map(|(_, len)| u64::from(*len) * BLOCK)
-            .sum::<u64>();
-    }
-    (base, patch)
-}
-
-/// Turns zstd's error code into ours.
-pub fn zstd_error(code: usize) -> PatchError {
-    PatchError::Zstd(zstd_safe::get_error_name(code))
-}
-
-/// The runs of one leaf.
-pub fn leaf_runs(runs: &[Run], leaf: u64) -> impl Iterator<Item = Run> + '_ {
-    let first = leaf as u32 * LEAF_BLOCKS;
-    within(runs, first, first + LEAF_BLOCKS)
-}
-
-/// The leaves whose chaining values a patch has to carry.
-pub fn changed_leaves(header: &Header, runs: &[Run]) -> Vec<u32> {
-    let leaves = leaf_count(header.target_size);
-    let mut changed = Vec::new();
-    if leaves < 2 {
-        return changed;
-    }
-    let mut at = 0;
-    for run in runs {
-        // Leaves wholly inside a run of zeroes or of unmoved blocks are judged at once.
-        let last = u64::from(run.end() - 1) / u64::from(LEAF_BLOCKS);
-        let mut leaf = (u64::from(run.start) / u64::from(LEAF_BLOCKS)).max(at);
-        if run.src == Src::Zero
-            || (run.src == Src::Base(run.start) && leaf_count(header.base_size) > 1)
-        {
-            let inside = |leaf: u64| {
-                leaf as u32 * LEAF_BLOCKS >= run.start
-                    && (leaf as u32 + 1) * LEAF_BLOCKS <= run.end()
-            };
-            if leaf <= last && !inside(leaf) {
-                judge(header, runs, leaf, &mut changed);
-                leaf += 1;
-            }
-            // The base's last leaf may be shorter than the target's at the same place: never skipped.
-            let full = if run.src == Src::Zero {
-                u64::MAX
-            } else {
-                header.base_size / LEAF_SIZE
-            };
-            let whole = u64::from(run.end() / LEAF_BLOCKS).min(full);
-            leaf = leaf.max(whole.min(last + 1));
-        }
-        while leaf <= last {
-            judge(header, runs, leaf, &mut changed);
-            leaf += 1;
-        }
-        at = at.max(leaf);
-    }
-    changed
-}
-
-fn judge(header: &Header, runs: &[Run], leaf: u64, changed: &mut Vec<u32>) {
-    let zero = leaf_runs(runs, leaf).all(|run| run.src == Src::Zero);
-    if !zero && !is_inherited(header, leaf, leaf_runs(runs, leaf)) {
-        changed.push(leaf as u32);
-    }
-}
-
 /// The part of `buf` (which starts at block `first`) that a run of blocks fills.
 fn slot(buf: &mut [u8], first: u32, run: Run) -> &mut [u8] {
     let start = (run.start - first) as usize * BLOCK_LEN;
     let end = (start + run.len as usize * BLOCK_LEN).min(buf.len());
     &mut buf[start..end]
-}
-
-/// Reads from `offset` on; what lies past the source's end counts as zeroes.
-pub fn read_padded(source: &dyn ReadAt, offset: u64, buf: &mut [u8]) -> Result<(), SourceError> {
-    let have = source.len().saturating_sub(offset).min(buf.len() as u64) as usize;
-    let (inside, outside) = buf.split_at_mut(have);
-    outside.fill(0);
-    if inside.is_empty() {
-        return Ok(());
-    }
-    source.read_exact_at(inside, offset)
 }
 
 /// Fills the runs' slots from the base, in order of the base, with neighbours read in one go.

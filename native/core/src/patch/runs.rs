@@ -17,7 +17,7 @@ pub enum Src {
 }
 
 impl Src {
-    /// Where the block `n` further on comes from.
+    /// Returns where the block `n` further on comes from.
     pub fn plus(self, n: u32) -> Src {
         match self {
             Src::Zero => Src::Zero,
@@ -39,12 +39,12 @@ pub struct Run {
 }
 
 impl Run {
-    /// The block after the last.
+    /// Returns the block after the last.
     pub fn end(&self) -> u32 {
         self.start + self.len
     }
 
-    /// The part of this run inside `start..end`, if any.
+    /// Returns the part of this run inside `start..end`, if any.
     pub fn clip(&self, start: u32, end: u32) -> Option<Run> {
         let from = self.start.max(start);
         let to = self.end().min(end);
@@ -53,6 +53,21 @@ impl Run {
             len: to - from,
             src: self.src.plus(from - self.start),
         })
+    }
+
+    /// Returns the part of this run that holds the literals from `next` on, if it does. The part before refers to earlier literals.
+    pub fn new_literals(&self, next: u32) -> Option<Run> {
+        match self.src {
+            Src::Literal(at) if at <= next && next - at < self.len => {
+                let skip = next - at;
+                Some(Run {
+                    start: self.start + skip,
+                    len: self.len - skip,
+                    src: Src::Literal(next),
+                })
+            }
+            _ => None,
+        }
     }
 }
 
@@ -70,7 +85,7 @@ pub fn push(runs: &mut Vec<Run>, run: Run) {
     runs.push(run);
 }
 
-/// The runs that touch `start..end`, clipped to it. `runs` cover the target without gaps, in order.
+/// Returns the runs that touch `start..end`, clipped to it. `runs` cover the target without gaps, in order.
 pub fn within(runs: &[Run], start: u32, end: u32) -> impl Iterator<Item = Run> + '_ {
     let first = runs.partition_point(|run| run.end() <= start);
     runs[first..]
@@ -78,7 +93,7 @@ pub fn within(runs: &[Run], start: u32, end: u32) -> impl Iterator<Item = Run> +
         .map_while(move |run| run.clip(start, end))
 }
 
-/// Like `within`, each part with the whole run that it is of.
+/// Returns the same as `within`, each part with the run that it is a part of.
 pub fn parts_within(runs: &[Run], start: u32, end: u32) -> impl Iterator<Item = (&Run, Run)> + '_ {
     let first = runs.partition_point(|run| run.end() <= start);
     runs[first..]

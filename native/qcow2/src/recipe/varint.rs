@@ -1,27 +1,20 @@
-//! Numbers in as few bytes as they need, for lists that are nearly all zero once they are written as differences.
+//! Lists of numbers that are nearly all zero once they are written as differences.
+
+pub use diffcache_core::varint::put;
+use diffcache_core::varint::{unzigzag, zigzag};
 
 use crate::error::Qcow2Error;
 
-/// Appends `value`, seven bits a byte, least first.
-pub fn put(out: &mut Vec<u8>, mut value: u64) {
-    while value >= 0x80 {
-        out.push(value as u8 | 0x80);
-        value >>= 7;
-    }
-    out.push(value as u8);
-}
-
 /// Appends the difference `to - from`, small in either direction.
 pub fn put_step(out: &mut Vec<u8>, from: u64, to: u64) {
-    let step = to.wrapping_sub(from) as i64;
-    put(out, ((step << 1) ^ (step >> 63)) as u64);
+    put(out, zigzag(to.wrapping_sub(from) as i64));
 }
 
-/// Reads what [`put`] and [`put_step`] wrote.
+/// Reads what `put` and [`put_step`] appended.
 pub struct Reader<'a>(pub &'a [u8]);
 
 impl<'a> Reader<'a> {
-    /// The next number.
+    /// Reads the next number.
     pub fn take(&mut self) -> Result<u64, Qcow2Error> {
         let mut value = 0;
         for shift in (0..64).step_by(7) {
@@ -35,14 +28,13 @@ impl<'a> Reader<'a> {
         Err(Qcow2Error::bad_patch("a number too long"))
     }
 
-    /// The number that lies the next difference from `from`.
+    /// Reads a difference and adds it to `from`.
     pub fn take_step(&mut self, from: u64) -> Result<u64, Qcow2Error> {
-        let coded = self.take()?;
-        let step = (coded >> 1) as i64 ^ -((coded & 1) as i64);
+        let step = unzigzag(self.take()?);
         Ok(from.wrapping_add(step as u64))
     }
 
-    /// A count of things that take at least one byte each, so that it cannot exceed what is left.
+    /// Reads a count of items that take at least one byte each, so that it cannot exceed the bytes left.
     pub fn take_count(&mut self) -> Result<usize, Qcow2Error> {
         let count = self.take()?;
         usize::try_from(count)
@@ -51,7 +43,7 @@ impl<'a> Reader<'a> {
             .ok_or_else(cut_off)
     }
 
-    /// The next `count` bytes.
+    /// Reads the next `count` bytes.
     pub fn take_bytes(&mut self, count: usize) -> Result<&'a [u8], Qcow2Error> {
         if count > self.0.len() {
             return Err(cut_off());

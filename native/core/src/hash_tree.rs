@@ -2,12 +2,17 @@
 
 use blake3::hazmat::{merge_subtrees_non_root, merge_subtrees_root, HasherExt, Mode};
 
-use crate::manifest::LEAF_SIZE;
+use crate::leaf::LEAF_SIZE;
 
 /// A BLAKE3 hash, or the chaining value of a subtree.
 pub type Hash = [u8; 32];
 
-/// The chaining value of leaf `index` with the bytes `data` (1 to `LEAF_SIZE` of them). The value depends on the place.
+/// Formats a hash as 64 hex digits.
+pub fn to_hex(hash: &Hash) -> String {
+    blake3::Hash::from_bytes(*hash).to_hex().to_string()
+}
+
+/// Returns the chaining value of leaf `index` with the bytes `data` (1 to `LEAF_SIZE` of them). It depends on the index.
 pub fn leaf_hash(index: u64, data: &[u8]) -> Hash {
     let mut hasher = blake3::Hasher::new();
     hasher.set_input_offset(index * LEAF_SIZE);
@@ -15,12 +20,12 @@ pub fn leaf_hash(index: u64, data: &[u8]) -> Hash {
     hasher.finalize_non_root()
 }
 
-/// The chaining value above two subtrees.
+/// Returns the chaining value above two subtrees.
 pub fn inner(left: &Hash, right: &Hash) -> Hash {
     merge_subtrees_non_root(left, right, Mode::Hash)
 }
 
-/// The hash of the whole, above two subtrees.
+/// Returns the hash of the whole, above two subtrees.
 pub fn root(left: &Hash, right: &Hash) -> Hash {
     *merge_subtrees_root(left, right, Mode::Hash).as_bytes()
 }
@@ -43,7 +48,7 @@ pub fn merge_root(cvs: &[Hash]) -> Hash {
     root(&merge_inner(left), &merge_inner(right))
 }
 
-/// The largest power of two that is less than `count` (for `count` of two or more).
+/// Returns the largest power of two that is less than `count` (for `count` of two or more).
 pub fn left_count(count: u64) -> u64 {
     1 << (u64::BITS - 1 - (count - 1).leading_zeros())
 }

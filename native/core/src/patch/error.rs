@@ -1,0 +1,157 @@
+//! Errors of the block codec.
+
+use std::io;
+
+use crate::manifest::ManifestError;
+use crate::sink::SinkError;
+use crate::source::SourceError;
+use crate::task::Cancelled;
+
+/// Why a patch could not be made, read or applied.
+#[derive(Debug, thiserror::Error)]
+pub enum PatchError {
+    /// Base, target or patch could not be read.
+    #[error(transparent)]
+    Source(#[from] SourceError),
+    /// A manifest is damaged or does not fit.
+    #[error(transparent)]
+    Manifest(#[from] ManifestError),
+    /// The sink did not take a leaf.
+    #[error(transparent)]
+    Sink(#[from] SinkError),
+    /// An output could not be written.
+    #[error("{name}: cannot write: {source}")]
+    Io {
+        /// The output.
+        name: String,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The filesystem of an output is full; nothing was left behind.
+    #[error("{name}: no space left; free some and try again")]
+    NoSpace {
+        /// The output.
+        name: String,
+    },
+    /// The file is no patch, or of a version or with features that this program does not know.
+    #[error("patch: {0}")]
+    Format(String),
+    /// The patch was damaged or cut after it was made.
+    #[error("patch: damaged: {0}; fetch it again")]
+    Corrupt(String),
+    /// The base is not the image that the patch was made from.
+    #[error(
+        "the base is not the one that the patch was made from (content id {expected}): {reason}"
+    )]
+    BaseMismatch {
+        /// Content id of the base that the patch wants.
+        expected: String,
+        /// How we know.
+        reason: String,
+    },
+    /// The base was written to while it was read.
+    #[error("{name}: it changed while it was read; try again when nobody writes to it")]
+    Changed {
+        /// The base.
+        name: String,
+    },
+    /// The base cannot be what was verified when its manifest was written.
+    #[error("{name}: not as its manifest has it: {reason}; make the manifest again, or apply without one")]
+    Unverified {
+        /// The base.
+        name: String,
+        /// How we know.
+        reason: String,
+    },
+    /// What base and patch give together is not what the target's manifest promises.
+    #[error("leaf {leaf} of target {target} came out wrong: the base's bytes are not those that the patch was made from; use another source")]
+    Leaf {
+        /// Index of the leaf.
+        leaf: u64,
+        /// Content id of the target.
+        target: String,
+    },
+    /// The manifest given for the target is not that of the patch's target.
+    #[error("the patch makes {patch}, not {wanted}")]
+    TargetMismatch {
+        /// Content id that the patch makes.
+        patch: String,
+        /// Content id that the caller wants.
+        wanted: String,
+    },
+    /// An image is larger than what a patch can describe.
+    #[error(
+        "{name}: {size} bytes are more than a patch can describe, which is 64 MiB less than 16 TiB"
+    )]
+    TooLarge {
+        /// Which image.
+        name: &'static str,
+        /// Its size in bytes.
+        size: u64,
+    },
+    /// Somebody else is changing the base.
+    #[error("{name}: another program has locked it; try again when that is done")]
+    Busy {
+        /// The base.
+        name: String,
+    },
+    /// Changing the base in place stopped half-way.
+    #[error("{name}: neither base nor target now: {source}; remove the cause and run the same command again: {journal} has what is missing")]
+    Interrupted {
+        /// The base.
+        name: String,
+        /// The journal.
+        journal: String,
+        /// What happened.
+        source: io::Error,
+    },
+    /// The compression library failed.
+    #[error("zstd: {0}")]
+    Zstd(&'static str),
+    /// The caller stopped the job.
+    #[error(transparent)]
+    Cancelled(#[from] Cancelled),
+}
+
+impl PatchError {
+    /// Whether the same call may succeed later, or with another source of base or patch.
+    pub fn is_retryable(&self) -> bool {
+        match self {
+            PatchError::Source(error) => error.is_retryable(),
+            PatchError::Manifest(error) => error.is_retryable(),
+            PatchError::NoSpace { .. }
+            | PatchError::Corrupt(_)
+            | PatchError::Leaf { .. }
+            | PatchError::Changed { .. }
+            | PatchError::Busy { .. }
+            | PatchError::Interrupted { .. }
+            | PatchError::Cancelled(_)
+            | PatchError::Sink(_) => true,
+            PatchError::Io { .. }
+            | PatchError::Format(_)
+            | PatchError::BaseMismatch { .. }
+            | PatchError::Unverified { .. }
+            | PatchError::TargetMismatch { .. }
+            | PatchError::TooLarge { .. }
+            | PatchError::Zstd(_) => false,
+        }
+    }
+
+    /// Turns a write's error into `NoSpace` where that is what it says.
+    pub fn from_write(name: &str, source: io::Error) -> PatchError {
+        match source.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => PatchError::NoSpace {
+                name: name.to_owned(),
+            },
+            _ => PatchError::Io {
+                name: name.to_owned(),
+                source,
+            },
+        }
+    }
+
+    /// Turns an error code of zstd into `Zstd`.
+    pub fn from_zstd(code: usize) -> PatchError {
+        PatchError::Zstd(zstd_safe::get_error_name(code))
+    }
+}
