@@ -17,7 +17,6 @@ beside the destination, made durable unless told otherwise, and renamed.
 
 import contextlib
 import errno
-import fcntl
 import json
 import os
 import pathlib
@@ -26,13 +25,9 @@ import typing
 import uuid
 
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.common import reflinks
 
-# ioctl(2) FICLONE, from linux/fs.h: _IOW(0x94, 9, int).
-FICLONE = 0x40049409
 COPY_STEP = 64 << 20
-# What a filesystem answers that cannot share extents between these files.
-_NO_REFLINK = (errno.EOPNOTSUPP, errno.EXDEV, errno.EINVAL, errno.ENOTTY,
-               errno.ENOSYS)
 _FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -45,10 +40,10 @@ def copy_content(source: int, target: int) -> None:
     :raises OSError: as the kernel reports it
     """
     try:
-        fcntl.ioctl(target, FICLONE, source)
+        reflinks.clone(source, target)
         return
     except OSError as error:
-        if error.errno not in _NO_REFLINK:
+        if error.errno not in reflinks.UNSUPPORTED:
             raise
     size = os.fstat(source).st_size
     os.ftruncate(target, size)

@@ -18,23 +18,17 @@ is an LVM snapshot.
 
 import abc
 import contextlib
-import fcntl
 import os
 import pathlib
 import secrets
-import struct
 import subprocess
 from typing import Callable
 from typing import Iterator
 from typing import Sequence
 
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.common import files
+from diffcache_openstack.common import reflinks
 
-# The ioctl that makes a range of a file share another's extents (linux/fs.h)
-# and its argument: file, offset, length, offset.
-_FICLONERANGE = 0x4020940D
-_RANGE = struct.Struct('=qQQQ')
 _PROBED = 4096
 # What the name of a reflink ends with, and while its guest is paused.
 VIEW, PART = '.view', '.part'
@@ -86,8 +80,7 @@ class Reflink(DiskView):
 
     def check(self) -> None:
         with self._opened() as (source, view):
-            fcntl.ioctl(view, _FICLONERANGE,
-                        _RANGE.pack(source, 0, self._probed(), 0))
+            reflinks.clone_start(source, view, self._probed())
 
     def _probed(self) -> int:
         """Return how many bytes to share for a check; 0 stands for all."""
@@ -95,7 +88,7 @@ class Reflink(DiskView):
 
     def create(self) -> None:
         with self._opened() as (source, view):
-            fcntl.ioctl(view, files.FICLONE, source)
+            reflinks.clone(source, view)
 
     @contextlib.contextmanager
     def _opened(self) -> Iterator[tuple[int, int]]:
