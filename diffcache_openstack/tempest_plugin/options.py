@@ -46,18 +46,12 @@ name of the host.
         help='''
 Files of bootable raw images, by a name: ``base`` and ``derived``, which was
 made by copying the former and changing the copy; others are images that take
-up space in a host's cache. A guest of ``base`` prints ``boot=N`` on its serial
-console each time that it boots, where N counts its boots from 1 and is kept on
-its disk: test_versions recognizes a server's states by it. Scenarios are
-skipped while this is not set.
+up space in a host's cache.
 '''),
     cfg.StrOpt(
         'marker',
         default='DIFFCACHE-GUEST-READY',
-        help='''
-What a guest of ``image_files`` prints on its serial console once it has
-booted.
-'''),
+        help='What a guest of these images says on its console when it runs.'),
     cfg.StrOpt(
         'wan_bytes_command',
         default='',

@@ -17,6 +17,7 @@ from diffcache_openstack.agent.repository import catalogue
 from diffcache_openstack.agent.repository import ingest
 from diffcache_openstack.agent.repository import pair_choice
 from diffcache_openstack.agent.state import holdings
+from diffcache_openstack.agent.state import host as hosts
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.sites import view
 from tests import base
@@ -107,9 +108,9 @@ class IngestTest(base.TestCase):
         self.catalogue = test_catalogue.Catalogue()
         self.tools = Tools()
         self.repository = catalogue.Repository(
-            self.held, self.directory / 'state', self.tools, self.catalogue,
-            catalogue.Options(3, pair_choice.Limits(2.0, 8), lambda: True, 60),
-            lambda: None)
+            hosts.HostState('repo', self.held, None),
+            self.directory / 'state', self.tools, self.catalogue,
+            catalogue.Options(3, pair_choice.Limits(2.0, 8), lambda: True, 60))
         self.source = Source()
         self.ingest = ingest.Ingest(self.source, self.repository, self.held,
                                     self.tools)
@@ -314,21 +315,6 @@ class IngestTest(base.TestCase):
         self.ingest.start()
         self.addCleanup(self.ingest.stop)
         self.assertTrue(ready() or seen.wait(SECONDS))
-
-    def test_a_service_that_is_late_is_asked_again_soon(self):
-        # Longer than this test would wait, for an image of its own.
-        self.patch(ingest, 'FIRST_RETRY', 10.0 * SECONDS)
-        self.patch(ingest, 'LAST_SERVICE_RETRY', 0.01)
-        self.source.put('image', RAW)
-        self.source.dead = True
-        failed = self.source.images
-
-        def come_up():
-            self.source.dead, self.source.images = False, failed
-            raise exceptions.ServiceUnavailable('no Glance')
-
-        self.source.images = come_up
-        self.run_until(lambda: self.repository.find('image'))
 
     def test_told_of_a_new_image(self):
         self.source.put('first', RAW)
