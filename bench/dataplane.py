@@ -74,13 +74,13 @@ class Peer:
 
 
 def answer(pipe) -> None:
-    """Tell the CPU time whenever asked, until told to stop."""
+    """Report the CPU time on each request, until stopped."""
     while pipe.recv() == 'cpu':
         pipe.send(cpu_seconds())
 
 
 def serve_socket(pipe, path: str, mode: str) -> None:
-    """Send a file, or as many bytes from memory, to whoever connects."""
+    """Send a file, or as many bytes from memory, to each client."""
     listener = socket.create_server(('127.0.0.1', 0))
     pipe.send(listener.getsockname())
     size = os.path.getsize(path)
@@ -211,11 +211,11 @@ def compare_encryption(rows: list[dict]) -> None:
 
 def cipher_speed() -> float:
     """MB/s that one core encrypts, by openssl."""
-    told = subprocess.run(
+    report = subprocess.run(
         ['openssl', 'speed', '-mr', '-aead', '-evp', 'aes-256-gcm', '-bytes',
          '16384', '-seconds', '2'], capture_output=True, check=True,
         text=True).stdout
-    last = next(line for line in told.splitlines() if line.startswith('+F'))
+    last = next(line for line in report.splitlines() if line.startswith('+F'))
     return float(last.rsplit(':', 1)[1]) / 1e6
 
 

@@ -38,7 +38,7 @@ _PACKAGE = pathlib.Path(__file__).parent.parent
 
 
 class HookError(cfg.Error):
-    """The service must not start: it would not do what it was told to."""
+    """The service must not start: it would ignore its configuration."""
 
     def __init__(self, msg: str) -> None:
         super().__init__(f'DiffCache: {msg}')
@@ -127,7 +127,7 @@ def _extend(package: str, folder: pathlib.Path) -> None:
             f' service is not supported.') from error
     if os.fspath(folder) not in path:
         path.append(os.fspath(folder))
-        LOG.info('DiffCache: %s is extended by %s', package, folder)
+        LOG.info('DiffCache: extended package %s by %s', package, folder)
 
 
 _EXTENSIONS: dict[str, typing.Callable[[], None]] = {

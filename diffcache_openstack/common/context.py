@@ -9,7 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""The context of a request, which travels with every RPC."""
+"""The context of a request, which is part of every RPC."""
 
 import typing
 
@@ -17,14 +17,14 @@ from oslo_context import context
 
 
 class RequestContext(context.RequestContext):
-    """Who asks, and the request id that ties log lines together."""
+    """The requester, and the request ID that joins log lines."""
 
     @classmethod
     def for_service(cls, name: str) -> 'RequestContext':
-        """A context for work that a service does of its own accord."""
+        """Return a context for work that no request asked for."""
         return cls(user_id=name, is_admin=True, overwrite=False)
 
     @classmethod
     def from_rpc(cls, values: dict[str, typing.Any]) -> 'RequestContext':
-        """The context that :meth:`to_dict` was called on at the caller."""
+        """Return the context that the caller serialised by to_dict()."""
         return cls.from_dict(values)

@@ -11,8 +11,8 @@
 #    under the License.
 """Errors of the whole suite.
 
-Every error is either permanent (the same call fails again until somebody
-changes something) or retryable (the same call may succeed later, or from
+Every error is either permanent (the same call fails again until an operator
+or user acts) or retryable (the same call may succeed later, or from
 another source). Callers decide by type, never by message. A message names
 the object concerned and the next step.
 """
@@ -23,7 +23,7 @@ class DiffCacheError(Exception):
 
 
 class PermanentError(DiffCacheError):
-    """Trying again changes nothing; somebody has to act."""
+    """A retry fails again until an operator or user acts."""
 
 
 class RetryableError(DiffCacheError):
@@ -51,11 +51,11 @@ class Conflict(PermanentError):
 
 
 class FormatError(PermanentError):
-    """A file is not what its format promises, or its version is unknown."""
+    """A file violates its format, or has an unknown version."""
 
 
 class BaseMismatch(PermanentError):
-    """A patch was made for another base than the one given."""
+    """A patch was created for another base than the one given."""
 
 
 class PeerRefused(PermanentError):
@@ -63,11 +63,11 @@ class PeerRefused(PermanentError):
 
 
 class PeerUntrusted(PeerRefused):
-    """A peer and this host do not take each other's certificates."""
+    """A peer and this host do not accept each other's certificates."""
 
 
 class IntegrityError(RetryableError):
-    """Bytes differ from what their hash promises; another source may do."""
+    """Bytes do not match their hash; another source may serve others."""
 
 
 class PeerUnavailable(RetryableError):
@@ -87,11 +87,11 @@ class Cancelled(RetryableError):
 
 
 class Interrupted(RetryableError):
-    """This process ends; the operation goes on when it is started again."""
+    """This process ends; the operation resumes when it is started again."""
 
 
 class Busy(RetryableError):
-    """Somebody else is doing the same thing at this moment."""
+    """Another process or request is doing the same at this moment."""
 
 
 class ServiceUnavailable(RetryableError):

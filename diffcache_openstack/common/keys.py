@@ -31,7 +31,7 @@ _SHARED = stat.S_IRWXG | stat.S_IRWXO
 def read_key(path: str | os.PathLike) -> bytes:
     """The key in a file, 32 bytes.
 
-    :raises InvalidInput: the file cannot be read, somebody besides its owner
+    :raises InvalidInput: the file cannot be read, a user besides its owner
         may access it, or it holds no key; the message never quotes the content
     """
     try:

@@ -327,7 +327,7 @@ def _error(status, data):
 
 
 def _reported(error, status):
-    """The error that the agent tells of, by the name of its class."""
+    """Return the error that the agent reports by the name of its class."""
     kind = getattr(exceptions, str(error['type']), None)
     if not (isinstance(kind, type)
             and issubclass(kind, exceptions.DiffCacheError)):

@@ -87,7 +87,7 @@ class ContextSerializer(oslo_messaging.Serializer):
     def serialize_context(self, ctxt: contexts.RequestContext) -> dict:
         """The context as a dict of plain values, without the token.
 
-        Nobody behind the API acts with the rights of its callers.
+        No service behind the API acts with the rights of its callers.
         """
         return {**ctxt.to_dict(), 'auth_token': None}
 
@@ -174,7 +174,7 @@ class Reach:
     def check(self) -> None:
         """Look, unless a call was answered before.
 
-        :raises ServiceUnavailable: nobody listens at any address
+        :raises ServiceUnavailable: no address accepts connections
         """
         if self._confirmed or any(map(_is_listening, self._addresses)):
             return

@@ -49,13 +49,14 @@ class _Endpoint:
                            'message_id': metadata.get('message_id'),
                            'timestamp': metadata.get('timestamp')})
         except exceptions.RetryableError as error:
-            LOG.warning('%s from %s is looked at again: %s', event_type,
+            LOG.warning('Will process %s from %s again: %s', event_type,
                         publisher_id, error)
             # It comes back at once.
             time.sleep(RETRY_SECONDS)
             return oslo_messaging.NotificationResult.REQUEUE
         except Exception:
-            LOG.exception('%s from %s', event_type, publisher_id)
+            LOG.exception('Could not process %s from %s', event_type,
+                          publisher_id)
         return oslo_messaging.NotificationResult.HANDLED
 
     warn = error = info

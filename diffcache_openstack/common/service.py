@@ -9,7 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""Running a service until it is told to stop."""
+"""Run a service until a signal stops it."""
 
 import os
 import signal
@@ -101,7 +101,7 @@ class _Events:
         for number, handler in self._handlers.items():
             signal.signal(number, handler)
         signal.set_wakeup_fd(self._wakeup)
-        # A service that is still starting tells of it into this socket; it
+        # A service that is still starting reports to this socket; it
         # goes with the process.
         if not self._starter.is_alive():
             self._reader.close()
@@ -145,7 +145,7 @@ def _follow(conf, instance, events):
                 _stop(conf, instance)
             return 0
         elif event == signal.SIGHUP:
-            LOG.info('SIGHUP: reading the configuration files again')
+            LOG.info('SIGHUP: reloading the configuration files')
             _mutate(conf)
 
 
@@ -166,7 +166,8 @@ def _mutate(conf: cfg.ConfigOpts) -> None:
     try:
         conf.mutate_config_files()
     except cfg.Error as error:
-        LOG.error('The configuration stays as it is: %s', error)
+        LOG.error('Could not reload the configuration, keeping the previous'
+                  ' one: %s', error)
 
 
 def _stop(conf: cfg.ConfigOpts, instance: Service) -> None:

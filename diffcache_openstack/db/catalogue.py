@@ -11,7 +11,7 @@
 #    under the License.
 """Templates and patches.
 
-Registration is idempotent: saying the same thing twice is no error, saying
+Registration is idempotent: registering the same twice is no error, registering
 something else of the content under the same id is.
 
 An image that was withdrawn (deactivated or deleted) stays in the catalogue, so
@@ -45,7 +45,7 @@ def put_template(session: orm.Session, template: objects.Template,
     """Register a template; of a known one all but the content may be new.
 
     An image that was deleted stays deleted: Glance uses no id twice, so
-    whoever says otherwise is late.
+    a report that differs is outdated.
 
     :returns: the template, and the sites whose map changed
     :raises Conflict: the id is registered with other content
@@ -98,7 +98,7 @@ def known_templates(session: orm.Session) -> list[objects.Template]:
 
 
 def forget_deleted(session: orm.Session, before: datetime.datetime) -> int:
-    """Forget deleted images that nobody can have cached any more.
+    """Remove deleted images that no host can have cached any more.
 
     :param before: those registered earlier than this, and held by no host
     :returns: how many were forgotten

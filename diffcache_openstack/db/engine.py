@@ -138,8 +138,8 @@ class Database:
              *args: typing.Any) -> Result:
         """Run ``function(connection, *args)``, which selects columns only.
 
-        Cheaper than :meth:`read`: no session keeps account of objects that
-        nobody asked for.
+        Cheaper than :meth:`read`: no session tracks objects that are
+        not needed.
 
         :raises oslo_db.exception.DBError: the database is gone
         """

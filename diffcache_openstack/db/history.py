@@ -82,7 +82,7 @@ def put_boot(session: orm.Session, boot: objects.Request) -> bool:
 
     If the agent of the host was asked for the image meanwhile, that is known
     as a request, and the boot is no demand beside it. If it was not, because
-    the host still had the image, nobody else knows of this demand.
+    the host still had the image, no other host knows of this demand.
 
     :param boot: ``seconds`` from ``started_at`` on the server was being made
     :returns: whether it was new
@@ -143,7 +143,7 @@ def _request_during(session, boot):
 
 
 def _absorb_boot(session, request):
-    """A request that is told after the boot that made it."""
+    """Whether a request was reported after the boot that caused it."""
     if request.way in (BOOT, DOWNLOAD):
         return
     table = models.Request

@@ -157,7 +157,7 @@ _FROM_JSON = {sa.Boolean: bool, models.UTCDateTime: _stored_instant,
 
 
 def cut(entries: list[Entry], page: Page, key: str) -> Part:
-    """A page of entries; one more than the limit tells that there are more."""
+    """A page of entries; one more than the limit means that there are more."""
     more = len(entries) > page.limit
     del entries[page.limit:]
     return Part(entries, entries[-1][key] if more else None)

@@ -11,8 +11,8 @@
 #    under the License.
 """The conductor's tables.
 
-Sizes are bytes, times UTC. Names are compared byte by byte on every engine,
-which MariaDB has to be told.
+Sizes are bytes, times UTC. Names are compared byte by byte on every engine;
+MariaDB needs a collation for it.
 """
 
 import datetime
@@ -44,7 +44,7 @@ class UTCDateTime(sa.types.TypeDecorator):
     cache_ok = True
 
     def load_dialect_impl(self, dialect):
-        """MariaDB keeps fractions of seconds only if told how many."""
+        """Ask MariaDB for microseconds, which it drops by default."""
         if dialect.name in ('mysql', 'mariadb'):
             return dialect.type_descriptor(mysql.DATETIME(fsp=6))
         return dialect.type_descriptor(sa.DateTime())
@@ -119,8 +119,8 @@ class Holding(Base):
 class Fill(Base):
     """An object that a plan wants on a host and that is not there yet.
 
-    ``active`` tells that it is on its way, ``attempts`` how many tries failed
-    since the host was told to hold it.
+    ``active`` means that it is being transferred, ``attempts`` counts failures
+    since the host was assigned it.
     """
 
     __tablename__ = 'fills'
@@ -301,7 +301,7 @@ class PlanItem(Base):
 class PrecacheJob(Base):
     """What shall be cached before it is asked for, and where.
 
-    Lists are JSON texts. ``is_open`` tells whether its time window is,
+    Lists are JSON texts. ``is_open`` is whether its time window is,
     ``dirty`` that plans have to be made.
     """
 
@@ -364,7 +364,7 @@ class PrecacheTarget(Base):
 
 
 class Lease(Base):
-    """Who may do a thing that one conductor at a time shall do."""
+    """A lease: which conductor may do what only one at a time may do."""
 
     __tablename__ = 'leases'
 
@@ -422,7 +422,7 @@ class VersionTask(Base):
     """Work on versions; ``task`` and ``result`` are JSON.
 
     ``sent_at`` is when it was sent to its host last, ``seen_at`` when that
-    host last told of it.
+    host last reported it.
     """
 
     __tablename__ = 'version_tasks'

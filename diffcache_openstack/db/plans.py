@@ -66,8 +66,8 @@ def advance(session: orm.Session, site: str, expected: int, generation: int,
         .execution_options(synchronize_session=False)).rowcount
     if not updated:
         raise exceptions.Busy(
-            f'Another plan was made for site {site} in the meantime; ask'
-            f' again to have one made from the present state.')
+            f'Another plan was computed for site {site} meanwhile; repeat'
+            f' the request to plan from the present state.')
 
 
 def set_planned(session: orm.Session, site: str,
@@ -129,7 +129,7 @@ def load(session: orm.Session, row: models.Plan) -> objects.Plan:
 def drop_items(session: orm.Session, kind: str, known: sa.Select) -> None:
     """Want no longer what cannot be had, in plans that hold or may hold.
 
-    Hosts need not be told: by the map they know that it is gone.
+    Hosts need no message: they read from the map that it is gone.
 
     :param kind: of the objects looked at
     :param known: selects the ids of those there are
@@ -194,7 +194,7 @@ def take_lease(session: orm.Session, name: str, owner: str,
 
 
 def drop_lease(session: orm.Session, name: str, owner: str) -> None:
-    """Give a lease back; one that somebody else has by now is left alone."""
+    """Release a lease, unless another conductor has taken it."""
     session.execute(
         sa.delete(models.Lease).where(models.Lease.name == name,
                                       models.Lease.owner == owner)

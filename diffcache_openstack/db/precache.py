@@ -56,7 +56,7 @@ class Wanted(typing.NamedTuple):
 class Progress(typing.NamedTuple):
     """How far an image is at a host.
 
-    :ivar attempts: that failed since the host was told
+    :ivar attempts: that failed since the host was assigned it
     :ivar retry_at: when there is another
     """
 
@@ -436,7 +436,7 @@ def _seen(session, job_id, seen):
     if seen is not None and row.generation != seen:
         raise exceptions.Busy(
             f'Precache job {job_id} has generation {row.generation}, not'
-            f' {seen}: it was changed meanwhile; look at it again.')
+            f' {seen}: it was changed meanwhile; read it again.')
     return row
 
 

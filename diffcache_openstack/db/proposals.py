@@ -52,7 +52,7 @@ def finish(session: orm.Session, plan_id: str, plan: objects.Plan) -> bool:
     """Keep what was computed.
 
     :param plan: its generation is that of the plan it was computed against
-    :returns: False if nobody waits for it any more
+    :returns: False if it was cancelled meanwhile
     """
     row = _find(session, plan_id)
     if row is None or row.state != COMPUTING:
@@ -99,7 +99,7 @@ def apply(session: orm.Session, plan_id: str, seen: int | None,
     if seen is not None and seen != expected:
         raise exceptions.Busy(
             f'Plan {plan_id} was computed against generation {expected} of'
-            f' site {row.site}, not {seen}; look at it again.')
+            f' site {row.site}, not {seen}; read it again.')
     generation = max(expected + 1, int(when.timestamp()))
     plans.advance(session, row.site, expected, generation, when)
     row.state, row.generation = APPLIED, generation
@@ -133,7 +133,7 @@ def get_plan(session: orm.Session, plan_id: str) -> objects.Plan:
 def give_up(session: orm.Session, before: datetime.datetime) -> int:
     """Fail what has been computed since before an instant.
 
-    Whoever computed it is gone; returns how many there were.
+    The conductor that computed it has ended; returns their number.
     """
     return session.execute(
         sa.update(models.Plan).where(

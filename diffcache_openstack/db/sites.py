@@ -13,7 +13,7 @@
 
 Every change to what a site's map shows raises the map's generation in the
 same transaction, and is reported to the caller as the set of sites whose
-agents should be told.
+agents should be notified.
 """
 
 import collections.abc

@@ -131,7 +131,7 @@ def _visible(viewer):
     member = models.TemplateMember
     shared = sa.select(member.template_id).where(
         member.member == viewer.project_id)
-    # An image that was deleted is nobody's business but the operator's.
+    # Only operators see images that were deleted.
     return query.where(table.status != objects.DELETED, sa.or_(
         table.visibility.in_(_OPEN),
         sa.and_(table.owner.is_not(None), table.owner == viewer.project_id),

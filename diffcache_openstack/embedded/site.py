@@ -167,8 +167,8 @@ class Site:
         while not ready():
             if time.monotonic() > deadline:
                 raise exceptions.RetryableError(
-                    f'Waited {timeout:.0f} s for {what} in vain; the log '
-                    f'tells why.')
+                    f'Timed out after {timeout:.0f} s waiting for {what}; see '
+                    f'the log.')
             time.sleep(POLL_SECONDS)
 
     def register(self, path: pathlib.Path, template_id: str,
@@ -241,7 +241,7 @@ class Site:
             ('database', 'connection'):
                 f'sqlite:///{self._directory / "diffcache.sqlite"}',
             ('agent', 'site'): SITE,
-            # Nobody asks there, and the directory's name may be too long.
+            # It gets no requests, and the directory's name may be too long.
             ('agent', 'socket'): '',
             ('data_plane', 'listen'): '127.0.0.1:0',
             ('notifications', 'enabled'): False,

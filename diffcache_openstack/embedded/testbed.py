@@ -146,7 +146,7 @@ class Testbed:
     :param images: at least two
     :param directory: everything is kept below; another run continues with
         the images and patches that are registered there
-    :param progress: is told what happens, a line at a time
+    :param progress: called with each line of progress
     """
 
     def __init__(self, images: typing.Sequence[Image], setup: Setup,

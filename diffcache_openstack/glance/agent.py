@@ -12,7 +12,7 @@
 """The agent of this host, as Glance's cache driver asks it.
 
 Without the agent Glance works as it does without a cache. That is logged,
-counted, and told to the agent when it is back.
+counted, and reported to the agent when it is back.
 """
 
 import collections
@@ -70,14 +70,15 @@ class HostAgent:
     def expecting(self, image_id: str) -> collections.abc.Iterator[None]:
         """During the block Glance reads an image's file over the WAN.
 
-        The agent has fills of the site wait meanwhile, if it can be told.
+        The agent makes fills of the site wait meanwhile, if it is reachable.
         """
         with contextlib.ExitStack() as stack:
             try:
                 stack.enter_context(self.client.expecting(image_id))
             except exceptions.DiffCacheError as error:
-                LOG.info('The content of image %s may cross the WAN besides:'
-                         ' %s', image_id, error)
+                LOG.info('Could not announce the download of image %s, its'
+                         ' content may cross the WAN twice: %s', image_id,
+                         error)
             yield
 
     def fell_back(self, image_id: str, reason: str, why: object) -> None:
@@ -92,7 +93,7 @@ class HostAgent:
             reason, why)
 
     def fallbacks(self) -> int:
-        """Of this process, those that the agent was not told of yet."""
+        """Return this process's fallbacks that are not reported yet."""
         with self._lock:
             return sum(self._unreported.values())
 
@@ -114,6 +115,7 @@ class HostAgent:
             try:
                 self.client.fallback(SERVICE, reason, count)
             except exceptions.DiffCacheError as error:
-                LOG.info('The agent is told of fallbacks later: %s', error)
+                LOG.info('Agent unreachable, will report fallbacks later:'
+                         ' %s', error)
                 with self._lock:
                     self._unreported[reason] += count

@@ -247,7 +247,7 @@ class Driver(base.Driver):
         for leftover in pathlib.Path(self.invalid_dir).iterdir():
             leftover.unlink(missing_ok=True)
             count += 1
-        LOG.info('%d leftovers of downloads removed', count)
+        LOG.info('Removed %d leftovers of interrupted downloads', count)
 
     # -- inside
 
@@ -269,7 +269,7 @@ class Driver(base.Driver):
         try:
             self._agent.client.give_file(image_id, file, length)
         except exceptions.DiffCacheError as error:
-            LOG.warning('Image %s was downloaded, and cannot be cached: %s',
+            LOG.warning('Could not cache image %s after its download: %s',
                         image_id, error)
             self._agent.fell_back(image_id, type(error).__name__, error)
 
@@ -277,8 +277,8 @@ class Driver(base.Driver):
         try:
             status = self._agent.client.status()
         except exceptions.DiffCacheError as error:
-            LOG.warning('Until the agent answers, images are read from the'
-                        ' store of Glance: %s', error)
+            LOG.warning('Agent unreachable, reading images from the store of'
+                        ' Glance until it answers: %s', error)
         else:
             LOG.info('Images are cached by the agent of %s, at %s',
                      status['host'], path)

@@ -28,7 +28,7 @@ import typing
 
 LOG = logging.getLogger(__name__)
 
-# How long one that was told to read the store may take to begin.
+# How long a reader that was chosen to read the store may take to begin.
 INTENT_SECONDS = 5.0
 _POLL_SECONDS = 0.05
 _TRIES = 5
@@ -45,7 +45,7 @@ class Fills:
         self._directory = directory
 
     def running(self, image_id: str) -> bool:
-        """Whether somebody reads an image from the store now."""
+        """Whether a process reads an image from the store now."""
         try:
             fd = os.open(self.path(image_id), os.O_RDONLY)
         except FileNotFoundError:
@@ -58,7 +58,7 @@ class Fills:
     def lead_or_follow(self, image_id: str) -> bool:
         """Decide who reads the store.
 
-        :returns: whether somebody else does; if not, the caller has to, and
+        :returns: whether another process does; if not, the caller has to, and
             has :data:`INTENT_SECONDS` to begin
         """
         deadline = time.monotonic() + 2 * INTENT_SECONDS
@@ -72,7 +72,7 @@ class Fills:
     @contextlib.contextmanager
     def begin(self, image_id: str
               ) -> collections.abc.Iterator[typing.BinaryIO | None]:
-        """A file to write an image to; None if somebody else does so.
+        """Return a file to write an image to, or None if another does so.
 
         It is gone when the block ends.
         """
@@ -91,7 +91,7 @@ class Fills:
 
     def follow(self, image_id: str, size: int, offset: int = 0
                ) -> collections.abc.Iterator[bytes]:
-        """What is read by somebody else, as it comes.
+        """Yield what another process reads, as it arrives.
 
         :param size: bytes of the whole image
         :param offset: where to begin
@@ -118,7 +118,7 @@ class Fills:
             os.close(fd)
 
     def clean(self, older_than: float) -> int:
-        """Remove what nobody writes any more.
+        """Remove files that no process writes any more.
 
         :param older_than: seconds since 1970
         :returns: how many files were removed
@@ -137,7 +137,7 @@ class Fills:
         return self._directory / image_id
 
     def _intend(self, image_id: str) -> bool:
-        """Become the one who is to read; False if somebody else is."""
+        """Become the reader; return False if another process is."""
         intent = self._intent(image_id)
         fd = os.open(intent, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o640)
         try:

@@ -18,8 +18,8 @@ from oslo_config import cfg
 GROUP = cfg.OptGroup(
     'diffcache', title='The image cache of DiffCache',
     help='''
-What glance-api, and the glance-cache tools, have to know of DiffCache if
-``[DEFAULT] image_cache_driver`` is diffcache.
+Options of DiffCache's cache driver in glance-api and the glance-cache tools,
+used if ``[DEFAULT] image_cache_driver`` is diffcache.
 ''')
 
 OPTS = [
@@ -27,7 +27,7 @@ OPTS = [
         'socket',
         sample_default='/var/lib/diffcache/agent.sock',
         help='''
-Socket of the agent on this host: what its option ``[agent] socket`` says. The
+Socket of the agent on this host, the value of its ``[agent] socket``. The
 driver needs it; glance-api does not start without. Its user has to be in the
 group that owns the socket (``[agent] socket_group``).
 '''),
@@ -36,10 +36,10 @@ group that owns the socket (``[agent] socket_group``).
         default=1.5,
         min=0.1,
         help='''
-Seconds to wait for the agent to answer a question, such as whether it can make
-an image of what the site holds. After that, the image is read from Glance's
-store, as without a cache. Raise it if the agent's host is overloaded; each
-download waits so long if the agent hangs.
+Seconds to wait for the agent to answer a question, such as whether it can
+build an image from what the site holds. After that, the image is read from
+Glance's store, as without a cache. Raise it if the agent's host is overloaded;
+each download waits so long if the agent hangs.
 '''),
     cfg.FloatOpt(
         'stall_timeout',
@@ -48,7 +48,7 @@ download waits so long if the agent hangs.
         help='''
 Seconds to wait for the next bytes of an image from the agent. After that, the
 rest is read from Glance's store. It has to suffice for the agent to fetch over
-the WAN what the site lacks, and to make the file of it.
+the WAN what the site lacks, and to build the file from it.
 '''),
 ]
 

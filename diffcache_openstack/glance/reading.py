@@ -12,7 +12,7 @@
 """An image's bytes from wherever they can be had.
 
 From the agent, or along with a request that reads the store; if either breaks
-off, the rest comes from the store. Whoever reads notices nothing of it.
+off, the rest comes from the store. The client does not notice.
 """
 
 import collections.abc
@@ -50,7 +50,7 @@ class Source:
 
         :param size: bytes of it
         :param by_agent: whether the agent has it, or can get it; otherwise
-            somebody reads it from the store
+            another process reads it from the store
         """
         if by_agent:
             return self._with_store(

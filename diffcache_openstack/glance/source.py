@@ -30,7 +30,7 @@ LOG = logging.getLogger(__name__)
 EVENTS = r'^image\.(activate|create|deactivate|delete|reactivate|update' \
          r'|upload|member\.(create|update|delete))$'
 POOL = 'diffcache-ingest'
-#: The property by which a user tells from which image another one was made.
+#: The property that names the image from which this one was made.
 FAMILY = 'diffcache_base_template'
 
 

@@ -54,10 +54,10 @@ def _skipped(pieces, count):
 def prefetch_with(agent: collections.abc.Callable[[str], bool]) -> None:
     """Have Glance's prefetcher ask the agent before it reads the store.
 
-    Glance reads all of an image before it tells its driver anything of it;
+    Glance reads all of an image before it calls its driver;
     for an image that the site can make, that would be a transfer for nothing.
 
-    :param agent: brings an image to the site, and tells whether it could
+    :param agent: brings an image to the site, and returns whether it could
     """
     from glance.image_cache import prefetcher  # noqa: H301
 
@@ -66,7 +66,7 @@ def prefetch_with(agent: collections.abc.Callable[[str], bool]) -> None:
 
     def fetch_image_into_cache(self, image_id):
         if agent(image_id):
-            LOG.info('Image %s is at the site', image_id)
+            LOG.info('Image %s has arrived at the site', image_id)
             return True
         return own(self, image_id)
 

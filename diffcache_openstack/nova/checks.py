@@ -131,7 +131,7 @@ def _no_right(path):
 
 
 def _warn(path, error):
-    LOG.warning('No agent answers at %s ([diffcache] socket): %s; images are'
-                ' fetched as [diffcache] fallback says until one does', path,
+    LOG.warning('Agent unreachable at %s ([diffcache] socket): %s; images are'
+                ' fetched as [diffcache] fallback says until it answers', path,
                 os.strerror(error.errno) if error.errno in errno.errorcode
                 else error)

@@ -45,7 +45,7 @@ class Costs:
     :param ask: asks the conductor; may block, in a thread of its own
     :param timeout: seconds that a caller waits for an answer
     :param lifetime: seconds that an answer is used again
-    :param retry_interval: seconds that nobody asks after a failure
+    :param retry_interval: seconds without further calls after a failure
     :param clock: seconds, growing
     """
 
@@ -89,7 +89,7 @@ class Costs:
             self._failed(error)
         except Exception as error:
             # The edge to the scheduler, which has servers to place.
-            LOG.exception('Asking for the costs of images failed')
+            LOG.exception('Could not read the costs of images')
             self._failed(error)
         return {}
 
@@ -117,7 +117,7 @@ class Costs:
         with self._lock:
             self._silent_until = self._clock() + self._retry_interval
         # Not asked again before then, so this is logged once per interval.
-        LOG.warning('Costs of images are unknown, and all hosts weigh the'
-                    ' same for %s s: %s; check the DiffCache conductor and'
+        LOG.warning('Could not read the costs of images, weighing all hosts'
+                    ' alike for %s s: %s; check the DiffCache conductor and'
                     ' [diffcache] transport_url', self._retry_interval,
                     reason)

@@ -175,7 +175,7 @@ def _fetcher(client: local_client.LocalClient, tally: tallies.Tally
              ) -> fetching.Fetcher:
     group = CONF.diffcache
     mode = None if group.mode == AUTO else group.mode
-    LOG.info('Base images come from the agent at %s; so far: %s',
+    LOG.info('Base images are delivered by the agent at %s; so far: %s',
              group.socket, tally.summary())
     return fetching.Fetcher(
         CONF, sources.Source(client, mode, group.stall_timeout), tally,
@@ -186,10 +186,10 @@ def _remove_abandoned(path, now):
     try:
         if now - path.stat().st_mtime > _ABANDONED_SECONDS:
             path.unlink()
-            LOG.info('Removed %s, which a delivery that was cut off left',
+            LOG.info('Removed %s, left by an interrupted delivery',
                      path)
     except FileNotFoundError:
         pass  # Its delivery ended meanwhile.
     except OSError as error:
-        LOG.warning('%s, left by a delivery that was cut off, cannot be'
-                    ' removed: %s', path, error)
+        LOG.warning('Could not remove %s, left by an interrupted'
+                    ' delivery: %s', path, error)

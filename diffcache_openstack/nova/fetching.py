@@ -78,7 +78,7 @@ class Fetcher:
             wanted = sources.Wanted.of(images.get_info(context, image_id))
             return self._try(own, wanted, target)
         except sources.NotOffered as reason:
-            LOG.info('Image %s is downloaded by Nova: %s', image_id, reason)
+            LOG.info('Downloading image %s from Glance: %s', image_id, reason)
             self._tally.passed(reason.reason)
             return False
 
@@ -115,7 +115,7 @@ class Fetcher:
         partial = target + SUFFIX
         fileutils.delete_if_exists(partial)
         with fileutils.remove_path_on_error(partial):
-            # Whoever limits Nova's heavy disk operations means these too.
+            # A limit of Nova's heavy disk operations holds for these too.
             with compute_utils.disk_ops_semaphore:
                 delivery = self._source.deliver(wanted, partial)
             self._inspect(wanted, partial)
@@ -144,7 +144,7 @@ class Fetcher:
     def _failed(self, wanted, error):
         reason = type(error).__name__
         if not isinstance(error, exceptions.DiffCacheError):
-            LOG.exception('Image %s: the agent\'s delivery failed', wanted.id)
+            LOG.exception('The agent failed to deliver image %s', wanted.id)
         total = self._tally.fell_back(wanted.id, reason, str(error))
         then = ('Nova downloads it' if self._fallback == options.DOWNLOAD
                 else 'and [diffcache] fallback = error forbids a download')

@@ -18,8 +18,8 @@ from oslo_config import cfg
 GROUP = cfg.OptGroup(
     'diffcache', title='Images from DiffCache',
     help='''
-What nova-compute (driver diffcache.LibvirtDriver) and nova-scheduler
-(BuildCostWeigher) have to know of DiffCache.
+Options of DiffCache's driver in nova-compute (diffcache.LibvirtDriver) and of
+its weigher in nova-scheduler (BuildCostWeigher).
 ''')
 
 DOWNLOAD = 'download'
@@ -33,7 +33,7 @@ COMPUTE_OPTS = [
         'socket',
         sample_default='/var/lib/diffcache/agent.sock',
         help='''
-Socket of this host's agent: what its option ``[agent] socket`` says. The
+Socket of this host's agent, the value of its option ``[agent] socket``. The
 driver needs it; nova-compute does not start without. Its user has to be in the
 group that owns the socket (``[agent] socket_group``).
 '''),
@@ -54,7 +54,7 @@ so long if the agent hangs.
         help='''
 Seconds without a sign of life from the agent, while it builds or fetches an
 image, after which the image is fetched as ``fallback`` says. The time that
-the image takes altogether is not limited.
+the whole delivery takes is not limited.
 '''),
     cfg.StrOpt(
         'mode',
@@ -62,7 +62,7 @@ the image takes altogether is not limited.
         choices=[
             ('auto', 'what the agent is configured for'),
             ('fetch_and_patch', 'copy base and patches here, apply them here'),
-            ('on_the_fly', 'read base and patches where they lie'),
+            ('on_the_fly', 'read base and patches where they are stored'),
         ],
         help='''
 How images are built from a base and patches.
@@ -90,8 +90,8 @@ and qcow2, and those whose signature Nova has to verify.
             (STAY, 'deleting fails, and can be tried again'),
         ],
         help='''
-What becomes of a server that is deleted while nobody can tell whether its
-version policy wants it saved before: the agent, the conductor or the database
+What happens to a server that is deleted while it is unknown whether its
+version policy requires a save before: the agent, the conductor or the database
 is down. Set it to ``stay`` if policies with ``--required`` have to hold then,
 too; no server on this host can be deleted meanwhile.
 '''),
@@ -99,8 +99,8 @@ too; no server on this host can be deleted meanwhile.
         'state_file',
         default='$state_path/diffcache-images.json',
         help='''
-File that keeps count of the images that the agent delivered and of the
-fallbacks, by reason. It is replaced as a whole with each image.
+File with the number of images that the agent delivered and of fallbacks by
+reason. It is replaced atomically with each image.
 '''),
 ]
 
@@ -124,7 +124,7 @@ diffcache.conf.
         default=2.0,
         help='''
 How much hosts are preferred where the image is cheap to build. What a host
-saves of the dearest host's cost, from 0 to 1, is multiplied with this. By
+saves of the dearest host's cost, from 0 to 1, is multiplied by this. By
 default, a host that saves more than half is preferred to one that builds no
 server just now, for which Nova gives 1; smaller savings leave servers spread
 that are created together. Raised, servers gather where the image is; 0 turns
@@ -137,7 +137,7 @@ another value under the same name.
         default=100.0,
         min=1.0,
         help='''
-What the multiplier is multiplied with for servers whose scheduler hint
+Factor of the multiplier for servers whose scheduler hint
 ``diffcache:prefer_cached`` is true. For them every saving counts in proportion
 to the dearest host's cost, without the hint small ones of a few seconds hardly
 do. By default Nova's own weighers move a host by 9 together at most: the nine

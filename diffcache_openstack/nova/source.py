@@ -46,7 +46,7 @@ class NotOffered(exceptions.PermanentError):
 
 @dataclasses.dataclass(frozen=True)
 class Wanted:
-    """An image as Glance describes it to the user who asks for it.
+    """An image as Glance describes it to the requesting user.
 
     :param algorithm: name of the hash in Glance's ``os_hash_algo``
     :param digest: ``os_hash_value``; None if Glance has none
@@ -145,7 +145,8 @@ class Source:
             try:
                 self._client.fallback(SERVICE, reason, count)
             except exceptions.DiffCacheError as error:
-                LOG.info('The agent is told of fallbacks later: %s', error)
+                LOG.info('Agent unreachable, will report fallbacks later:'
+                         ' %s', error)
                 return
             tally.reported(reason, count)
 

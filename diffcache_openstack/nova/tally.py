@@ -90,13 +90,13 @@ class Tally:
             return sum(self._counts[FALLBACKS].values())
 
     def unreported(self) -> dict[str, int]:
-        """Fallbacks by reason that the agent has not been told of."""
+        """Return fallbacks by reason that are not reported yet."""
         with self._lock:
             return {reason: count for reason, count
                     in self._unreported.items() if count}
 
     def reported(self, reason: str, count: int) -> None:
-        """The agent was told of so many fallbacks."""
+        """Mark so many fallbacks as reported to the agent."""
         with self._lock:
             self._unreported[reason] -= count
             self._write()
@@ -116,16 +116,16 @@ class Tally:
         try:
             files.write_json(self._path, self._document(), durable=False)
         except (OSError, exceptions.NoSpace) as error:
-            LOG.warning('Counts of images are not kept in %s ([diffcache]'
-                        ' state_file): %s', self._path, error)
+            LOG.warning('Could not write the counts of images to %s'
+                        ' ([diffcache] state_file): %s', self._path, error)
 
 
 def _read(path):
     try:
         document = files.read_json(path)
     except OSError as error:
-        LOG.warning('Counts of images in %s ([diffcache] state_file) cannot'
-                    ' be read and begin anew: %s', path, error)
+        LOG.warning('Could not read the counts of images in %s ([diffcache]'
+                    ' state_file), starting from zero: %s', path, error)
         return {}
     return document if isinstance(document, dict) else {}
 

@@ -50,7 +50,7 @@ class Saver:
         """Save a server that is about to go, if its policy says so.
 
         Whatever goes wrong is logged and counted, and no more than that
-        unless the policy requires the version, or nobody knows the policy
+        unless the policy requires the version, or the policy is unknown
         and the operator wants servers to stay then.
 
         :param instance: Nova's
@@ -84,9 +84,9 @@ class Saver:
 
     def _count(self, instance, trigger, reason, message):
         number = self._tally.unsaved(reason)
-        LOG.warning('Server %s was not saved before its %s (%s: %s); number'
-                    ' %d of its kind', instance.uuid, trigger, reason,
-                    message, number)
+        LOG.warning('Could not save server %s before its %s (%s: %s);'
+                    ' failure number %d of this kind', instance.uuid, trigger,
+                    reason, message, number)
 
 
 def unfinished_rollback(folder: pathlib.Path) -> pathlib.Path | None:

@@ -37,7 +37,7 @@ options.register_scheduler_opts(CONF)
 MULTIPLIER = 'build_cost_weight_multiplier'
 PREFER_HINT = 'diffcache:prefer_cached'
 # Savings count in proportion to the dearest host's cost, or to this if that
-# is less: nobody notices which of two hosts is ready in half a second. Who
+# is less: it does not matter which of two hosts is ready in half a second. Who
 # gives the hint has decided that a cached image matters, however small it is.
 _NOTICEABLE_SECONDS = 10.0
 _ANY_SECONDS = 0.0

@@ -72,7 +72,7 @@ class Fill(base.DiffCacheObject):
     """An object that a plan wants on a host and that is not there yet.
 
     Bytes are those of the transfer, which for a patch are few. ``attempts``
-    are those that failed since the host was told to hold the object;
+    are those that failed since the host was assigned the object;
     ``error`` is the last one's, and after ``retry_at`` there is another.
     """
 

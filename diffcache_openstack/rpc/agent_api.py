@@ -9,7 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""Calling the agent of a host."""
+"""Client side of the agent RPC API."""
 
 import collections.abc
 
@@ -27,12 +27,12 @@ Share = tuple[str, str, str, int | None, list[str]]
 
 
 def topic_of(host: str) -> str:
-    """The topic that a host's agent listens on."""
+    """Return the topic that a host's agent listens on."""
     return f'{TOPIC}.{host}'
 
 
 class AgentAPI:
-    """The agents' RPC interface, seen from a client.
+    """Client side of the agent RPC API.
 
     ``host`` is the name of the host whose agent is meant. Calls raise
     ServiceUnavailable if it does not answer.
@@ -51,7 +51,7 @@ class AgentAPI:
     def hold(self, ctxt: contexts.RequestContext, host: str, generation: int,
              items: collections.abc.Sequence[tuple[str, str, int]],
              shares: collections.abc.Sequence[Share] = ()) -> None:
-        """Tell what to hold; not waited for.
+        """Send the objects to hold, as a cast.
 
         :param generation: of the plan; an older plan than the last is ignored
         :param items: (kind, id, priority), smallest priority first. What is
@@ -65,13 +65,13 @@ class AgentAPI:
 
     def site_map_changed(self, ctxt: contexts.RequestContext, host: str,
                          generation: int) -> None:
-        """Tell that the site's map has a new generation; not waited for."""
+        """Announce a new generation of the site's map, as a cast."""
         self._to(host).cast(ctxt, 'site_map_changed', generation=generation)
 
     def get_image(self, ctxt: contexts.RequestContext, host: str,
                   template_id: str, output: str, mode: str | None = None
                   ) -> objects.Request:
-        """Have an image written to a path on the host.
+        """Write an image to a path on the host.
 
         :param output: absolute path; appears complete and verified or not at
             all
@@ -86,7 +86,7 @@ class AgentAPI:
     def register_image(self, ctxt: contexts.RequestContext, host: str,
                        path: str, template_id: str, name: str
                        ) -> objects.Template:
-        """Have a repository's agent take in an image file.
+        """Register an image file with a repository's agent.
 
         :param path: absolute path on the repository's host
         :raises InvalidInput: the host is no repository, or the path no image
@@ -97,22 +97,22 @@ class AgentAPI:
 
     def verify_object(self, ctxt: contexts.RequestContext, host: str,
                       kind: str, object_id: str) -> None:
-        """Tell that an object a host sent was damaged; not waited for.
+        """Report an object that arrived damaged from a host, as a cast.
 
-        The host reads what it holds, and drops it if it is damaged there.
+        The host verifies its copy, and drops it if that is damaged.
         """
         self._to(host).cast(ctxt, 'verify_object', kind=kind,
                             object_id=object_id)
 
     def status(self, ctxt: contexts.RequestContext, host: str) -> dict:
-        """What the agent is doing, as plain values."""
+        """Return what the agent is doing, as plain values."""
         return self._to(host).call(ctxt, 'status')
 
     def _to(self, host: str) -> messaging.Client:
         return self._client.prepared(topic=topic_of(host))
 
     def _slow(self, host: str) -> messaging.Client:
-        """A client that waits for bulk work, but not for a dead agent."""
+        """Return a client that waits for bulk work, not for a dead agent."""
         return self._client.prepared(
             topic=topic_of(host), timeout=self._conf.agent.request_timeout,
             call_monitor_timeout=self._conf.conductor.rpc_timeout)

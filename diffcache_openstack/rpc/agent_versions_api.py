@@ -9,7 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""Calling the agent of a host for what it does with versions."""
+"""Client side of the agent RPC API for versions."""
 
 from oslo_config import cfg
 import oslo_messaging
@@ -24,9 +24,9 @@ VERSION = '1.0'
 
 
 class AgentVersionsAPI:
-    """The agents' interface for versions, seen from a client.
+    """Client side of the agent RPC API for versions.
 
-    Nothing is waited for: agents tell the conductor how far they are.
+    All calls are casts: agents report their progress to the conductor.
 
     Version history:
 
@@ -40,7 +40,7 @@ class AgentVersionsAPI:
 
     def perform(self, ctxt: contexts.RequestContext, host: str,
                 task: objects.VersionTask) -> None:
-        """Have a host do a task; one that it has already is not done twice.
+        """Send a task to a host; a task that it has is not done twice.
 
         :raises ServiceUnavailable: the broker cannot be reached
         """
@@ -48,7 +48,7 @@ class AgentVersionsAPI:
 
     def cancel(self, ctxt: contexts.RequestContext, host: str, task_id: str
                ) -> None:
-        """Have a host give up a task.
+        """Cancel a task on a host.
 
         :raises ServiceUnavailable: the broker cannot be reached
         """

@@ -9,7 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""Calling the conductor."""
+"""Client side of the conductor RPC API."""
 
 import collections.abc
 
@@ -29,7 +29,7 @@ PLANNING_SLACK_SECONDS = 60
 
 
 class ConductorAPI:
-    """The conductor's RPC interface, seen from a client.
+    """Client side of the conductor RPC API.
 
     Every method may be called again after a lost answer: doing something
     twice has the effect of doing it once. All raise ServiceUnavailable if no
@@ -49,7 +49,7 @@ class ConductorAPI:
 
     def register_host(self, ctxt: contexts.RequestContext,
                       host: objects.Host) -> objects.Host:
-        """Announce a host; also its sign of life.
+        """Register a host, or renew its registration; counts as heartbeat.
 
         If ``host.plan_generation`` is not that of the current plan, the plan
         is sent to the host again.
@@ -59,7 +59,7 @@ class ConductorAPI:
     def report_holdings(self, ctxt: contexts.RequestContext, host: str,
                         holdings: collections.abc.Sequence[objects.Holding]
                         ) -> None:
-        """Replace what a host is known to hold; also its sign of life.
+        """Replace what a host is known to hold; counts as heartbeat.
 
         :raises NotFound: the host is not registered
         """
@@ -68,7 +68,7 @@ class ConductorAPI:
 
     def report_fills(self, ctxt: contexts.RequestContext, host: str,
                      fills: collections.abc.Sequence[objects.Fill]) -> None:
-        """Replace what is known of how a host is with its plan.
+        """Replace the progress of a host with its plan.
 
         :param fills: all that the plan wants there and is not held
         :raises NotFound: the host is not registered
@@ -102,7 +102,7 @@ class ConductorAPI:
 
     def get_template(self, ctxt: contexts.RequestContext, template_id: str
                      ) -> objects.Template:
-        """A template of the catalogue.
+        """Return a template of the catalogue.
 
         :raises NotFound: there is none with that id
         """
@@ -111,7 +111,7 @@ class ConductorAPI:
 
     def remove_template(self, ctxt: contexts.RequestContext,
                         template_id: str) -> None:
-        """Take a template out of the catalogue, with its patches.
+        """Remove a template and its patches from the catalogue.
 
         :raises NotFound: there is none with that id
         """
@@ -121,15 +121,15 @@ class ConductorAPI:
                        patch: objects.Patch) -> objects.Patch:
         """Add a patch to the catalogue.
 
-        :returns: the patch that is registered for its pair, which is another
-            one if somebody was faster
+        :returns: the patch that is registered for its pair; another host
+            may have registered one before
         :raises NotFound: no template has the content of an end
         """
         return self._client.call(ctxt, 'register_patch', patch=patch)
 
     def missing_patches(self, ctxt: contexts.RequestContext, host: str
                         ) -> list[tuple[str, str]]:
-        """Pairs (base, target) of contents on a host that have no patch.
+        """Return pairs (base, target) of contents on a host without a patch.
 
         :raises NotFound: the host is not registered
         """
@@ -139,7 +139,7 @@ class ConductorAPI:
     def get_site_map(self, ctxt: contexts.RequestContext, site: str,
                      generation: int | None = None
                      ) -> objects.SiteMap | None:
-        """The map of a site; None if it still has the given generation.
+        """Return the map of a site, or None if the generation is unchanged.
 
         :raises NotFound: no host of the site was ever registered
         """
@@ -149,12 +149,12 @@ class ConductorAPI:
     def report_requests(self, ctxt: contexts.RequestContext,
                         requests: collections.abc.Sequence[objects.Request]
                         ) -> None:
-        """Add requests to the history; those it has are skipped."""
+        """Add requests to the history; known ones are skipped."""
         self._client.call(ctxt, 'report_requests', requests=list(requests))
 
     def plan_now(self, ctxt: contexts.RequestContext, site: str
                  ) -> objects.Plan:
-        """Plan a site and wait for the plan that holds afterwards.
+        """Plan a site and return the plan that is in force afterwards.
 
         :raises NotFound: the site has no living compute host, or the
             catalogue is empty
@@ -166,7 +166,7 @@ class ConductorAPI:
 
     def get_plan(self, ctxt: contexts.RequestContext, site: str
                  ) -> objects.Plan | None:
-        """The plan that holds for a site; None if there is none yet.
+        """Return the plan in force for a site, or None.
 
         :raises NotFound: no host of the site was ever registered
         """

@@ -9,10 +9,10 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""Having the conductor change what people ask to be changed.
+"""Client side of the conductor RPC API for the REST API.
 
-The second of the conductor's interfaces, which the REST API calls: what
-agents need is in :mod:`rpcapi`. The two grow apart, so each has a version.
+What agents call is in :mod:`.conductor_api`. The two change at different
+times, so each has its own version.
 """
 
 import typing
@@ -30,7 +30,7 @@ VERSION = '1.0'
 
 
 class ControlAPI:
-    """The interface, seen from a client.
+    """Client side of the API for plans and precache jobs.
 
     All methods raise ServiceUnavailable if no conductor answers.
 
@@ -47,7 +47,7 @@ class ControlAPI:
 
     def propose_plan(self, ctxt: contexts.RequestContext, site: str,
                      solver: str | None, time_limit: float | None) -> str:
-        """Begin to compute a plan that is not put into force.
+        """Start computing a proposal: a plan that is not put into force.
 
         :param solver: None for the configuration's
         :param time_limit: seconds; None for the configuration's
@@ -60,7 +60,7 @@ class ControlAPI:
 
     def apply_plan(self, ctxt: contexts.RequestContext, plan_id: str,
                    generation: int | None) -> None:
-        """Put a proposed plan into force and tell the hosts.
+        """Put a proposed plan into force and send it to the hosts.
 
         :param generation: of the plan in force that the caller has seen
         :raises NotFound: there is no such plan
@@ -72,7 +72,7 @@ class ControlAPI:
 
     def cancel_plan(self, ctxt: contexts.RequestContext, plan_id: str
                     ) -> None:
-        """Drop a proposed plan, or stop computing it; again is no error.
+        """Drop a proposed plan, or stop computing it; idempotent.
 
         :raises NotFound: there is no such plan
         :raises Conflict: it is or was in force
@@ -81,7 +81,7 @@ class ControlAPI:
 
     def explain_plan(self, ctxt: contexts.RequestContext, plan_id: str
                      ) -> list[dict[str, typing.Any]]:
-        """Why a plan wants each object where it does, by today's demand.
+        """Explain why a plan places each object, by today's demand.
 
         :raises NotFound: there is no such plan, or nothing to plan for
         """
@@ -89,17 +89,17 @@ class ControlAPI:
 
     def what_if(self, ctxt: contexts.RequestContext, site: str,
                 changes: dict[str, typing.Any]) -> dict[str, typing.Any]:
-        """What a change of a site would be worth.
+        """Estimate the cost change if a host or link were different.
 
         :raises NotFound: the site has no living host, or no image is known
-        :raises InvalidInput: the change makes no sense
+        :raises InvalidInput: the change is contradictory
         """
         return self._slow(2).call(ctxt, 'what_if', site=site,
                                   changes=changes)
 
     def create_precache_job(self, ctxt: contexts.RequestContext,
                             job: objects.PrecacheJob) -> None:
-        """Keep a job, and begin to work on it.
+        """Store a job, and start working on it.
 
         A job whose id is known is left alone.
 
@@ -122,7 +122,7 @@ class ControlAPI:
 
     def cancel_precache_job(self, ctxt: contexts.RequestContext, job_id: str,
                             generation: int | None) -> None:
-        """End a job before its time; again is no error.
+        """Cancel a job; idempotent.
 
         :raises NotFound: there is no such job
         :raises Busy: it was changed since the generation given
@@ -132,7 +132,7 @@ class ControlAPI:
 
     def retry_precache_job(self, ctxt: contexts.RequestContext, job_id: str
                            ) -> None:
-        """Have hosts try again at once what they are missing.
+        """Make hosts retry at once what they are missing.
 
         :raises NotFound: there is no such job
         :raises Conflict: it has ended
@@ -140,7 +140,7 @@ class ControlAPI:
         self._client.call(ctxt, 'retry_precache_job', job_id=job_id)
 
     def _slow(self, rounds: int = 1) -> messaging.Client:
-        """A client that waits for the solver to run so often."""
+        """Return a client that waits for a number of solver runs."""
         timeout = (rounds * self._conf.planner.time_limit
                    + conductor_api.PLANNING_SLACK_SECONDS)
         return self._client.prepared(timeout=timeout)

@@ -9,10 +9,10 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""Asking the conductor what images cost.
+"""Client side of the conductor RPC API for costs of images.
 
-An interface of its own, because those who ask are not services of the suite:
-they have neither its options nor its objects.
+A separate API, because its callers are not services of the suite: they have
+neither its options nor its objects.
 """
 
 import collections.abc
@@ -28,7 +28,7 @@ VERSION = '1.0'
 
 
 class CostsAPI:
-    """What building an image costs where.
+    """Client side of the API for costs of building images on hosts.
 
     Version history:
 
@@ -37,7 +37,7 @@ class CostsAPI:
 
     def __init__(self, bus: messaging.Bus, timeout: float,
                  exchange: str | None = None) -> None:
-        """Make a client.
+        """Create a client.
 
         :param timeout: seconds a call waits for its answer
         :param exchange: the conductor's control_exchange, if not that of
@@ -50,7 +50,7 @@ class CostsAPI:
 
     def build_costs(self, ctxt: contexts.RequestContext, image_id: str,
                     hosts: collections.abc.Sequence[str]) -> dict[str, float]:
-        """Seconds that bringing an image to each of some hosts takes.
+        """Return the seconds that bringing an image to each host takes.
 
         :param hosts: names of hosts, ``[agent] host`` of their agents
         :returns: by host; hosts without a living agent are missing, and so

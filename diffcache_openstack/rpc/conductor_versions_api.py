@@ -9,9 +9,9 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""Having servers saved and restored: the conductor's interface for it.
+"""Client side of the conductor RPC API for versions of servers.
 
-The REST API asks for work; agents tell how far they are with it.
+The REST API requests work; agents report their progress.
 """
 
 import typing
@@ -30,7 +30,7 @@ VERSION = '1.1'
 
 
 class VersionsAPI:
-    """The interface, seen from a client.
+    """Client side of the API for versions.
 
     All methods raise ServiceUnavailable if no conductor answers.
 
@@ -47,7 +47,7 @@ class VersionsAPI:
 
     def create_version(self, ctxt: contexts.RequestContext,
                        new: objects.NewVersion) -> None:
-        """Have a server saved; a version whose id is known is left alone.
+        """Save a server as a version; idempotent by the version's id.
 
         :raises Conflict: the server is being restored
         """
@@ -67,7 +67,7 @@ class VersionsAPI:
 
     def delete_version(self, ctxt: contexts.RequestContext, version_id: str
                        ) -> None:
-        """Have a version deleted; others stay whole.
+        """Delete a version; other versions stay complete.
 
         :raises NotFound: there is no such version
         :raises Conflict: it is protected, or being saved
@@ -77,12 +77,12 @@ class VersionsAPI:
     def restore_version(self, ctxt: contexts.RequestContext, version_id: str,
                         task_id: str, keep_version: str | None,
                         dry_run: bool, way: str = versions.AUTO) -> None:
-        """Have a stopped server go back to a version.
+        """Restore a stopped server to a version.
 
         :param task_id: that the task is to have
         :param keep_version: the id that the version of the server's present
             state is to have; None keeps none
-        :param dry_run: only tell what would be written
+        :param dry_run: only report what would be written
         :param way: one of objects.versions.METHODS
         :raises NotFound: there is no such version, or server
         :raises Conflict: the server is not stopped, or is being restored, or
@@ -94,9 +94,9 @@ class VersionsAPI:
 
     def export_version(self, ctxt: contexts.RequestContext, version_id: str,
                        task_id: str, name: str) -> None:
-        """Have a version made an image of its project.
+        """Export a version as an image of its project.
 
-        An image that was made of it before, and is still there, will do.
+        An image that it was exported as before is used if it still exists.
 
         :raises NotFound: there is no such version
         :raises Conflict: the version is not complete
@@ -106,7 +106,7 @@ class VersionsAPI:
 
     def diff_versions(self, ctxt: contexts.RequestContext, version_id: str,
                       against: str, task_id: str) -> None:
-        """Have two versions compared.
+        """Compare two versions.
 
         :raises NotFound: there is no such version
         :raises Conflict: one is not complete, or they are of two projects
@@ -116,7 +116,7 @@ class VersionsAPI:
 
     def verify_versions(self, ctxt: contexts.RequestContext, project_id: str,
                         task_id: str) -> None:
-        """Have all that a project has stored read and verified.
+        """Read and verify everything that a project has stored.
 
         :raises NotFound: the project has no versions
         """
@@ -125,21 +125,21 @@ class VersionsAPI:
 
     def cancel_task(self, ctxt: contexts.RequestContext, task_id: str
                     ) -> None:
-        """Cancel a task; again is no error.
+        """Cancel a task; idempotent.
 
         :raises NotFound: there is no such task
-        :raises Conflict: it has to be brought to its end
+        :raises Conflict: it cannot be interrupted
         """
         self._client.call(ctxt, 'cancel_task', task_id=task_id)
 
     def set_policy(self, ctxt: contexts.RequestContext,
                    policy: objects.VersionPolicy) -> str:
-        """Set the policy of a server or a project; returns its id."""
+        """Set the policy of a server or a project; return its id."""
         return self._client.call(ctxt, 'set_policy', policy=policy)
 
     def unset_policy(self, ctxt: contexts.RequestContext, policy_id: str
                      ) -> None:
-        """Take a policy away.
+        """Remove a policy.
 
         :raises NotFound: there is no such policy
         """
@@ -147,20 +147,20 @@ class VersionsAPI:
 
     def report_task(self, ctxt: contexts.RequestContext,
                     report: objects.TaskReport) -> bool:
-        """Tell how far a host is with a task.
+        """Report the progress of a host with a task.
 
-        :returns: whether to go on with it
+        :returns: whether to continue it
         """
         return self._client.call(ctxt, 'report_task', report=report)
 
     def begin_local(self, ctxt: contexts.RequestContext, host: str,
                     new: objects.NewVersion) -> tuple[
                         objects.VersionTask, bool] | None:
-        """Ask whether a server is to be saved before it goes.
+        """Start the version that a policy requests before an operation.
 
-        :param new: its trigger says where it goes
-        :returns: the task, which is the host's to do now, and whether the
-            server's policy requires it; None if no policy asks for it
+        :param new: its trigger names the operation
+        :returns: the task, which the host does now, and whether the
+            server's policy requires it; None if no policy requests it
         :raises Busy: it has to wait for another task of its project
         """
         answer = self._client.call(ctxt, 'begin_local', host=host, new=new)

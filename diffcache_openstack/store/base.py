@@ -97,23 +97,23 @@ class BlobStore(abc.ABC):
 
     @abc.abstractmethod
     def names(self) -> list[str] | None:
-        """The names of all blobs, in any order; None if nobody can tell."""
+        """Return the names of all blobs in any order; None if unknown."""
 
     @abc.abstractmethod
     def local_path(self, name: str) -> pathlib.Path | None:
-        """The file that a blob is, for stores that keep files of this host."""
+        """Return a blob's file, for stores that keep files on this host."""
 
     @abc.abstractmethod
     def staging(self, work: str | None = None
                 ) -> contextlib.AbstractContextManager[pathlib.Path]:
-        """A directory for files that :meth:`put_file` will get.
+        """Create a directory for the input files of :meth:`put_file`.
 
-        It is empty, and removed at the end. What a killed process left is
+        It is empty, and removed on exit. What a killed process left is
         removed when the lock is taken the next time.
 
-        :param work: what tells work that may be interrupted from others:
-            what it left in the directory is there again when it goes on. It
-            is kept if the process is killed, and after an error that
+        :param work: identifies work that may be interrupted: the files that
+            it left in the directory are there again when it resumes. They
+            are kept if the process is killed, and after an error that
             :func:`.exceptions.is_resumable`
         """
 
@@ -121,21 +121,21 @@ class BlobStore(abc.ABC):
     def lock(self) -> contextlib.AbstractContextManager[None]:
         """Exclude other writers for the time of a ``with`` block.
 
-        Who cannot exclude writers of other hosts says so in the class's
-        documentation; :meth:`create` is what keeps these apart then.
+        A class that cannot exclude writers of other hosts documents that;
+        then only :meth:`create` detects them.
 
-        :raises Busy: somebody else holds it and does not let go
+        :raises Busy: another process holds the lock
         """
 
     @property
     @abc.abstractmethod
     def atomic(self) -> bool:
-        """Blobs appear whole or not at all, even if the process is killed."""
+        """Whether blobs appear whole or not at all, even after SIGKILL."""
 
     @property
     @abc.abstractmethod
     def ranged(self) -> bool:
-        """A part of a blob costs what it is, not what comes before it."""
+        """Whether reading a part of a blob reads no more than that part."""
 
     def exists(self, name: str) -> bool:
         """Whether there is a blob of this name."""
@@ -148,9 +148,9 @@ class BlobStore(abc.ABC):
 
 @contextlib.contextmanager
 def removed(directory: pathlib.Path, kept: bool) -> Iterator[None]:
-    """Remove a staging directory in the end.
+    """Remove a staging directory on exit.
 
-    :param kept: not after an error after which the same work goes on
+    :param kept: not after an error after which the same work resumes
     """
     try:
         yield

@@ -104,9 +104,9 @@ def _share_client(store: Any) -> None:
 
 
 def _kept(work: str) -> pathlib.Path:
-    """A directory of this user's, which may have been there before.
+    """Return a directory of this user, which may have existed before.
 
-    :raises PermanentError: somebody else has made one of that name
+    :raises PermanentError: another user has created one of that name
     """
     prefix = f'{_STAGING}{os.geteuid()}-'
     directory = pathlib.Path(tempfile.gettempdir()) / f'{prefix}{work}'
@@ -114,10 +114,10 @@ def _kept(work: str) -> pathlib.Path:
     found = directory.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
         raise exceptions.PermanentError(
-            f'{directory} is not ours: remove it and try again.')
+            f'{directory} belongs to another user: remove it and try again.')
     os.utime(directory)
     for other in directory.parent.glob(f'{prefix}*'):
-        # Nobody begins again what was given up so long ago.
+        # Work that was abandoned so long ago is not resumed.
         if time.time() - other.lstat().st_mtime > _GIVEN_UP_SECONDS:
             shutil.rmtree(other, ignore_errors=True)
     return directory
@@ -126,17 +126,18 @@ def _kept(work: str) -> pathlib.Path:
 class GlanceStore(base.BlobStore):
     """Blobs through one driver of glance_store.
 
-    The lock excludes nobody: glance_store has none. Writers of one store are
-    to be kept apart by who starts them. If they are not, all but one fail in
-    :meth:`create`: who finds no such blob, puts one, and still finds it after
-    a while has won, provided that nobody takes longer than that while between
-    looking and putting; it is at least three times what that took here. Nobody
-    tells the names of blobs: glance_store has no way to list.
+    The lock excludes no writer: glance_store has none. The caller has to start
+    one writer for each store at a time. If there are several, all but one fail
+    in :meth:`create`: a writer that finds no such blob, puts one, and still
+    finds its own after a delay has won, provided that no other takes longer
+    than the delay between looking and putting; the delay is at least three
+    times what that took here. The names of blobs are unknown: glance_store
+    cannot list them.
 
     :param driver: as :func:`load_driver` returns it
     :param prefix: what each blob's location starts with, up to its name, as
-        the driver tells locations
-    :param settle_s: that while at least, in seconds
+        the driver forms locations
+    :param settle_s: minimum of that delay, in seconds
     """
 
     def __init__(self, driver: Any, scheme: str, prefix: str,
@@ -185,7 +186,7 @@ class GlanceStore(base.BlobStore):
             self._add(name, stream, path.stat().st_size)
 
     def flush(self) -> None:
-        """Nothing: what the store took is the store's to keep."""
+        """Do nothing: durability is up to the store."""
 
     def read(self, name: str, offset: int = 0,
              length: int | None = None) -> bytes:
