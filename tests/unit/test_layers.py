@@ -43,15 +43,6 @@ class TestContracts(base.TestCase):
                         (TREE / PACKAGE / '__init__.py').read_bytes())
         for path in (TREE / PACKAGE).glob('*/__init__.py'):
             self.write_file(f'{PACKAGE}/{path.parent.name}/__init__.py', b'')
-        # What the contracts except has to be there.
-        self.add_calls('conductor', 'agent.rpcapi', 'agent.versions_rpcapi')
-        self.add_calls('agent', 'conductor.rpcapi', 'conductor.versionsapi')
-
-    def add_calls(self, caller: str, *interfaces: str) -> None:
-        for interface in interfaces:
-            self.add(interface, '')
-        self.add(f'{caller}.calls', '\n'.join(
-            f'import {PACKAGE}.{interface}' for interface in interfaces))
 
     def add(self, module: str, statement: str) -> None:
         name = module.replace('.', '/')
@@ -69,8 +60,9 @@ class TestContracts(base.TestCase):
 
     def test_down_the_layers_is_kept(self):
         self.add('cmd.x', f'import {PACKAGE}.agent.x')
-        self.add('agent.x', f'import {PACKAGE}.conductor.rpcapi')
-        self.add('conductor.rpcapi', f'import {PACKAGE}.placement.x')
+        self.add('agent.x', f'import {PACKAGE}.rpc.x')
+        self.add('conductor.x', f'import {PACKAGE}.rpc.x')
+        self.add('rpc.x', f'import {PACKAGE}.placement.x')
         self.add('placement.x', f'import {PACKAGE}.common')
         self.assert_broken()
 
@@ -88,8 +80,8 @@ class TestContracts(base.TestCase):
         self.assert_broken('pure')
 
     def test_agent_reaching_database_is_broken(self):
-        self.add('agent.x', f'import {PACKAGE}.conductor.rpcapi')
-        self.add('conductor.rpcapi', f'import {PACKAGE}.db')
+        self.add('agent.x', f'import {PACKAGE}.rpc.x')
+        self.add('rpc.x', f'import {PACKAGE}.db')
         self.assert_broken('database')
 
     def test_services_reaching_into_each_other_are_broken(self):
@@ -102,6 +94,14 @@ class TestContracts(base.TestCase):
     def test_versions_that_know_a_key_manager_are_broken(self):
         self.add('versions.x', 'import castellan')
         self.assert_broken('pure')
+
+    def test_services_that_load_clients_themselves_are_broken(self):
+        self.add('clients.x', 'import novaclient')
+        self.add('client.x', 'import openstack')
+        self.add('conductor.x', f'import {PACKAGE}.clients.x')
+        self.assert_broken()
+        self.add('agent.x', 'import glanceclient')
+        self.assert_broken('openstack')
 
     def test_package_in_no_layer_is_broken(self):
         self.write_file(f'{PACKAGE}/newcomer/__init__.py', b'')
