@@ -9,27 +9,36 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""``auto``: make the patch with each codec that may win, keep the smallest.
+"""``auto``: create the patch with each codec that may win, keep the smallest.
 
-Only results are compared, never guesses. A codec is left out where it
-cannot win: ``qcow2`` when neither file is one, and ``rdiff``, which is slow
-and does not compress, when ``block`` found most of the target in the base.
+Patches are compared by their sizes once they exist. A codec is left out where
+it cannot win: ``qcow2`` if neither file is one, and ``rdiff``, which is slow
+and does not compress, if a sample of the target shows that its literals alone
+would be larger than the smallest patch so far.
 """
 
 import dataclasses
+import math
 import os
 import tempfile
 
+from diffcache_openstack import _native
 from diffcache_openstack.blocks.codecs import base as codec_base
 from diffcache_openstack.blocks.codecs import registry
 from diffcache_openstack.blocks import files
+from diffcache_openstack.blocks import native
 from diffcache_openstack.common import exceptions
 
 _QCOW2_MAGIC = b'QFI\xfb'
 
 #: rdiff finds data that moved by any number of bytes. It can win only where
 #: block-granular matching found little: its literals are not compressed.
-_RDIFF_SHARE = 0.25
+# Windows of the target that are looked for in the base. Patches below the
+# share of a few of them are too small for the sample to say anything.
+_WINDOWS = 1 << 14
+_FEW = 4
+_SHORTEST_WINDOW = 64
+_LONGEST_WINDOW = 4096
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,12 +52,6 @@ class Choice:
 def _is_qcow2(path: str) -> bool:
     with open(path, 'rb') as stream:
         return stream.read(len(_QCOW2_MAGIC)) == _QCOW2_MAGIC
-
-
-def _data_size(path: str) -> int:
-    """Bytes of a file that are not holes."""
-    status = os.stat(path)
-    return min(status.st_size, status.st_blocks * 512)
 
 
 class _Contest:
@@ -65,9 +68,10 @@ class _Contest:
         self._progress = progress
         self._best: codec_base.PatchInfo | None = None
         self._notes: list[str] = []
+        self._left_out = False
 
     def enter(self, codec: codec_base.PatchCodec) -> None:
-        """Make a patch with ``codec``; keep it if it is the smallest."""
+        """Create a patch with ``codec``; keep it if it is the smallest."""
         path = os.path.join(self._scratch, codec.name)
         level = None if codec.name == 'rdiff' else self._level
         try:
@@ -76,6 +80,7 @@ class _Contest:
         except (exceptions.InvalidInput, exceptions.FormatError) as exc:
             if codec.name == 'block':
                 raise
+            self._left_out = True
             self._notes.append(f'{codec.name} not possible: {exc}')
             return
         except exceptions.NoSpace as exc:
@@ -93,7 +98,34 @@ class _Contest:
 
     def leave_out(self, name: str, why: str) -> None:
         """Note that a codec was not tried."""
+        self._left_out = True
         self._notes.append(f'{name} not tried: {why}')
+
+    def enter_rdiff(self) -> None:
+        """Try ``rdiff`` unless a sample shows that it cannot win."""
+        reason = self._against_rdiff()
+        if reason is None:
+            self.enter(registry.get('rdiff'))
+        else:
+            self.leave_out('rdiff', reason)
+
+    def _against_rdiff(self) -> str | None:
+        with native.translated():
+            sample = _native.overlap_estimate(
+                self._base, self._target, _window(self._base), _WINDOWS,
+                self._progress)
+        windows = max(1, sample['windows'])
+        data_size = sample['data_size']
+        if self.smallest * windows <= _FEW * data_size:
+            return 'the patch is too small to estimate whether it would win'
+        missing = windows - sample['same'] - sample['moved']
+        # Two standard deviations off, in favour of trying.
+        least = max(0.0, missing - 2 * math.sqrt(missing))
+        literals = int(least / windows * data_size)
+        if literals < self.smallest:
+            return None
+        return (f'by a sample, {missing / windows:.1%} of the target is '
+                f'nowhere in the base, at least {literals} bytes')
 
     def finish(self) -> Choice:
         """Move the smallest patch to its place."""
@@ -106,7 +138,8 @@ class _Contest:
             if os.path.exists(sidecar):
                 os.replace(sidecar, patch + '.json')
             os.replace(made, patch)
-        return Choice(best, f'{best.codec} is the smallest '
+        among = ' of those tried' if self._left_out else ''
+        return Choice(best, f'{best.codec} is the smallest{among} '
                             f'({"; ".join(self._notes)})')
 
     def _found(self) -> codec_base.PatchInfo:
@@ -139,14 +172,14 @@ def create(base: str, target: str, patch: str, level: int | None = None,
             contest.enter(registry.get('qcow2'))
         else:
             contest.leave_out('qcow2', 'neither file is one')
-        _enter_rdiff(contest, target)
+        contest.enter_rdiff()
         return contest.finish()
 
 
-def _enter_rdiff(contest: _Contest, target: str) -> None:
-    threshold = _RDIFF_SHARE * _data_size(target)
-    if contest.smallest > threshold:
-        contest.enter(registry.get('rdiff'))
-    else:
-        contest.leave_out(
-            'rdiff', 'the patch is already below a quarter of the target')
+def _window(base: str) -> int:
+    """Choose the bytes of a window: an eighth of rdiff's blocks.
+
+    librsync's blocks grow with the root of the base's size.
+    """
+    block = math.isqrt(os.path.getsize(base))
+    return min(max(_SHORTEST_WINDOW, block // 8), _LONGEST_WINDOW)

@@ -7,6 +7,7 @@
 //!   manifest proves itself from the id alone, and every leaf of an image proves itself from the manifest.
 //! * [`sink::LeafSink`]: takes verified leaves in any order.
 //! * [`patch`]: makes patches between images, applies them to files or to sinks, and reads through base + patch without applying.
+//! * [`overlap`]: how much of an image occurs in another at any offset, estimated.
 //! * [`task::Task`]: how a long job runs: threads, progress, cancellation.
 //!
 //! Errors are one enum per module. `is_retryable()` on an error means that the same call may succeed later or with another source; everything
@@ -20,6 +21,7 @@ pub mod hash_tree;
 pub mod leaf;
 pub mod manifest;
 pub mod output;
+pub mod overlap;
 pub mod patch;
 pub mod sink;
 pub mod sketch;

@@ -9,6 +9,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use diffcache_core::manifest::{to_hex, Manifest, ManifestError};
+use diffcache_core::overlap::{self, OverlapError};
 use diffcache_core::patch::format::{Header, STALE_UNKNOWN};
 use diffcache_core::patch::{self, ApplyStats, CreateOptions, PatchError, PatchView, VerifiedBase};
 use diffcache_core::sink::SinkError;
@@ -273,6 +274,40 @@ fn read_manifest(path: &std::path::Path, task: &Task<'_>) -> PyResult<Manifest> 
     Manifest::from_source(&source, task).map_err(manifest_error)
 }
 
+/// Looks for a sample of a file in another at any offset. Returns a dictionary: windows that are not all zero, those in the base at the same
+/// offset (same) or at others (moved), and data_size, the target's bytes that are not zero, estimated.
+#[pyfunction]
+#[pyo3(signature = (base, target, window, count, progress=None))]
+fn overlap_estimate(
+    py: Python<'_>,
+    base: PathBuf,
+    target: PathBuf,
+    window: usize,
+    count: u64,
+    progress: Option<Py<PyAny>>,
+) -> PyResult<Bound<'_, PyDict>> {
+    let found = run(py, progress, |task| {
+        let base = FileSource::open(&base).map_err(source_error)?;
+        let target = FileSource::open(&target).map_err(source_error)?;
+        overlap::estimate(&base, &target, window, count, task).map_err(overlap_error)
+    })?;
+    let dict = PyDict::new(py);
+    dict.set_item("windows", found.windows)?;
+    dict.set_item("same", found.same)?;
+    dict.set_item("moved", found.moved)?;
+    dict.set_item("data_size", found.data_size)?;
+    Ok(dict)
+}
+
+fn overlap_error(error: OverlapError) -> PyErr {
+    let message = error.to_string();
+    match error {
+        OverlapError::Source(error) => source_error(error),
+        OverlapError::Cancelled(_) => Cancelled::new_err(message),
+        OverlapError::Window => PyValueError::new_err(message),
+    }
+}
+
 /// Writes the manifest of a file; returns content_id, size and data_size in bytes, leaves and zero_leaves (of 64 KiB).
 #[pyfunction]
 #[pyo3(signature = (path, out_path, progress=None))]
@@ -514,6 +549,7 @@ pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add("Interrupted", py.get_type::<Interrupted>())?;
     m.add("Cancelled", py.get_type::<Cancelled>())?;
     m.add_function(wrap_pyfunction!(hash_file, m)?)?;
+    m.add_function(wrap_pyfunction!(overlap_estimate, m)?)?;
     m.add_function(wrap_pyfunction!(manifest_create, m)?)?;
     m.add_function(wrap_pyfunction!(manifest_info, m)?)?;
     m.add_function(wrap_pyfunction!(manifest_verify, m)?)?;

@@ -13,6 +13,7 @@
 
 import os
 import random
+import re
 import shutil
 import struct
 import subprocess
@@ -52,8 +53,10 @@ class AutoTest(base.TestCase):
     def test_raw_images(self):
         choice = self.create('base', 'target')
         self.assertEqual('block', choice.info.codec)
+        self.assertIn('block is the smallest of those tried', choice.reason)
         self.assertIn('qcow2 not tried: neither file is one', choice.reason)
-        self.assertIn('rdiff not tried', choice.reason)
+        self.assertIn('rdiff not tried: the patch is too small',
+                      choice.reason)
 
     def test_compressed_images(self):
         if shutil.which('qemu-img') is None:
@@ -81,6 +84,34 @@ class AutoTest(base.TestCase):
         choice = self.create('base', 'target')
         self.assertEqual('rdiff', choice.info.codec)
         self.assertTrue(choice.info.details['verifiable'])
+
+    def test_a_shifted_image_goes_to_rdiff(self):
+        # Compressed, what block inserts is below a quarter of the target.
+        words = random.Random(5)
+        vocabulary = [words.randbytes(40) for _ in range(200)]
+        content = b''.join(words.choices(vocabulary, k=80_000))
+        self.write_file('base', content)
+        self.write_file('target', content[:1000] + b'odd' + content[1000:])
+        choice = self.create('base', 'target')
+        self.assertEqual('rdiff', choice.info.codec)
+        block = int(re.search(r'block (\d+) bytes', choice.reason).group(1))
+        self.assertLess(block, len(content) / 4)
+        self.assertGreater(block, 100 * choice.info.patch_size)
+
+    def test_rdiff_is_not_tried_where_literals_alone_are_larger(self):
+        words = random.Random(6)
+        vocabulary = [words.randbytes(6) for _ in range(300)]
+        self.write_file('target', b''.join(
+            words.choices(vocabulary, k=500_000)))
+        choice = self.create('base', 'target')
+        self.assertEqual('block', choice.info.codec)
+        literals = int(re.search(
+            r'rdiff not tried: by a sample, .* of the target is nowhere in '
+            r'the base, at least (\d+) bytes', choice.reason).group(1))
+        self.assertGreater(literals, choice.info.patch_size)
+        forced = registry.get('rdiff').create(
+            self.path('base'), self.path('target'), self.path('forced'))
+        self.assertGreaterEqual(forced.patch_size, literals)
 
     def test_only_the_patch_is_left(self):
         before = set(os.listdir(self.directory))
