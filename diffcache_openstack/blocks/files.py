@@ -57,7 +57,7 @@ def check_readable(path: str, role: str) -> int:
 
 
 def check_output(path: str, **inputs: str) -> None:
-    """Refuse an output that would replace what nobody wants replaced.
+    """Refuse an output that would replace an input or a device.
 
     :param inputs: the files that are read, by their roles
     :raises InvalidInput: ``path`` is one of them, or is a directory, a
@@ -66,7 +66,7 @@ def check_output(path: str, **inputs: str) -> None:
     try:
         mode = os.stat(path).st_mode
     except OSError:
-        # It is not there, or writing tells what is wrong with it.
+        # It does not exist, or writing will raise the right error.
         return
     if stat.S_ISDIR(mode):
         raise exceptions.InvalidInput(
@@ -84,7 +84,7 @@ def check_output(path: str, **inputs: str) -> None:
 
 @contextlib.contextmanager
 def unchanged(*paths: str) -> Iterator[None]:
-    """See to it that files are the same when the block ends.
+    """Check that files are unchanged when the block ends.
 
     :raises RetryableError: one of them was written to meanwhile
     """
@@ -93,7 +93,7 @@ def unchanged(*paths: str) -> Iterator[None]:
     for path, stamp in zip(paths, before):
         if _stamp(path) != stamp:
             raise exceptions.RetryableError(
-                f'{path} changed while it was read; try again when nobody '
+                f'{path} changed while it was read; try again when nothing '
                 f'writes to it.')
 
 
@@ -128,7 +128,7 @@ def translate_os_errors(path: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def atomic_output(path: str) -> Iterator[str]:
-    """Give a temporary path that becomes ``path`` if the block succeeds.
+    """Yield a temporary path that becomes ``path`` if the block succeeds.
 
     The temporary file is created empty, with the permissions a new file
     gets from the umask. When the block raises, it is removed and ``path``

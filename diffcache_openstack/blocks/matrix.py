@@ -23,7 +23,7 @@ from diffcache_openstack.blocks import sketch
 
 @dataclasses.dataclass(frozen=True)
 class Pair:
-    """A patch that could be made. Sizes in bytes."""
+    """A possible patch. Sizes in bytes."""
 
     base: str
     target: str
@@ -34,7 +34,7 @@ class Pair:
 
 @dataclasses.dataclass(frozen=True)
 class Estimates:
-    """Estimates for all pairs, and what they took."""
+    """Estimates for all pairs, and the time they took."""
 
     pairs: list[Pair]
     images: int
@@ -43,7 +43,7 @@ class Estimates:
     pair_seconds: float
 
     def cost_line(self) -> str:
-        """Say what the estimates took, for images and for pairs."""
+        """Return the time that the estimates took, by image and by pair."""
         return (
             f'{self.images} images sketched in {self.sketch_seconds:.2f} s '
             f'({self.sketch_cpu_seconds / self.images:.2f} CPU-s each), '
@@ -65,12 +65,12 @@ class _Total:
         self._before = 0
 
     def report(self, share: float, size: int) -> None:
-        """Say that a share of the image of ``size`` bytes is done."""
+        """Report a share of the image of ``size`` bytes as done."""
         if self._progress is not None:
             self._progress(self._before + int(share * size), self._total)
 
     def finish(self, size: int) -> None:
-        """Say that an image of ``size`` bytes is done."""
+        """Report an image of ``size`` bytes as done."""
         self.report(1.0, size)
         self._before += size
 

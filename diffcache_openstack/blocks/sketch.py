@@ -9,12 +9,12 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""Sketches: what a patch would take, known without making it.
+"""Sketches: estimate the size of a patch without creating it.
 
 A sketch is a small sample of an image's content (half a megabyte), made by
 reading the image once. From two sketches the size of the block patch
 between their images is estimated in about a millisecond, so that the pairs
-worth making can be chosen among very many. The method is described in
+worth creating can be chosen among very many. The method is described in
 ``native/core/src/sketch.rs``.
 """
 

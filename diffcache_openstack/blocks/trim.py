@@ -63,7 +63,7 @@ def trim(image: str, output: str, output_format: str | None = None,
     :param output_format: one of :data:`FORMATS`; None for that of the image
     :raises NotFound: the image does not exist or cannot be read
     :raises InvalidInput: the image is refused, or ``qemu-img`` is missing
-    :raises FormatError: no filesystem tells what is free, or the image is
+    :raises FormatError: no filesystem records what is free, or the image is
         damaged
     :raises NoSpace: the output does not fit
     """

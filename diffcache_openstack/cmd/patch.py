@@ -33,20 +33,20 @@ def _columns(fields: dict[str, Any]) -> tuple[list[str], list[Any]]:
 
 
 class Create(show.ShowOne):
-    """Make a patch that turns one image into another."""
+    """Create a patch that turns one image into another."""
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser = super().get_parser(prog_name)
         parser.add_argument('base', metavar='BASE',
                             help='Image the patch starts from.')
         parser.add_argument('target', metavar='TARGET',
-                            help='Image the patch makes.')
+                            help='Image the patch builds.')
         parser.add_argument('patch', metavar='PATCH',
                             help='Patch file to write.')
         parser.add_argument(
             '--codec', choices=[_AUTO] + registry.names(), default=_AUTO,
-            help='Format of the patch; auto makes those that may win and '
-                 'keeps the smallest (default: auto).')
+            help='Format of the patch; auto tries those that may be the '
+                 'smallest and keeps the smallest (default: auto).')
         parser.add_argument(
             '--level', type=int, metavar='N',
             help='Compression level of the patch, 1 to 19: higher is '
@@ -65,14 +65,14 @@ class Create(show.ShowOne):
             else:
                 info = registry.get(args.codec).create(
                     args.base, args.target, args.patch, args.level, bar)
-                reason = 'asked for'
+                reason = 'requested'
         return _columns(info.to_dict() | {
             'reason': reason,
             'seconds': round(time.monotonic() - started, 3)})
 
 
 class Apply(show.ShowOne):
-    """Make the target of a patch from its base, verified."""
+    """Build the target of a patch from its base and verify it."""
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser = super().get_parser(prog_name)
@@ -81,18 +81,18 @@ class Apply(show.ShowOne):
         parser.add_argument('patch', metavar='PATCH', help='Patch file.')
         where = parser.add_mutually_exclusive_group(required=True)
         where.add_argument('output', metavar='OUTPUT', nargs='?',
-                           help='Image to write; it appears when it is '
+                           help='Image to write; it is created once it is '
                                 'complete and verified.')
         where.add_argument('--in-place', action='store_true',
-                           help='Turn BASE itself into the target. A '
-                                'journal beside it takes what changes; '
-                                'after a crash, run the same command again.')
+                           help='Turn BASE itself into the target. A journal '
+                                'next to it records the changes; after a '
+                                'crash, run the same command again.')
         parser.add_argument(
             '--base-manifest', metavar='FILE',
             help='Manifest of BASE, written by "diffcache image manifest": '
-                 'BASE is trusted to be as it was then, and where OUTPUT can '
-                 'share blocks with it, only what differs is read and '
-                 'verified. A BASE that was changed since is refused.')
+                 'BASE is not verified again, and where OUTPUT can share '
+                 'blocks with it, only the differing blocks are read. A BASE '
+                 'that was changed since is refused.')
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace
@@ -104,8 +104,8 @@ class Apply(show.ShowOne):
             info = self._apply(args, bar)
         if info.target_hash is None:
             self.app.LOG.warning(
-                '%s carries no hash of its target: %s is not verified',
-                args.patch, output)
+                '%s is not verified: patch %s has no hash of its target',
+                output, args.patch)
         return _columns({
             'output': output,
             'codec': info.codec,
@@ -117,8 +117,7 @@ class Apply(show.ShowOne):
                ) -> codec_base.PatchInfo:
         if args.in_place and args.base_manifest:
             raise exceptions.InvalidInput(
-                'A change in place reads all of the base; leave out '
-                '--base-manifest.')
+                '--in-place reads all of the base; omit --base-manifest.')
         codec = registry.detect(args.patch)
         if args.in_place:
             return codec.apply_in_place(args.base, args.patch, bar)
@@ -143,7 +142,7 @@ class Show(show.ShowOne):
 
 
 class Verify(show.ShowOne):
-    """Check that a patch would apply to a base, writing nothing."""
+    """Check that a patch applies to a base, without writing anything."""
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser = super().get_parser(prog_name)
@@ -167,7 +166,7 @@ class Verify(show.ShowOne):
 
 
 class Matrix(lister.Lister):
-    """Estimate the patch size of every ordered pair, making no patch."""
+    """Estimate the patch size of each ordered pair of images."""
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser = super().get_parser(prog_name)

@@ -9,7 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""``diffcache placement``: where templates and patches go, on files."""
+"""``diffcache placement``: cache placement on files, without a service."""
 
 import argparse
 import contextlib
@@ -77,14 +77,15 @@ def _add_solver_options(parser: argparse.ArgumentParser) -> None:
         '--time-limit',
         type=_positive(float),
         metavar='S',
-        help='Seconds after which the best placement so far is taken.',
+        help='Stop after S seconds and return the best placement found'
+        ' (default: no limit).',
     )
     parser.add_argument(
         '--threads',
         type=_positive(int),
         default=1,
         metavar='N',
-        help='Threads the solver may use.',
+        help='Threads of the solver (default: 1).',
     )
     _add_hops(parser)
 
@@ -105,8 +106,8 @@ def _add_hops(parser: argparse.ArgumentParser) -> None:
         type=_positive(int),
         default=1,
         metavar='N',
-        help='Patches that may be applied one after another; default: 1, as'
-        ' in the paper.',
+        help='Apply at most N patches one after another to build an image'
+        ' (default: 1, as in the paper).',
     )
 
 
@@ -126,7 +127,7 @@ def _write_placement(placement: placements.Placement, path: str) -> None:
 
 
 def _check_writable(path: str) -> None:
-    """Say before a long solve, not after, that its result has no place."""
+    """Refuse an unwritable output before a long solve."""
     folder = os.path.dirname(path) or '.'
     if not os.path.isdir(folder) or os.path.isdir(path):
         raise exceptions.InvalidInput(
@@ -200,9 +201,9 @@ def _solver_options(args: argparse.Namespace) -> dict[str, typing.Any]:
 
 
 class Solve(show.ShowOne):
-    """Choose what each host holds.
+    """Compute which templates and patches each host should cache.
 
-    Ctrl-C ends the solve early with the best placement found so far.
+    Ctrl-C stops the solver early and writes the best placement found so far.
     """
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
@@ -238,7 +239,7 @@ class Solve(show.ShowOne):
 
 
 class Evaluate(show.ShowOne):
-    """Tell what a placement costs and whether it is feasible."""
+    """Compute the cost of a cache placement and check that it is feasible."""
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser = super().get_parser(prog_name)
@@ -262,7 +263,7 @@ class Evaluate(show.ShowOne):
 
 
 class Explain(lister.Lister):
-    """Tell why each object is where it is and what it saves."""
+    """List what each placed object saves and which requests read it."""
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser = super().get_parser(prog_name)
@@ -302,10 +303,10 @@ class Explain(lister.Lister):
 
 
 class Plan(show.ShowOne):
-    """Plan the way from what is placed to something better.
+    """Plan the transition from the present cache placement to a better one.
 
-    The instance's "placed" says what hosts hold now. A plan that would not be
-    worth its transfers keeps the present placement.
+    The field "placed" of the instance lists what hosts hold now. If the
+    transfers cost more than they save, the present placement is kept.
     """
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
@@ -319,34 +320,35 @@ class Plan(show.ShowOne):
             type=_positive(float),
             default=defaults.period_s,
             metavar='S',
-            help='Seconds over which the rates count requests.',
+            help='Seconds that the request rates of the instance cover.',
         )
         parser.add_argument(
             '--horizon',
             type=_positive(float),
             default=defaults.horizon_s,
             metavar='S',
-            help='Seconds the plan is expected to last.',
+            help='Seconds that the new placement is expected to last.',
         )
         parser.add_argument(
             '--move-weight',
             type=_number(float, 0),
             default=defaults.move_weight,
             metavar='W',
-            help='Seconds of waiting that a second of transfer is worth.',
+            help='Seconds of service time that one second of transfer counts'
+            ' as.',
         )
         parser.add_argument(
             '--max-rate',
             type=_positive(float),
             metavar='MBPS',
-            help='Rate that fills keep on every link.',
+            help='Limit of the transfer rate to each host, in Mbit/s.',
         )
         parser.add_argument(
             '--window',
             type=_positive(float),
             default=defaults.window_s,
             metavar='S',
-            help='Seconds per day in which fills run.',
+            help='Seconds per day in which transfers run.',
         )
         _add_solver_options(parser)
         return parser
@@ -395,7 +397,7 @@ class Plan(show.ShowOne):
 
 
 class WhatIf(show.ShowOne):
-    """Tell what a change of the site would be worth."""
+    """Estimate the savings if hosts, capacity or links were different."""
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser = super().get_parser(prog_name)
@@ -405,33 +407,33 @@ class WhatIf(show.ShowOne):
             type=_number(int, 0),
             default=0,
             metavar='N',
-            help='Hosts more, which share the requests there are.',
+            help='Add N hosts, which take a share of the requests.',
         )
         parser.add_argument(
             '--add-capacity',
             type=_number(float),
             default=0.0,
             metavar='MB',
-            help='MB more on every host; below 0 for less.',
+            help='Add MB to the capacity of each host; negative: subtract.',
         )
         parser.add_argument(
             '--repo',
             type=_positive(float),
             metavar='MBPS',
-            help="The WAN's bandwidth.",
+            help='Bandwidth from the repository, in Mbit/s.',
         )
         parser.add_argument(
             '--peer',
             type=_positive(float),
             metavar='MBPS',
-            help="The LAN's bandwidth.",
+            help='Bandwidth between hosts of the site, in Mbit/s.',
         )
         parser.add_argument(
             '--demand',
             type=_positive(float),
             default=1.0,
             metavar='X',
-            help='Factor on all requests.',
+            help='Multiply all request rates by X.',
         )
         _add_solver_options(parser)
         return parser
@@ -487,14 +489,14 @@ class Simulate(show.ShowOne):
             '--output',
             required=True,
             metavar='FILE.png',
-            help='Drawing to write; its numbers go beside it as FILE.csv.',
+            help='Image file to write; its data is written to FILE.csv.',
         )
         parser.add_argument(
             '--seeds',
             type=_positive(int),
             default=3,
             metavar='N',
-            help='Instances averaged per point.',
+            help='Instances averaged for each point.',
         )
         parser.add_argument('--solver', default='auto', metavar='NAME',
                             help='Solver to use (default: auto).')

@@ -9,7 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""A progress bar for whoever watches a terminal."""
+"""A progress bar on a terminal."""
 
 import io
 import time
@@ -61,6 +61,6 @@ class Bar:
 
 
 def of(what: command.Command, label: str) -> Bar:
-    """Return the bar of a command; a quiet run gets one that nobody sees."""
+    """Return the bar of a command; a quiet run gets one without output."""
     quiet = not what.app.options.verbose_level
     return Bar(label, io.StringIO() if quiet else what.app.stderr)

@@ -33,7 +33,6 @@ import typing
 import uuid
 
 from diffcache_openstack.agent.images import building
-from diffcache_openstack.agent.repository import catalogue
 from diffcache_openstack.agent import service as agents
 from diffcache_openstack.embedded import site as sites
 from diffcache_openstack import objects
@@ -156,7 +155,7 @@ class Testbed:
         self._directory = directory
         self._progress = progress
         self._sha256: dict[str, str] = {}
-        self._templates: dict[str, catalogue.ImageRecord] = {}
+        self._templates: dict[str, objects.Template] = {}
 
     def run(self) -> Result:
         """Prepare, run the four modes, and tell.
@@ -290,8 +289,7 @@ class Testbed:
     def ask(self, agent: agents.Agent, image: Image,
             output: pathlib.Path) -> objects.Request:
         """Have a host's agent answer a request."""
-        return agent.server.deliver(
-            agent.site_map.find(self._id(image)), output)
+        return agent.get_image(self._id(image), str(output))
 
     def judge(self, image: Image, output: pathlib.Path) -> tuple[str, bool]:
         """The sha256 of an output, and whether it is the image's."""

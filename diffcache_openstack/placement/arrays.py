@@ -56,7 +56,7 @@ class Arrays:
         self.start = self._numbers(start)
 
     def _numbers(self, held) -> list[tuple[int, int]]:
-        """(object, column) of templates and patches, sorted."""
+        """Number templates and patches: (object, column), sorted."""
         return sorted(
             [(i, host - 1) for i, host in held.templates]
             + [
@@ -83,7 +83,7 @@ class Arrays:
 
 
 def _links(instance) -> list[tuple[float, float, float]]:
-    """Seconds per MB at each host: local, near, repository."""
+    """Return seconds per MB at each host: local, near, repository."""
     links = instance.bandwidths
     near = np.maximum(links.peer, links.repo)
     local = np.maximum(links.local, near)

@@ -9,7 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""Lower bounds that cost next to nothing."""
+"""Lower bounds that take no solving."""
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from diffcache_openstack.placement import placement as placements
 
 
 def unlimited(instance: instances.Instance, hops: int = 1) -> float:
-    """Cost, in seconds, if every host held everything."""
+    """Compute the cost, in seconds, if every host held everything."""
     hosts = range(1, instance.host_count + 1)
     everything = placements.Placement.of(
         ((i, h) for i in range(instance.template_count) for h in hosts),
@@ -37,6 +37,6 @@ def unlimited(instance: instances.Instance, hops: int = 1) -> float:
 def capacity_left(
     instance: instances.Instance, placement: placements.Placement
 ) -> np.ndarray:
-    """MB each host could still take, shape (K,)."""
+    """Compute the MB that each host could still take, shape (K,)."""
     used = placements.used(instance, placement)
     return np.maximum(instance.usable_capacities() - used, 0.0)

@@ -13,7 +13,7 @@
 
 A request counts less the older it is, by half per half-life. A trend is the
 ratio of a short half-life's rate to a long one's, within limits, so that what
-is on the rise is held before it is common. A template that has been asked for
+is on the rise is held before it is common. A template that has been requested
 little or never takes part of its rate from its family, the templates it
 shares patches with. Precache jobs are demand too.
 """
@@ -24,7 +24,7 @@ import numpy as np
 
 
 @dataclasses.dataclass(frozen=True)
-class Request:
+class Arrival:
     """One request of the history: when, which template, at which host."""
 
     time_s: float
@@ -43,13 +43,13 @@ class Job:
 
 @dataclasses.dataclass(frozen=True)
 class Model:
-    """How history becomes rates.
+    """Parameters of the forecast.
 
     :param half_life_s: after which a request counts half
     :param short_share: the short half-life as a share of the long one
     :param trend_limit: most that a trend multiplies or divides a rate by
     :param family_weight: requests' worth of belief in the family's mean
-    :param host_weight: requests' worth of belief that hosts ask alike
+    :param host_weight: requests' worth of belief that hosts request alike
     :param period_s: rates are requests per so many seconds
     """
 
@@ -62,14 +62,14 @@ class Model:
 
 
 def rates(
-    history: list[Request],
+    history: list[Arrival],
     now_s: float,
     shape: tuple[int, int],
     model: Model = Model(),
     families: np.ndarray | None = None,
     jobs: tuple[Job, ...] = (),
 ) -> np.ndarray:
-    """Expected requests per period, shape (N, K).
+    """Forecast the requests per period, shape (N, K).
 
     :param history: requests in any order; those after ``now_s`` are ignored
     :param shape: N templates and K hosts
@@ -93,12 +93,12 @@ def rates(
 
 
 def decayed(
-    history: list[Request],
+    history: list[Arrival],
     now_s: float,
     shape: tuple[int, int],
     half_life_s: float,
 ) -> np.ndarray:
-    """Requests weighted by age, shape (N, K)."""
+    """Count requests weighted by age, shape (N, K)."""
     counts = np.zeros(shape)
     seen = [r for r in history if r.time_s <= now_s]
     if seen:
@@ -114,7 +114,7 @@ def decayed(
 def families(
     templates: int, patch_base: np.ndarray, patch_target: np.ndarray
 ) -> np.ndarray:
-    """The family of each template: those that patches connect, shape (N,)."""
+    """Number the families, templates that patches connect, shape (N,)."""
     family = np.arange(templates)
     while True:
         lower = family.copy()
@@ -127,7 +127,7 @@ def families(
 
 
 def _with_family(totals, family, weight) -> np.ndarray:
-    """Each total, drawn towards the mean of its family."""
+    """Draw each total towards the mean of its family."""
     if family is None or weight <= 0:
         return totals.copy()
     _, index = np.unique(family, return_inverse=True)
@@ -139,7 +139,7 @@ def _with_family(totals, family, weight) -> np.ndarray:
 
 
 def _trend(totals, short, model) -> np.ndarray:
-    """Factor by which demand is rising or falling."""
+    """Compute the factor by which demand is rising or falling."""
     # Half a request of belief in no trend keeps single requests quiet.
     long_level = totals * model.short_share + 0.5
     factor = (short + 0.5) / long_level
@@ -147,7 +147,7 @@ def _trend(totals, short, model) -> np.ndarray:
 
 
 def _spread(level, counts, weight) -> np.ndarray:
-    """Shares of hosts: their own counts, drawn towards all hosts' mean."""
+    """Compute hosts' shares: own counts, drawn towards all hosts' mean."""
     everywhere = counts.sum(axis=0) + 1.0
     prior = max(weight, 1e-6) * everywhere / everywhere.sum()
     shares = counts + prior

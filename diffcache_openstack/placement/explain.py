@@ -9,7 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""Why each object is where it is, what it saves and what would go first."""
+"""Explain why objects are placed, what they save and what goes first."""
 
 import dataclasses
 
@@ -29,7 +29,7 @@ class Reason:
     :param targets: templates that those requests are for
     :param eviction: 1 for the object its host would lose first, and so on,
         by what is saved per MB
-    :param pinned: it is there because somebody said so
+    :param pinned: the instance pins it to the host
     """
 
     key: tuple[int, ...]
@@ -63,7 +63,7 @@ def explain(
     placement: placements.Placement,
     hops: int = 1,
 ) -> list[Reason]:
-    """Reasons for all objects, by host, what saves most per MB first.
+    """List reasons for all objects, by host, the most saved per MB first.
 
     :raises PlacementError: the placement names what does not exist
     """
@@ -102,7 +102,7 @@ def explain(
 
 
 def _saves(instance, placement, hops):
-    """Loss without each object, site by site."""
+    """Compute the loss without each object, site by site."""
     saves = {}
     for columns in instance.site_hosts():
         part = placement.only_hosts(columns)

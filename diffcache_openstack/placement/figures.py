@@ -80,7 +80,7 @@ def points(
     time_limit: float | None = 2.0,
     progress: collections.abc.Callable[[int, int], None] = lambda *_: None,
 ) -> list[tuple[float, ...]]:
-    """Rows of the figure: the varied value, then :data:`SERIES`.
+    """Compute the figure's rows: the varied value, :data:`SERIES`.
 
     :param time_limit: seconds for each solve
     :param progress: called with points done and points in all
@@ -108,7 +108,7 @@ def points(
 
 
 def csv_path(path: str) -> str:
-    """Where the numbers of a drawing go: beside it, as CSV."""
+    """Return the path of a drawing's numbers: beside it, as CSV."""
     return os.path.splitext(path)[0] + '.csv'
 
 

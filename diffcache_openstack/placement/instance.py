@@ -9,7 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""A placement instance: what exists, what it weighs, who asks for it.
+"""An instance of cache placement: objects, hosts, links and demand.
 
 Sizes are megabytes of 1e6 bytes, bandwidths megabits per second, times
 seconds. Templates are numbered 0..N-1, hosts 1..K; host 0 is the repository,
@@ -59,7 +59,7 @@ class Bandwidths:
     def uniform(
         cls, hosts: int, local: float, peer: float, repo: float
     ) -> 'Bandwidths':
-        """The same three links for every one of ``hosts`` hosts."""
+        """Give each of ``hosts`` hosts the same three links."""
         return cls(*(np.full(hosts, float(b)) for b in (local, peer, repo)))
 
 
@@ -134,19 +134,19 @@ class Instance:
         return float(self.rates.sum())
 
     def patch_index(self) -> dict[tuple[int, int], int]:
-        """Position of each existing patch by (base, target)."""
+        """Number the existing patches by (base, target)."""
         pairs = zip(self.patch_base.tolist(), self.patch_target.tolist())
         return {pair: e for e, pair in enumerate(pairs)}
 
     def usable_capacities(self) -> np.ndarray:
-        """Capacities with those of excluded hosts set to zero, shape (K,)."""
+        """Return capacities, zero for excluded hosts, shape (K,)."""
         usable = self.capacities.astype(float)
         for host in self.excluded:
             usable[host - 1] = 0.0
         return usable
 
     def without_patches(self) -> 'Instance':
-        """The same instance where only whole templates can be held."""
+        """Return the instance where only whole templates can be held."""
         none = np.zeros(0, dtype=np.int64)
         return dataclasses.replace(
             self,
@@ -159,14 +159,14 @@ class Instance:
         )
 
     def site_hosts(self) -> list[np.ndarray]:
-        """Columns of the hosts of each site, one array per site."""
+        """List the columns of each site's hosts, one array per site."""
         return [
             np.flatnonzero(self.sites == site)
             for site in np.unique(self.sites)
         ]
 
     def only_hosts(self, columns: np.ndarray) -> 'Instance':
-        """The instance of some hosts alone, renumbered from 1.
+        """Return the instance of some hosts alone, renumbered from 1.
 
         Sites share nothing but the repository, so a site's instance can be
         solved by itself.
@@ -202,7 +202,7 @@ class Instance:
 
 
 def fetch_seconds(megabytes, mbps):
-    """Seconds to move ``megabytes`` over a link of ``mbps``."""
+    """Return the seconds to move ``megabytes`` at ``mbps``."""
     return 8.0 * megabytes / mbps
 
 
@@ -222,7 +222,7 @@ def load(path: str) -> Instance:
 
 
 def from_dict(data: typing.Any) -> Instance:
-    """The instance that a parsed JSON document describes.
+    """Build the instance that a parsed JSON document describes.
 
     :raises InstanceError: one line that opens with the field at fault
     """
@@ -257,7 +257,7 @@ def from_dict(data: typing.Any) -> Instance:
 
 
 def to_dict(instance: Instance) -> dict:
-    """The JSON document of an instance; :func:`from_dict` reads it."""
+    """Return the JSON document of an instance, for :func:`from_dict`."""
     links = {f: getattr(instance.bandwidths, f).tolist() for f in _LINKS}
     document = {
         'name': instance.name,
@@ -331,7 +331,7 @@ def _reject_at(field: str, bad: np.ndarray, reason: str) -> None:
 
 
 def _matrix(field: str, rows: typing.Any, width: int) -> np.ndarray:
-    """An array of finite numbers from rows of one width.
+    """Build an array of finite numbers from rows of one width.
 
     Large files make this the slow part of loading, so numbers are looked at
     one by one only to name the one at fault.

@@ -9,7 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""A placement: which templates and patches each host holds."""
+"""A cache placement: the templates and patches that each host holds."""
 
 import dataclasses
 import json
@@ -31,7 +31,7 @@ class PlacementError(exceptions.InvalidInput):
 
 @dataclasses.dataclass(frozen=True)
 class Placement:
-    """Objects on hosts 1..K; the repository holds everything unsaid.
+    """Objects on hosts 1..K; the repository holds everything.
 
     :param templates: (template, host) pairs
     :param patches: (base, target, host) triples
@@ -46,7 +46,7 @@ class Placement:
         templates: typing.Iterable[tuple[int, int]] = (),
         patches: typing.Iterable[tuple[int, int, int]] = (),
     ) -> 'Placement':
-        """A placement from any iterables of pairs and triples."""
+        """Build a placement from iterables of pairs and triples."""
         return cls(frozenset(templates), frozenset(patches))
 
     def only_hosts(self, columns: np.ndarray) -> 'Placement':
@@ -73,7 +73,7 @@ class Placement:
 
 
 def from_dict(data: typing.Any) -> Placement:
-    """The placement that a parsed JSON document describes.
+    """Build the placement that a parsed JSON document describes.
 
     :raises PlacementError: one line that opens with the field at fault
     """
@@ -116,7 +116,7 @@ def load(path: str) -> Placement:
 
 
 def used(instance: instances.Instance, placement: Placement) -> np.ndarray:
-    """MB that the placement takes on each host, shape (K,).
+    """Sum the MB that the placement takes on each host, shape (K,).
 
     :raises PlacementError: it names what the instance does not have
     """
@@ -131,7 +131,7 @@ def used(instance: instances.Instance, placement: Placement) -> np.ndarray:
 
 
 def errors(instance: instances.Instance, placement: Placement) -> list[str]:
-    """Why the placement is not feasible, one line each; empty if it is.
+    """List why the placement is not feasible; empty if it is.
 
     :raises PlacementError: it names what the instance does not have
     """

@@ -12,7 +12,7 @@
 """Planned placements against cache policies, request by request.
 
 The policies are what one would run without this suite: every host keeps whole
-templates that it was asked for and evicts by recency (LRU), frequency (LFU)
+requested templates and evicts by recency (LRU), frequency (LFU)
 or frequency times cost over size with ageing (GDSF). A miss reads from a peer
 that has the template, else from the repository, as ours does. All have the
 same space.
@@ -79,14 +79,14 @@ class Cache(abc.ABC):
 
     @abc.abstractmethod
     def _rank(self, template) -> tuple:
-        """The template with the lowest rank is evicted first."""
+        """Rank a template; the one with the lowest rank is evicted first."""
 
     def _evicted(self, template) -> None:
-        """A template was evicted."""
+        """Note that a template was evicted."""
 
 
 class Lru(Cache):
-    """Evicts what was asked for longest ago."""
+    """Evicts what was requested longest ago."""
 
     def __init__(self, capacity_mb):
         super().__init__(capacity_mb)
@@ -102,7 +102,7 @@ class Lru(Cache):
 
 
 class Lfu(Lru):
-    """Evicts what was asked for least, the oldest of those."""
+    """Evicts what was requested least, the oldest of those."""
 
     def __init__(self, capacity_mb):
         super().__init__(capacity_mb)
@@ -150,7 +150,7 @@ class Replay:
     """
 
     instance: instances.Instance
-    requests: tuple[demand.Request, ...]
+    requests: tuple[demand.Arrival, ...]
     epoch_s: float
     warm_up_s: float
 
@@ -222,7 +222,7 @@ def planned(
 
 
 def compare(replay: Replay, **options) -> list[Result]:
-    """Ours, templates only by the same planning, and the policies."""
+    """Compare planning, planning of templates only, and the policies."""
     whole = dataclasses.replace(
         replay, instance=replay.instance.without_patches()
     )

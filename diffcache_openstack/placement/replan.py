@@ -72,8 +72,8 @@ class Move:
 
 
 @dataclasses.dataclass(frozen=True)
-class Plan:
-    """What to move, and why.
+class Transition:
+    """The moves and drops that lead to a placement, and their worth.
 
     :param changed: the new placement differs from the present one
     :param drops: ((template,) or (base, target), host) no longer wanted
@@ -107,7 +107,7 @@ class Plan:
 
 
 def current(instance: instances.Instance) -> placements.Placement:
-    """What hosts hold now and may keep: nothing on excluded hosts."""
+    """Return what hosts hold and may keep: nothing on excluded hosts."""
     keep = [h not in instance.excluded for h in range(instance.host_count + 1)]
     placed = instance.placed
     return placements.Placement.of(
@@ -119,7 +119,7 @@ def current(instance: instances.Instance) -> placements.Placement:
 def solve(
     instance: instances.Instance, terms: Terms = Terms(), **options
 ) -> base.Solution:
-    """The best placement when moving to it from ``placed`` has its cost.
+    """Find the best placement when moving to it from ``placed`` has a cost.
 
     :param options: those of :meth:`base.Solver.solve`
     :returns: its costs and bound are of service alone, moves not counted
@@ -139,7 +139,7 @@ def worth(
     terms: Terms,
     hops: int = 1,
 ) -> bool:
-    """Whether a solution saves enough, its moves paid, to replace a plan.
+    """Return whether a solution saves enough to replace a plan.
 
     :param instance: its ``placed`` says what needs no transfer
     :param present: a feasible placement, the plan that is in force
@@ -154,8 +154,8 @@ def worth(
 
 def replan(
     instance: instances.Instance, terms: Terms = Terms(), **options
-) -> Plan:
-    """The placement to go to from ``instance.placed``.
+) -> Transition:
+    """Plan the transition from ``instance.placed`` to a better placement.
 
     The present placement is kept unless it is not feasible any more (a
     drained host, a pin, less capacity) or the new one saves enough.
@@ -184,8 +184,8 @@ def compare(
     placement: placements.Placement,
     terms: Terms = Terms(),
     hops: int = 1,
-) -> Plan:
-    """What going from ``instance.placed`` to ``placement`` takes."""
+) -> Transition:
+    """Plan the transition from ``instance.placed`` to ``placement``."""
     total = cost.total_cost(instance, placement, hops)
     solution = base.Solution(placement, total, 0.0, False, 0.0)
     before = cost.total_cost(instance, current(instance), hops)
@@ -195,7 +195,7 @@ def compare(
 def moves(
     instance: instances.Instance, placement: placements.Placement
 ) -> list[Move]:
-    """Transfers that lead to a placement, each from its cheapest source.
+    """List transfers to a placement, each from its cheapest source.
 
     What a host of the site holds already, even one being drained, or is to
     receive from the repository, the others of the site read from it.
@@ -226,7 +226,7 @@ def moves(
     return found
 
 
-def _plan(instance, placement, solution, terms, before) -> Plan:
+def _plan(instance, placement, solution, terms, before) -> Transition:
     transfers = moves(instance, placement)
     drops = [
         ((i,), h)
@@ -238,7 +238,7 @@ def _plan(instance, placement, solution, terms, before) -> Plan:
         if (i, j, h) not in placement.patches
     ]
     hours = terms.period_s / 3600.0
-    return Plan(
+    return Transition(
         placement=placement,
         solution=solution,
         moves=tuple(transfers),
@@ -251,7 +251,7 @@ def _plan(instance, placement, solution, terms, before) -> Plan:
 
 
 def _fill_seconds(transfers, terms) -> dict[int, float]:
-    """Seconds from the first window's opening until each host is filled."""
+    """Compute seconds from the first window until each host is filled."""
     busy: dict[int, float] = {}
     for move in transfers:
         seconds = move.seconds

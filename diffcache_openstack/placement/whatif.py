@@ -9,7 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""What a change of the site would be worth: hosts, space, links."""
+"""Estimate what other hosts, capacities or links would save."""
 
 import collections.abc
 import dataclasses
@@ -56,7 +56,7 @@ class Comparison:
 
 
 def apply(instance: instances.Instance, change: Change) -> instances.Instance:
-    """The instance after a change; what is placed stays placed.
+    """Return the instance after a change; what is placed stays placed.
 
     :raises InstanceError: a bandwidth or the demand would not be above zero
     """
@@ -102,7 +102,7 @@ def compare(
 
 
 def _with_hosts(instance, more):
-    """New hosts are like the average one of the first site."""
+    """Add hosts like the average one of the first site."""
     if not more:
         return instance
     site = instance.sites == instance.sites[0]

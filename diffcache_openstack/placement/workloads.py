@@ -34,7 +34,7 @@ REMOVAL_MB = 10.0
 
 
 def patch_seconds(megabytes):
-    """Time to apply a patch of so many MB."""
+    """Return the seconds to apply a patch of so many MB."""
     return np.round(PATCH_FIXED_S + PATCH_S_PER_MB * megabytes, 3)
 
 
@@ -45,7 +45,7 @@ def synthetic(
     seed: int = 0,
     zipf: float = 0.0,
 ) -> instances.Instance:
-    """The paper's simulated setting (section IV-A).
+    """Build the paper's simulated setting (section IV-A).
 
     Any template can be built from any other. Building the larger from the
     smaller takes a patch of the difference, the other way one of 10 MB:
@@ -112,7 +112,7 @@ def trace(
     seed: int = 0,
     reach: int | None = None,
 ) -> instances.Instance:
-    """An instance of the trace's shape.
+    """Build an instance of the trace's shape.
 
     Templates of a tree differ from their parents by a step; a patch between
     two templates of a tree grows with the number of steps between them.
@@ -153,7 +153,7 @@ def _top_share(rates: np.ndarray, top: int) -> float:
 
 
 def _forest(shape, rng):
-    """Parents, depths and tree numbers, parents before children.
+    """Draw parents, depths and tree numbers, parents before children.
 
     Tree sizes are heavy-tailed up to ``largest`` times the typical one.
     Within a tree a child's parent is one of the latest ``window`` templates:
@@ -190,7 +190,7 @@ def _grow(counts, draws, window):
 
 
 def _tree_sizes(shape, parent, tree, rng):
-    """A tree's templates are of one kind: alike in size, growing slowly."""
+    """Draw sizes, alike within a tree and growing slowly."""
     roots = rng.lognormal(np.log(shape.template_mb), 0.35, shape.trees)
     sizes = roots[tree]
     growth = rng.exponential(0.004, len(sizes))
@@ -201,7 +201,7 @@ def _tree_sizes(shape, parent, tree, rng):
 
 
 def _pairs(parent, depth, tree, reach):
-    """Ordered pairs of a tree within ``reach`` steps, and the steps."""
+    """List a tree's ordered pairs within ``reach`` steps, and the steps."""
     limit = len(parent) if reach is None else reach
     bases, targets, steps = [], [], []
     for number in np.unique(tree):
@@ -219,7 +219,7 @@ def _pairs(parent, depth, tree, reach):
 
 
 def _distances(parent, members):
-    """Steps between templates of one tree, whose numbers are adjacent."""
+    """Count the steps between templates of one tree, numbered in a row."""
     first = members[0]
     apart = np.zeros((len(members), len(members)), dtype=int)
     for n in range(1, len(members)):
@@ -239,7 +239,7 @@ def _patch_sizes(shape, sizes, base, target, steps, rng):
 
 
 def _popularity(shape, tree, rng):
-    """Probabilities whose ``top`` largest add up to ``top_share``."""
+    """Draw probabilities whose ``top`` largest sum to ``top_share``."""
     appeal = rng.permutation(shape.trees)[tree].astype(float)
     noise = rng.permutation(shape.templates).astype(float)
     order = np.argsort(
@@ -264,7 +264,7 @@ def site(
     capacity_mb: float = 130000.0,
     seed: int = 0,
 ) -> instances.Instance:
-    """A small site of a few image families, for request traces.
+    """Build a small site of a few image families, for request traces.
 
     Template and patch sizes are the trace's; its rates are one each.
     """
@@ -286,8 +286,8 @@ def requests(
     count: int = 1500,
     days: float = 10.0,
     seed: int = 0,
-) -> tuple[demand.Request, ...]:
-    """A request trace over an instance's templates and hosts.
+) -> tuple[demand.Arrival, ...]:
+    """Draw a request trace over an instance's templates and hosts.
 
     steady
         popularity (Zipf, exponent 0.8) never changes
@@ -296,7 +296,7 @@ def requests(
     bursty
         for hours at a time one template makes up half of all requests
     growing
-        templates appear over time, and new ones are asked for most
+        templates appear over time, and new ones are requested most
     """
     rng = np.random.default_rng(seed)
     total = instance.template_count
@@ -312,12 +312,12 @@ def requests(
         if kind == 'bursty' and burst % 3 == 0 and rng.random() < 0.5:
             template = int(hot[burst])
         host = int(rng.integers(1, instance.host_count + 1))
-        made.append(demand.Request(time, template, host))
+        made.append(demand.Arrival(time, template, host))
     return tuple(made)
 
 
 def _rank(kind, rng, law, part) -> int:
-    """Position in the order of popularity of one request's template."""
+    """Draw one request's template: its rank by popularity."""
     total = len(law)
     if kind == 'growing':
         known = max(2, int(total * (0.4 + 0.6 * part)))

@@ -24,7 +24,7 @@ def _template(template: objects.Template) -> views.TemplateRef:
 
 
 def to_view(site_map: objects.SiteMap) -> views.SiteView:
-    """The map in the form that look-ups work on."""
+    """Convert a site map to the form that routes are found in."""
     return views.SiteView(
         site_map.generation,
         tuple(_template(t) for t in site_map.templates),

@@ -9,7 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""What an agent knows of its site: the last site map, in plain form.
+"""The view of a site that an agent has: the last site map, in plain form.
 
 The conductor sends the map; the agent keeps it on disk and serves from it,
 so that a dead conductor costs freshness and nothing else.
@@ -105,7 +105,7 @@ class PatchRef:
 
 @dataclasses.dataclass(frozen=True)
 class HostRef:
-    """A host of the site, or the repository, and what it said it holds."""
+    """A host of the site, or the repository, and what it reported to hold."""
 
     name: str
     role: str
@@ -211,7 +211,7 @@ class SiteView:
     hops: int = 0
 
     def template(self, template_id: str) -> TemplateRef:
-        """The template a request names.
+        """Return the template that a request names.
 
         :raises NotFound: the map has no such template, or it was withdrawn
         """
@@ -229,11 +229,11 @@ class SiteView:
             f'image at the repository.')
 
     def content(self, content_id: str) -> TemplateRef | None:
-        """A template with this content, if the catalogue has one."""
+        """Return a template with this content, if the catalogue has one."""
         return self._by_content.get(content_id)
 
     def patch(self, patch_id: str) -> PatchRef | None:
-        """The patch with this id, if the catalogue has it."""
+        """Return the patch with this id, if the catalogue has it."""
         return self._by_patch_id.get(patch_id)
 
     @functools.cached_property
@@ -286,30 +286,30 @@ class SiteView:
         return {key: tuple(names) for key, names in found.items()}
 
     def host(self, name: str) -> HostRef | None:
-        """The host of this name."""
+        """Return the host of this name."""
         for host in self.hosts:
             if host.name == name:
                 return host
         return None
 
     def holdings(self, name: str) -> frozenset[Key]:
-        """What a host holds; nothing for one that the map does not have."""
+        """Return what a host holds; nothing for an unknown host."""
         host = self.host(name)
         return host.holdings if host else frozenset()
 
     def repository(self) -> HostRef | None:
-        """The agent beside the image repository."""
+        """Return the host with the role of the repository."""
         for host in self.hosts:
             if host.role == REPOSITORY_ROLE:
                 return host
         return None
 
     def compute_hosts(self) -> list[HostRef]:
-        """Hosts of the site, without the repository."""
+        """List the hosts of the site without the repository."""
         return [h for h in self.hosts if h.role != REPOSITORY_ROLE]
 
     def size_of(self, key: Key) -> int | None:
-        """Bytes an object takes on disk; None if the map does not know."""
+        """Return the bytes that an object takes on disk; None if unknown."""
         if key.kind == PATCHES:
             patch = self.patch(key.id)
             return patch.size if patch else None

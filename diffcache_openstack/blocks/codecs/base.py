@@ -49,7 +49,7 @@ class PatchInfo:
     """What is known of a patch.
 
     Hashes are hex BLAKE3 of the whole file, the *content id* where that
-    file is a raw image; None where the format cannot tell. Sizes are bytes.
+    file is a raw image; None where the format does not say. Sizes are bytes.
     """
 
     codec: str
@@ -109,7 +109,7 @@ def other_base(base: str, found: str, patch: str, wanted: str
 class VerifiedBase:
     """A base that was verified when its manifest was written.
 
-    Whoever makes one of these trusts that the file still holds what it held
+    The caller trusts that the file still holds what it held
     then. What can be told of that at little cost is checked when it is used.
     """
 
@@ -118,7 +118,7 @@ class VerifiedBase:
 
 
 class PatchCodec(abc.ABC):
-    """Makes and applies patches of one format. Stateless."""
+    """Creates and applies patches of one format. Stateless."""
 
     #: The name in the ``diffcache.patch.codecs`` namespace.
     name: str
@@ -126,7 +126,7 @@ class PatchCodec(abc.ABC):
     @classmethod
     @abc.abstractmethod
     def recognises(cls, head: bytes) -> bool:
-        """Say whether ``head``, a patch's first bytes, is of this format.
+        """Return whether a patch's first bytes are of this format.
 
         :param head: up to :data:`HEAD_SIZE` bytes, less for a shorter file
         """

@@ -29,7 +29,7 @@ from diffcache_openstack.common import exceptions
 
 
 def journal_of(base: str) -> str:
-    """Return where the journal of a change of ``base`` in place lies."""
+    """Return the path of the journal of a change of ``base`` in place."""
     directory, name = os.path.split(os.path.realpath(base))
     return os.path.join(directory, f'.{name}.diffcache-journal')
 

@@ -39,7 +39,7 @@ def check_level(level: int | None) -> int:
 
 
 def to_info(described: dict[str, Any]) -> codec_base.PatchInfo:
-    """Sort what the native core says of a patch into a PatchInfo."""
+    """Convert the native core's description of a patch."""
     details = dict(described)
     common = {field: details.pop(field) for field in (
         'codec', 'base_hash', 'target_hash', 'base_size', 'target_size',
@@ -114,7 +114,7 @@ class NativeCodec(codec_base.PatchCodec, abc.ABC):
     @contextlib.contextmanager
     def explaining(self, base: str, patch: str,
                    progress: codec_base.Progress | None) -> Iterator[None]:
-        """Translate native errors; tell a wrong base from the right one.
+        """Translate native errors; distinguish a wrong base from damage.
 
         Only after a failure it is known to be worth reading the base once
         more for its content id.

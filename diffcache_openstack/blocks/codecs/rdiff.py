@@ -12,7 +12,7 @@
 """Codec ``rdiff``: deltas of librsync, the codec of the DiffCache paper.
 
 A patch is a plain delta, byte for byte what ``rdiff delta`` writes, and
-``rdiff patch`` applies it. That format has room for neither hashes nor
+``rdiff patch`` applies it. That format has fields for neither hashes nor
 sizes, so they travel beside it: ``PATCH.json`` holds the hashes of base,
 target and delta. With it, every application is verified; without it (a
 delta made by the ``rdiff`` program) the hashes are unknown, a delta is
@@ -179,7 +179,7 @@ def _write_all(stream: io.RawIOBase, data: memoryview) -> None:
 
 
 class _Counted(io.RawIOBase):
-    """A file that tells a meter what is read of it."""
+    """A file that reports what is read of it to a meter."""
 
     def __init__(self, stream: io.RawIOBase, meter: codec_base.Meter) -> None:
         super().__init__()

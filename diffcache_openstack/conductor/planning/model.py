@@ -278,7 +278,7 @@ def _daily_rates(state, hosts, contents, options):
     # The clock of a host may be ahead of ours; its requests are no older.
     now = state.now.timestamp()
     requests = [
-        demand.Request(min(now, past.started_at.timestamp()),
+        demand.Arrival(min(now, past.started_at.timestamp()),
                        number[past.content_id], host_number[past.host])
         for past in state.demand
         if past.content_id in number and past.host in host_number]

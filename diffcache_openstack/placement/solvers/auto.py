@@ -9,7 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""What we would run: bounds by prices, lazy greedy, large neighbourhoods.
+"""The default: dual bounds, lazy greedy, large-neighbourhood search.
 
 The loops are native (``native/placement``); its modules say how they work.
 """
@@ -42,13 +42,13 @@ _PROOF_SECONDS = 20.0
 
 
 class AutoSolver(base.Solver):
-    """Scales to thousands of templates, and says how far from optimal.
+    """Scales to thousands of templates and bounds the gap to the optimum.
 
     Instances so small that the exact solver proves them in seconds go to it.
     """
 
     def solve(self, instance, **options) -> base.Solution:
-        """See :class:`base.Solver`."""
+        """Implement :meth:`base.Solver.solve`."""
         return sites.solve_each(
             instance, base.Options(**options), self._solve_site
         )
@@ -85,7 +85,7 @@ class Start:
 
 
 def patience(instance: instances.Instance) -> int:
-    """Steps without improvement after which the search ends by itself.
+    """Return the steps without improvement after which the search ends.
 
     Steps of small instances take microseconds, and their optima are the most
     isolated. Those of the smallest are the exact solver's to find.
@@ -141,7 +141,7 @@ def losses(
     placement: placements.Placement,
     hops: int = 1,
 ) -> dict[tuple[int, ...], float]:
-    """Seconds that all requests would cost more without each object.
+    """Compute the seconds that requests would cost more without each object.
 
     Keys are (template, host) and (base, target, host). The instance is of
     one site.

@@ -9,7 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""What every solver promises, and how one is found by name."""
+"""The interface of solvers, and how they are loaded by name."""
 
 import abc
 import collections.abc
@@ -141,7 +141,7 @@ class Clock:
         return self.left == 0.0 or (stop is not None and stop.is_set())
 
     def report(self, stage: str, cost_s: float, bound_s: float) -> None:
-        """Tell the caller, if it asked to be told."""
+        """Report progress if the caller gave a callback."""
         if self._options.progress:
             self._options.progress(
                 Progress(self.seconds, stage, cost_s, bound_s)
@@ -149,7 +149,7 @@ class Clock:
 
 
 def pinned_placement(instance: instances.Instance) -> placements.Placement:
-    """The placement of the pins alone.
+    """Build the placement of the pins alone.
 
     :raises InstanceError: they exceed a host's capacity
     """
@@ -163,12 +163,12 @@ def pinned_placement(instance: instances.Instance) -> placements.Placement:
 
 
 def names() -> list[str]:
-    """Names of the installed solvers."""
+    """List the names of the installed solvers."""
     return sorted(stevedore.ExtensionManager(NAMESPACE).names())
 
 
 def load(name: str) -> Solver:
-    """The solver that is registered under ``name``.
+    """Load the solver that is registered under ``name``.
 
     :raises UnknownSolver: there is none
     """

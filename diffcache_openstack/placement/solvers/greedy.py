@@ -12,7 +12,7 @@
 """Algorithm 1 of the paper, as printed: the baseline.
 
 Readings where the print is ambiguous: in PickPatches ``q`` is the node that
-asks for template j and ``r`` the node its patch is read from (0 reads it
+requests template j and ``r`` the node its patch is read from (0 reads it
 from the repository, which takes no space); a reduction is that of the one
 request j at q; ``newCost - oldCost`` on line 35 is taken as old minus new,
 or nothing would ever be placed; among equal reductions the first wins. The
@@ -41,7 +41,7 @@ class GreedySolver(base.Solver):
     """
 
     def solve(self, instance, **options) -> base.Solution:
-        """See :class:`base.Solver`."""
+        """Implement :meth:`base.Solver.solve`."""
         return sites.solve_each(
             instance, base.Options(**options), self._solve_site
         )
@@ -108,7 +108,7 @@ class _State:
         return float((self._instance.rates * self._cost).sum())
 
     def placement(self) -> placements.Placement:
-        """What is held, as a placement."""
+        """Return what is held as a placement."""
         return placements.Placement.of(
             ((int(i), int(k) + 1) for i, k in np.argwhere(self._held)),
             (
@@ -118,7 +118,7 @@ class _State:
         )
 
     def place_best(self) -> bool:
-        """PickImageAndPatches and UpdateDataStructures; False at the end."""
+        """Run PickImageAndPatches and UpdateDataStructures; False if done."""
         promise = self._promise()
         fits = self._free > self._instance.sizes[:, None]
         promise[self._held | ~fits] = 0.0
@@ -141,7 +141,7 @@ class _State:
         return True
 
     def _promise(self) -> np.ndarray:
-        """Upper bound on what each template at each host can save, (N, K).
+        """Bound what each template at each host can save, shape (N, K).
 
         It takes every patch from the template to be on every host.
         """
@@ -165,7 +165,7 @@ class _State:
         return trial
 
     def edges_of(self, i) -> slice:
-        """Positions of the patches from template i."""
+        """Return the positions of the patches from template i."""
         return slice(int(self._first[i]), int(self._first[i + 1]))
 
 
@@ -203,7 +203,7 @@ class _Trial:
         return float((self._weights * (self._old - self.cost)).sum())
 
     def serve(self, q) -> None:
-        """Lines 31-43: a patch for every template asked for at node q."""
+        """Run lines 31-43: a patch for each template requested at node q."""
         best = self._base[q] + self._patch[0][:, q]
         gains = (self.cost[1:, q] > best) & (self._weights[1:, q] > 0)
         for row in np.flatnonzero(gains).tolist():
@@ -229,7 +229,7 @@ class _Trial:
         self._refresh(row, True)
 
     def _refresh(self, row, near) -> None:
-        """Cost of one target at every host, given where its patch is."""
+        """Update one target's cost at every host from where its patch is."""
         far = self._patch[1 if near else 2][row]
         patch = np.where(self._held[row], self._patch[0][row], far)
         self.cost[1 + row] = np.minimum(

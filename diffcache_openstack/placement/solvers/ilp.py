@@ -9,7 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""The exact model, small enough to be proved.
+"""The exact integer program of cache placement.
 
 The paper's variable S_ijpqr says for each template j and asking host r which
 base i from which host q and which patch from which host p: N^2 K^3 binaries.
@@ -59,7 +59,7 @@ class IlpSolver(base.Solver):
     """Proves optima; for small instances, or to see how far others are."""
 
     def solve(self, instance, **options) -> base.Solution:
-        """See :class:`base.Solver`."""
+        """Implement :meth:`base.Solver.solve`."""
         return sites.solve_each(
             instance, base.Options(**options), self._solve_site
         )
@@ -216,7 +216,7 @@ class _Model:
             self.bound = info.mip_dual_bound / self._scale
 
     def placement(self) -> placements.Placement:
-        """What the solution holds."""
+        """Return what the solution holds."""
         templates, patches = [], []
         for (key, k), variable in self._held.items():
             if variable.value() > 0.5:
@@ -234,7 +234,7 @@ class _Model:
         return pulp.LpVariable(f'v{self._count}', 0, high, category)
 
     def _declare_objects(self):
-        """x, y and X of every object that some host has room for."""
+        """Declare x, y and X of every object that some host has room for."""
         instance = self._instance
         limits = instance.usable_capacities()
         taken = [[] for _ in self._hosts]
@@ -379,7 +379,7 @@ class _Model:
             self._require([(local, 1.0), (self._held[key, r], -1.0)], 0.0)
 
     def _saving(self, units, seconds):
-        """A variable that is at most the units and saves so much each."""
+        """Add a variable that is at most the units and saves so much each."""
         saved = self._variable()
         self._cost[saved] -= seconds
         self._require([(saved, 1.0), *((u, -1.0) for u in units)], 0.0)

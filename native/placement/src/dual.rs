@@ -1,16 +1,16 @@
 //! Lower bounds from prices.
 //!
-//! The linear relaxation of the compact model has, per request (j, r), what
-//! being served is worth (`offer`), and per object its price of being near and
+//! The linear relaxation of the compact model has, per request (j, r), the
+//! multiplier of being served (`multiplier`), and per object its price of being near and
 //! what it is worth on each host's disk. For prices of space per MB on each
 //! host (lambda), the rest nearly solves itself:
 //!
 //! * an object's near price is what its space costs on the host where holding
 //!   it locally is worth most, less that worth;
-//! * offers are, component by component, the dual of a facility location
+//! * multipliers are, component by component, the dual of a facility location
 //!   problem with those prices ([`crate::location`]);
 //! * where local copies would be worth more than their space, the requests of
-//!   that host lower their offers (`cut`) until they are not.
+//!   that host lower their multipliers (`cut`) until they are not.
 //!
 //! The value is computed from the final numbers with every excess subtracted,
 //! so it is a bound whatever they are.
@@ -19,7 +19,7 @@ use crate::location::{self, Costs, Scratch};
 use crate::problem::{Links, Problem, Rows};
 use crate::ways::{self, Way};
 
-/// Rounds of cutting offers per component and host.
+/// Rounds of cutting multipliers per component and host.
 const CUT_ROUNDS: usize = 6;
 
 /// Excess over a price that counts as none, relative to the price.
@@ -43,17 +43,17 @@ struct Entry {
     local: f64,
     /// Saved if the patch is local, over it being near.
     patch: f64,
-    /// What the way costs when near, more than the request offers.
+    /// What the way costs when near, beyond the request's multiplier.
     margin: f64,
 }
 
 impl Entry {
-    /// What the base on the host's disk must pay the request for.
+    /// What the base on the host's disk contributes to the request.
     fn worth(&self, cut: f64) -> f64 {
         (self.local + self.patch - (self.margin + cut).max(0.0)).clamp(0.0, self.local)
     }
 
-    /// What the patch on the host's disk must pay for.
+    /// What the patch on the host's disk contributes.
     fn patch_worth(&self, cut: f64) -> f64 {
         (self.patch - (self.margin + cut).max(0.0)).max(0.0)
     }
@@ -84,8 +84,8 @@ pub struct Dual<'a> {
     pub price: Vec<f64>,
     /// Host on which each template's near price is lowest.
     home: Vec<u32>,
-    /// What being served is worth to each template, over all its requests.
-    offer: Vec<f64>,
+    /// Multiplier of each template being served, over all its requests.
+    multiplier: Vec<f64>,
     /// Templates that the priced problem would have near.
     pub open: Vec<bool>,
     cut: Vec<f64>,
@@ -132,7 +132,7 @@ impl<'a> Dual<'a> {
             patch_rate: vec![0.0; n],
             price: vec![0.0; n],
             home: vec![0; n],
-            offer: vec![0.0; n],
+            multiplier: vec![0.0; n],
             open: vec![false; n],
             cut: vec![0.0; problem.cells.items().len()],
             local_used: Vec::new(),
@@ -150,16 +150,16 @@ impl<'a> Dual<'a> {
         (&self.ways, &self.far_ways)
     }
 
-    /// The last offer of each request, cuts taken off.
+    /// The last multiplier of each request, cuts taken off.
     #[must_use]
-    pub fn offers(&self) -> Vec<f64> {
-        let mut offers = vec![0.0; self.cut.len()];
+    pub fn multipliers(&self) -> Vec<f64> {
+        let mut multipliers = vec![0.0; self.cut.len()];
         for t in 0..self.problem.templates {
             for cell in self.problem.cells.range(t) {
-                offers[cell] = self.offer_at(t, cell) - self.cut[cell];
+                multipliers[cell] = self.multiplier_at(t, cell) - self.cut[cell];
             }
         }
-        offers
+        multipliers
     }
 
     /// The instance.
@@ -176,8 +176,8 @@ impl<'a> Dual<'a> {
 
     /// The bound at prices per MB of each host's space.
     ///
-    /// `steps` are the subgradient steps spent on offers, `rounds` how often
-    /// offers and near prices are fitted to each other.
+    /// `steps` are the subgradient steps spent on multipliers, `rounds` how often
+    /// multipliers and near prices are fitted to each other.
     pub fn evaluate(&mut self, lambda: &[f64], steps: usize, rounds: usize) -> Bound {
         self.price_ways(lambda);
         let mut best = Bound {
@@ -185,7 +185,7 @@ impl<'a> Dual<'a> {
             used: Vec::new(),
         };
         for _ in 0..rounds.max(1) {
-            self.price_offers(steps);
+            self.fit_multipliers(steps);
             let near = self.count_used(lambda);
             let value = self.price_templates(lambda);
             if value > best.value || best.used.is_empty() {
@@ -250,21 +250,22 @@ impl<'a> Dual<'a> {
         let problem = self.problem;
         self.price_space(lambda);
         self.local_used = vec![0.0; lambda.len()];
-        let mut paid = vec![0.0; problem.templates];
+        let mut contributed = vec![0.0; problem.templates];
         let mut total = 0.0;
         for g in 0..problem.groups.len() {
             total -= self.cut_group(g, lambda);
             self.lower_prices(g, lambda);
             for entry in &self.entries {
                 let surplus = -(entry.margin + self.cut[entry.cell as usize]);
-                paid[entry.base as usize] += surplus.max(0.0);
+                contributed[entry.base as usize] += surplus.max(0.0);
             }
             for &(template, cell) in &problem.groups[g].cells {
-                total += self.offer_at(template as usize, cell as usize) - self.cut[cell as usize];
+                total +=
+                    self.multiplier_at(template as usize, cell as usize) - self.cut[cell as usize];
             }
         }
-        for (paid, price) in paid.iter().zip(&self.price) {
-            total -= (paid - price).max(0.0);
+        for (contributed, price) in contributed.iter().zip(&self.price) {
+            total -= (contributed - price).max(0.0);
         }
         total
             - lambda
@@ -290,7 +291,7 @@ impl<'a> Dual<'a> {
         }
     }
 
-    /// Takes off near prices what the group's host would pay for local copies.
+    /// Subtracts from near prices what local copies save the group's host.
     fn lower_prices(&mut self, g: usize, lambda: &[f64]) {
         let host = self.problem.groups[g].host as usize;
         let mut full = None;
@@ -312,7 +313,7 @@ impl<'a> Dual<'a> {
     }
 
     /// Facility location, component by component.
-    fn price_offers(&mut self, steps: usize) {
+    fn fit_multipliers(&mut self, steps: usize) {
         let costs = Costs {
             ways: &self.ways,
             way: &self.way_cost,
@@ -323,8 +324,10 @@ impl<'a> Dual<'a> {
         for component in 0..self.problem.members.len() {
             let members = self.problem.members.row(component);
             let above = location::open(&costs, members, &mut self.open, &mut self.scratch);
-            let (offer, scratch) = (&mut self.offer, &mut self.scratch);
-            location::price(&costs, members, &self.open, above, steps, offer, scratch);
+            let (multiplier, scratch) = (&mut self.multiplier, &mut self.scratch);
+            location::price(
+                &costs, members, &self.open, above, steps, multiplier, scratch,
+            );
         }
     }
 
@@ -360,8 +363,8 @@ impl<'a> Dual<'a> {
         used
     }
 
-    /// What one request offers: its part of its template's offer.
-    fn offer_at(&self, template: usize, cell: usize) -> f64 {
+    /// The multiplier of one request: its part of its template's.
+    fn multiplier_at(&self, template: usize, cell: usize) -> f64 {
         let problem = self.problem;
         let request = problem.cells.items()[cell];
         let links = problem.links[request.host as usize];
@@ -375,10 +378,10 @@ impl<'a> Dual<'a> {
             let base = request.rate * (links.repo * problem.size[way.base as usize] + way.seconds);
             far = far.min(base + patch * near.min(request.rate * links.repo));
         }
-        (self.offer[template] * part).min(far)
+        (self.multiplier[template] * part).min(far)
     }
 
-    /// Lists the bases of a group's requests, cuts offers until no base is
+    /// Lists the bases of a group's requests, cuts multipliers until no base is
     /// worth more on the host's disk than its space, and returns the excess
     /// that is left.
     fn cut_group(&mut self, g: usize, lambda: &[f64]) -> f64 {
@@ -424,7 +427,7 @@ impl<'a> Dual<'a> {
         entries.clear();
         for &(template, cell) in &group.cells {
             let t = template as usize;
-            let offer = self.offer_at(t, cell as usize);
+            let multiplier = self.multiplier_at(t, cell as usize);
             let rate = problem.cells.items()[cell as usize].rate;
             let saved = rate * (links.near - links.local);
             let room = problem.capacity[host];
@@ -436,14 +439,14 @@ impl<'a> Dual<'a> {
                 cell,
                 local: local(size),
                 patch: 0.0,
-                margin: rate * links.near * size - offer,
+                margin: rate * links.near * size - multiplier,
             });
             let part = self.patch_rate[t] * rate * links.near / self.demand[t].near;
             for way in self.ways.row(t) {
                 let patch = problem.size[problem.patch(way.patch)];
                 let base = problem.size[way.base as usize];
                 let near = (rate * links.near + part).min(rate * links.repo);
-                let margin = rate * (links.near * base + way.seconds) + near * patch - offer;
+                let margin = rate * (links.near * base + way.seconds) + near * patch - multiplier;
                 let entry = Entry {
                     base: way.base,
                     target: template,
@@ -460,7 +463,7 @@ impl<'a> Dual<'a> {
         self.entries = entries;
     }
 
-    /// Cuts offers of requests so frequent that even a patch's own copy on the
+    /// Cuts multipliers of requests so frequent that even a patch's own copy on the
     /// host would be worth more than its space.
     fn cut_patches(&mut self, lambda: f64) {
         let problem = self.problem;
@@ -501,7 +504,7 @@ impl<'a> Dual<'a> {
         }
     }
 
-    /// Lowers the offers of the requests that `base` serves, in proportion to
+    /// Lowers the multipliers of the requests that `base` serves, in proportion to
     /// their rates, until it is worth its budget.
     fn cut_for(&mut self, base: u32, budget: f64) {
         let cells = self.problem.cells.items();

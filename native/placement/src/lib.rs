@@ -5,7 +5,7 @@
 //! * [`chains`]: the cheapest chains of patches, in rounds;
 //! * [`ways`]: for each template, the bases it can be built from;
 //! * [`dual`]: lower bounds by prices for space and for being served;
-//! * [`offers`]: lower bounds with whole templates on each host;
+//! * [`lagrangian`]: lower bounds with whole templates on each host;
 //! * [`knapsack`]: exact packing of one host, on a grid;
 //! * [`state`]: a placement with its cost, changed object by object;
 //! * [`recreate`]: density-ordered lazy insertion;
@@ -17,8 +17,8 @@ pub mod chains;
 pub mod dual;
 pub mod held;
 pub mod knapsack;
+pub mod lagrangian;
 pub mod location;
-pub mod offers;
 pub mod pack;
 pub mod problem;
 pub mod random;

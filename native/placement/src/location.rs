@@ -156,19 +156,19 @@ fn best_gain(
         .max_by(|a, b| a.1.total_cmp(&b.1))
 }
 
-/// Value of the dual at `pay`, what each target is worth being served: a lower
-/// bound whatever `pay` is, because excess over prices is subtracted.
-fn dual_value(costs: &Costs, members: &[u32], pay: &[f64], over: &mut [f64]) -> f64 {
+/// Value of the dual at the multipliers of being served: a lower bound whatever
+/// they are, because excess over prices is subtracted.
+fn dual_value(costs: &Costs, members: &[u32], multipliers: &[f64], over: &mut [f64]) -> f64 {
     for &t in members {
         over[t as usize] = -costs.price[t as usize];
     }
     let mut total = 0.0;
     for &t in members {
-        let offer = pay[t as usize];
-        total += offer;
+        let multiplier = multipliers[t as usize];
+        total += multiplier;
         costs.each(t as usize, |base, cost| {
-            if offer > cost {
-                over[base] += offer - cost;
+            if multiplier > cost {
+                over[base] += multiplier - cost;
             }
         });
     }
@@ -179,9 +179,9 @@ fn dual_value(costs: &Costs, members: &[u32], pay: &[f64], over: &mut [f64]) -> 
             .sum::<f64>()
 }
 
-/// Improves `pay` and returns the bound it proves.
+/// Improves `multipliers` and returns the bound it proves.
 ///
-/// Starts from the better of the `pay` given and shares of the open templates'
+/// Starts from the better of the multipliers given and shares of the open templates'
 /// prices in proportion to what each target saves, then takes subgradient
 /// steps whose length the known `above` sets, and ends with ascent by single
 /// coordinates.
@@ -191,36 +191,42 @@ pub fn price(
     open: &[bool],
     above: f64,
     steps: usize,
-    pay: &mut [f64],
+    multipliers: &mut [f64],
     scratch: &mut Scratch,
 ) -> f64 {
-    let mut best_pay: Vec<f64> = members.iter().map(|&t| pay[t as usize]).collect();
-    let mut best = dual_value(costs, members, pay, &mut scratch.over);
-    share(costs, members, open, pay, scratch);
-    let mut value = dual_value(costs, members, pay, &mut scratch.over);
+    let mut best_multipliers: Vec<f64> = members.iter().map(|&t| multipliers[t as usize]).collect();
+    let mut best = dual_value(costs, members, multipliers, &mut scratch.over);
+    share(costs, members, open, multipliers, scratch);
+    let mut value = dual_value(costs, members, multipliers, &mut scratch.over);
     for step in 0..=steps {
         if value > best {
             best = value;
-            for (slot, &t) in best_pay.iter_mut().zip(members) {
-                *slot = pay[t as usize];
+            for (slot, &t) in best_multipliers.iter_mut().zip(members) {
+                *slot = multipliers[t as usize];
             }
         }
         if step == steps || above - best <= 2e-5 * above.abs() {
             break;
         }
-        if !descend(costs, members, above - value, pay, scratch) {
+        if !descend(costs, members, above - value, multipliers, scratch) {
             break;
         }
-        value = dual_value(costs, members, pay, &mut scratch.over);
+        value = dual_value(costs, members, multipliers, &mut scratch.over);
     }
-    for (&slot, &t) in best_pay.iter().zip(members) {
-        pay[t as usize] = slot;
+    for (&slot, &t) in best_multipliers.iter().zip(members) {
+        multipliers[t as usize] = slot;
     }
-    raise(costs, members, pay, scratch);
-    best.max(dual_value(costs, members, pay, &mut scratch.over))
+    raise(costs, members, multipliers, scratch);
+    best.max(dual_value(costs, members, multipliers, &mut scratch.over))
 }
 
-fn share(costs: &Costs, members: &[u32], open: &[bool], pay: &mut [f64], scratch: &mut Scratch) {
+fn share(
+    costs: &Costs,
+    members: &[u32],
+    open: &[bool],
+    multipliers: &mut [f64],
+    scratch: &mut Scratch,
+) {
     for &t in members {
         scratch.gain[t as usize] = 0.0;
     }
@@ -245,13 +251,13 @@ fn share(costs: &Costs, members: &[u32], open: &[bool], pay: &mut [f64], scratch
     }
     for &t in members {
         let t = t as usize;
-        pay[t] = scratch.now[t];
+        multipliers[t] = scratch.now[t];
         let Some(by) = scratch.server[t] else {
             continue;
         };
         let saved = scratch.gain[by as usize];
         if saved > 0.0 {
-            pay[t] += (costs.price[by as usize] / saved).min(1.0) * scratch.trial[t];
+            multipliers[t] += (costs.price[by as usize] / saved).min(1.0) * scratch.trial[t];
         }
     }
 }
@@ -261,19 +267,19 @@ fn descend(
     costs: &Costs,
     members: &[u32],
     distance: f64,
-    pay: &mut [f64],
+    multipliers: &mut [f64],
     scratch: &mut Scratch,
 ) -> bool {
     let mut norm = 0.0;
     for &t in members {
-        let offer = pay[t as usize];
+        let multiplier = multipliers[t as usize];
         let mut slope = 1.0;
         costs.each(t as usize, |base, cost| {
-            if offer > cost && scratch.over[base] > 0.0 {
+            if multiplier > cost && scratch.over[base] > 0.0 {
                 slope -= 1.0;
             }
         });
-        if slope > 0.0 && offer >= costs.far[t as usize] {
+        if slope > 0.0 && multiplier >= costs.far[t as usize] {
             slope = 0.0;
         }
         scratch.trial[t as usize] = slope;
@@ -284,28 +290,30 @@ fn descend(
     }
     for &t in members {
         let t = t as usize;
-        pay[t] = (pay[t] + distance / norm * scratch.trial[t]).clamp(0.0, costs.far[t]);
+        multipliers[t] =
+            (multipliers[t] + distance / norm * scratch.trial[t]).clamp(0.0, costs.far[t]);
     }
     true
 }
 
-/// Raises each offer as far as no price is exceeded.
-fn raise(costs: &Costs, members: &[u32], pay: &mut [f64], scratch: &mut Scratch) {
-    dual_value(costs, members, pay, &mut scratch.over);
+/// Raises each multiplier as far as no price is exceeded (dual ascent, Erlenkotter
+/// 1978).
+fn raise(costs: &Costs, members: &[u32], multipliers: &mut [f64], scratch: &mut Scratch) {
+    dual_value(costs, members, multipliers, &mut scratch.over);
     for &t in members {
         let t = t as usize;
-        let offer = pay[t];
+        let multiplier = multipliers[t];
         let mut top = costs.far[t];
         costs.each(t, |base, cost| {
             let room = -scratch.over[base];
-            top = top.min(offer.max(cost) + room.max(0.0));
+            top = top.min(multiplier.max(cost) + room.max(0.0));
         });
-        if top <= offer {
+        if top <= multiplier {
             continue;
         }
         costs.each(t, |base, cost| {
-            scratch.over[base] += (top - cost).max(0.0) - (offer - cost).max(0.0);
+            scratch.over[base] += (top - cost).max(0.0) - (multiplier - cost).max(0.0);
         });
-        pay[t] = top;
+        multipliers[t] = top;
     }
 }

@@ -1,7 +1,7 @@
 //! Density-ordered lazy insertion: what saves most per MB goes first.
 //!
 //! Gains only rarely grow as objects are added, so an entry of the queue is
-//! looked at again only when it comes to the top.
+//! evaluated again only when it comes to the top.
 
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -10,9 +10,9 @@ use crate::problem::Problem;
 use crate::random::Random;
 use crate::state::State;
 
-/// How insertion ranks what it could add.
+/// How insertion ranks candidates.
 #[derive(Debug, Clone, Copy)]
-pub struct Taste {
+pub struct Ranking {
     /// Price per MB charged for patches that a template would need.
     pub price: f64,
     /// Power of the size that gains are divided by: 1 ranks by density.
@@ -68,7 +68,7 @@ pub fn fill(
     state: &mut State,
     problem: &Problem,
     choice: Choice,
-    taste: Taste,
+    ranking: Ranking,
     random: &mut Random,
     over: &mut dyn FnMut() -> bool,
 ) -> Vec<(u32, u32)> {
@@ -77,7 +77,7 @@ pub fn fill(
         state,
         problem,
         hosts,
-        taste,
+        ranking,
         random,
         queue: BinaryHeap::new(),
     };
@@ -86,11 +86,11 @@ pub fn fill(
             break;
         }
         for &host in hosts {
-            fill.offer(template, host);
+            fill.propose(template, host);
         }
     }
     for &patch in choice.patches {
-        fill.offer_patch(patch);
+        fill.propose_patch(patch);
     }
     let mut added = Vec::new();
     while let Some(entry) = fill.queue.pop() {
@@ -108,7 +108,7 @@ struct Fill<'f, 'a> {
     state: &'f mut State<'a>,
     problem: &'f Problem,
     hosts: &'f [u32],
-    taste: Taste,
+    ranking: Ranking,
     random: &'f mut Random,
     queue: BinaryHeap<Entry>,
 }
@@ -119,19 +119,19 @@ impl Fill<'_, '_> {
             && !self.state.holds(object as usize, host as usize)
     }
 
-    fn offer(&mut self, object: u32, host: u32) {
+    fn propose(&mut self, object: u32, host: u32) {
         if !self.fits(object, host) {
             return;
         }
-        let factor = 1.0 + self.taste.noise * self.random.unit();
+        let factor = 1.0 + self.ranking.noise * self.random.unit();
         self.push(object, host, factor);
     }
 
     fn push(&mut self, object: u32, host: u32, factor: f64) {
-        let price = self.taste.price;
+        let price = self.ranking.price;
         let gain = self.state.gain(object as usize, host as usize, price);
         if gain > 0.0 {
-            let rank = factor * gain / self.problem.size[object as usize].powf(self.taste.power);
+            let rank = factor * gain / self.problem.size[object as usize].powf(self.ranking.power);
             self.queue.push(Entry {
                 rank,
                 factor,
@@ -141,9 +141,9 @@ impl Fill<'_, '_> {
         }
     }
 
-    /// Offers a patch to the host that asks most for its target, or to the one
+    /// Proposes a patch for the host with most requests for its target, or the one
     /// with most room.
-    fn offer_patch(&mut self, object: u32) {
+    fn propose_patch(&mut self, object: u32) {
         let target = self.problem.anchor(object as usize);
         let mut best: Option<(f64, f64, u32)> = None;
         for &host in self.hosts {
@@ -161,16 +161,16 @@ impl Fill<'_, '_> {
             }
         }
         if let Some((_, _, host)) = best {
-            self.offer(object, host);
+            self.propose(object, host);
         }
     }
 
-    /// Offers the patches that a template, held or built, can be the base of.
-    fn offer_patches_from(&mut self, template: usize) {
+    /// Proposes the patches that a template, held or built, can be the base of.
+    fn propose_patches_from(&mut self, template: usize) {
         for &patch in self.problem.from.row(template) {
             let patch = self.problem.patch(patch);
             if self.state.copies(patch) == 0 {
-                self.offer_patch(patch as u32);
+                self.propose_patch(patch as u32);
             }
         }
     }
@@ -180,15 +180,15 @@ impl Fill<'_, '_> {
         if !self.fits(object, host) {
             let patch = object as usize >= self.problem.templates;
             if patch && self.state.copies(object as usize) == 0 {
-                self.offer_patch(object);
+                self.propose_patch(object);
             }
             return None;
         }
         let size = self.problem.size[object as usize];
         let gain = self
             .state
-            .gain(object as usize, host as usize, self.taste.price);
-        let rank = entry.factor * gain / size.powf(self.taste.power);
+            .gain(object as usize, host as usize, self.ranking.price);
+        let rank = entry.factor * gain / size.powf(self.ranking.power);
         if gain <= 0.0 {
             return None;
         }
@@ -204,7 +204,7 @@ impl Fill<'_, '_> {
         self.state.add(object as usize, host as usize);
         let chained = self.problem.hops > 1;
         if first && (chained || (object as usize) < self.problem.templates) {
-            self.offer_patches_from(self.problem.anchor(object as usize));
+            self.propose_patches_from(self.problem.anchor(object as usize));
         }
         Some((object, host))
     }

@@ -1,5 +1,5 @@
-//! Large-neighbourhood search: take some of a placement away, insert anew, keep
-//! what is no worse. Ejection is the smallest such neighbourhood: one object
+//! Large-neighbourhood search (ruin and recreate): remove part of a placement,
+//! insert anew, keep what is no worse. Ejection is the smallest such neighbourhood: one object
 //! goes in, just enough comes out for it.
 //!
 //! In small instances, where nothing helps any more, the search climbs: for some
@@ -10,7 +10,7 @@
 use crate::pack::{pack, Item};
 use crate::problem::Problem;
 use crate::random::Random;
-use crate::recreate::{fill, Choice, Taste};
+use crate::recreate::{fill, Choice, Ranking};
 use crate::state::State;
 
 /// Templates besides those removed that an insertion may choose from.
@@ -25,7 +25,7 @@ const SMALL: usize = 2000;
 
 /// How far above the least cost a climb begins at most, how many steps it
 /// takes to come down again, and how many go downhill only thereafter.
-const HEAT: f64 = 0.02;
+const DEVIATION: f64 = 0.02;
 const CLIMB: usize = 300;
 const COLD: usize = 1500;
 
@@ -35,8 +35,8 @@ pub struct Search<'s, 'a> {
     state: &'s mut State<'a>,
     random: Random,
     price: f64,
-    /// Templates in order of how much they are asked for, as a lottery.
-    lottery: Vec<u32>,
+    /// Templates to draw from, each as often as its demand says.
+    tickets: Vec<u32>,
     hosts: Vec<u32>,
     /// What an ejection made room for.
     wanted: Option<(u32, u32)>,
@@ -46,7 +46,7 @@ pub struct Search<'s, 'a> {
     saved: Option<Vec<Vec<u32>>>,
     /// Share of the least cost by which a climb may begin above it at most,
     /// and by which the one at hand began.
-    heat: f64,
+    deviation: f64,
     now: f64,
     /// Steps since the least cost was found.
     idle: usize,
@@ -61,11 +61,11 @@ impl<'s, 'a> Search<'s, 'a> {
         favourites: &[u32],
         seed: u64,
     ) -> Self {
-        let mut lottery: Vec<u32> = favourites.to_vec();
+        let mut tickets: Vec<u32> = favourites.to_vec();
         for t in 0..problem.templates {
             let rate: f64 = problem.cells.row(t).iter().map(|cell| cell.rate).sum();
             if rate > 0.0 {
-                lottery.extend(std::iter::repeat_n(
+                tickets.extend(std::iter::repeat_n(
                     t as u32,
                     1 + (rate.sqrt() as usize).min(8),
                 ));
@@ -78,14 +78,14 @@ impl<'s, 'a> Search<'s, 'a> {
         Self {
             best: state.cost,
             saved: None,
-            heat: if small { HEAT } else { 0.0 },
+            deviation: if small { DEVIATION } else { 0.0 },
             now: 0.0,
             idle: 0,
             problem,
             state,
             random: Random::new(seed),
             price,
-            lottery,
+            tickets,
             hosts,
             wanted: None,
         }
@@ -119,7 +119,7 @@ impl<'s, 'a> Search<'s, 'a> {
 
     /// Share of the least cost by which the state may be above it now.
     fn slack(&mut self) -> f64 {
-        if self.heat == 0.0 {
+        if self.deviation == 0.0 {
             return 0.0;
         }
         self.idle += 1;
@@ -129,7 +129,7 @@ impl<'s, 'a> Search<'s, 'a> {
         let phase = phase % (CLIMB + COLD);
         if phase == 0 {
             self.settle();
-            self.now = self.heat * self.random.unit();
+            self.now = self.deviation * self.random.unit();
         }
         self.now * (1.0 - phase as f64 / CLIMB as f64).max(0.0)
     }
@@ -137,7 +137,7 @@ impl<'s, 'a> Search<'s, 'a> {
     /// One step; true if it found a cost below all others.
     pub fn step(&mut self, over: &mut dyn FnMut() -> bool) -> bool {
         let slack = self.slack();
-        if self.hosts.is_empty() || self.lottery.is_empty() {
+        if self.hosts.is_empty() || self.tickets.is_empty() {
             return false;
         }
         let before = self.state.cost;
@@ -172,7 +172,7 @@ impl<'s, 'a> Search<'s, 'a> {
         false
     }
 
-    /// Takes back what was added and puts back what was removed.
+    /// Removes what was added and adds what was removed.
     fn undo(&mut self, removed: &[(u32, u32)], added: &[(u32, u32)]) {
         for &(object, host) in added.iter().rev() {
             self.state.remove(object as usize, host as usize);
@@ -209,7 +209,7 @@ impl<'s, 'a> Search<'s, 'a> {
         hosts
     }
 
-    /// Takes a few templates from a few hosts, and some of the patches there.
+    /// Removes a few templates from a few hosts, and some of their patches.
     fn ruin_objects(&mut self, removed: &mut Vec<(u32, u32)>) -> Vec<u32> {
         let mut hosts = Vec::new();
         for _ in 0..2 + self.random.below(4) {
@@ -236,9 +236,9 @@ impl<'s, 'a> Search<'s, 'a> {
         hosts
     }
 
-    /// Takes all objects of one component away, wherever they are.
+    /// Removes all objects of one component from all hosts.
     fn ruin_component(&mut self, removed: &mut Vec<(u32, u32)>) -> Vec<u32> {
-        let pick = self.lottery[self.random.below(self.lottery.len())];
+        let pick = self.tickets[self.random.below(self.tickets.len())];
         let component = self.problem.component[pick as usize];
         let mut hosts = Vec::new();
         for host in self.hosts.clone() {
@@ -266,10 +266,10 @@ impl<'s, 'a> Search<'s, 'a> {
         hosts
     }
 
-    /// Makes room for one template on one host by taking off what is lost
-    /// least per MB; another host may take in what was ejected.
+    /// Makes room for one template on one host by removing the objects of least
+    /// loss per MB; another host may take in what was ejected.
     fn eject(&mut self, removed: &mut Vec<(u32, u32)>) -> Vec<u32> {
-        let template = self.lottery[self.random.below(self.lottery.len())];
+        let template = self.tickets[self.random.below(self.tickets.len())];
         let host = self.host();
         let size = self.problem.size[template as usize];
         if size > self.problem.capacity[host as usize]
@@ -300,8 +300,8 @@ impl<'s, 'a> Search<'s, 'a> {
         hosts
     }
 
-    /// Packs the templates of one to three hosts anew, exactly, choosing also
-    /// among templates that are not near.
+    /// Packs the templates of one to three hosts anew, exactly, with some that no
+    /// host holds to choose from.
     fn repack(&mut self, removed: &mut Vec<(u32, u32)>, added: &mut Vec<(u32, u32)>) -> Vec<u32> {
         let mut hosts = vec![self.host()];
         for _ in 0..self.random.below(3) {
@@ -327,7 +327,7 @@ impl<'s, 'a> Search<'s, 'a> {
             }
         }
         for _ in 0..POOL {
-            let object = self.lottery[self.random.below(self.lottery.len())];
+            let object = self.tickets[self.random.below(self.tickets.len())];
             if !pool.iter().any(|(known, _)| *known == object) {
                 let value = self
                     .state
@@ -336,7 +336,7 @@ impl<'s, 'a> Search<'s, 'a> {
                 pool.push((object, Item { size, value }));
             }
         }
-        self.drop_kin(&mut pool);
+        self.keep_one_per_component(&mut pool);
         let filler = if filler.is_finite() {
             filler.max(0.0)
         } else {
@@ -358,9 +358,9 @@ impl<'s, 'a> Search<'s, 'a> {
         hosts
     }
 
-    /// Keeps one template of each component, those of the hosts first: their
-    /// worths do not add up.
-    fn drop_kin(&mut self, pool: &mut Vec<(u32, Item)>) {
+    /// Keeps one template of each component, those of the hosts first: savings
+    /// within a component do not add up.
+    fn keep_one_per_component(&mut self, pool: &mut Vec<(u32, Item)>) {
         let mut seen: Vec<u32> = Vec::new();
         let problem = self.problem;
         pool.retain(|(object, _)| {
@@ -389,11 +389,11 @@ impl<'s, 'a> Search<'s, 'a> {
             .map(|pair| pair.0)
             .filter(|&object| object >= split)
             .collect();
-        for _ in 0..EXTRA.min(self.lottery.len()) {
-            templates.push(self.lottery[self.random.below(self.lottery.len())]);
+        for _ in 0..EXTRA.min(self.tickets.len()) {
+            templates.push(self.tickets[self.random.below(self.tickets.len())]);
         }
         for _ in 0..EXTRA {
-            let target = self.lottery[self.random.below(self.lottery.len())] as usize;
+            let target = self.tickets[self.random.below(self.tickets.len())] as usize;
             let usable = if self.problem.hops > 1 {
                 self.problem.into.row(target)
             } else {
@@ -408,7 +408,7 @@ impl<'s, 'a> Search<'s, 'a> {
             list.sort_unstable();
             list.dedup();
         }
-        let taste = Taste {
+        let ranking = Ranking {
             price: self.price,
             power: [0.5, 0.8, 1.0, 1.0, 1.2][self.random.below(5)],
             noise: [0.0, 0.1, 0.1, 0.5, 0.5, 1.0, 1.0, 20.0][self.random.below(8)],
@@ -426,7 +426,7 @@ impl<'s, 'a> Search<'s, 'a> {
             templates: &templates,
             patches: &patches,
         };
-        added.extend(fill(state, problem, choice, taste, random, over));
+        added.extend(fill(state, problem, choice, ranking, random, over));
     }
 }
 

@@ -1,14 +1,14 @@
-//! Bound, construct, improve; stop when asked, when done or when time is up.
+//! Bound, construct, improve; stop on request, at the gap or at the time limit.
 
 use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use crate::dual::Dual;
-use crate::offers::{Ascent, Offers};
+use crate::lagrangian::{Ascent, Lagrangian};
 use crate::problem::Problem;
 use crate::random::Random;
-use crate::recreate::{fill, Choice, Taste};
+use crate::recreate::{fill, Choice, Ranking};
 use crate::search::Search;
 use crate::state::{Fixed, State};
 
@@ -39,7 +39,7 @@ pub struct Limits {
 /// How far a solve is.
 #[derive(Debug, Clone, Copy)]
 pub struct Report {
-    /// What it is doing.
+    /// Current stage.
     pub stage: &'static str,
     /// Cost of the best placement so far.
     pub cost: f64,
@@ -58,11 +58,12 @@ pub struct Outcome {
     pub steps: usize,
 }
 
-/// What the caller decides while a solve runs.
+/// How the caller follows and ends a solve.
 pub trait Watch {
-    /// Told now and then.
+    /// Receives progress a few times a second.
     fn report(&mut self, report: Report);
-    /// Share of the time that is gone; 1 or more ends the solve.
+    /// Returns the share of the time limit that has passed; 1 or more ends the
+    /// solve.
     fn elapsed(&mut self) -> f64;
 }
 
@@ -105,7 +106,7 @@ pub fn solve(
                 let (own, seed) = (state.clone(), SEED + n as u64);
                 let (price, favourites) = (bounds.price(), bounds.favourites());
                 let stop = &stop;
-                scope.spawn(move || wander(problem, own, price, &favourites, seed, stop))
+                scope.spawn(move || search_until(problem, own, price, &favourites, seed, stop))
             })
             .collect();
         if watch.elapsed() < 1.0 {
@@ -149,7 +150,7 @@ impl<'a> Bounds<'a> {
         }
     }
 
-    /// Templates that the bound would have near, each often.
+    /// Templates that the bound would have near, each several times.
     fn favourites(&self) -> Vec<u32> {
         let near = self.open.iter().enumerate().filter(|(_, open)| **open);
         near.flat_map(|(t, _)| std::iter::repeat_n(t as u32, 8))
@@ -244,14 +245,14 @@ impl<'a> Bounds<'a> {
         }
     }
 
-    /// Climbs with an offer of each request, from the best prices there are.
+    /// Ascends with a multiplier for each request, from the best prices so far.
     fn ascend(&mut self, watch: &mut dyn Watch, share: f64, cost: f64, gap: f64) {
         let lambda = self.lambda.clone();
         self.evaluate(&lambda, 30, 3);
         let (ways, far) = self.dual.ways();
-        let mut offers = Offers::new(self.dual.problem(), ways, far);
-        let start = offers.start(self.dual.offers(), self.dual.price.clone(), lambda);
-        let mut ascent = Ascent::new(&mut offers, start);
+        let mut lagrangian = Lagrangian::new(self.dual.problem(), ways, far);
+        let start = lagrangian.start(self.dual.multipliers(), self.dual.price.clone(), lambda);
+        let mut ascent = Ascent::new(&mut lagrangian, start);
         for _ in 0..STEPS {
             if ascent.is_done() || watch.elapsed() > share || cost - self.best <= gap * cost {
                 break;
@@ -273,7 +274,7 @@ fn construct(problem: &Problem, state: &mut State, bounds: &Bounds, watch: &mut 
         .filter(|&t| bounds.open[t as usize])
         .collect();
     let mut random = Random::new(1);
-    let taste = Taste {
+    let ranking = Ranking {
         price: bounds.price(),
         power: 1.0,
         noise: 0.0,
@@ -288,7 +289,7 @@ fn construct(problem: &Problem, state: &mut State, bounds: &Bounds, watch: &mut 
         templates: &chosen,
         patches: &[],
     };
-    fill(state, problem, first, taste, &mut random, &mut over);
+    fill(state, problem, first, ranking, &mut random, &mut over);
     let all: Vec<u32> = (0..problem.templates as u32).collect();
     let patches: Vec<u32> = (problem.templates as u32..problem.objects() as u32).collect();
     let then = Choice {
@@ -296,11 +297,11 @@ fn construct(problem: &Problem, state: &mut State, bounds: &Bounds, watch: &mut 
         templates: &all,
         patches: &patches,
     };
-    fill(state, problem, then, taste, &mut random, &mut over);
+    fill(state, problem, then, ranking, &mut random, &mut over);
 }
 
-/// Searches from `state` on until told to stop.
-fn wander<'a>(
+/// Searches from `state` until `stop` is set.
+fn search_until<'a>(
     problem: &'a Problem,
     mut state: State<'a>,
     price: f64,

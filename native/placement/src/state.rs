@@ -145,7 +145,7 @@ impl<'a> State<'a> {
         for &patch in &self.active[template] {
             best = best.min(self.way_seconds(patch, host));
         }
-        // Next to a base that is near, one from far is rarely worth a look.
+        // With a base near, one from the repository rarely is cheaper.
         let repo = self.problem.links[host].repo;
         for &patch in self.far.row(template) {
             let base = self.problem.base[patch as usize] as usize;
@@ -163,7 +163,7 @@ impl<'a> State<'a> {
         self.cell[position] = seconds;
     }
 
-    /// Puts the object on the host; space is the caller's care.
+    /// Adds the object to the host. The caller has checked the space.
     pub fn add(&mut self, object: usize, host: usize) {
         if self.holds(object, host) {
             return;
@@ -189,7 +189,7 @@ impl<'a> State<'a> {
         }
     }
 
-    /// Takes the object off the host.
+    /// Removes the object from the host.
     pub fn remove(&mut self, object: usize, host: usize) {
         if !self.holds(object, host) {
             return;

@@ -30,7 +30,7 @@ struct Arrays {
     start: Vec<(u32, u32)>,
 }
 
-/// Asks Python a few times a second.
+/// Calls back into Python a few times a second, so that a solve can be stopped.
 struct Caller {
     watch: Option<Py<PyAny>>,
     begin: Instant,

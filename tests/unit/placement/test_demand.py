@@ -22,7 +22,7 @@ DAY = 86400.0
 
 def steady(template, host, per_day, days, start=0.0):
     times = start + np.arange(0, days * DAY, DAY / per_day)
-    return [demand.Request(float(t), template, host) for t in times]
+    return [demand.Arrival(float(t), template, host) for t in times]
 
 
 class TestRates(base.TestCase):

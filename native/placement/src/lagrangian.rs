@@ -1,18 +1,19 @@
-//! Lower bounds in which each host packs whole templates.
+//! Lower bounds by Lagrangian relaxation, in which each host packs whole templates.
 //!
 //! [`crate::dual`] lets a host be filled with parts of templates. Where a host
-//! holds two or three, what cannot be used of it matters. Here every request
-//! (a cell) makes an offer, every template has a price of being near, and space
-//! has a price that patches alone pay. Given these,
+//! holds two or three, the capacity that cannot be used matters. Here the relaxed
+//! constraints have multipliers: that every request (a cell) is assigned a way,
+//! that a near template is held somewhere, and that patches fit into the space of
+//! hosts. Given these,
 //!
-//! * a template is near if its near requests pay its price and more,
-//! * a host takes the templates that are worth most to it, a knapsack: for each
-//!   its price of being near and what local requests would pay.
+//! * a template is near if near requests contribute more than its multiplier,
+//! * a host holds the templates that are worth most to it, a knapsack: the worth
+//!   of each is its near multiplier and the contributions of local requests.
 //!
-//! What near templates and hosts gain is taken off the sum of all offers, which
-//! leaves a bound whatever the numbers are (weak duality). Good numbers are
-//! found by subgradient steps along a running average of directions, as in the
-//! volume method of Barahona and Anbil (2000).
+//! The gains of near templates and hosts are subtracted from the sum of all
+//! assignment multipliers, which leaves a bound for any multipliers (weak duality).
+//! Good ones are found by subgradient steps along a running average of directions,
+//! as in the volume algorithm of Barahona and Anbil (2000).
 
 use crate::knapsack::{Item, Knapsack};
 use crate::problem::{Problem, Rows};
@@ -21,23 +22,23 @@ use crate::ways::Way;
 /// Steps of the grid on which hosts are packed.
 const GRID: f64 = 500.0;
 
-/// One number per cell, template and host.
+/// Lagrange multipliers of the relaxed constraints.
 #[derive(Debug, Clone, Default)]
-pub struct Prices {
-    /// What each request offers for being served.
-    pub offer: Vec<f64>,
-    /// Price of each template being near.
+pub struct Multipliers {
+    /// Of each request (cell) being assigned a way.
+    pub assignment: Vec<f64>,
+    /// Of each near template being held by a host.
     pub near: Vec<f64>,
-    /// Price per MB of each host's space, for patches.
+    /// Of each host's space, per MB of patches.
     pub space: Vec<f64>,
-    /// Part of a near patch's price that each cell pays, by entry.
+    /// Part of a near patch's space that each cell is charged, by entry.
     pub share: Vec<f64>,
 }
 
-impl Prices {
+impl Multipliers {
     fn zero(problem: &Problem) -> Self {
         Self {
-            offer: vec![0.0; problem.cells.items().len()],
+            assignment: vec![0.0; problem.cells.items().len()],
             near: vec![0.0; problem.templates],
             space: vec![0.0; problem.hosts()],
             share: Vec::new(),
@@ -45,41 +46,41 @@ impl Prices {
     }
 
     fn lists(&self) -> [&[f64]; 3] {
-        [&self.offer, &self.near, &self.space]
+        [&self.assignment, &self.near, &self.space]
     }
 
     fn lists_mut(&mut self) -> [&mut [f64]; 3] {
-        [&mut self.offer, &mut self.near, &mut self.space]
+        [&mut self.assignment, &mut self.near, &mut self.space]
     }
 }
 
-/// A request that would pay something for a base.
+/// A request's contribution to having a base near or local.
 #[derive(Debug, Clone, Copy)]
-struct Payer {
+struct Contribution {
     base: u32,
     target: u32,
     cell: u32,
     /// MB of the patch.
     patch: f64,
-    /// Whose space the patch pays for.
+    /// The space that the patch is charged for.
     space: Space,
     /// The entry of the cell and the way.
     entry: u32,
 }
 
-/// Whose space a cell's patches pay for.
+/// The space that a cell's patches are charged for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Space {
     /// A part of one copy's in the site.
     Near,
     /// That of a copy on its own host.
     Local,
-    /// Nobody's.
+    /// None: it is fetched from the repository.
     Far,
 }
 
-/// Evaluates prices.
-pub struct Offers<'a> {
+/// The relaxed problem; evaluates multipliers.
+pub struct Lagrangian<'a> {
     problem: &'a Problem,
     ways: &'a Rows<Way>,
     /// Positions of the ways that may be worth it with a base from far.
@@ -91,15 +92,15 @@ pub struct Offers<'a> {
     room: f64,
     knapsack: Knapsack,
     items: Vec<Item>,
-    near_payers: Vec<Payer>,
-    local_payers: Vec<Payer>,
-    /// What near requests pay for each template.
-    paid: Vec<f64>,
-    /// What local requests of the host at hand pay for each template.
+    near_contributions: Vec<Contribution>,
+    local_contributions: Vec<Contribution>,
+    /// Contributions of near requests to each template.
+    contributed: Vec<f64>,
+    /// Contributions of the current host's local requests to each template.
     worth: Vec<f64>,
     touched: Vec<u32>,
     /// Direction in which the value rises.
-    slope: Prices,
+    slope: Multipliers,
     /// Price per MB of patches to each template being near.
     patch_rate: Vec<f64>,
     /// The host whose price of space that is.
@@ -110,7 +111,7 @@ pub struct Offers<'a> {
     used: Vec<(u32, u32)>,
 }
 
-impl<'a> Offers<'a> {
+impl<'a> Lagrangian<'a> {
     /// Scratch for an instance and its ways.
     #[must_use]
     pub fn new(problem: &'a Problem, ways: &'a Rows<Way>, far_ways: &'a Rows<u32>) -> Self {
@@ -133,12 +134,12 @@ impl<'a> Offers<'a> {
             room: problem.capacity.iter().copied().fold(0.0, f64::max),
             knapsack: Knapsack::default(),
             items: Vec::new(),
-            near_payers: Vec::new(),
-            local_payers: Vec::new(),
-            paid: vec![0.0; n],
+            near_contributions: Vec::new(),
+            local_contributions: Vec::new(),
+            contributed: vec![0.0; n],
             worth: vec![0.0; n],
             touched: Vec::new(),
-            slope: Prices::zero(problem),
+            slope: Multipliers::zero(problem),
             patch_rate: vec![0.0; n],
             patch_host: vec![0; n],
             first: (0..n)
@@ -152,9 +153,9 @@ impl<'a> Offers<'a> {
         }
     }
 
-    /// Prices to start from; what patches cost is shared out by rate.
+    /// Multipliers to start from; what patches cost is shared out by rate.
     #[must_use]
-    pub fn start(&self, offer: Vec<f64>, near: Vec<f64>, space: Vec<f64>) -> Prices {
+    pub fn start(&self, assignment: Vec<f64>, near: Vec<f64>, space: Vec<f64>) -> Multipliers {
         let mut share = Vec::new();
         for t in 0..self.problem.templates {
             for cell in self.problem.cells.row(t) {
@@ -162,8 +163,8 @@ impl<'a> Offers<'a> {
                 share.extend(std::iter::repeat_n(part, self.ways.row(t).len()));
             }
         }
-        Prices {
-            offer,
+        Multipliers {
+            assignment,
             near,
             space,
             share,
@@ -194,66 +195,66 @@ impl<'a> Offers<'a> {
         }
     }
 
-    /// The bound at some prices; offers beyond the repository's cost are
+    /// The bound at some multipliers; assignment multipliers beyond the repository's cost are
     /// lowered to it. Leaves the direction of ascent in `slope`.
-    pub fn evaluate(&mut self, prices: &mut Prices) -> f64 {
-        self.price_patches(&prices.space);
-        self.slope.offer.fill(1.0);
+    pub fn evaluate(&mut self, multipliers: &mut Multipliers) -> f64 {
+        self.price_patches(&multipliers.space);
+        self.slope.assignment.fill(1.0);
         self.slope.near.fill(0.0);
         self.slope.space.fill(0.0);
-        self.paid.fill(0.0);
-        self.near_payers.clear();
+        self.contributed.fill(0.0);
+        self.near_contributions.clear();
         self.used.clear();
         let mut total = 0.0;
         for host in 0..self.problem.hosts() {
-            self.list_payers(host, prices);
-            total -= self.pack(host, prices);
+            self.list_contributions(host, multipliers);
+            total -= self.pack(host, multipliers);
             for &(_, cell) in self.at.row(host) {
-                total += prices.offer[cell as usize];
+                total += multipliers.assignment[cell as usize];
             }
         }
         for t in 0..self.problem.templates {
-            let excess = self.paid[t] - prices.near[t];
+            let excess = self.contributed[t] - multipliers.near[t];
             if excess > 0.0 {
                 total -= excess;
                 self.slope.near[t] += 1.0;
             }
         }
-        let payers = std::mem::take(&mut self.near_payers);
-        for payer in &payers {
-            let base = payer.base as usize;
-            if self.paid[base] > prices.near[base] {
-                self.serve(*payer, prices);
+        let contributions = std::mem::take(&mut self.near_contributions);
+        for contribution in &contributions {
+            let base = contribution.base as usize;
+            if self.contributed[base] > multipliers.near[base] {
+                self.serve(*contribution, multipliers);
             }
         }
-        self.near_payers = payers;
+        self.near_contributions = contributions;
         total
     }
 
-    /// Notes that the prices have a request be served.
-    fn serve(&mut self, payer: Payer, prices: &Prices) {
-        let cell = payer.cell as usize;
-        self.slope.offer[cell] -= 1.0;
-        if payer.patch <= 0.0 {
+    /// Notes that the relaxed solution assigns a request a way.
+    fn serve(&mut self, contribution: Contribution, multipliers: &Multipliers) {
+        let cell = contribution.cell as usize;
+        self.slope.assignment[cell] -= 1.0;
+        if contribution.patch <= 0.0 {
             return;
         }
-        let t = payer.target as usize;
+        let t = contribution.target as usize;
         let cell = self.problem.cells.items()[cell];
-        if payer.space == Space::Far {
+        if contribution.space == Space::Far {
             return;
         }
-        self.used.push((payer.target, payer.entry));
-        let mut near = prices.share[payer.entry as usize];
-        if payer.space == Space::Local {
-            self.slope.space[cell.host as usize] += payer.patch;
+        self.used.push((contribution.target, contribution.entry));
+        let mut near = multipliers.share[contribution.entry as usize];
+        if contribution.space == Space::Local {
+            self.slope.space[cell.host as usize] += contribution.patch;
             near -= 1.0;
         }
         if self.patch_rate[t] > 0.0 {
-            self.slope.space[self.patch_host[t] as usize] += near * payer.patch;
+            self.slope.space[self.patch_host[t] as usize] += near * contribution.patch;
         }
     }
 
-    /// What an MB of patches to each template pays for being near.
+    /// Prices an MB of patches to each template being near.
     fn price_patches(&mut self, space: &[f64]) {
         let problem = self.problem;
         let mut least = (f64::MAX, 0);
@@ -295,11 +296,11 @@ impl<'a> Offers<'a> {
         least
     }
 
-    /// Finds what the requests of a host would pay for each base.
-    fn list_payers(&mut self, host: usize, prices: &mut Prices) {
+    /// Lists the contributions of a host's requests to each base.
+    fn list_contributions(&mut self, host: usize, multipliers: &mut Multipliers) {
         let problem = self.problem;
         let links = problem.links[host];
-        self.local_payers.clear();
+        self.local_contributions.clear();
         self.touched.clear();
         for n in 0..self.at.row(host).len() {
             let (template, cell) = self.at.row(host)[n];
@@ -308,7 +309,7 @@ impl<'a> Offers<'a> {
             let width = self.ways.row(t).len();
             let first = self.first[t] + (c - problem.cells.range(t).start) * width;
             let own = if problem.capacity[host] > 0.0 {
-                (prices.space[host] - self.patch_rate[t]).max(0.0)
+                (multipliers.space[host] - self.patch_rate[t]).max(0.0)
             } else {
                 f64::INFINITY
             };
@@ -318,7 +319,7 @@ impl<'a> Offers<'a> {
                 let patch = problem.size[problem.patch(way.patch)];
                 let base = rate * (links.repo * problem.size[way.base as usize] + way.seconds);
                 let entry = first + n as usize - self.ways.range(t).start;
-                let (seconds, _) = self.patch_seconds(t, c, own, prices.share[entry]);
+                let (seconds, _) = self.patch_seconds(t, c, own, multipliers.share[entry]);
                 let seconds = if patch <= self.room {
                     seconds
                 } else {
@@ -326,12 +327,12 @@ impl<'a> Offers<'a> {
                 };
                 far = far.min(base + patch * seconds);
             }
-            let offer = prices.offer[c].min(far);
-            prices.offer[c] = offer;
-            if far <= offer {
-                self.slope.offer[c] = 0.0;
+            let assignment = multipliers.assignment[c].min(far);
+            multipliers.assignment[c] = assignment;
+            if far <= assignment {
+                self.slope.assignment[c] = 0.0;
             }
-            let direct = Payer {
+            let direct = Contribution {
                 base: template,
                 target: template,
                 cell,
@@ -339,29 +340,29 @@ impl<'a> Offers<'a> {
                 space: Space::Far,
                 entry: 0,
             };
-            self.pay(direct, offer, rate * problem.size[t], host);
+            self.contribute(direct, assignment, rate * problem.size[t], host);
             for (n, way) in self.ways.row(t).iter().enumerate() {
                 let patch = problem.size[problem.patch(way.patch)];
                 let bytes = rate * problem.size[way.base as usize];
-                let left = offer - rate * way.seconds - links.local * (bytes + rate * patch);
+                let left = assignment - rate * way.seconds - links.local * (bytes + rate * patch);
                 if left <= 0.0 {
                     continue;
                 }
                 let (mut seconds, mut space) =
-                    self.patch_seconds(t, c, own, prices.share[first + n]);
+                    self.patch_seconds(t, c, own, multipliers.share[first + n]);
                 if patch > self.room {
                     (seconds, space) = (rate * links.repo, Space::Far);
                 }
-                let payer = Payer {
+                let contribution = Contribution {
                     base: way.base,
                     patch,
                     space,
                     entry: (first + n) as u32,
                     ..direct
                 };
-                self.pay(
-                    payer,
-                    offer - rate * way.seconds - patch * seconds,
+                self.contribute(
+                    contribution,
+                    assignment - rate * way.seconds - patch * seconds,
                     bytes,
                     host,
                 );
@@ -369,40 +370,40 @@ impl<'a> Offers<'a> {
         }
     }
 
-    /// Notes what a request pays for a base, near and local, of the part of
-    /// its offer that is left for fetching the base.
-    fn pay(&mut self, payer: Payer, left: f64, bytes: f64, host: usize) {
+    /// Notes a request's contributions to a base, near and local: what is left
+    /// of its multiplier after fetching the base.
+    fn contribute(&mut self, contribution: Contribution, left: f64, bytes: f64, host: usize) {
         let links = self.problem.links[host];
-        let b = payer.base as usize;
+        let b = contribution.base as usize;
         let local = left - links.local * bytes;
         if local <= 0.0 || self.problem.size[b] > self.room {
             return;
         }
         let near = left - links.near * bytes;
         if self.worth[b] == 0.0 {
-            self.touched.push(payer.base);
+            self.touched.push(contribution.base);
         }
         // What a local base is worth comes on top of its being near.
         if near > 0.0 {
-            self.paid[b] += near;
-            self.near_payers.push(payer);
+            self.contributed[b] += near;
+            self.near_contributions.push(contribution);
             self.worth[b] += local - near;
         } else {
-            self.local_payers.push(payer);
+            self.local_contributions.push(contribution);
             self.worth[b] += local;
         }
     }
 
     /// Packs a host; what it gains, patches included.
-    fn pack(&mut self, host: usize, prices: &Prices) -> f64 {
+    fn pack(&mut self, host: usize, multipliers: &Multipliers) -> f64 {
         let problem = self.problem;
         let capacity = problem.capacity[host];
         let step = self.room / GRID;
-        let space = prices.space[host];
+        let space = multipliers.space[host];
         self.items.clear();
         for t in 0..problem.templates {
             let size = problem.size[t];
-            let profit = prices.near[t] + self.worth[t] - space * size;
+            let profit = multipliers.near[t] + self.worth[t] - space * size;
             if profit > 0.0 && size <= capacity {
                 self.items.push(Item {
                     weight: (size / step) as usize,
@@ -424,10 +425,10 @@ impl<'a> Offers<'a> {
             self.slope.near[t] -= 1.0;
             self.slope.space[host] += problem.size[t];
         }
-        for n in 0..self.local_payers.len() {
-            let payer = self.local_payers[n];
-            if self.knapsack.chosen.contains(&payer.base) {
-                self.serve(payer, prices);
+        for n in 0..self.local_contributions.len() {
+            let contribution = self.local_contributions[n];
+            if self.knapsack.chosen.contains(&contribution.base) {
+                self.serve(contribution, multipliers);
             }
         }
         for &base in &self.touched {
@@ -459,33 +460,33 @@ const LEAST_SHARE: f64 = 1e-4;
 /// Rise of the bound that counts as one.
 const RISE: f64 = 1e-5;
 
-/// A climb to good prices.
+/// The volume algorithm: ascends to good multipliers.
 pub struct Ascent<'o, 'a> {
-    offers: &'o mut Offers<'a>,
-    /// The bound at the best prices so far.
+    lagrangian: &'o mut Lagrangian<'a>,
+    /// The bound at the best multipliers so far.
     pub value: f64,
-    best: Prices,
-    now: Prices,
-    way: Prices,
+    best: Multipliers,
+    now: Multipliers,
+    direction: Multipliers,
     /// Change of each number per unit of direction.
-    scale: Prices,
+    scale: Multipliers,
     length: f64,
     idle: usize,
 }
 
 impl<'o, 'a> Ascent<'o, 'a> {
-    /// Starts at some prices.
-    pub fn new(offers: &'o mut Offers<'a>, start: Prices) -> Self {
-        let problem = offers.problem;
+    /// Starts at some multipliers.
+    pub fn new(lagrangian: &'o mut Lagrangian<'a>, start: Multipliers) -> Self {
+        let problem = lagrangian.problem;
         Self {
             scale: scale(problem, &start),
-            way: Prices::zero(problem),
+            direction: Multipliers::zero(problem),
             now: start.clone(),
             best: start,
             value: f64::NEG_INFINITY,
             length: FIRST,
             idle: 0,
-            offers,
+            lagrangian,
         }
     }
 
@@ -497,7 +498,7 @@ impl<'o, 'a> Ascent<'o, 'a> {
 
     /// One step; `above` is a cost that some placement reaches.
     pub fn step(&mut self, above: f64) {
-        let value = self.offers.evaluate(&mut self.now);
+        let value = self.lagrangian.evaluate(&mut self.now);
         self.idle += 1;
         if value > self.value {
             if value > self.value + RISE * value.abs() {
@@ -510,19 +511,20 @@ impl<'o, 'a> Ascent<'o, 'a> {
             self.idle = 0;
             self.length *= SHORTER;
             self.now.clone_from(&self.best);
-            self.way = Prices::zero(self.offers.problem);
+            self.direction = Multipliers::zero(self.lagrangian.problem);
             return;
         }
         let sharing = (SHARING * self.length).exp();
-        self.offers.reshare(&mut self.now.share, sharing);
+        self.lagrangian.reshare(&mut self.now.share, sharing);
         self.go((above - value).max(0.0));
     }
 
     fn go(&mut self, distance: f64) {
-        let slope = &self.offers.slope;
+        let slope = &self.lagrangian.slope;
         let mut norm = 0.0;
-        for ((way, now), (slope, scale)) in (self.way.lists_mut().into_iter().zip(self.now.lists()))
-            .zip(slope.lists().into_iter().zip(self.scale.lists()))
+        for ((way, now), (slope, scale)) in
+            (self.direction.lists_mut().into_iter().zip(self.now.lists()))
+                .zip(slope.lists().into_iter().zip(self.scale.lists()))
         {
             for (((way, now), slope), scale) in way.iter_mut().zip(now).zip(slope).zip(scale) {
                 *way = KEEP * *way + (1.0 - KEEP) * slope;
@@ -537,7 +539,7 @@ impl<'o, 'a> Ascent<'o, 'a> {
         }
         let step = self.length * distance / norm;
         for ((now, way), scale) in (self.now.lists_mut().into_iter())
-            .zip(self.way.lists())
+            .zip(self.direction.lists())
             .zip(self.scale.lists())
         {
             for ((now, way), scale) in now.iter_mut().zip(way).zip(scale) {
@@ -547,10 +549,10 @@ impl<'o, 'a> Ascent<'o, 'a> {
     }
 }
 
-/// What numbers are commonly like: offers as what a template costs from near,
-/// prices as what space costs at the start.
-fn scale(problem: &Problem, start: &Prices) -> Prices {
-    let mut scale = Prices::zero(problem);
+/// Typical magnitudes: of assignment multipliers the cost of a template from near,
+/// of the others that of its space at the start.
+fn scale(problem: &Problem, start: &Multipliers) -> Multipliers {
+    let mut scale = Multipliers::zero(problem);
     let hosts = start.space.len().max(1) as f64;
     let price = (start.space.iter().sum::<f64>() / hosts).max(1e-9);
     for t in 0..problem.templates {
@@ -558,7 +560,7 @@ fn scale(problem: &Problem, start: &Prices) -> Prices {
         for c in problem.cells.range(t) {
             let cell = problem.cells.items()[c];
             let links = problem.links[cell.host as usize];
-            scale.offer[c] = cell.rate * links.near * problem.size[t];
+            scale.assignment[c] = cell.rate * links.near * problem.size[t];
         }
     }
     for (slot, capacity) in scale.space.iter_mut().zip(&problem.capacity) {
@@ -587,19 +589,19 @@ mod tests {
             let least = optimum(&problem);
             let dual = Dual::new(&problem);
             let (ways, far) = dual.ways();
-            let mut offers = Offers::new(&problem, ways, far);
+            let mut lagrangian = Lagrangian::new(&problem, ways, far);
             let mut best = f64::NEG_INFINITY;
             for _ in 0..2000 {
-                let mut prices = offers.start(Vec::new(), Vec::new(), Vec::new());
+                let mut multipliers = lagrangian.start(Vec::new(), Vec::new(), Vec::new());
                 let part = random.unit();
                 let mut draw = |count: usize, most: f64| -> Vec<f64> {
                     let most = most * part;
                     (0..count).map(|_| most * random.unit()).collect()
                 };
-                prices.offer = draw(problem.cells.items().len(), 4000.0);
-                prices.near = draw(problem.templates, 3000.0);
-                prices.space = draw(problem.hosts(), 4.0);
-                let value = offers.evaluate(&mut prices);
+                multipliers.assignment = draw(problem.cells.items().len(), 4000.0);
+                multipliers.near = draw(problem.templates, 3000.0);
+                multipliers.space = draw(problem.hosts(), 4.0);
+                let value = lagrangian.evaluate(&mut multipliers);
                 assert!(value <= least * (1.0 + 1e-9), "{value} {least}");
                 best = best.max(value);
             }
@@ -615,9 +617,9 @@ mod tests {
         let space = [1.0, 1.0];
         let value = dual.evaluate(&space, 20, 2).value;
         let (ways, far) = dual.ways();
-        let mut offers = Offers::new(&problem, ways, far);
-        let start = offers.start(dual.offers(), dual.price.clone(), space.to_vec());
-        let mut ascent = Ascent::new(&mut offers, start);
+        let mut lagrangian = Lagrangian::new(&problem, ways, far);
+        let start = lagrangian.start(dual.multipliers(), dual.price.clone(), space.to_vec());
+        let mut ascent = Ascent::new(&mut lagrangian, start);
         ascent.step(least);
         assert!(
             ascent.value >= value * (1.0 - 1e-6),
