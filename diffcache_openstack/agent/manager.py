@@ -9,92 +9,111 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""What an agent answers over RPC."""
+"""RPC endpoint of an agent."""
 
-import typing
+import dataclasses
+import pathlib
 
 import oslo_messaging
 
+from diffcache_openstack.agent.images import filling
+from diffcache_openstack.agent.images import serving
+from diffcache_openstack.agent.images import status as statuses
+from diffcache_openstack.agent.repository import catalogue
+from diffcache_openstack.agent.state import host as hosts
 from diffcache_openstack.common import context as contexts
+from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import messaging
 from diffcache_openstack import objects
 from diffcache_openstack.rpc import agent_api
-
-
-class Worker(typing.Protocol):
-    """The agent behind the endpoint; see :mod:`agent.service`."""
-
-    def hold(self, generation: int, items: list, limits: list) -> None:
-        """Take a plan's items for this host, and what jobs allow for them."""
-
-    def site_map_changed(self, generation: int) -> None:
-        """Fetch the site's map if it is newer."""
-
-    def get_image(self, template_id: str, output: str, mode: str | None
-                  ) -> objects.Request:
-        """Write an image to a path."""
-
-    def register_image(self, path: str, template_id: str, name: str
-                       ) -> objects.Template:
-        """Take an image file in; repositories only."""
-
-    def verify_object(self, kind: str, object_id: str) -> None:
-        """Read an object that is held; drop it if it is damaged."""
-
-    def status(self) -> dict:
-        """What is going on, as plain values."""
+from diffcache_openstack.sites import view as views
 
 
 class AgentManager:
-    """The RPC endpoint of an agent; :class:`.rpcapi.AgentAPI` calls it."""
+    """The endpoint; :class:`.agent_api.AgentAPI` is the contract.
+
+    :param host: this host's state
+    :param server: delivers images
+    :param filler: follows the plan
+    :param status: describes this host
+    :param repository: registers images; None where this is no repository
+    """
 
     target = oslo_messaging.Target(version=agent_api.VERSION)
 
-    def __init__(self, worker: Worker):
-        self._worker = worker
+    def __init__(self, host: hosts.HostState, server: serving.ImageServer,
+                 filler: filling.Filler, status: statuses.HostStatus,
+                 repository: catalogue.Repository | None = None) -> None:
+        self._host = host
+        self._server = server
+        self._filler = filler
+        self._status = status
+        self._repository = repository
 
     @messaging.exposed
     def hold(self, ctxt: contexts.RequestContext, generation: int,
              items: list, shares: list | None = None) -> None:
-        """Take the part of a plan that concerns this host."""
-        self._worker.hold(generation, [tuple(item) for item in items],
-                          shares or [])
+        """Follow the part of a plan that concerns this host.
+
+        :raises InvalidInput: a time window of a precache job cannot be read
+        """
+        if self._repository is not None:
+            return
+        self._filler.hold(filling.Plan.received(generation, items,
+                                                shares or []))
+        self._host.report_due.set()
 
     @messaging.exposed
     def site_map_changed(self, ctxt: contexts.RequestContext,
                          generation: int) -> None:
-        """Learn that the site's map has a new generation."""
-        self._worker.site_map_changed(generation)
+        """Fetch the site's map if it is not the one in use."""
+        if generation != self._host.site_map.current().generation:
+            self._host.report_due.set()
 
     @messaging.exposed
     def get_image(self, ctxt: contexts.RequestContext, template_id: str,
                   output: str, mode: str | None) -> objects.Request:
-        """Write an image to a path of this host."""
-        return self._worker.get_image(template_id, output, mode)
+        """Write an image to a path of this host.
+
+        :raises NotFound: the catalogue has no such template
+        """
+        serving.check_mode(mode)
+        return self._server.deliver(self._host.site_map.find(template_id),
+                                    pathlib.Path(output), mode)
 
     @messaging.exposed
     def register_image(self, ctxt: contexts.RequestContext, path: str,
                        template_id: str, name: str) -> objects.Template:
-        """Take an image file of this host in."""
-        return self._worker.register_image(path, template_id, name)
+        """Take an image file of this host into the repository.
+
+        :raises InvalidInput: this is no repository, or the file is unusable
+        :raises Conflict: the id belongs to other content already
+        """
+        if self._repository is None:
+            raise exceptions.InvalidInput(
+                f'Host {self._host.name} is no repository; send the request'
+                f' to the one whose [agent] role is "repository".')
+        record = self._repository.register(pathlib.Path(path), template_id,
+                                           name)
+        return objects.Template(**dataclasses.asdict(record))
 
     @messaging.exposed
     def verify_object(self, ctxt: contexts.RequestContext, kind: str,
                       object_id: str) -> None:
-        """Read an object that somebody received damaged."""
-        self._worker.verify_object(kind, object_id)
+        """Verify an object that a peer received damaged; drop it if it is."""
+        key = views.Key(kind, object_id)
+        if key in self._host.held and not self._host.held.verify(key):
+            self._host.report_due.set()
+            self._filler.wake()
 
     @messaging.exposed
     def status(self, ctxt: contexts.RequestContext) -> dict:
-        """What the agent is doing."""
-        return self._worker.status()
+        """Return what the agent is doing."""
+        return self._status.report()
 
 
-def serve(bus: messaging.Bus, host: str, worker: Worker, *more: object
-          ) -> oslo_messaging.MessageHandlingServer:
-    """A server, not yet started, for the agent of a host.
-
-    :param more: endpoints of other interfaces that the agent has
-    """
+def new_server(bus: messaging.Bus, host: str, *endpoints: object
+               ) -> oslo_messaging.MessageHandlingServer:
+    """Return an RPC server, not yet started, for the agent of a host."""
     target = oslo_messaging.Target(topic=agent_api.topic_of(host), server=host)
-    return bus.server(target, [AgentManager(worker), *more])
+    return bus.server(target, list(endpoints))

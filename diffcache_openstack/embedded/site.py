@@ -146,7 +146,7 @@ class Site:
             started.append(agent)
         names = {agent.name for agent in self.agents()}
         self.wait(lambda: all(
-            {h.name for h in agent.keeper.current().hosts} == names
+            {h.name for h in agent.site_map.current().hosts} == names
             for agent in self.agents()), 60, 'the agents to meet')
 
     def stop(self) -> None:
@@ -172,9 +172,9 @@ class Site:
             time.sleep(POLL_SECONDS)
 
     def register(self, path: pathlib.Path, template_id: str,
-                 name: str) -> objects.Template:
-        """Give an image to the repository."""
-        return self.repository.register_image(str(path), template_id, name)
+                 name: str) -> catalogue.ImageRecord:
+        """Register an image with the repository."""
+        return self._images.register(path, template_id, name)
 
     @property
     def _images(self) -> catalogue.Repository:
@@ -198,7 +198,7 @@ class Site:
         self.wait(lambda: all(
             contents <= {t.content_id for t in view.templates}
             and len(view.patches) >= patches
-            for view in (a.keeper.current() for a in self.hosts.values())),
+            for view in (a.site_map.current() for a in self.hosts.values())),
             timeout, 'the catalogue to reach the hosts')
 
     def report_history(self, requests: typing.Sequence[tuple[str, str]]
@@ -226,7 +226,7 @@ class Site:
                 for agent in self.hosts.values()}
         return all(
             view.holdings(name) >= keys
-            for view in (a.keeper.current() for a in self.hosts.values())
+            for view in (a.site_map.current() for a in self.hosts.values())
             for name, keys in held.items())
 
     def wan_bytes(self) -> int:

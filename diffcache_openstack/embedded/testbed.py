@@ -33,6 +33,7 @@ import typing
 import uuid
 
 from diffcache_openstack.agent.images import building
+from diffcache_openstack.agent.repository import catalogue
 from diffcache_openstack.agent import service as agents
 from diffcache_openstack.embedded import site as sites
 from diffcache_openstack import objects
@@ -155,7 +156,7 @@ class Testbed:
         self._directory = directory
         self._progress = progress
         self._sha256: dict[str, str] = {}
-        self._templates: dict[str, objects.Template] = {}
+        self._templates: dict[str, catalogue.ImageRecord] = {}
 
     def run(self) -> Result:
         """Prepare, run the four modes, and tell.
@@ -289,7 +290,8 @@ class Testbed:
     def ask(self, agent: agents.Agent, image: Image,
             output: pathlib.Path) -> objects.Request:
         """Have a host's agent answer a request."""
-        return agent.get_image(self._id(image), str(output))
+        return agent.server.deliver(
+            agent.site_map.find(self._id(image)), output)
 
     def judge(self, image: Image, output: pathlib.Path) -> tuple[str, bool]:
         """The sha256 of an output, and whether it is the image's."""

@@ -32,7 +32,8 @@ from diffcache_openstack.agent.images import retention
 from diffcache_openstack.agent.images import single_flight
 from diffcache_openstack.agent.images import throttle
 from diffcache_openstack.agent.images import transfers as transfer
-from diffcache_openstack.agent.state import holdings
+from diffcache_openstack.agent.state import host as hosts
+from diffcache_openstack.blocks import image_tools
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import files
 from diffcache_openstack.sites import routes
@@ -94,50 +95,33 @@ class Step:
                      if isinstance(p, routes.Part))
 
 
-class Patcher(typing.Protocol):
-    """Applies a patch from local files."""
-
-    def __call__(self, base: pathlib.Path, patch: pathlib.Path,
-                 output: pathlib.Path) -> None:
-        """Write the verified target.
-
-        :raises DiffCacheError: output is untouched
-        """
-
-
 class Maker:
     """Makes templates, patches and manifests at this host.
 
     :param plane: this host's data plane
-    :param held: what this host holds
+    :param host: this host's state
     :param transfers: moves objects
     :param flights: single flight of this host
-    :param current_view: gives the site map
-    :param apply_patch: applies patches
-    :param suspect: told of a host and an object that came damaged from it
+    :param kept: keeps patches that crossed the WAN
+    :param tools: applies patches
     :param max_patches: patches that may be applied one after another while
         the site map does not say
-    :param keep_patch: keeps patches that crossed the WAN, if it does
     """
 
-    def __init__(self, plane, held: holdings.Holdings,
+    def __init__(self, plane, host: hosts.HostState,
                  transfers: transfer.Transfers,
                  flights: single_flight.SingleFlight,
-                 current_view: typing.Callable[[], views.SiteView],
-                 apply_patch: Patcher,
-                 suspect: typing.Callable[[str, views.Key], None],
-                 max_patches: int = routes.MAX_PATCHES,
-                 keep_patch: retention.KeepPatch = retention.leave_patch
-                 ) -> None:
+                 kept: retention.Retention, tools: image_tools.ImageTools,
+                 max_patches: int = routes.MAX_PATCHES) -> None:
         self._plane = plane
-        self._held = held
+        self._held = host.held
         self._transfers = transfers
         self._single_flight = flights
-        self._view = current_view
-        self._apply_patch = apply_patch
-        self._suspect = suspect
+        self._view = host.site_map.current
+        self._apply_patch = tools.apply_patch
+        self._suspect = host.suspect
         self._max_patches = max_patches
-        self._keep_patch = keep_patch
+        self._keep_patch = kept.keep_patch
 
     def make(self, key: views.Key, dest: pathlib.Path, pace: throttle.Pace,
              mode: str) -> Made:

@@ -9,7 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""Raw content of images as files of this host, shared by all who need it."""
+"""Raw content of images at this host: shared, expected, taken, released."""
 
 import collections.abc
 import contextlib
@@ -21,7 +21,8 @@ from diffcache_openstack.agent.images import building
 from diffcache_openstack.agent.images import retention
 from diffcache_openstack.agent.images import single_flight
 from diffcache_openstack.agent.images import throttle
-from diffcache_openstack.agent.state import holdings
+from diffcache_openstack.agent.images import transfers
+from diffcache_openstack.agent.state import host as hosts
 from diffcache_openstack.common import files
 from diffcache_openstack.sites import view as views
 
@@ -40,23 +41,31 @@ class Watch:
         """Note the bytes done and the bytes in all."""
         self.done, self.total = done, total
 
+    def advance(self, done: int, total: int) -> bool:
+        """Note progress; return whether the client still waits."""
+        self.progress(done, total)
+        return not self.gone.is_set()
+
 
 class Contents:
-    """Builds raw content, once for all requests that are waiting for it.
+    """Builds raw content, and accounts for content that comes otherwise.
 
     :param maker: builds objects at this host
-    :param held: what this host holds
+    :param host: this host's state
     :param flights: single flight of this host
-    :param keep: keeps what was built, if there is room
+    :param kept: keeps content, if there is room
+    :param moved: transfers of this host
     """
 
-    def __init__(self, maker: building.Maker, held: holdings.Holdings,
+    def __init__(self, maker: building.Maker, host: hosts.HostState,
                  flights: single_flight.SingleFlight,
-                 keep: retention.Keep = retention.leave) -> None:
+                 kept: retention.Retention,
+                 moved: transfers.Transfers) -> None:
         self._maker = maker
-        self._held = held
+        self._host = host
         self._single_flight = flights
-        self._keep = keep
+        self._retention = kept
+        self._transfers = moved
 
     @contextlib.contextmanager
     def shared(self, template: views.TemplateRef, pace: throttle.Pace,
@@ -69,7 +78,7 @@ class Contents:
             no other request shares it
         :raises DiffCacheError: no source delivers it
         """
-        key = views.Key(views.TEMPLATES, template.content_id)
+        key = _key_of(template)
 
         def build(member: single_flight.Membership
                   ) -> tuple[pathlib.Path, building.Made]:
@@ -77,13 +86,44 @@ class Contents:
                 pace.progress = watch.progress
                 pace.abandoned = lambda: (watch.gone.is_set()
                                           and not member.is_shared())
-            staged = self._held.staging(f'{key.id}.{uuid.uuid4().hex}')
+            staged = self._host.held.staging(f'{key.id}.{uuid.uuid4().hex}')
             try:
                 made = self._maker.make(key, staged, pace, mode)
             except BaseException:
                 files.discard(staged)
                 raise
-            return self._keep(template, staged), made
+            return self._retention.keep(template, staged), made
 
         with self._single_flight.share(key, pace, build) as member:
             yield member
+
+    def expecting(self, template: views.TemplateRef
+                  ) -> contextlib.AbstractContextManager[None]:
+        """Note, during the block, that another service brings an image.
+
+        Fills of the site do not bring the same content over the WAN
+        meanwhile.
+        """
+        return self._transfers.expecting(_key_of(template))
+
+    def take(self, template: views.TemplateRef, path: pathlib.Path,
+             pace: throttle.Pace) -> None:
+        """Hold raw content that another service brought, or lend it.
+
+        :param path: a verified file of the staging area; it may be moved
+        :raises RetryableError: no host has the manifest
+        """
+        key = _key_of(template)
+        self._maker.manifest(key.id, pace)
+        if self._retention.keep_given(template, path) == path:
+            self._transfers.lend(key, path)
+        self._transfers.offer(key)
+
+    def release(self, template: views.TemplateRef) -> None:
+        """Drop an image's content, unless the plan wants it or it is used."""
+        if self._host.held.release(_key_of(template)):
+            self._host.report_due.set()
+
+
+def _key_of(template: views.TemplateRef) -> views.Key:
+    return views.Key(views.TEMPLATES, template.content_id)

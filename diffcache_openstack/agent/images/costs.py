@@ -15,11 +15,10 @@ The same look-up that a request makes, without going any way.
 """
 
 import dataclasses
-import typing
 
 from diffcache_openstack.agent.images import building
 from diffcache_openstack.agent.images import single_flight
-from diffcache_openstack.agent.state import holdings
+from diffcache_openstack.agent.state import host as hosts
 from diffcache_openstack.sites import routes
 from diffcache_openstack.sites import view as views
 
@@ -49,18 +48,16 @@ class Costs:
     """Looks up what images cost at one host.
 
     :param maker: makes objects at this host
-    :param held: what this host holds
+    :param host: this host's state
     :param flights: single flight of this host
-    :param current_view: gives the site map
     """
 
-    def __init__(self, maker: building.Maker, held: holdings.Holdings,
-                 flights: single_flight.SingleFlight,
-                 current_view: typing.Callable[[], views.SiteView]) -> None:
+    def __init__(self, maker: building.Maker, host: hosts.HostState,
+                 flights: single_flight.SingleFlight) -> None:
         self._maker = maker
-        self._held = held
+        self._held = host.held
         self._single_flight = flights
-        self._view = current_view
+        self._view = host.site_map.current
 
     def content(self, template: views.TemplateRef) -> Cost:
         """Of the raw content."""

@@ -18,6 +18,7 @@ there is: from a peer, built at the site from base and patch, or from the
 repository.
 """
 
+import collections.abc
 import contextlib
 import dataclasses
 import logging
@@ -31,6 +32,7 @@ from diffcache_openstack.agent.images import job_limits
 from diffcache_openstack.agent.images import single_flight
 from diffcache_openstack.agent.images import throttle
 from diffcache_openstack.agent.state import holdings
+from diffcache_openstack.agent.state import host as hosts
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import files
 from diffcache_openstack.sites import view as views
@@ -42,8 +44,8 @@ FIRST_RETRY = 2.0
 LAST_RETRY = 300.0
 # Wait after a try that ended with its time window, and the longest sleep.
 POLL = 20.0
-# How often others are told of bytes that came, seconds.
-TELL_INTERVAL = 2.0
+# How often the bytes of running fills are reported, seconds.
+REPORT_INTERVAL = 2.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,6 +69,22 @@ class Plan:
             holdings.Wanted(views.Key(kind, object_id), priority)
             for kind, object_id, priority in document['items']),
             job_limits.load(document.get('shares', ())))
+
+    @classmethod
+    def received(cls, generation: int,
+                 items: collections.abc.Iterable[tuple[str, str, float]],
+                 limits: collections.abc.Iterable[
+                     collections.abc.Sequence] = ()) -> 'Plan':
+        """Return the plan of an RPC call.
+
+        :param items: kind, id and priority of objects, in any order
+        :param limits: of precache jobs, as :func:`job_limits.load` reads them
+        :raises InvalidInput: a time window among them cannot be read
+        """
+        return cls(generation, tuple(
+            holdings.Wanted(views.Key(kind, object_id), priority)
+            for kind, object_id, priority in
+            sorted(items, key=lambda item: item[2])), job_limits.load(limits))
 
     def save(self, path: pathlib.Path) -> None:
         """Keep the plan for the next run."""
@@ -133,42 +151,36 @@ class Filler:
     """Fills one host's cache.
 
     :param maker: makes objects
-    :param held: what this host holds
+    :param host: this host's state
     :param flights: single flight of this host
     :param gate: of the host's WAN use
     :param new_token: makes transfer tokens
-    :param current_view: gives the site map
     :param limits: rate, windows, parallelism
-    :param changed: called after each object that was filled
-    :param told: called now and then while bytes come, and after a failure
+    :param plan_file: keeps the plan over restarts
     """
 
-    def __init__(self, maker: building.Maker, held: holdings.Holdings,
+    def __init__(self, maker: building.Maker, host: hosts.HostState,
                  flights: single_flight.SingleFlight, gate: throttle.WanGate,
                  new_token: typing.Callable[[], throttle.Token],
-                 current_view: typing.Callable[[], views.SiteView],
-                 limits: Limits, plan_file: pathlib.Path,
-                 changed: typing.Callable[[], None],
-                 told: typing.Callable[[], None]) -> None:
+                 limits: Limits, plan_file: pathlib.Path) -> None:
         self._maker = maker
-        self._held = held
+        self._host = host
+        self._held = host.held
         self._single_flight = flights
         self._gate = gate
         self._new_token = new_token
-        self._view = current_view
+        self._view = host.site_map.current
         self._limits = limits
         self._plan_file = plan_file
-        self._changed = changed
-        self._told = told
-        self._told_at = 0.0
+        self._reported_at = 0.0
         self._wake = threading.Condition()
         self._plan = Plan.load(plan_file)
-        self._planned_with = current_view().generation
+        self._planned_with = self._view().generation
         self._tries: dict[views.Key, Try] = {}
         self._working: dict[views.Key, job_limits.SharedPace] = {}
         self._stopped = False
         self._threads: list[threading.Thread] = []
-        held.want(list(self._plan.items))
+        host.held.want(list(self._plan.items))
 
     def start(self) -> None:
         """Begin filling."""
@@ -280,7 +292,7 @@ class Filler:
                                     f' the agent.')
             else:
                 self._tries.pop(key, None)
-                self._changed()
+                self._host.object_added()
             finally:
                 with self._wake:
                     del self._working[key]
@@ -306,15 +318,15 @@ class Filler:
         return pace
 
     def _note(self, key: views.Key, done: int, total: int) -> None:
-        """Bytes came; told to others now and then."""
+        """Note bytes that arrived; have them reported now and then."""
         now = time.monotonic()
         with self._wake:
             found = self._tries.setdefault(key, Try())
             found.done, found.total = done, total
-            if now - self._told_at < TELL_INTERVAL:
+            if now - self._reported_at < REPORT_INTERVAL:
                 return
-            self._told_at = now
-        self._told()
+            self._reported_at = now
+        self._host.report_due.set()
 
     def _choose(self) -> tuple[views.Key | None, float]:
         """The next object, or how long to wait before asking again."""
@@ -373,7 +385,7 @@ class Filler:
             found.error = error
             found.wait = min(max(2 * found.wait, FIRST_RETRY), LAST_RETRY)
             found.due = time.monotonic() + found.wait
-        self._told()
+        self._host.report_due.set()
 
     def _fill(self, key: views.Key, pace: throttle.BackgroundPace) -> None:
         if key.kind == views.RECIPES:

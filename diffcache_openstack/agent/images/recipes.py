@@ -49,6 +49,18 @@ _PIECE = 1 << 20
 _SOUND_SECONDS = 3600.0
 
 
+class Reader(typing.Protocol):
+    """A file that can be read at any offset."""
+
+    size: int
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Return so many bytes.
+
+        :raises DiffCacheError: they cannot be read, or are damaged
+        """
+
+
 class FileReader:
     """A file on this host's disk; it stays readable when it is unlinked."""
 
@@ -57,7 +69,7 @@ class FileReader:
         self.size = os.fstat(self._fd).st_size
 
     def read(self, offset: int, length: int) -> bytes:
-        """See :class:`diffcache_openstack.agent.local.server.Reader`."""
+        """See :class:`Reader`."""
         return os.pread(self._fd, length, offset)
 
     def close(self) -> None:
@@ -76,12 +88,12 @@ class PatchReader:
         self.size = self._view.size
 
     def read(self, offset: int, length: int) -> bytes:
-        """See :class:`diffcache_openstack.agent.local.server.Reader`."""
+        """See :class:`Reader`."""
         with native.translated():
             return self._view.read(offset, length)
 
 
-class Store:
+class FileCache:
     """Files that were made, the least recently used of them dropped.
 
     :param directory: emptied at the start
@@ -89,7 +101,7 @@ class Store:
     """
 
     def __init__(self, directory: pathlib.Path, capacity: int) -> None:
-        self._directory = directory
+        self.directory = directory
         self._capacity = capacity
         directory.mkdir(parents=True, exist_ok=True)
         for leftover in directory.iterdir():
@@ -97,7 +109,7 @@ class Store:
 
     def find(self, name: str) -> FileReader | None:
         """A file, if it is there; it counts as used now."""
-        path = self._directory / name
+        path = self.directory / name
         try:
             reader = FileReader(path)
             os.utime(path)
@@ -106,11 +118,11 @@ class Store:
         return reader
 
     def __contains__(self, name: str) -> bool:
-        return (self._directory / name).exists()
+        return (self.directory / name).exists()
 
     def new(self) -> pathlib.Path:
         """Where to make a file."""
-        return self._directory / f'.{uuid.uuid4().hex}.part'
+        return self.directory / f'.{uuid.uuid4().hex}.part'
 
     def keep(self, path: pathlib.Path, name: str) -> FileReader:
         """Keep what was made; returns it for reading.
@@ -121,7 +133,7 @@ class Store:
             reader = FileReader(path)
             stack.callback(reader.close)
             with files.space_errors(path):
-                os.replace(path, self._directory / name)
+                os.replace(path, self.directory / name)
             self._trim(name)
             stack.pop_all()
         return reader
@@ -133,7 +145,7 @@ class Store:
     def oldest_first(self) -> list[tuple[str, int]]:
         """Names and bytes on disk, the least recently used first."""
         found = []
-        for path in self._directory.iterdir():
+        for path in self.directory.iterdir():
             # Others may drop files meanwhile.
             with contextlib.suppress(FileNotFoundError):
                 if not path.name.startswith('.'):
@@ -144,7 +156,7 @@ class Store:
 
     def drop(self, name: str) -> None:
         """Forget a file; who reads it reads it to its end."""
-        (self._directory / name).unlink(missing_ok=True)
+        (self.directory / name).unlink(missing_ok=True)
 
     def drop_all(self) -> bool:
         """The space is needed; returns whether there was anything."""
@@ -164,12 +176,11 @@ class Store:
                 left -= size
 
 
-class Files:
+class ImageFiles:
     """Makes files of images.
 
     :param maker: makes objects at this host
     :param held: what this host holds
-    :param flights: single flight of this host
     :param shared: raw content of images
     :param costs: what images cost
     :param new_pace: makes the pace of a request
@@ -178,13 +189,12 @@ class Files:
     """
 
     def __init__(self, maker: building.Maker, held: holdings.Holdings,
-                 flights: single_flight.SingleFlight,
                  shared: contents.Contents, costs: prices.Costs,
-                 new_pace: typing.Callable[[], throttle.Pace], store: Store,
+                 new_pace: typing.Callable[[], throttle.Pace],
+                 store: FileCache,
                  tools: image_tools.ImageTools) -> None:
         self._maker = maker
         self._held = held
-        self._single_flight = flights
         self._costs = costs
         self._new_pace = new_pace
         self._tools = tools
@@ -192,6 +202,7 @@ class Files:
         self._sound: dict[str, float] = {}
         self._lock = threading.Lock()
         self.store = store
+        self._single_flight = single_flight.SingleFlight(store.directory)
 
     def cost(self, template: views.TemplateRef, content: prices.Cost
              ) -> prices.Cost:

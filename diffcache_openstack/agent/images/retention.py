@@ -9,80 +9,81 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""Keeping what requests brought here, in the room that the plan leaves.
+"""Retention: keeping content that requests brought, in the room of the cache.
 
-A plan follows demand with a delay, and names only what it expects. What was
-just brought over the WAN is worth more than an empty cache, so it stays until
-the plan needs its room, or until newer requests do.
+A plan follows demand with a delay, and names only the images that it expects.
+Content that has just crossed the WAN is worth more than free space, so it
+stays until the plan, or a newer request, needs its room.
 """
 
 import logging
 import pathlib
-import typing
 
 from diffcache_openstack.agent.state import holdings
+from diffcache_openstack.agent.state import host as hosts
 from diffcache_openstack.sites import view as views
 
 LOG = logging.getLogger(__name__)
 
-#: Takes a verified file of an image's raw content, and tells where it lies
-#: from then on.
-Keep = typing.Callable[[views.TemplateRef, pathlib.Path], pathlib.Path]
 
+class Retention:
+    """Keeps verified content and patches beside the objects of the plan.
 
-#: Takes a verified patch that crossed the WAN, and the bytes of the content
-#: that it makes; tells whether it is kept, by rename.
-KeepPatch = typing.Callable[[views.Key, pathlib.Path, int], bool]
-
-
-def leave_patch(key: views.Key, path: pathlib.Path, target_size: int) -> bool:
-    """Keep nothing."""
-    return False
-
-
-def leave(template: views.TemplateRef, path: pathlib.Path) -> pathlib.Path:
-    """Keep nothing."""
-    return path
-
-
-class Keeper:
-    """Keeps raw content beside what the plan wants.
-
-    :param held: what this host holds
-    :param changed: called after each object that was kept
+    :param host: this host's state
+    :param keep_requested: whether to keep anything that the plan does not
+        want
     """
 
-    def __init__(self, held: holdings.Holdings,
-                 changed: typing.Callable[[], None]) -> None:
-        self._held = held
-        self._changed = changed
+    def __init__(self, host: hosts.HostState, keep_requested: bool) -> None:
+        self._host = host
+        self._keep_requested = keep_requested
 
     def keep(self, template: views.TemplateRef,
              path: pathlib.Path) -> pathlib.Path:
-        """Hold a verified file of the staging area, if there is room.
+        """Hold raw content that was built for a request, if there is room.
 
-        :returns: where it lies from now on, the path given if it was not kept
+        :param path: a verified file of the staging area
+        :returns: its path from now on, the given one if it was not kept
+        """
+        if not self._keep_requested:
+            return path
+        return self._adopt(template, path)
+
+    def keep_given(self, template: views.TemplateRef,
+                   path: pathlib.Path) -> pathlib.Path:
+        """Hold raw content that another service brought, if there is room.
+
+        The parameters are those of :meth:`keep`. The plan's own objects are
+        kept in any case: a fill would fetch them again.
         """
         key = views.Key(views.TEMPLATES, template.content_id)
-        if not self._held.adopt(key, path, template.data_size):
+        if not (self._keep_requested or self._host.held.wants(key)):
             return path
-        LOG.info('%s is kept, as there is room', key)
-        self._changed()
-        return self._held.path(key)
+        return self._adopt(template, path)
 
     def keep_patch(self, key: views.Key, path: pathlib.Path,
                    target_size: int) -> bool:
-        """Hold a patch where the content that it makes will find no room.
+        """Hold a patch whose target's content would find no room.
 
-        The next request for that builds it without the WAN. Nothing is
-        evicted for it: who knows whether there will be one.
+        The next request for that image is built without the WAN. Nothing is
+        evicted for a patch, because there may be no such request.
 
-        :returns: whether it was moved to its place
+        :returns: whether the file was moved to the cache
         """
+        held = self._host.held
         size = holdings.disk_bytes(path)
-        if self._held.makes_room(target_size) or size > self._held.spare() \
-                or not self._held.adopt(key, path, size):
+        if not self._keep_requested or held.makes_room(target_size) \
+                or size > held.spare() or not held.adopt(key, path, size):
             return False
-        LOG.info('%s is kept, as there is no room for what it makes', key)
-        self._changed()
+        LOG.info('Keeping %s: there is no room for its target', key)
+        self._host.object_added()
         return True
+
+    def _adopt(self, template, path):
+        key = views.Key(views.TEMPLATES, template.content_id)
+        held = self._host.held
+        if not held.adopt(key, path, template.data_size):
+            return path
+        LOG.info('Keeping %s: the cache has room', key)
+        self._host.object_added()
+        return held.path(key)

@@ -9,12 +9,11 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""Answering requests for images.
+"""Delivery of images to paths of this host.
 
-A request is answered with a file of its own at the path it names: whole,
-verified, and made by rename, so that the path never shows anything else.
-However many requests of this host ask for one image at once, it is made
-once; the others get copies of the verified result.
+Each request gets a file of its own at the path that it names: whole,
+verified, and created by rename. Requests for the same image at the same time
+share the work; the others get copies of the verified result.
 """
 
 import contextlib
@@ -32,8 +31,11 @@ from diffcache_openstack.agent.images import single_flight
 from diffcache_openstack.agent.images import throttle
 from diffcache_openstack.agent.images import transfers
 from diffcache_openstack.agent.state import holdings
+from diffcache_openstack.agent.state import host as hosts
+from diffcache_openstack.agent.state import request_spool
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import files
+from diffcache_openstack import objects
 from diffcache_openstack.sites import view as views
 
 LOG = logging.getLogger(__name__)
@@ -41,41 +43,10 @@ LOG = logging.getLogger(__name__)
 WAY_FAILED = 'none'
 
 
-@dataclasses.dataclass(frozen=True)
-class Served:
-    """One request and how it was answered.
-
-    :param started_at: UTC
-    :param way: local, peer, build, repository, or none if it failed
-    :param detail: the sources in words
-    :param seconds: from the request to the hand-over
-    :param predicted_seconds: of the cost model for the way taken
-    :param fallbacks: ways that failed before
-    :param patch_id: the patch applied, if just one was
-    :param apply_seconds: of the patch, if timed by itself
-    :param error: why it failed, None if it did not
-    """
-
-    id: str
-    template_id: str
-    mode: str
-    started_at: datetime.datetime
-    way: str = WAY_FAILED
-    detail: str = ''
-    seconds: float = 0.0
-    predicted_seconds: float = 0.0
-    wan_bytes: int = 0
-    lan_bytes: int = 0
-    fallbacks: int = 0
-    patch_id: str | None = None
-    apply_seconds: float = 0.0
-    error: str | None = None
-
-
 class PendingOutputs:
-    """Remembers outputs being written outside of this agent's directory.
+    """Notes of outputs being written outside of this agent's directory.
 
-    After a crash the hidden files that were to become them are removed.
+    After a crash their temporary files are removed.
     """
 
     def __init__(self, directory: pathlib.Path) -> None:
@@ -84,7 +55,7 @@ class PendingOutputs:
 
     @contextlib.contextmanager
     def noted(self, output: pathlib.Path) -> typing.Iterator[None]:
-        """An output is written during the block."""
+        """Note an output that is written during the block."""
         note = self._directory / f'{uuid.uuid4().hex}.json'
         files.write_json(note, {'output': str(output)}, durable=False)
         try:
@@ -93,7 +64,7 @@ class PendingOutputs:
             note.unlink(missing_ok=True)
 
     def clean(self) -> None:
-        """Remove what a crash left behind."""
+        """Remove temporary files that a crash left behind."""
         for note in self._directory.glob('*.json'):
             document = files.read_json(note)
             if document is not None:
@@ -108,50 +79,82 @@ class PendingOutputs:
 
 
 class ImageServer:
-    """Serves the images of one host.
+    """Delivers the images of one host, and records each request.
 
     :param shared: raw content of images
-    :param held: what this host holds
+    :param host: this host's state
     :param new_pace: makes the pace of a request
     :param pending: notes outputs while they are written
+    :param requests: keeps records until the conductor has them
+    :param default_mode: one of building.MODES
     """
 
-    def __init__(self, shared: contents.Contents, held: holdings.Holdings,
+    def __init__(self, shared: contents.Contents, host: hosts.HostState,
                  new_pace: typing.Callable[[], throttle.Pace],
-                 pending: PendingOutputs) -> None:
-        self._durable = new_pace().durable
+                 pending: PendingOutputs,
+                 requests: request_spool.RequestSpool,
+                 default_mode: str = building.ON_THE_FLY) -> None:
         self._contents = shared
-        self._held = held
+        self._host = host
+        self._staging = host.held.root / holdings.STAGING
+        self._durable = new_pace().durable
         self._new_pace = new_pace
         self._pending = pending
+        self._requests = requests
+        self._default_mode = default_mode
 
-    def serve(self, template: views.TemplateRef, output: pathlib.Path,
-              mode: str, watch: contents.Watch | None = None) -> Served:
-        """Bring an image to output.
+    def deliver(self, template: views.TemplateRef, output: pathlib.Path,
+                mode: str | None = None,
+                watch: contents.Watch | None = None) -> objects.Request:
+        """Write an image's raw content to a path of this host.
 
-        :param watch: is told how far it is, and tells if nobody cares
-            any more
-        :raises DiffCacheError: output is untouched; the error's ``served``
-            attribute is the record of the failed request
+        :param mode: one of building.MODES; None for the default
+        :param watch: the client that waits for the image
+        :returns: the record of the request
+        :raises InvalidInput: the output or mode cannot be used
+        :raises DiffCacheError: no source delivers the image; output is
+            untouched
         """
-        record = Served(str(uuid.uuid4()), template.id, mode,
-                        datetime.datetime.now(datetime.timezone.utc))
+        check_mode(mode)
+        request = objects.Request(
+            id=str(uuid.uuid4()), template_id=template.id,
+            host=self._host.name, mode=mode or self._default_mode,
+            started_at=datetime.datetime.now(datetime.UTC), way=WAY_FAILED,
+            predicted_seconds=0.0)
         started = time.monotonic()
         try:
-            made = self._serve(template, output, mode, watch)
+            made = self._bring(template, output, request.mode, watch)
         except exceptions.DiffCacheError as error:
-            error.served = dataclasses.replace(  # type: ignore[attr-defined]
-                record, seconds=time.monotonic() - started, error=str(error))
+            request.seconds = time.monotonic() - started
+            request.error = str(error)
+            self._report(request)
             raise
-        return dataclasses.replace(
-            record, way=made.way, detail=made.detail,
-            seconds=time.monotonic() - started,
-            predicted_seconds=made.predicted_seconds,
-            wan_bytes=made.moved.wan_bytes, lan_bytes=made.moved.lan_bytes,
-            fallbacks=made.fallbacks, patch_id=made.patch_id,
-            apply_seconds=made.moved.apply_seconds)
+        request.seconds = time.monotonic() - started
+        _describe(request, made)
+        self._report(request)
+        return request
 
-    def _serve(self, template, output, mode, watch) -> building.Made:
+    def deliver_content(self, content_id: str | None, output: pathlib.Path
+                        ) -> bool:
+        """Write the content with an id to a path of this host.
+
+        :returns: False if no image that may be served has it
+        :raises DiffCacheError: no source delivers it; output is untouched
+        """
+        template = next(
+            (each for each in self._host.site_map.current().templates
+             if each.content_id == content_id
+             and each.status == views.ACTIVE), None)
+        if template is None:
+            return False
+        self.deliver(template, output)
+        return True
+
+    def _report(self, request: objects.Request) -> None:
+        self._requests.add(request)
+        self._host.report_due.set()
+
+    def _bring(self, template, output, mode, watch) -> building.Made:
         while True:
             check_output(output)
             with self._contents.shared(template, self._new_pace(), mode,
@@ -181,11 +184,32 @@ class ImageServer:
                 files.copy_file(content.path, output, durable=self._durable)
 
     def _is_staged(self, path: pathlib.Path) -> bool:
-        return path.parent == self._held.root / holdings.STAGING
+        return path.parent == self._staging
 
     def _same_filesystem(self, output: pathlib.Path) -> bool:
-        return (output.parent.stat().st_dev
-                == (self._held.root / holdings.STAGING).stat().st_dev)
+        return output.parent.stat().st_dev == self._staging.stat().st_dev
+
+
+def _describe(request: objects.Request, made: building.Made) -> None:
+    """Record in a request how its image was brought here."""
+    request.way, request.detail = made.way, made.detail
+    request.predicted_seconds = made.predicted_seconds
+    request.wan_bytes = made.moved.wan_bytes
+    request.lan_bytes = made.moved.lan_bytes
+    request.fallbacks = made.fallbacks
+    request.patch_id = made.patch_id
+    request.apply_seconds = made.moved.apply_seconds
+
+
+def check_mode(mode: str | None) -> None:
+    """Refuse a mode that does not exist.
+
+    :raises InvalidInput: the message lists those that do
+    """
+    if mode and mode not in building.MODES:
+        raise exceptions.InvalidInput(
+            f'The mode "{mode}" is unknown; use one of'
+            f' {", ".join(building.MODES)}.')
 
 
 def check_output(output: pathlib.Path) -> None:

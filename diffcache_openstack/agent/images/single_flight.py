@@ -209,7 +209,7 @@ class SingleFlight:
             flight.promote()
         me = threading.get_ident()
         with self._lock:
-            if not flight.is_done and self._waits_for(flight, me):
+            if self._waits_for(flight, me):
                 flight.members -= 1
                 raise exceptions.Busy(
                     f'{flight.key} is being built from an object that needs'
@@ -239,7 +239,9 @@ class SingleFlight:
 
     def _waits_for(self, flight, thread):
         """Return whether a flight cannot end before a thread continues."""
-        while flight is not None:
+        # A follower of a flight that is done waits no longer, even if it is
+        # not awake yet.
+        while flight is not None and not flight.is_done:
             if flight.leader == thread:
                 return True
             flight = self._waiting.get(flight.leader)

@@ -181,6 +181,10 @@ class Transfers:
             if last and claim and claim.holder == self._plane.name:
                 self._release(claim, arrival)
 
+    def lend(self, key: views.Key, path: pathlib.Path) -> None:
+        """Let peers read a file for a while, or until it changes."""
+        self._plane.lend(key, path, self._lend_seconds)
+
     def offer(self, key: views.Key) -> None:
         """Have the site read from here, for a while, what is here now.
 

@@ -26,7 +26,7 @@ import typing
 import uuid
 
 from diffcache_openstack.agent.repository import pair_choice
-from diffcache_openstack.agent.state import holdings
+from diffcache_openstack.agent.state import host as hosts
 from diffcache_openstack.blocks import image_tools
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import files
@@ -96,22 +96,21 @@ class Options:
 class Repository:
     """Registers images and makes patches.
 
-    :param held: what the repository holds
+    :param host: this host's state
     :param state: directory of the record files
     :param tools: the native core
-    :param catalogue: the conductor
-    :param changed: called when holdings have changed
+    :param catalogue: the conductor's
+    :param options: how patches are made
     """
 
-    def __init__(self, held: holdings.Holdings, state: pathlib.Path,
+    def __init__(self, host: hosts.HostState, state: pathlib.Path,
                  tools: image_tools.ImageTools, catalogue: Catalogue,
-                 options: Options,
-                 changed: typing.Callable[[], None]) -> None:
-        self._held = held
+                 options: Options) -> None:
+        self._host = host
+        self._held = host.held
         self._tools = tools
         self._catalogue = catalogue
         self._options = options
-        self._changed = changed
         self._images = state / 'images'
         self._patches = state / 'patches'
         self._declined = state / 'declined'
@@ -199,7 +198,7 @@ class Repository:
         files.write_json(self._image_file(record.id),
                          dataclasses.asdict(record))
         self._obey(record)
-        self._changed()
+        self._host.report_due.set()
         try:
             self._make_known(record)
         except exceptions.RetryableError as error:
@@ -397,7 +396,7 @@ class Repository:
             reason = (f'its file now has the content {really}; register the '
                       f'image again from its source')
             self._held.quarantine(key, reason)
-            self._changed()
+            self._host.report_due.set()
             raise exceptions.IntegrityError(
                 f'{key} changed in the repository: {reason}.')
 
@@ -433,7 +432,7 @@ class Repository:
         LOG.info('Patch %s from %s to %s: %d bytes, made in %.1f s, applied '
                  'in %.1f s', record.id, base, target, record.size,
                  create_seconds, apply_seconds)
-        self._changed()
+        self._host.report_due.set()
         with contextlib.suppress(exceptions.RetryableError):
             self._catalogue.register_patch(record)
 

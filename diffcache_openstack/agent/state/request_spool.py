@@ -9,7 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""Reports that outlive a dead conductor: kept on disk until delivered."""
+"""Records of requests, kept on disk until the conductor has them."""
 
 import logging
 import pathlib
@@ -18,16 +18,17 @@ import typing
 
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import files
+from diffcache_openstack import objects
 
 LOG = logging.getLogger(__name__)
 
-# Beyond this many, the oldest reports are dropped: history fades anyway.
+# Beyond this many, the oldest records are dropped: history fades anyway.
 MOST_KEPT = 10000
 BATCH = 100
 
 
-class Spool:
-    """Small documents in the order they came, one file each."""
+class RequestSpool:
+    """Records of requests in the order they were added, one file each."""
 
     def __init__(self, directory: pathlib.Path) -> None:
         self._directory = directory
@@ -36,8 +37,22 @@ class Spool:
         self._lock = threading.Lock()
         self._next = int(names[-1].split('.')[0]) + 1 if names else 0
 
+    def add(self, request: objects.Request) -> None:
+        """Keep a request's record until it is delivered.
+
+        A full filesystem costs the record, not the request.
+        """
+        try:
+            self.put(request.obj_to_primitive())
+        except exceptions.NoSpace as error:
+            LOG.error('Could not store request %s for the conductor; it will'
+                      ' be missing in the history: %s', request.id, error)
+
     def put(self, document: dict) -> None:
-        """Keep a document until it is delivered."""
+        """Keep a record, as a document, until it is delivered.
+
+        :raises NoSpace: the filesystem is full
+        """
         with self._lock:
             name = f'{self._next:012d}.json'
             self._next += 1
@@ -51,14 +66,14 @@ class Spool:
         return len(self._names())
 
     def deliver(self, send: typing.Callable[[list[dict]], None]) -> int:
-        """Send everything, oldest first, in batches.
+        """Send all records, oldest first, in batches.
 
-        A document is forgotten once ``send`` has returned, so it may be
-        sent twice but is never lost. One that is refused for good is logged,
-        and not in the way of others.
+        A record is deleted once ``send`` has returned, so it may be sent
+        twice but is never lost. One that is refused permanently is logged
+        and dropped, so that others can be delivered.
 
         :returns: how many were sent, or refused
-        :raises Exception: what else ``send`` raises; the rest stays
+        :raises Exception: any other error of ``send``; the rest stays
         """
         count = 0
         while names := self._names()[:BATCH]:
@@ -81,7 +96,7 @@ class Spool:
         try:
             self._send(send, [name])
         except exceptions.PermanentError as error:
-            LOG.error('Report %s is of no use and left out: %s', name, error)
+            LOG.error('Dropping request record %s: %s', name, error)
 
     def _names(self) -> list[str]:
         return sorted(path.name

@@ -25,7 +25,6 @@ from diffcache_openstack.agent.versions import tasks
 from diffcache_openstack.common import exceptions
 from diffcache_openstack import objects
 from diffcache_openstack.objects import versions
-from diffcache_openstack.sites import view as views
 from diffcache_openstack.versions import catalogue
 from diffcache_openstack.versions import guest_agent
 from diffcache_openstack.versions import restoring
@@ -45,14 +44,11 @@ _MOST_RANGES = 1000
 
 
 class Images(typing.Protocol):
-    """What is needed of the agent; see :mod:`.service`."""
+    """Source of base images; see :class:`.images.serving.ImageServer`."""
 
-    def current_view(self) -> views.SiteView:
-        """The site map."""
-
-    def deliver(self, template: views.TemplateRef, output: str
-                ) -> objects.Request:
-        """Write an image's raw content to a path."""
+    def deliver_content(self, content_id: str | None, output: pathlib.Path
+                        ) -> bool:
+        """Write the content with an id; False if no image has it."""
 
 
 class Worker:
@@ -224,14 +220,9 @@ class Worker:
         """
         if disk.base_name is None:
             return None, None
-        template = next(
-            (each for each in self._agent.current_view().templates
-             if each.content_id == disk.base_id
-             and each.status == views.ACTIVE), None)
-        if template is not None:
-            path = scratch / 'base'
-            self._agent.deliver(template, str(path))
-            return path, template.content_id
+        path = scratch / 'base'
+        if self._agent.deliver_content(disk.base_id, path):
+            return path, disk.base_id
         with contextlib.suppress(exceptions.InvalidInput):
             path = self._guests.check(pathlib.Path(disk.base_name))
             if path.is_file():

@@ -18,6 +18,7 @@ import subprocess
 import unittest
 
 from diffcache_openstack.agent.images import building
+from diffcache_openstack.agent.images import filling
 from diffcache_openstack.agent.state import holdings
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import keys
@@ -84,14 +85,19 @@ class EmbeddedTestCase(base.TestCase):
     def hold(self, **held):
         """Have hosts hold objects, and all hosts know of it."""
         for number, (host, objects) in enumerate(held.items(), start=1):
-            self.site.hosts[host.replace('_', '-')].hold(
-                number, [(*key, n) for n, key in enumerate(objects)])
+            self.site.hosts[host.replace('_', '-')].filler.hold(
+                filling.Plan.received(number, [
+                    (*key, n) for n, key in enumerate(objects)]))
         self.site.wait(self.site.filled, 180, 'the caches to fill')
+
+    def deliver(self, host, name, output, mode=None):
+        agent = self.site.hosts[host]
+        return agent.server.deliver(agent.site_map.find(name), output, mode)
 
     def get(self, host, name, mode=building.ON_THE_FLY, number=0):
         """Have an image served, and check it to the last byte."""
         output = self.directory / f'{host}-{name}-{mode}-{number}.out'
-        request = self.site.hosts[host].get_image(name, str(output), mode)
+        request = self.deliver(host, name, output, mode)
         self.assertEqual(self.sha256[name], family.sha256(output))
         output.unlink()
         self.assertNothingLeft(host)
@@ -154,7 +160,7 @@ class ServeTest(EmbeddedTestCase):
     def test_requests_reach_the_history(self):
         request = self.get('host-1', 'other')
         agent = self.site.hosts['host-1']
-        self.site.wait(lambda: not len(agent.spool), 180, 'the report')
+        self.site.wait(lambda: not len(agent.requests), 180, 'the report')
         self.assertEqual('repository', request.way)
 
     def test_a_restarted_host_has_what_it_had(self):
@@ -260,7 +266,7 @@ class OneTransferTest(EmbeddedTestCase):
 
     def get_only(self, host, name, number):
         output = self.directory / f'{number}.out'
-        request = self.site.hosts[host].get_image(name, str(output))
+        request = self.deliver(host, name, output)
         self.assertEqual(self.sha256[name], family.sha256(output))
         return request
 
@@ -276,7 +282,7 @@ class ResumeTest(EmbeddedTestCase):
     def test_a_fill_that_was_cut_off_goes_on_where_it_was(self):
         agent = self.site.hosts['host-1']
         key = self.template('system')
-        agent.hold(1, [(*key, 0)])
+        agent.filler.hold(filling.Plan.received(1, [(*key, 0)]))
         self.site.wait(lambda: agent.plane.stats()['received'][
             view.TEMPLATES] > 3 * MIB, 180, 'half of the image')
         self.site.stop()
@@ -458,7 +464,7 @@ class FullDiskTest(EmbeddedTestCase):
     def test_what_is_unwanted_makes_room(self):
         self.hold(host_1=[self.template('system')])
         agent = self.site.hosts['host-1']
-        agent.hold(9, [])
+        agent.filler.hold(filling.Plan.received(9, []))
         self.get('host-1', 'java')
         self.assertNotIn(self.template('system'), agent.held)
 

@@ -17,10 +17,14 @@ import threading
 
 from diffcache_openstack.agent.images import building
 from diffcache_openstack.agent.images import contents
+from diffcache_openstack.agent.images import retention
+from diffcache_openstack.agent.images import serving
 from diffcache_openstack.agent.images import single_flight
 from diffcache_openstack.agent.images import throttle
 from diffcache_openstack.agent.images import transfers
 from diffcache_openstack.agent.state import holdings
+from diffcache_openstack.agent.state import host as hosts
+from diffcache_openstack.agent.state import request_spool
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.sites import view
 
@@ -169,27 +173,54 @@ def apply_patch_files(base, patch, output):
     output.write_bytes(apply_patch(base.read_bytes(), patch.read_bytes()))
 
 
+class SiteMap:
+    """The site map of a :class:`Host`, as its test sets it."""
+
+    def __init__(self, host):
+        self._host = host
+
+    def current(self):
+        return self._host.view
+
+    def find(self, template_id):
+        return self._host.view.template(template_id)
+
+
+class Tools:
+    """Patches of the fake site."""
+
+    def apply_patch(self, base, patch, output):
+        apply_patch_files(base, patch, output)
+
+
 class Host:
     """The parts of one agent, put together without services."""
 
     def __init__(self, directory: pathlib.Path, network: Network, name: str,
-                 capacity: int | None = None):
+                 capacity: int | None = None, keep_requested: bool = False):
         self.view = view.SiteView()
         self.plane = Plane(network, name)
         self.held = holdings.Holdings(directory / name / 'objects', capacity,
                                       Inspector(), self.plane.readers)
         self.held.scan()
+        self.state = hosts.HostState(name, self.held, SiteMap(self))
         self.flights = single_flight.SingleFlight(
             self.held.root / holdings.STAGING)
         self.gate = throttle.WanGate()
         self.transfers = transfers.Transfers(
             self.plane, lambda: self.view, lend_seconds=60, claim_ttl=30)
+        kept = retention.Retention(self.state, keep_requested)
         self.maker = building.Maker(
-            self.plane, self.held, self.transfers, self.flights,
-            lambda: self.view, apply_patch_files,
-            lambda host, key: self.suspects.append((host, key)))
-        self.contents = contents.Contents(self.maker, self.held, self.flights)
-        self.suspects: list = []
+            self.plane, self.state, self.transfers, self.flights, kept,
+            Tools())
+        self.contents = contents.Contents(
+            self.maker, self.state, self.flights, kept, self.transfers)
+        self.requests = request_spool.RequestSpool(
+            directory / name / 'requests')
+        self.server = serving.ImageServer(
+            self.contents, self.state, self.new_pace,
+            serving.PendingOutputs(directory / name / 'outputs'),
+            self.requests)
 
     def new_pace(self):
         return throttle.Pace(self.gate, Token)

@@ -133,7 +133,8 @@ class TestAgent(IdentityTestCase):
             answer = stream.makefile('rb').read()
         self.assertStartsWith('HTTP/1.1 426 ', answer.decode())
         self.assertIn(b'tls_cert_file', answer)
-        self.assertEqual(1, agent.status()['data_plane']['plain_refused'])
+        self.assertEqual(
+            1, agent.status.report()['data_plane']['plain_refused'])
 
     def test_files_that_cannot_be_used_are_named(self):
         for options, told in (

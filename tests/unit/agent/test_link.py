@@ -14,32 +14,19 @@ import threading
 import uuid
 
 from diffcache_openstack.agent import link
+from diffcache_openstack.agent.state import host as hosts
 from diffcache_openstack.agent.state import request_spool
-from diffcache_openstack.agent.state import site_map_file
+from diffcache_openstack.agent.state import site_map
+from diffcache_openstack.common import context as contexts
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.common import files
 from diffcache_openstack import objects
 from diffcache_openstack.objects import base as objects_base
 from diffcache_openstack.sites import view
 from tests import base
+from tests.unit.agent.state import test_site_map
 
-CONTENT = 'a' * 64
+CONTENT = test_site_map.CONTENT
 NOW = datetime.datetime(2026, 11, 20, tzinfo=datetime.timezone.utc)
-
-
-def a_map(generation=3):
-    return objects.SiteMap(
-        site='s', generation=generation,
-        templates=[objects.Template(id='t', name='n', content_id=CONTENT,
-                                    size=10, data_size=5)],
-        patches=[objects.Patch(id='b' * 64, base=CONTENT, target='c' * 64,
-                               size=2, apply_seconds=0.5)],
-        hosts=[objects.Host(name='h1', site='s', role='compute',
-                            url='http://h1', holdings=[
-                                objects.Holding(kind='templates',
-                                                id=CONTENT, bytes=5)]),
-               objects.Host(name='r', site='x', role='repository')],
-        links=objects.Links(local=4.0, peer=2.0, repo=1.0))
 
 
 def a_request():
@@ -83,34 +70,30 @@ class Conductor:
 
     def get_site_map(self, ctxt, site, generation=None):
         self._note('get_site_map', generation)
-        return a_map() if generation != 3 else None
+        return test_site_map.a_map() if generation != 3 else None
 
     def named(self, name):
         return [call for call in self.calls if call[0] == name]
 
 
-class SiteMapTest(base.TestCase):
+class Held(dict):
+    """Holdings: sizes by key."""
 
-    def test_outlives_the_process(self):
-        path = self.directory / 'map.json'
-        kept = site_map_file.SiteMapKeeper(path).current()
-        self.assertEqual(0, kept.generation)
-        site_map_file.SiteMapKeeper(path).update(a_map())
-        found = site_map_file.SiteMapKeeper(path).current()
-        self.assertEqual(3, found.generation)
-        self.assertEqual(CONTENT, found.template('t').content_id)
-        self.assertEqual(view.Links(4.0, 2.0, 1.0), found.links)
-        self.assertEqual(0.5, found.patch('b' * 64).apply_seconds)
-        self.assertIn(view.Key(view.TEMPLATES, CONTENT),
-                      found.holdings('h1'))
-        self.assertEqual('r', found.repository().name)
+    def sizes(self):
+        return dict(self)
 
-    def test_a_useless_file_is_no_map(self):
-        for document in ({'a': 1}, [], {'diffcache_object.name': 'SiteMap'}):
-            path = self.directory / 'map.json'
-            files.write_json(path, document)
-            keeper = site_map_file.SiteMapKeeper(path)
-            self.assertEqual(0, keeper.current().generation)
+
+class Status:
+    """Describes the host."""
+
+    def __init__(self):
+        self.pending = []
+
+    def describe(self):
+        return objects.Host(name='h1', site='s', role='compute')
+
+    def fills(self):
+        return list(self.pending)
 
 
 class LinkTest(base.TestCase):
@@ -118,37 +101,39 @@ class LinkTest(base.TestCase):
     def setUp(self):
         super().setUp()
         self.conductor = Conductor()
-        self.keeper = site_map_file.SiteMapKeeper(self.directory / 'map.json')
-        self.spool = request_spool.Spool(self.directory / 'requests')
-        self.held = {}
-        self.fills = []
+        self.context = contexts.RequestContext.for_service('test')
+        self.site_map = site_map.SiteMap(
+            self.directory / 'map.json', self.conductor, self.context, 's')
         self.learned = []
+        self.site_map.subscribe(lambda: self.learned.append(
+            self.site_map.current().generation))
+        self.spool = request_spool.RequestSpool(self.directory / 'requests')
+        self.host = hosts.HostState('h1', Held(), self.site_map)
+        self.held = self.host.held
+        self.status = Status()
         self.link = link.ConductorLink(
-            self.conductor, self.conductor,
-            lambda: objects.Host(name='h1', site='s', role='compute'),
-            lambda: dict(self.held), self.keeper, self.spool, 3600,
-            lambda: self.learned.append(self.keeper.current().generation),
-            lambda: list(self.fills))
+            link.Clients(self.conductor, self.conductor, self.context),
+            self.host, self.status, self.spool, 3600)
 
     def test_fills_are_told_when_they_changed(self):
         for done in (0, 0, 5, 5):
-            self.fills = [objects.Fill(
+            self.status.pending = [objects.Fill(
                 kind=view.TEMPLATES, id=CONTENT, active=True,
                 bytes_total=9, bytes_done=done,
                 retry_at=objects_base.now())]
-            self.link.talk()
+            self.link.report()
         self.assertEqual([0, 5], [
             sum(fill.bytes_done for fill in call[2])
             for call in self.conductor.named('report_fills')])
 
     def test_says_only_what_is_new(self):
         for _ in range(2):
-            self.link.talk()
+            self.link.report()
         self.assertEqual(1, len(self.conductor.named('register_host')))
         self.assertEqual(1, len(self.conductor.named('report_holdings')))
         self.assertEqual([3], self.learned)
         self.held[view.Key(view.TEMPLATES, CONTENT)] = 5
-        self.link.talk()
+        self.link.report()
         self.assertEqual([('templates', CONTENT, 5)],
                          self.conductor.named('report_holdings')[-1][1])
 
@@ -156,10 +141,10 @@ class LinkTest(base.TestCase):
         request = a_request()
         self.spool.put(request.obj_to_primitive())
         self.conductor.dead = True
-        self.assertRaises(exceptions.ServiceUnavailable, self.link.talk)
+        self.assertRaises(exceptions.ServiceUnavailable, self.link.report)
         self.assertEqual(1, len(self.spool))
         self.conductor.dead = False
-        self.link.talk()
+        self.link.report()
         self.assertEqual([('report_requests', [request.id])],
                          self.conductor.named('report_requests'))
         self.assertEqual(0, len(self.spool))
@@ -170,7 +155,7 @@ class LinkTest(base.TestCase):
         self.spool.put(document)
         good = a_request()
         self.spool.put(good.obj_to_primitive())
-        self.link.talk()
+        self.link.report()
         self.assertEqual([('report_requests', [good.id])],
                          self.conductor.named('report_requests'))
         self.assertEqual([3], self.learned)
@@ -178,25 +163,25 @@ class LinkTest(base.TestCase):
     def test_the_map_does_not_wait_for_the_history(self):
         self.spool.put(a_request().obj_to_primitive())
         self.conductor.no_history = True
-        self.assertRaises(exceptions.ServiceUnavailable, self.link.talk)
+        self.assertRaises(exceptions.ServiceUnavailable, self.link.report)
         self.assertEqual([3], self.learned)
 
     def test_suspects_are_told_once(self):
         self.conductor.dead = True
-        self.link.suspect('h2', view.Key(view.TEMPLATES, CONTENT))
-        self.assertRaises(exceptions.ServiceUnavailable, self.link.talk)
+        self.host.suspect('h2', view.Key(view.TEMPLATES, CONTENT))
+        self.assertRaises(exceptions.ServiceUnavailable, self.link.report)
         self.conductor.dead = False
         for _ in range(2):
-            self.link.talk()
+            self.link.report()
         self.assertEqual([('verify_object', 'h2', 'templates', CONTENT)],
                          self.conductor.named('verify_object'))
 
     def test_a_conductor_that_forgot_is_told_all_again(self):
-        self.link.talk()
+        self.link.report()
         self.conductor.known = False
         self.held[view.Key(view.TEMPLATES, CONTENT)] = 5
-        self.assertRaises(exceptions.NotFound, self.link.talk)
-        self.link.talk()
+        self.assertRaises(exceptions.NotFound, self.link.report)
+        self.link.report()
         self.assertEqual(2, len(self.conductor.named('register_host')))
         self.assertEqual(3, len(self.conductor.named('report_holdings')))
 
@@ -208,7 +193,7 @@ class LinkTest(base.TestCase):
         self.link.start()
         self.addCleanup(self.link.stop)
         self.assertFalse(back.wait(0.05))
-        self.assertFalse(self.link.reachable)
+        self.assertFalse(self.site_map.reachable)
         self.conductor.dead = False
         self.assertTrue(back.wait(20))
-        self.assertTrue(self.link.reachable)
+        self.assertTrue(self.site_map.reachable)

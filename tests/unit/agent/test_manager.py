@@ -12,43 +12,55 @@
 import uuid
 
 from diffcache_openstack.agent import manager
+from diffcache_openstack.agent.state import holdings
 from diffcache_openstack.common import context
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import messaging
 from diffcache_openstack.conf import opts
-from diffcache_openstack import objects
 from diffcache_openstack.objects import base as objects_base
 from diffcache_openstack.rpc import agent_api
+from diffcache_openstack.sites import view
 from tests import base
+from tests.unit.agent import fakes
 
-REQUEST = objects.Request(id=str(uuid.uuid4()), template_id='t', host='h1',
-                          way='local',
-                          started_at=objects_base.now().replace(
-                              microsecond=0))
-TEMPLATE = objects.Template(id='t', content_id='0' * 64, size=2, data_size=1)
+CONTENT = b'content' * 100
+CONTENT_ID = fakes.content_id(CONTENT)
 
 
-class Worker:
-    """Keeps what it is asked for, and has an answer to everything."""
+class Filler:
+    """Notes the plans that it is given."""
+
+    def __init__(self):
+        self.plans = []
+        self.woken = 0
+
+    def hold(self, plan):
+        self.plans.append(plan)
+
+    def wake(self):
+        self.woken += 1
+
+
+class Repository:
+    """Registers any file."""
 
     def __init__(self):
         self.calls = []
 
-    def get_image(self, *args):
-        self.calls.append(('get_image', *args))
-        if args[0] != 't':
-            raise exceptions.NotFound(f'No template {args[0]}.')
-        return REQUEST
-
-    def register_image(self, *args):
-        self.calls.append(('register_image', *args))
-        return TEMPLATE
-
-    def status(self):
-        return {'holdings': [['templates', '0' * 64, 5]]}
+    def register(self, path, template_id, name):
+        self.calls.append((str(path), template_id, name))
+        return view.TemplateRef(template_id, name, CONTENT_ID, 2, 1)
 
 
-class TestInterface(base.TestCase):
+class Status:
+
+    def report(self):
+        return {'holdings': [['templates', CONTENT_ID, 5]]}
+
+
+class ManagerTest(base.TestCase):
+
+    repository: Repository | None = None
 
     def setUp(self):
         super().setUp()
@@ -57,31 +69,93 @@ class TestInterface(base.TestCase):
         conf.set_override('control_exchange', uuid.uuid4().hex)
         self.bus = messaging.Bus(conf, objects_base.Serializer())
         self.addCleanup(self.bus.close)
-        self.worker = Worker()
-        server = manager.serve(self.bus, 'h1', self.worker)
+        self.host = fakes.Host(self.directory, fakes.Network(), 'h1',
+                               10 ** 10)
+        self.key = self.host.put(CONTENT)
+        self.host.view = fakes.site_view([self.host], {'t': CONTENT}, [])
+        self.filler = Filler()
+        server = manager.new_server(self.bus, 'h1', manager.AgentManager(
+            self.host.state, self.host.server, self.filler, Status(),
+            self.repository))
         server.start()
         self.addCleanup(server.wait)
         self.addCleanup(server.stop)
         self.api = agent_api.AgentAPI(self.bus, conf)
         self.ctxt = context.RequestContext.for_service('test')
+        self.output = self.directory / 'out'
+
+
+class ComputeTest(ManagerTest):
 
     def test_get_image(self):
-        self.assertEqual(REQUEST, self.api.get_image(
-            self.ctxt, 'h1', 't', '/x', mode='on_the_fly'))
-        self.assertEqual([('get_image', 't', '/x', 'on_the_fly')],
-                         self.worker.calls)
+        request = self.api.get_image(self.ctxt, 'h1', 't', str(self.output),
+                                     mode='on_the_fly')
+        self.assertEqual(('h1', 't', 'local', 'on_the_fly'),
+                         (request.host, request.template_id, request.way,
+                          request.mode))
+        self.assertEqual(CONTENT, self.output.read_bytes())
 
-    def test_error(self):
+    def test_get_an_unknown_image(self):
         error = self.assertRaises(exceptions.NotFound, self.api.get_image,
-                                  self.ctxt, 'h1', 'u', '/x')
-        self.assertEqual('No template u.', str(error))
+                                  self.ctxt, 'h1', 'u', str(self.output))
+        self.assertIn('u', str(error))
 
-    def test_register_image(self):
-        self.assertEqual(TEMPLATE, self.api.register_image(
-            self.ctxt, 'h1', '/img', 't', 'Name'))
-        self.assertEqual([('register_image', '/img', 't', 'Name')],
-                         self.worker.calls)
+    def test_unknown_mode(self):
+        for image in ('t', 'u'):
+            self.assertRaises(exceptions.InvalidInput, self.api.get_image,
+                              self.ctxt, 'h1', image, str(self.output), 'fast')
+
+    def test_only_a_repository_registers(self):
+        error = self.assertRaises(
+            exceptions.InvalidInput, self.api.register_image, self.ctxt, 'h1',
+            '/img', 't', 'Name')
+        self.assertIn('repository', str(error))
 
     def test_status(self):
-        self.assertEqual(self.worker.status(),
-                         self.api.status(self.ctxt, 'h1'))
+        self.assertEqual(Status().report(), self.api.status(self.ctxt, 'h1'))
+
+    def call(self, name, *arguments):
+        """Call a method as RPC does, and wait for it."""
+        endpoint = manager.AgentManager(
+            self.host.state, self.host.server, self.filler, Status(),
+            self.repository)
+        return getattr(endpoint, name)(self.ctxt, *arguments)
+
+    def test_a_plan_in_its_order(self):
+        self.call('hold', 3, [('templates', 'b', 2.0), ('patches', 'a', 1.0)])
+        [plan] = self.filler.plans
+        self.assertEqual(3, plan.generation)
+        self.assertEqual(
+            (holdings.Wanted(view.Key('patches', 'a'), 1.0),
+             holdings.Wanted(view.Key('templates', 'b'), 2.0)), plan.items)
+        self.assertTrue(self.host.state.report_due.is_set())
+
+    def test_another_map(self):
+        self.call('site_map_changed', self.host.view.generation)
+        self.assertFalse(self.host.state.report_due.is_set())
+        self.call('site_map_changed', 99)
+        self.assertTrue(self.host.state.report_due.is_set())
+
+    def test_a_damaged_object_is_dropped_and_fetched_again(self):
+        self.call('verify_object', *self.key)
+        self.assertEqual((0, False), (
+            self.filler.woken, self.host.state.report_due.is_set()))
+        self.host.held.path(self.key).write_bytes(b'damaged')
+        self.call('verify_object', *self.key)
+        self.assertNotIn(self.key, self.host.held)
+        self.assertEqual((1, True), (
+            self.filler.woken, self.host.state.report_due.is_set()))
+
+
+class RepositoryTest(ManagerTest):
+
+    def setUp(self):
+        self.repository = Repository()
+        super().setUp()
+
+    def test_register_image(self):
+        template = self.api.register_image(self.ctxt, 'h1', '/img', 't',
+                                           'Name')
+        self.assertEqual(('t', CONTENT_ID), (template.id,
+                                             template.content_id))
+        self.assertEqual([('/img', 't', 'Name')], self.repository.calls)

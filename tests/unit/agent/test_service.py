@@ -44,16 +44,12 @@ class AgentTest(base.TestCase):
 
     def test_works_by_itself(self):
         agent = self.started()
-        status = agent.status()
+        status = agent.status.report()
         self.assertFalse(status['conductor_reachable'])
         self.assertEqual(0, status['used'])
-        error = self.assertRaises(exceptions.NotFound, agent.get_image,
-                                  'an-image', str(self.directory / 'out'))
+        error = self.assertRaises(exceptions.NotFound, agent.site_map.find,
+                                  'an-image')
         self.assertIn('an-image', str(error))
-
-    def test_unknown_mode(self):
-        self.assertRaises(exceptions.InvalidInput, self.started().get_image,
-                          'an-image', str(self.directory / 'out'), 'fast')
 
     def test_one_agent_per_directory(self):
         self.started()
@@ -80,17 +76,10 @@ class AgentTest(base.TestCase):
                 'listen': '0.0.0.0:0'}).start)
         self.assertIn('advertise_url', str(error))
 
-    def test_only_a_repository_registers(self):
-        image = self.write_file('image', b'content')
-        error = self.assertRaises(
-            exceptions.InvalidInput, self.started().register_image,
-            str(image), 'id', 'name')
-        self.assertIn('repository', str(error))
-
     def test_a_repository_registers_without_a_conductor(self):
         image = self.write_file('image', b'content' * 100000)
         agent = self.started(agent={'role': 'repository'})
-        template = agent.register_image(str(image), 'id', 'name')
+        template = agent.repository.register(image, 'id', 'name')
         agent.stop()
         again = self.started(agent={'role': 'repository'})
         self.assertEqual(['id'], [i.id for i in again.repository.images()])

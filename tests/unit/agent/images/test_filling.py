@@ -17,7 +17,6 @@ import threading
 from diffcache_openstack.agent.images import building
 from diffcache_openstack.agent.images import filling
 from diffcache_openstack.agent.images import job_limits as shares
-from diffcache_openstack.agent.images import serving
 from diffcache_openstack.agent.state import holdings
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.sites import view
@@ -55,12 +54,13 @@ class FillTest(base.TestCase):
     def filler(self, name='h1'):
         host = self.hosts[name]
         filler = filling.Filler(
-            host.maker, host.held, host.flights, host.gate, fakes.Token,
-            lambda: host.view,
+            host.maker, host.state, host.flights, host.gate, fakes.Token,
             filling.Limits(1000, lambda: self.open),
-            self.directory / f'{name}-plan.json',
-            lambda: self.changes.append(host.held.keys()),
-            lambda: self.told.append(filler.report()))
+            self.directory / f'{name}-plan.json')
+        self.patch(host.state, 'object_added',
+                   lambda: self.changes.append(host.held.keys()))
+        self.patch(host.state.report_due, 'set',
+                   lambda: self.told.append(filler.report()))
         return filler
 
     def started(self, name='h1'):
@@ -158,10 +158,7 @@ class TestFills(FillTest):
         filler.hold(self.plan(self.keys[0]))
         self.assertTrue(host.plane.started.wait(SECONDS))
         output = self.directory / 'disk'
-        server = serving.ImageServer(
-            host.contents, host.held, host.new_pace,
-            serving.PendingOutputs(self.directory / 'outputs'))
-        thread = threading.Thread(target=server.serve, args=(
+        thread = threading.Thread(target=host.server.deliver, args=(
             host.view.template('base'), output, building.ON_THE_FLY))
         thread.start()
         try:
@@ -247,7 +244,7 @@ class TestFills(FillTest):
     def test_bytes_that_came_are_told(self):
         host = self.hosts['h1']
         host.plane.hold_fetches.clear()
-        self.patch(filling, 'TELL_INTERVAL', 0.0)
+        self.patch(filling, 'REPORT_INTERVAL', 0.0)
         filler = self.started()
         filler.hold(self.plan(self.keys[0]))
         self.until(lambda: self.told)
@@ -285,10 +282,10 @@ class TestShares(FillTest):
     def held_back(self, *keys, workers=1, **given):
         """A filler that is in the middle of what it may do."""
         filler = filling.Filler(
-            self.host.maker, self.host.held, self.host.flights,
-            self.host.gate, fakes.Token, lambda: self.host.view,
+            self.host.maker, self.host.state, self.host.flights,
+            self.host.gate, fakes.Token,
             filling.Limits(1000, lambda: True, workers),
-            self.directory / 'plan.json', lambda: None, lambda: None)
+            self.directory / 'plan.json')
         filler.start()
         self.addCleanup(filler.stop)
         self.addCleanup(self.host.plane.hold_fetches.set)

@@ -61,6 +61,8 @@ class Tools:
 class RecipesTestCase(base.TestCase):
     """A host, a peer and the repository, and an image in two formats."""
 
+    keep_requested = False
+
     def setUp(self):
         super().setUp()
         self.patch(transfers, 'HOLDER_PATIENCE', (0.0, 0.0))
@@ -68,7 +70,7 @@ class RecipesTestCase(base.TestCase):
         self.network = fakes.Network()
         self.hosts = {name: fakes.Host(
             self.directory, self.network, name,
-            None if name == 'repo' else 10 ** 10)
+            None if name == 'repo' else 10 ** 10, self.keep_requested)
             for name in ('repo', 'h1', 'h2')}
         repo = self.hosts['repo']
         repo.put(BASE)
@@ -78,13 +80,11 @@ class RecipesTestCase(base.TestCase):
         self.refresh()
         host = self.hosts['h1']
         self.tools = Tools()
-        self.costs = costs.Costs(host.maker, host.held, host.flights,
-                                 lambda: host.view)
-        self.store = recipes.Store(self.directory / 'files', 10 ** 9)
-        self.files = recipes.Files(host.maker, host.held, host.flights,
-                                   host.contents, self.costs,
-                                   host.new_pace, self.store,
-                                   self.tools)
+        self.costs = costs.Costs(host.maker, host.state, host.flights)
+        self.store = recipes.FileCache(self.directory / 'files', 10 ** 9)
+        self.files = recipes.ImageFiles(
+            host.maker, host.held, host.contents, self.costs, host.new_pace,
+            self.store, self.tools)
 
     def refresh(self):
         """Everybody learns what everybody holds."""
@@ -286,12 +286,12 @@ class TestStore(base.TestCase):
 
     def setUp(self):
         super().setUp()
-        self.store = recipes.Store(self.directory / 'files', 100_000)
+        self.store = recipes.FileCache(self.directory / 'files', 100_000)
 
     def test_files_that_others_drop_meanwhile_do_not_count(self):
         self.write_file('files/kept', b'x' * 5000)
         dropped = self.directory / 'files' / 'dropped'
-        listed = [*self.store._directory.iterdir(), dropped]
+        listed = [*self.store.directory.iterdir(), dropped]
         self.useFixture(fixtures.MockPatchObject(
             pathlib.Path, 'iterdir', lambda _path: iter(listed)))
         self.assertEqual(['kept'], [name for name, _size
@@ -327,7 +327,7 @@ class TestStore(base.TestCase):
 
     def test_nothing_outlives_a_restart(self):
         self.keep('a', 10).close()
-        again = recipes.Store(self.directory / 'files', 100)
+        again = recipes.FileCache(self.directory / 'files', 100)
         self.assertIsNone(again.find('a'))
 
 

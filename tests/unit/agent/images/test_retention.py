@@ -10,9 +10,6 @@
 #    License for the specific language governing permissions and limitations
 #    under the License.
 from diffcache_openstack.agent.images import building
-from diffcache_openstack.agent.images import contents
-from diffcache_openstack.agent.images import retention
-from diffcache_openstack.agent.images import serving
 from diffcache_openstack.agent.state import holdings
 from diffcache_openstack.sites import view
 from tests.unit.agent import fakes
@@ -27,19 +24,14 @@ class TestServed(test_serving.ServeTestCase):
 
     def setUp(self):
         super().setUp()
-        self.host = self.hosts['h1']
+        self.host = self.hosts['h1'] = fakes.Host(
+            self.directory, self.network, 'h1', 10 ** 10, keep_requested=True)
+        self.refresh()
         self.changes = 0
-        self.keeper = retention.Keeper(self.host.held, self.changed)
+        self.patch(self.host.state, 'object_added', self.changed)
 
     def changed(self):
         self.changes += 1
-
-    def server(self, name='h1'):
-        return serving.ImageServer(
-            contents.Contents(self.host.maker, self.host.held,
-                              self.host.flights, self.keeper.keep),
-            self.host.held, self.host.new_pace,
-            serving.PendingOutputs(self.directory / name / 'outputs'))
 
     def want(self, *contents):
         self.host.held.want([holdings.Wanted(fakes.key_of(content), n)
@@ -54,8 +46,8 @@ class TestServed(test_serving.ServeTestCase):
         self.assertEqual(1, self.changes)
 
     def test_a_base_that_was_requested_makes_the_next_a_patch(self):
-        self.server().serve(self.host.view.template('base'), self.output,
-                            building.ON_THE_FLY)
+        self.server().deliver(self.host.view.template('base'), self.output,
+                              building.ON_THE_FLY)
         served = self.serve()
         self.assertEqual('build', served.way)
         self.assertEqual(len(test_serving.PATCH), served.wan_bytes)
@@ -93,7 +85,6 @@ class TestServed(test_serving.ServeTestCase):
 
     def patched(self, room):
         """Serve by base and patch, with so much room but for the base."""
-        self.host.maker._keep_patch = self.keeper.keep_patch
         self.host.put(BASE)
         self.want(BASE)
         self.host.held.capacity = self.host.held.used() + room
@@ -144,11 +135,7 @@ class TestServed(test_serving.ServeTestCase):
 class TestFiles(test_recipes.RecipesTestCase):
     """The same for what image services ask for."""
 
-    def setUp(self):
-        super().setUp()
-        host = self.hosts['h1']
-        keeper = retention.Keeper(host.held, lambda: None)
-        host.contents._keep = keeper.keep
+    keep_requested = True
 
     def test_raw_content_is_not_stored_twice(self):
         for _ in range(2):

@@ -18,6 +18,7 @@ from diffcache_openstack.agent.images import serving as serve
 from diffcache_openstack.agent.images import transfers
 from diffcache_openstack.agent.state import holdings
 from diffcache_openstack.common import exceptions
+from diffcache_openstack import objects
 from diffcache_openstack.sites import view
 from tests import base
 from tests.unit.agent import fakes
@@ -55,19 +56,21 @@ class ServeTestCase(base.TestCase):
             host.view = site
 
     def server(self, name='h1'):
-        host = self.hosts[name]
-        return serve.ImageServer(
-            host.contents, host.held, host.new_pace,
-            serve.PendingOutputs(self.directory / name / 'outputs'))
+        return self.hosts[name].server
 
-    def serve(self, mode=building.ON_THE_FLY, name='h1', server=None):
+    def serve(self, mode=building.ON_THE_FLY, name='h1'):
         template = self.hosts[name].view.template('target')
-        served = (server or self.server(name)).serve(
-            template, self.output, mode)
+        served = self.server(name).deliver(template, self.output, mode)
         self.assertEqual(TARGET, self.output.read_bytes())
         self.assertEqual([], list(
             (self.hosts[name].held.root / holdings.STAGING).iterdir()))
         return served
+
+    def records(self, name='h1'):
+        """The records of requests that wait for the conductor."""
+        found = []
+        self.hosts[name].requests.deliver(found.extend)
+        return [objects.Request.parse_kept(each) for each in found]
 
 
 class ServeTest(ServeTestCase):
@@ -128,7 +131,8 @@ class ServeTest(ServeTestCase):
         key = fakes.key_of(TARGET)
         self.network.files['http://h2'][key] = b'garbage'
         self.assertEqual('repository', self.serve().way)
-        self.assertEqual([('h2', key)], self.hosts['h1'].suspects)
+        self.assertEqual([('h2', key)],
+                         list(self.hosts['h1'].state.suspects))
 
     def test_damage_here_is_quarantined(self):
         key = self.hosts['h1'].put(TARGET)
@@ -169,6 +173,28 @@ class ServeTest(ServeTestCase):
         self.network.down.add('http://repo')
         self.assertEqual('build', self.serve().way)
 
+    def test_content_by_its_id(self):
+        server, wanted = self.server(), fakes.content_id(TARGET)
+        self.assertTrue(server.deliver_content(wanted, self.output))
+        self.assertEqual(TARGET, self.output.read_bytes())
+
+    def test_content_that_may_not_be_served(self):
+        host, wanted = self.hosts['h1'], fakes.content_id(TARGET)
+        host.view = dataclasses.replace(host.view, templates=tuple(
+            dataclasses.replace(template, status=view.DEACTIVATED)
+            for template in host.view.templates))
+        for content_id in (wanted, 'f' * 64, None):
+            self.assertFalse(host.server.deliver_content(content_id,
+                                                         self.output))
+        self.assertFalse(self.output.exists())
+
+    def test_unknown_mode(self):
+        template = self.hosts['h1'].view.template('target')
+        error = self.assertRaises(
+            exceptions.InvalidInput, self.server().deliver, template,
+            self.output, 'fast')
+        self.assertIn(building.ON_THE_FLY, str(error))
+
     def test_missing_image(self):
         error = self.assertRaises(exceptions.NotFound,
                                   self.hosts['h1'].view.template, 'nope')
@@ -181,14 +207,16 @@ class ServeTest(ServeTestCase):
             del self.network.files['http://repo'][gone]
         error = self.assertRaises(exceptions.ObjectMissing, self.serve)
         self.assertIn(key.id, str(error))
-        self.assertIn(key.id, error.served.error)
+        [record] = self.records()
+        self.assertEqual(str(error), record.error)
+        self.assertEqual((serve.WAY_FAILED, 'h1'), (record.way, record.host))
         self.assertEqual(b'old', self.output.read_bytes())
 
     def test_useless_outputs_are_refused_first(self):
         template = self.hosts['h1'].view.template('target')
         for path in (self.directory / 'none' / 'disk', self.directory):
             error = self.assertRaises(
-                exceptions.InvalidInput, self.server().serve, template, path,
+                exceptions.InvalidInput, self.server().deliver, template, path,
                 building.ON_THE_FLY)
             self.assertIn(str(path), str(error))
         self.assertEqual([], self.network.fetches)
@@ -228,8 +256,8 @@ class ServeTest(ServeTestCase):
 
         def request(number):
             output = self.directory / f'disk{number}'
-            results.append((server.serve(template, output,
-                                         building.ON_THE_FLY),
+            results.append((server.deliver(template, output,
+                                           building.ON_THE_FLY),
                             output.read_bytes()))
 
         threads = [threading.Thread(target=request, args=(n,))
@@ -266,7 +294,7 @@ class ServeTest(ServeTestCase):
         host.plane.hold_fetches.clear()
         self.addCleanup(host.plane.hold_fetches.set)
         outputs = [self.directory / 'target', self.directory / 'base']
-        threads = [threading.Thread(target=server.serve, args=(
+        threads = [threading.Thread(target=server.deliver, args=(
             host.view.template(output.name), output, building.FETCH_AND_PATCH))
             for output in outputs]
         threads[0].start()
@@ -367,9 +395,9 @@ class ChainTest(ServeTestCase):
             served = self.serve(mode)
             self.assertEqual(('build', 1, len(self.files[1])), (
                 served.way, served.fallbacks, served.wan_bytes))
-            self.assertEqual([('h2', self.patch_keys[1])],
-                             self.hosts['h1'].suspects)
-            self.hosts['h1'].suspects.clear()
+            suspects = self.hosts['h1'].state.suspects
+            self.assertEqual([('h2', self.patch_keys[1])], list(suspects))
+            suspects.clear()
             del self.network.files['http://h1'][self.patch_keys[1]]
 
     def test_a_middle_patch_broken_everywhere(self):

@@ -223,6 +223,33 @@ class SingleFlightTest(base.TestCase):
             member.outcome[0].join(SECONDS)
             self.assertEqual([(True, member.outcome)], self.results)
 
+    def test_a_follower_that_is_not_awake_yet_waits_for_nobody(self):
+        """A leader whose own wait has just ended may be followed."""
+        main, go = threading.get_ident(), threading.Event()
+        self.addCleanup(go.set)
+        wait = single_flight.Flight.wait
+
+        def wait_and_sleep_in(flight):
+            if threading.get_ident() == main:
+                go.set()
+            wait(flight)
+            go.wait(SECONDS)
+
+        def lead(_member):
+            with self.share(self.fail, key=OTHER) as joined:
+                return None, joined.outcome
+
+        def lead_the_other(_member):
+            self.member(lead)
+            self.until_waiting(1)
+            return None, 'made'
+
+        self.patch(single_flight.Flight, 'wait', wait_and_sleep_in)
+        with self.share(lead_the_other, key=OTHER):
+            with self.share(self.fail) as followed:
+                self.assertEqual((False, 'made'),
+                                 (followed.leads, followed.outcome))
+
     def follow(self, key):
         with self.share(self.fail, key=key):
             self.fail('it followed')

@@ -20,6 +20,7 @@ import uuid
 
 import fixtures
 
+from diffcache_openstack.agent.local import api
 from diffcache_openstack.agent.local import server
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import local_client
@@ -44,8 +45,8 @@ class Reader:
         return self._data[offset:offset + length]
 
 
-class Worker:
-    """Answers as told, and remembers what it was asked."""
+class Rooms:
+    """All rooms behind the API: answer as told, note what they are asked."""
 
     def __init__(self):
         self.asked = []
@@ -60,18 +61,24 @@ class Worker:
         if self.error is not None:
             raise self.error
 
-    def status(self):
+    def report(self):
         self._fail_if_told()
-        return {'host': 'h1'}
+        return {'host': 'h1', 'data_plane': {'sent': 1}}
 
-    def image(self, image_id):
+    def status(self):
+        return {'files_used': 5}
+
+    def fallbacks(self):
+        return {}
+
+    def describe(self, image_id):
         self._fail_if_told()
         return {'id': image_id}
 
-    def images(self):
+    def list(self):
         return [{'id': 'one'}, {'id': 'two'}]
 
-    def content(self, image_id, output, mode, watch):
+    def deliver(self, image_id, output, mode, watch):
         self.asked.append((image_id, output, mode))
         watch.progress(3, 7)
         while not self.let_go.wait(0.01):
@@ -116,20 +123,32 @@ class Worker:
     def fallback(self, service, reason, count):
         self.asked.append((service, reason, count))
 
+    def save_before(self, server_id, project_id, trigger, image_id, watch):
+        self.asked.append((server_id, project_id, trigger, image_id))
+        return {'version': 'v', 'required': watch(1, 2), 'error': None}
+
+
+def local_server(path, group, rooms):
+    """A server whose rooms are all one."""
+    return server.LocalServer(path, group, api.LocalApi(
+        rooms, rooms, rooms, rooms, rooms))
+
 
 class LocalApiTest(base.TestCase):
 
     def setUp(self):
         super().setUp()
-        self.worker = Worker()
+        self.worker = Rooms()
         self.path = self.directory / 'agent.sock'
-        self.api = server.LocalApi(self.path, None, self.worker)
-        self.api.start()
-        self.addCleanup(self.api.stop)
+        self.server = local_server(self.path, None, self.worker)
+        self.server.start()
+        self.addCleanup(self.server.stop)
         self.client = local_client.LocalClient(str(self.path))
 
     def test_plain_answers(self):
-        self.assertEqual({'host': 'h1'}, self.client.status())
+        self.assertEqual(
+            {'host': 'h1', 'data_plane': {'sent': 1}, 'counters': {'sent': 1},
+             'fallbacks': {}, 'files_used': 5}, self.client.status())
         self.assertEqual({'id': IMAGE}, self.client.image(IMAGE))
         self.assertEqual(['one', 'two'],
                          [image['id'] for image in self.client.images()])
@@ -144,20 +163,19 @@ class LocalApiTest(base.TestCase):
         leftover = self.directory / 'other.sock'
         with socket.socket(socket.AF_UNIX) as dead:
             dead.bind(str(leftover))
-        api = server.LocalApi(leftover, None, self.worker)
-        api.start()
-        self.addCleanup(api.stop)
-        self.assertEqual({'host': 'h1'},
-                         local_client.LocalClient(str(leftover)).status())
+        another = local_server(leftover, None, self.worker)
+        another.start()
+        self.addCleanup(another.stop)
+        self.assertEqual('h1', local_client.LocalClient(
+            str(leftover)).status()['host'])
 
     def test_sockets_that_cannot_be_made(self):
         for name, group, told in (
                 ('x' * 120, None, 'socket'), ('no/such', None, 'socket'),
                 ('file', None, 'socket'), ('s', 'nosuchgroup', 'group')):
             self.write_file('file', b'precious')
-            api = server.LocalApi(self.directory / name, group,
-                                  self.worker)
-            error = self.assertRaises(exceptions.InvalidInput, api.start)
+            another = local_server(self.directory / name, group, self.worker)
+            error = self.assertRaises(exceptions.InvalidInput, another.start)
             self.assertIn(told, str(error))
         self.assertEqual(b'precious',
                          (self.directory / 'file').read_bytes())
@@ -292,6 +310,55 @@ class LocalApiTest(base.TestCase):
         self.assertTrue(self.client.dequeue(IMAGE))
         self.assertFalse(self.client.dequeue('other'))
 
+    def test_save_server(self):
+        wanted = {'project_id': 'p', 'trigger': 'delete', 'image_id': None}
+        self.assertEqual({'version': 'v', 'required': True, 'error': None},
+                         self.client.save_server('s/1', wanted))
+        self.assertEqual([('s/1', 'p', 'delete', None)], self.worker.asked)
+        self.assertRaises(exceptions.InvalidInput, self.client.save_server,
+                          's', {'trigger': 5})
+
+    def test_threads_are_bounded_and_further_requests_wait(self):
+        self.patch(server, 'MOST_THREADS', 8)
+        path = self.directory / 'small.sock'
+        small = local_server(path, None, self.worker)
+        small.start()
+        self.addCleanup(small.stop)
+        client = local_client.LocalClient(str(path), timeout=60)
+        self.worker.let_go.clear()
+        threads = [threading.Thread(target=client.content,
+                                    args=(IMAGE, f'/out{number}'))
+                   for number in range(9)]
+        for thread in threads:
+            thread.start()
+        while len(self.worker.asked) < 8:
+            self.worker.ended.wait(0.01)
+        answers = []
+        threads.append(threading.Thread(
+            target=lambda: answers.append(client.status())))
+        threads[-1].start()
+        self.assertFalse(self.worker.ended.wait(0.2))
+        self.assertEqual((8, []), (len(self.worker.asked), answers))
+        self.worker.let_go.set()
+        for thread in threads:
+            thread.join(60)
+        self.assertEqual((9, 1), (len(self.worker.asked), len(answers)))
+
+    def test_a_server_stops_while_requests_are_answered(self):
+        self.worker.let_go.clear()
+        thread = threading.Thread(target=self.failing_content)
+        thread.start()
+        while not self.worker.asked:
+            self.worker.ended.wait(0.01)
+        self.server.stop()
+        self.assertFalse(self.path.exists())
+        self.worker.let_go.set()
+        thread.join(60)
+
+    def failing_content(self):
+        with contextlib.suppress(exceptions.ServiceUnavailable):
+            self.client.content(IMAGE, '/out')
+
     def test_drop(self):
         self.client.drop(IMAGE)
         self.assertEqual([IMAGE], self.worker.asked)
@@ -362,10 +429,10 @@ class RangeTest(base.TestCase):
                 ('bytes=5-9', (5, 10)), ('bytes=5-999', (5, 100)),
                 ('bytes=-7', (93, 100)), ('bytes=-999', (0, 100)),
                 ('bytes=99-99', (99, 100))):
-            self.assertEqual(expected, server.parse_range(text, 100), text)
+            self.assertEqual(expected, api.parse_range(text, 100), text)
 
     def test_ranges_that_cannot_be_used(self):
         for text in ('bytes=100-', 'bytes=9-5', 'bytes=-0', 'bytes=1-2,4-5',
                      'bits=1-2', 'bytes=a-b'):
-            self.assertRaises(server.RangeError, server.parse_range,
+            self.assertRaises(api.RangeError, api.parse_range,
                               text, 100)

@@ -15,6 +15,7 @@ import os
 from diffcache_openstack.agent.repository import catalogue
 from diffcache_openstack.agent.repository import pair_choice
 from diffcache_openstack.agent.state import holdings
+from diffcache_openstack.agent.state import host as hosts
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.sites import view
 from tests import base
@@ -98,11 +99,11 @@ class RepositoryTest(base.TestCase):
             self.directory / 'objects', None, fakes.Inspector(),
             lambda kind, object_id: 0)
         self.held.scan()
+        self.host = hosts.HostState('repo', self.held, None)
         return catalogue.Repository(
-            self.held, self.directory / 'state', Tools(), self.catalogue,
+            self.host, self.directory / 'state', Tools(), self.catalogue,
             catalogue.Options(3, pair_choice.Limits(self.ratio, self.nearest),
-                              lambda: True, 60),
-            lambda: None)
+                              lambda: True, 60))
 
     def register_both(self):
         return [self.repository.register(path, name, name).content_id
@@ -218,8 +219,8 @@ class RepositoryTest(base.TestCase):
 
     def test_runs_in_the_background_when_something_is_registered(self):
         done = []
-        self.repository._changed = lambda: done.append(
-            len(self.repository.patches()))
+        self.patch(self.host.report_due, 'set', lambda: done.append(
+            len(self.repository.patches())))
         self.repository.start()
         self.addCleanup(self.repository.stop)
         self.register_both()

@@ -17,6 +17,7 @@ from diffcache_openstack.agent.repository import catalogue
 from diffcache_openstack.agent.repository import ingest
 from diffcache_openstack.agent.repository import pair_choice
 from diffcache_openstack.agent.state import holdings
+from diffcache_openstack.agent.state import host as hosts
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.sites import view
 from tests import base
@@ -107,9 +108,9 @@ class IngestTest(base.TestCase):
         self.catalogue = test_catalogue.Catalogue()
         self.tools = Tools()
         self.repository = catalogue.Repository(
-            self.held, self.directory / 'state', self.tools, self.catalogue,
-            catalogue.Options(3, pair_choice.Limits(2.0, 8), lambda: True, 60),
-            lambda: None)
+            hosts.HostState('repo', self.held, None),
+            self.directory / 'state', self.tools, self.catalogue,
+            catalogue.Options(3, pair_choice.Limits(2.0, 8), lambda: True, 60))
         self.source = Source()
         self.ingest = ingest.Ingest(self.source, self.repository, self.held,
                                     self.tools)

@@ -17,10 +17,10 @@ from tests import base
 class SpoolTest(base.TestCase):
 
     def test_survives_a_restart_in_order(self):
-        spool = request_spool.Spool(self.directory / 'spool')
+        spool = request_spool.RequestSpool(self.directory / 'spool')
         for number in range(3):
             spool.put({'n': number})
-        again = request_spool.Spool(self.directory / 'spool')
+        again = request_spool.RequestSpool(self.directory / 'spool')
         again.put({'n': 3})
         sent = []
         self.assertEqual(4, again.deliver(sent.extend))
@@ -28,7 +28,7 @@ class SpoolTest(base.TestCase):
         self.assertEqual(0, again.deliver(sent.extend))
 
     def test_what_could_not_be_sent_stays(self):
-        spool = request_spool.Spool(self.directory / 'spool')
+        spool = request_spool.RequestSpool(self.directory / 'spool')
         spool.put({'n': 0})
 
         def refuse(documents):
@@ -38,7 +38,7 @@ class SpoolTest(base.TestCase):
         self.assertEqual(1, len(spool))
 
     def test_one_that_is_refused_is_not_in_the_way_of_others(self):
-        spool = request_spool.Spool(self.directory / 'spool')
+        spool = request_spool.RequestSpool(self.directory / 'spool')
         for number in range(3):
             spool.put({'n': number})
         sent = []
@@ -54,7 +54,7 @@ class SpoolTest(base.TestCase):
 
     def test_the_oldest_go_first_when_there_are_too_many(self):
         self.patch(request_spool, 'MOST_KEPT', 2)
-        spool = request_spool.Spool(self.directory / 'spool')
+        spool = request_spool.RequestSpool(self.directory / 'spool')
         for number in range(5):
             spool.put({'n': number})
         sent = []

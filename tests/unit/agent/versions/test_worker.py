@@ -64,7 +64,7 @@ class WorkerTest(base.TestCase):
         self.conf.set_override('store', f'file://{self.directory}/store',
                                'versions')
         self.running = False
-        self.templates = []
+        self.delivered = []
         self.glance = Glance()
         self.guests = types.SimpleNamespace(find=self.find, check=pathlib.Path)
         self.worker = worker.Worker(
@@ -79,11 +79,11 @@ class WorkerTest(base.TestCase):
 
     # What the agent has to offer.
 
-    def current_view(self):
-        return types.SimpleNamespace(templates=self.templates)
-
-    def deliver(self, template, output):
-        pathlib.Path(output).write_bytes(self.base.read_bytes())
+    def deliver_content(self, content_id, output):
+        if content_id not in self.delivered:
+            return False
+        output.write_bytes(self.base.read_bytes())
+        return True
 
     # What tests do.
 
@@ -268,8 +268,7 @@ class TestImages(WorkerTest):
         self.assertEqual(self.expected, self.content(image))
 
     def test_base_of_the_catalogue(self):
-        self.templates = [types.SimpleNamespace(
-            content_id=self.saved.disks[0].base_id, status='active')]
+        self.delivered = [self.saved.disks[0].base_id]
         self.guests.check = lambda path: self.directory / 'gone'
         _new, image = self.image(self.export())
         self.assertEqual(self.expected, self.content(image))

@@ -14,7 +14,7 @@
 import os
 import stat
 
-from diffcache_openstack.agent.local import worker
+from diffcache_openstack.agent.local import delivery
 from diffcache_openstack.common import exceptions
 from tests import base
 
@@ -23,7 +23,7 @@ class OutputsTest(base.TestCase):
 
     def setUp(self):
         super().setUp()
-        self.outputs = worker.Outputs([str(self.directory / 'instances')])
+        self.outputs = delivery.Outputs([str(self.directory / 'instances')])
         self.foreign = self.write_file('etc/shadow', b'secret')
         self.foreign.chmod(0o600)
         self.output = self.directory / 'instances' / 'disk'

@@ -1,0 +1,84 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Status of one host: for the conductor, and for operators."""
+
+import datetime
+import typing
+
+from oslo_config import cfg
+
+from diffcache_openstack.agent.images import filling
+from diffcache_openstack.agent.state import host as hosts
+from diffcache_openstack.agent.state import request_spool
+from diffcache_openstack import objects
+from diffcache_openstack.objects import base as objects_base
+
+
+class HostStatus:
+    """Describes this host, its fills, and what its agent is doing.
+
+    :param conf: a configuration with the group ``agent``
+    :param plane: this host's data plane
+    :param host: this host's state
+    :param filler: follows the plan
+    :param requests: records that the conductor does not have yet
+    """
+
+    def __init__(self, conf: cfg.ConfigOpts, plane, host: hosts.HostState,
+                 filler: filling.Filler,
+                 requests: request_spool.RequestSpool) -> None:
+        self._conf = conf
+        self._plane = plane
+        self._host = host
+        self._filler = filler
+        self._requests = requests
+
+    def describe(self) -> objects.Host:
+        """Return this host as the conductor registers it."""
+        options = self._conf.agent
+        return objects.Host(
+            name=self._host.name, site=options.site, role=options.role,
+            url=self._plane.url, capacity=self._host.held.capacity or 0,
+            plan_generation=self._filler.generation)
+
+    def fills(self) -> list[objects.Fill]:
+        """List objects that the plan wants and that are not held yet."""
+        now = objects_base.now()
+        return [objects.Fill(
+            kind=found.key.kind, id=found.key.id, active=found.active,
+            bytes_done=found.done, bytes_total=found.total,
+            attempts=found.attempts, error=found.error,
+            retry_at=None if found.retry_in is None else
+            now + datetime.timedelta(seconds=round(found.retry_in)))
+            for found in self._filler.report()]
+
+    def report(self) -> dict[str, typing.Any]:
+        """Return what the agent is doing, as plain values."""
+        held, site = self._host.held, self._host.site_map.current()
+        return {
+            'host': self._host.name,
+            'role': self._conf.agent.role,
+            'url': self._plane.url,
+            'conductor_reachable': self._host.site_map.reachable,
+            'map_generation': site.generation,
+            'templates': len(site.templates),
+            'hosts': {host.name: sorted(list(key) for key in host.holdings)
+                      for host in site.hosts},
+            'plan_generation': self._filler.generation,
+            'capacity': held.capacity,
+            'used': held.used(),
+            'holdings': [[*key, size] for key, size
+                         in sorted(held.sizes().items())],
+            'missing': [list(key) for key in self._filler.missing()],
+            'unreported_requests': len(self._requests),
+            'data_plane': self._plane.stats(),
+        }

@@ -1,0 +1,407 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""HTTP interface of the local socket, for the other services of its host.
+
+Nova's driver and Glance's cache driver send their requests here. It needs
+neither conductor nor broker.
+"""
+
+import collections.abc
+import contextlib
+import errno
+import json
+import logging
+import queue
+import re
+import select
+import threading
+import typing
+import urllib.parse
+
+from werkzeug import exceptions as http_exceptions
+from werkzeug import routing
+from werkzeug import wrappers
+
+from diffcache_openstack.agent.images import contents
+from diffcache_openstack.agent.images import recipes
+from diffcache_openstack.agent.images import status as statuses
+from diffcache_openstack.agent.local import delivery as deliveries
+from diffcache_openstack.agent.local import images as local_images
+from diffcache_openstack.agent.local import server
+from diffcache_openstack.agent.local import usage as usages
+from diffcache_openstack.agent.versions import service as version_service
+from diffcache_openstack.common import exceptions
+from diffcache_openstack import objects
+
+LOG = logging.getLogger(__name__)
+
+# Interval of progress lines while an image is built, seconds.
+PROGRESS_SECONDS = 1.0
+_MOST_JSON = 64 << 10
+_PIECE = 1 << 20
+_JSON_LINES = 'application/x-ndjson'
+_DIGITS = re.compile(r'[0-9]{1,19}')
+_RANGE = re.compile(r'bytes=(?P<first>\d{0,19})-(?P<last>\d{0,19})')
+_STATUS: list[tuple[type[exceptions.DiffCacheError], int]] = [
+    (exceptions.NotFound, 404),
+    (exceptions.InvalidInput, 400),
+    (exceptions.Conflict, 409),
+    (exceptions.PeerRefused, 403),
+    (exceptions.NoSpace, 507),
+    (exceptions.RetryableError, 503),
+    (exceptions.DiffCacheError, 500),
+]
+# Paths as they are sent, before they are unquoted: ids may have slashes.
+_ROUTES = routing.Map([
+    routing.Rule('/v1/status', methods=['GET'], endpoint='show_status'),
+    routing.Rule('/v1/images', methods=['GET'], endpoint='list_images'),
+    routing.Rule('/v1/images/<image_id>', methods=['GET'],
+                 endpoint='show_image'),
+    routing.Rule('/v1/images/<image_id>', methods=['DELETE'],
+                 endpoint='drop_image'),
+    routing.Rule('/v1/images/<image_id>/file', methods=['GET'],
+                 endpoint='send_file'),
+    routing.Rule('/v1/images/<image_id>/file', methods=['PUT'],
+                 endpoint='take_file'),
+    routing.Rule('/v1/images/<image_id>/content', methods=['POST'],
+                 endpoint='deliver'),
+    routing.Rule('/v1/images/<image_id>/expected', methods=['POST'],
+                 endpoint='expect'),
+    routing.Rule('/v1/servers/<server_id>/versions', methods=['POST'],
+                 endpoint='save_server'),
+    routing.Rule('/v1/queue', methods=['GET'], endpoint='list_queue'),
+    routing.Rule('/v1/queue/<image_id>', methods=['PUT'],
+                 endpoint='enqueue'),
+    routing.Rule('/v1/queue/<image_id>', methods=['DELETE'],
+                 endpoint='dequeue'),
+    routing.Rule('/v1/fallbacks', methods=['POST'], endpoint='fallback'),
+])
+
+Lines = collections.abc.Iterator[bytes]
+
+
+class RangeError(exceptions.InvalidInput):
+    """The range that was requested is none of the file."""
+
+
+class _LengthError(exceptions.InvalidInput):
+    """The end of a request's body is unknown."""
+
+
+def parse_range(text: str | None, size: int) -> tuple[int, int] | None:
+    """Return the first byte and the one after the last; None for all.
+
+    :raises RangeError: the range has no byte of the file
+    """
+    match = _RANGE.fullmatch((text or '').strip())
+    if not text or (match and match['first'] == match['last'] == ''):
+        return None
+    if match is None:
+        raise RangeError(f'Range {text!r} cannot be used; request one range'
+                         f' of bytes.')
+    if match['first'] == '':
+        start, end = max(0, size - int(match['last'])), size
+    else:
+        start = int(match['first'])
+        end = min(size, int(match['last']) + 1) if match['last'] else size
+    if start >= end:
+        raise RangeError(f'Range {text!r} has no byte of a file of {size}'
+                         f' bytes.')
+    return start, end
+
+
+class LocalApi:
+    """The WSGI application.
+
+    :param status: describes this host
+    :param images: of this host
+    :param delivery: writes images to paths
+    :param usage: counts
+    :param versions: saves servers
+    """
+
+    def __init__(self, status: statuses.HostStatus,
+                 images: local_images.LocalImages,
+                 delivery: deliveries.Delivery, usage: usages.Usage,
+                 versions: version_service.VersionService) -> None:
+        self._status = status
+        self._images = images
+        self._delivery = delivery
+        self._usage = usage
+        self._versions = versions
+
+    def __call__(self, environ: dict, start_response: typing.Callable
+                 ) -> collections.abc.Iterable[bytes]:
+        """Answer a request."""
+        request = wrappers.Request(environ)
+        LOG.debug('%s %s', request.method, environ['REQUEST_URI'])
+        return self._answer(request)(environ, start_response)
+
+    def _answer(self, request: wrappers.Request) -> wrappers.Response:
+        try:
+            _check_length(request)
+            handler, arguments = self._route(request)
+            return handler(request, **arguments)
+        except (ConnectionError, TimeoutError):
+            # The client has gone: cheroot closes the connection.
+            raise
+        except exceptions.DiffCacheError as error:
+            return _refusal(request, error)
+        except Exception as error:
+            LOG.exception('%s %s', request.method, request.path)
+            return _refusal(request, _internal(error))
+
+    def _route(self, request):
+        path = urllib.parse.urlsplit(request.environ['REQUEST_URI']).path
+        try:
+            endpoint, arguments = _ROUTES.bind('local').match(
+                path, method=request.method)
+        except http_exceptions.HTTPException as error:
+            raise exceptions.NotFound(
+                f'There is nothing at {request.method} {path}; the client may'
+                f' be newer than this agent.') from error
+        return getattr(self, f'_{endpoint}'), {
+            name: urllib.parse.unquote(text)
+            for name, text in arguments.items()}
+
+    # -- handlers
+
+    def _show_status(self, _request):
+        found = self._status.report()
+        return _json({**found, 'counters': found['data_plane'],
+                      'fallbacks': self._usage.fallbacks(),
+                      **self._images.status()})
+
+    def _list_images(self, _request):
+        return _json({'images': self._images.list()})
+
+    def _show_image(self, _request, image_id):
+        return _json(self._images.describe(image_id))
+
+    def _drop_image(self, _request, image_id):
+        self._images.drop(image_id)
+        return wrappers.Response(status=204)
+
+    def _list_queue(self, _request):
+        return _json({'images': self._usage.queue()})
+
+    def _enqueue(self, _request, image_id):
+        return _json({'queued': self._images.enqueue(image_id)})
+
+    def _dequeue(self, _request, image_id):
+        return _json({'queued': self._usage.dequeue(image_id)})
+
+    def _fallback(self, request):
+        body = _read_json(request)
+        service, reason = body.get('service'), body.get('reason')
+        count = body.get('count', 1)
+        if not (isinstance(service, str) and isinstance(reason, str)
+                and isinstance(count, int) and count > 0):
+            raise exceptions.InvalidInput(
+                'A fallback has a service, a reason and a count of at least'
+                ' one.')
+        LOG.warning('%s worked without the agent %d times (%s), image %s',
+                    service, count, reason, body.get('image_id'))
+        self._usage.fallback(service, reason, count)
+        return wrappers.Response(status=204)
+
+    def _send_file(self, request, image_id):
+        site_only = request.args.getlist('site_only')[-1:] == ['1']
+        with contextlib.ExitStack() as stack:
+            reader = stack.enter_context(
+                self._images.file(image_id, site_only))
+            wanted = parse_range(request.headers.get('Range'), reader.size)
+            start, end = wanted or (0, reader.size)
+            # Before the head: a read that fails can still be an error.
+            first = reader.read(start, min(_PIECE, end - start))
+            response = wrappers.Response(
+                _pieces(reader, first, start, end),
+                status=206 if wanted else 200,
+                mimetype='application/octet-stream',
+                headers={'Content-Length': str(end - start),
+                         'Accept-Ranges': 'bytes'})
+            if wanted:
+                response.headers['Content-Range'] = (
+                    f'bytes {start}-{end - 1}/{reader.size}')
+            response.call_on_close(stack.pop_all().close)
+        return response
+
+    def _take_file(self, request, image_id):
+        if 'Content-Length' not in request.headers:
+            raise exceptions.InvalidInput(
+                'The length of the file is missing; send Content-Length.')
+        self._images.give_file(
+            image_id, request.environ['wsgi.input'],
+            int(request.headers['Content-Length']))
+        return wrappers.Response(status=204)
+
+    def _expect(self, request, image_id):
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(self._images.expecting(image_id))
+            response = wrappers.Response(_until_closed(request),
+                                         mimetype=_JSON_LINES)
+            response.call_on_close(stack.pop_all().close)
+        return response
+
+    def _deliver(self, request, image_id):
+        body = _read_json(request)
+        output, mode = body.get('output'), body.get('mode')
+        if not isinstance(output, str) or not isinstance(
+                mode, (str, type(None))):
+            raise exceptions.InvalidInput(
+                'The content of an image needs an output, a path, and may'
+                ' have a mode.')
+        return _stream(f'content-{image_id[:8]}', lambda watch: {
+            'request': _plain(self._delivery.deliver(
+                image_id, output, mode, watch))})
+
+    def _save_server(self, request, server_id):
+        body = _read_json(request)
+        project_id, trigger = body.get('project_id'), body.get('trigger')
+        image_id = body.get('image_id')
+        if not (isinstance(project_id, str) and isinstance(trigger, str)
+                and isinstance(image_id, (str, type(None)))):
+            raise exceptions.InvalidInput(
+                'A server is saved with a project_id, a trigger and maybe'
+                ' an image_id.')
+        return _stream(f'save-{server_id[:8]}', lambda watch: {
+            'saved': self._versions.save_before(
+                server_id, project_id, trigger, image_id, watch.advance)})
+
+
+def _check_length(request: wrappers.Request) -> None:
+    """Refuse a body whose end is unknown.
+
+    :raises InvalidInput: Content-Length is no number of bytes
+    """
+    text = request.environ.get('CONTENT_LENGTH')
+    if text and not _DIGITS.fullmatch(text.strip()):
+        raise _LengthError(f'Content-Length {text!r} is no number of bytes.')
+
+
+def _read_json(request: wrappers.Request) -> dict:
+    length = int(request.headers.get('Content-Length') or 0)
+    if length > _MOST_JSON:
+        raise exceptions.InvalidInput(
+            f'The body has {length} bytes; at most {_MOST_JSON} are read'
+            f' here.')
+    data = request.environ['wsgi.input'].read(length)
+    try:
+        found = json.loads(data)
+    except ValueError as error:
+        raise exceptions.InvalidInput(
+            f'The body is no JSON: {error}.') from error
+    if not isinstance(found, dict):
+        raise exceptions.InvalidInput('The body is no JSON object.')
+    return found
+
+
+def _json(document: typing.Any, status: int = 200) -> wrappers.Response:
+    return wrappers.Response(json.dumps(document), status=status,
+                             mimetype='application/json')
+
+
+def _refusal(request: wrappers.Request, error: exceptions.DiffCacheError
+             ) -> wrappers.Response:
+    unread = getattr(request.environ['wsgi.input'], 'remaining', 0)
+    if unread > _MOST_JSON or isinstance(error, _LengthError):
+        # The rest of the body must not be taken for the next request.
+        request.environ[server.REQUEST].close_connection = True
+    status = (416 if isinstance(error, RangeError) else
+              next(code for kind, code in _STATUS if isinstance(error, kind)))
+    return _json(_error(error), status)
+
+
+def _pieces(reader: recipes.Reader, data: bytes, start: int, end: int
+            ) -> Lines:
+    """Yield a file's bytes, the first piece of which was read already."""
+    while data:
+        yield data
+        start += len(data)
+        try:
+            data = reader.read(start, min(_PIECE, end - start))
+        except (exceptions.DiffCacheError, OSError) as error:
+            LOG.error('Breaking off a file at byte %d of %d: %s', start, end,
+                      error)
+            raise ConnectionAbortedError(errno.ECONNABORTED,
+                                         str(error)) from error
+
+
+def _until_closed(request: wrappers.Request) -> Lines:
+    """Wait until the client closes the connection."""
+    exchange = request.environ[server.REQUEST]
+    exchange.close_connection = True
+    # Something has to be sent for the head to be sent.
+    yield b'{}\n'
+    waiting = select.poll()
+    waiting.register(exchange.conn.socket, select.POLLRDHUP | select.POLLHUP)
+    waiting.poll()
+
+
+def _stream(name: str, work: typing.Callable[[contents.Watch], dict]
+            ) -> wrappers.Response:
+    """Do long work in a thread, and send its progress meanwhile."""
+    return wrappers.Response(_lines(name, work), mimetype=_JSON_LINES)
+
+
+def _lines(name: str, work: typing.Callable[[contents.Watch], dict]) -> Lines:
+    watch, ended = contents.Watch(), queue.SimpleQueue()
+    threading.Thread(target=_work, args=(name, work, watch, ended),
+                     daemon=True, name=name).start()
+    try:
+        while True:
+            try:
+                event = ended.get(timeout=PROGRESS_SECONDS)
+            except queue.Empty:
+                yield _line({'progress': {'done': watch.done,
+                                          'total': watch.total}})
+                continue
+            yield _line(event)
+            return
+    finally:
+        # Also where the client has closed the connection.
+        watch.gone.set()
+
+
+def _work(name, work, watch, ended):
+    try:
+        ended.put(work(watch))
+    except exceptions.DiffCacheError as error:
+        ended.put(_error(error))
+    except Exception as error:
+        LOG.exception('%s', name)
+        ended.put(_error(_internal(error)))
+
+
+def _line(event: dict) -> bytes:
+    return json.dumps(event).encode() + b'\n'
+
+
+def _plain(request: objects.Request) -> dict:
+    """Return a request's values as JSON knows them."""
+    return {name: request.fields[name].to_primitive(
+        request, name, getattr(request, name))
+        for name in request.fields if request.obj_attr_is_set(name)}
+
+
+def _internal(error: Exception) -> exceptions.ServiceUnavailable:
+    return exceptions.ServiceUnavailable(
+        f'The agent failed with {type(error).__name__}; its log has the'
+        f' details.')
+
+
+def _error(error: exceptions.DiffCacheError) -> dict:
+    kind = next(cls for cls in type(error).__mro__
+                if getattr(exceptions, cls.__name__, None) is cls)
+    return {'error': {
+        'type': kind.__name__, 'message': str(error),
+        'retryable': isinstance(error, exceptions.RetryableError)}}

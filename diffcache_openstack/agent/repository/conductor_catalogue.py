@@ -1,0 +1,50 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""The conductor's catalogue, where a repository registers its objects."""
+
+import dataclasses
+
+from diffcache_openstack.agent.repository import catalogue
+from diffcache_openstack.common import context as contexts
+from diffcache_openstack import objects
+from diffcache_openstack.rpc import conductor_api
+
+
+class ConductorCatalogue:
+    """Registers images and patches; every call may be repeated.
+
+    :param conductor: RPC client
+    :param context: of the calls
+    :param host: name of the repository
+    """
+
+    def __init__(self, conductor: conductor_api.ConductorAPI,
+                 context: contexts.RequestContext, host: str) -> None:
+        self._conductor = conductor
+        self._context = context
+        self._host = host
+
+    def register_template(self, record: catalogue.ImageRecord) -> None:
+        """Register an image, or its new state."""
+        self._conductor.register_template(
+            self._context, objects.Template(**dataclasses.asdict(record)))
+
+    def register_patch(self, record: catalogue.PatchRecord) -> None:
+        """Register a patch."""
+        self._conductor.register_patch(self._context, objects.Patch(
+            id=record.id, base=record.base, target=record.target,
+            size=record.size, create_seconds=record.create_seconds,
+            apply_seconds=record.apply_seconds))
+
+    def missing_patches(self) -> list[catalogue.Pair]:
+        """List pairs of base and target, by content id, without a patch."""
+        return self._conductor.missing_patches(self._context, self._host)

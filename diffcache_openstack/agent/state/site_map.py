@@ -1,0 +1,116 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""The site map this agent works from, kept over restarts."""
+
+import collections.abc
+import logging
+import pathlib
+import threading
+
+from diffcache_openstack.common import context as contexts
+from diffcache_openstack.common import exceptions
+from diffcache_openstack.common import files
+from diffcache_openstack import objects
+from diffcache_openstack.rpc import conductor_api
+from diffcache_openstack.sites import site_map as maps
+from diffcache_openstack.sites import view as views
+
+LOG = logging.getLogger(__name__)
+
+
+class SiteMap:
+    """The newest site map, in memory and in a file.
+
+    :param path: of the file; its map is used until a newer one arrives
+    :param conductor: RPC client
+    :param context: of the calls
+    :param site: name of this host's site
+    :ivar reachable: whether the conductor answered the last call
+    """
+
+    def __init__(self, path: pathlib.Path,
+                 conductor: conductor_api.ConductorAPI,
+                 context: contexts.RequestContext, site: str) -> None:
+        self._path = path
+        self._conductor = conductor
+        self._context = context
+        self._site = site
+        self._lock = threading.Lock()
+        self._fetching = threading.Lock()
+        self._listeners: list[collections.abc.Callable[[], object]] = []
+        self._view = views.SiteView()
+        self.reachable = False
+        document = files.read_json(path)
+        if document is not None:
+            self._load(document)
+
+    def _load(self, document: dict) -> None:
+        try:
+            self._view = maps.to_view(objects.SiteMap.parse_kept(document))
+        except exceptions.FormatError as error:
+            LOG.warning('Ignoring the stored site map %s until the conductor'
+                        ' sends one: %s', self._path, error)
+            return
+        LOG.info('Using the stored site map, generation %d',
+                 self._view.generation)
+
+    def current(self) -> views.SiteView:
+        """Return the map, empty if there was never one."""
+        return self._view
+
+    def update(self, site_map: objects.SiteMap) -> None:
+        """Use another map from now on.
+
+        The conductor's map counts even if its generation is smaller: its
+        database may have been restored from a backup.
+        """
+        with self._lock:
+            files.write_json(self._path, site_map.obj_to_primitive())
+            self._view = maps.to_view(site_map)
+
+    def subscribe(self, listener: collections.abc.Callable[[], object]
+                  ) -> None:
+        """Have a function called after each new map."""
+        self._listeners.append(listener)
+
+    def refresh(self) -> None:
+        """Fetch the map from the conductor, if it has a newer one.
+
+        :raises RetryableError: the conductor does not answer
+        """
+        with self._fetching:
+            found = self._conductor.get_site_map(
+                self._context, self._site, self._view.generation)
+            if found is not None:
+                self.update(found)
+        if found is not None:
+            for listener in self._listeners:
+                listener()
+
+    def find(self, template_id: str) -> views.TemplateRef:
+        """Return a template that may be served.
+
+        :raises NotFound: the catalogue has none, or it was withdrawn
+        """
+        try:
+            return self._view.template(template_id)
+        except exceptions.NotFound:
+            if not self.reachable:
+                raise
+            # It may have been registered a moment ago.
+            try:
+                self.refresh()
+            except exceptions.DiffCacheError as error:
+                LOG.warning('Could not fetch the site map to look up image'
+                            ' %s (still using generation %d): %s',
+                            template_id, self._view.generation, error)
+        return self._view.template(template_id)
