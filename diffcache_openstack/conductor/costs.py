@@ -15,55 +15,11 @@ Each host is given the cost of the route that its agent would choose, found
 by the same code.
 """
 
-import collections
 import collections.abc
 import math
 
-from oslo_config import cfg
-import oslo_messaging
-
-from diffcache_openstack.common import context as contexts
-from diffcache_openstack.common import exceptions
-from diffcache_openstack.common import messaging
-from diffcache_openstack.conductor import site_maps as maps
-from diffcache_openstack.db import engine
-from diffcache_openstack.db import sites
-from diffcache_openstack.rpc import conductor_costs_api
 from diffcache_openstack.sites import routes
 from diffcache_openstack.sites import view as views
-
-
-class CostsManager:
-    """The RPC endpoint; :class:`.costs_rpcapi.CostsAPI` is the contract."""
-
-    target = oslo_messaging.Target(namespace=conductor_costs_api.NAMESPACE,
-                                   version=conductor_costs_api.VERSION)
-
-    def __init__(self, conf: cfg.ConfigOpts, database: engine.Database,
-                 site_maps: maps.Maps) -> None:
-        self._conf = conf
-        self._database = database
-        self._views = maps.Views(site_maps)
-
-    @messaging.exposed
-    def build_costs(self, ctxt: contexts.RequestContext, image_id: str,
-                    hosts: list) -> dict[str, float]:
-        """Seconds by host."""
-        asked = set(hosts)
-        by_site = collections.defaultdict(list)
-        for host in self._database.read(sites.list_hosts):
-            if host.name in asked:
-                by_site[host.site].append(host.name)
-        found = {}
-        for site, names in by_site.items():
-            view = self._views.get(site)
-            try:
-                content_id = view.template(image_id).content_id
-            except exceptions.NotFound:
-                return {}
-            found.update(seconds(view, content_id, names,
-                                 self._conf.planner.max_patches))
-        return found
 
 
 def seconds(view: views.SiteView, content_id: str,

@@ -25,11 +25,12 @@ from diffcache_openstack.common import messaging
 from diffcache_openstack.common import notifications as listening
 from diffcache_openstack.common import service
 from diffcache_openstack.conductor import agent_notifier
-from diffcache_openstack.conductor import control
-from diffcache_openstack.conductor import costs
 from diffcache_openstack.conductor import demand
+from diffcache_openstack.conductor.endpoints import agents as agent_endpoint
+from diffcache_openstack.conductor.endpoints import control as control_endpoint
+from diffcache_openstack.conductor.endpoints import costs as cost_endpoint
+from diffcache_openstack.conductor.endpoints import versions as versions_rpc
 from diffcache_openstack.conductor import liveness
-from diffcache_openstack.conductor import manager
 from diffcache_openstack.conductor.planning import model
 from diffcache_openstack.conductor.planning import planner
 from diffcache_openstack.conductor.planning import proposals
@@ -83,12 +84,12 @@ class ConductorService(service.Service):
         site_maps = self._maps = maps.Maps(self.conf, self._database)
         self._server = self._bus.server(
             oslo_messaging.Target(topic=conductor_api.TOPIC, server=name),
-            [manager.ConductorManager(
+            [agent_endpoint.ConductorManager(
                 self._database, site_maps, self._planner, self._notifier),
-             costs.CostsManager(self.conf, self._database, site_maps),
-             control.ControlManager(self._database, self._proposals,
-                                    self._precacher),
-             versions.VersionsManager(self._versions, agents)])
+             cost_endpoint.CostsManager(self.conf, self._database, site_maps),
+             control_endpoint.ControlManager(
+                 self._database, self._proposals, self._precacher),
+             versions_rpc.VersionsManager(self._versions, agents)])
         self._notifier.start()
         self._server.start()
         if self.conf.notifications.enabled:

@@ -18,12 +18,10 @@ import uuid
 
 from oslo_config import cfg
 from oslo_log import log
-import oslo_messaging
 from sqlalchemy import orm
 
 from diffcache_openstack.common import context as contexts
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.common import messaging
 from diffcache_openstack.conductor import servers as nova
 from diffcache_openstack.conductor.versions import dispatch
 from diffcache_openstack.db import engine
@@ -33,7 +31,6 @@ from diffcache_openstack.db import versions as db
 from diffcache_openstack import objects
 from diffcache_openstack.objects import base
 from diffcache_openstack.objects import versions
-from diffcache_openstack.rpc import conductor_versions_api
 
 LOG = log.getLogger(__name__)
 
@@ -147,91 +144,6 @@ class Versions:
         LOG.info('Version %s of server %s: %s', new.id, new.server_id,
                  new.trigger)
         return [task, policy.required]
-
-
-class VersionsManager:
-    """The RPC endpoint; :class:`.versionsapi.VersionsAPI` is the contract."""
-
-    target = oslo_messaging.Target(namespace=conductor_versions_api.NAMESPACE,
-                                   version=conductor_versions_api.VERSION)
-
-    def __init__(self, worker: Versions, agents: typing.Any):
-        self._versions = worker
-        self._agents = agents
-
-    @messaging.exposed
-    def create_version(self, ctxt: contexts.RequestContext,
-                       new: objects.NewVersion) -> None:
-        """Have a server saved."""
-        self._versions.create(new)
-
-    @messaging.exposed
-    def update_version(self, ctxt: contexts.RequestContext, version_id: str,
-                       generation: int, values: dict) -> None:
-        """Change what may be changed of a version."""
-        self._versions.update(version_id, generation, values)
-
-    @messaging.exposed
-    def delete_version(self, ctxt: contexts.RequestContext, version_id: str
-                       ) -> None:
-        """Have a version deleted."""
-        self._versions.delete(version_id)
-
-    @messaging.exposed
-    def restore_version(self, ctxt: contexts.RequestContext, version_id: str,
-                        task_id: str, keep_version: str | None,
-                        dry_run: bool, way: str = versions.AUTO) -> None:
-        """Have a server go back."""
-        self._versions.restore(version_id, task_id, keep_version, dry_run,
-                               way)
-
-    @messaging.exposed
-    def export_version(self, ctxt: contexts.RequestContext, version_id: str,
-                       task_id: str, name: str) -> None:
-        """Have a version made an image."""
-        self._versions.export(version_id, task_id, name)
-
-    @messaging.exposed
-    def diff_versions(self, ctxt: contexts.RequestContext, version_id: str,
-                      against: str, task_id: str) -> None:
-        """Have two versions compared."""
-        self._versions.diff(version_id, against, task_id)
-
-    @messaging.exposed
-    def verify_versions(self, ctxt: contexts.RequestContext, project_id: str,
-                        task_id: str) -> None:
-        """Have what a project has stored verified."""
-        self._versions.verify(project_id, task_id)
-
-    @messaging.exposed
-    def cancel_task(self, ctxt: contexts.RequestContext, task_id: str
-                    ) -> None:
-        """Cancel a task."""
-        self._versions.cancel(ctxt, task_id, self._agents)
-
-    @messaging.exposed
-    def set_policy(self, ctxt: contexts.RequestContext,
-                   policy: objects.VersionPolicy) -> str:
-        """Set a policy."""
-        return self._versions.set_policy(policy)
-
-    @messaging.exposed
-    def unset_policy(self, ctxt: contexts.RequestContext, policy_id: str
-                     ) -> None:
-        """Take a policy away."""
-        self._versions.unset_policy(policy_id)
-
-    @messaging.exposed
-    def report_task(self, ctxt: contexts.RequestContext,
-                    report: objects.TaskReport) -> bool:
-        """Take note of how far a host is."""
-        return self._versions.report(report)
-
-    @messaging.exposed
-    def begin_local(self, ctxt: contexts.RequestContext, host: str,
-                    new: objects.NewVersion) -> list | None:
-        """A task for a host that is about to stop or remove a server."""
-        return self._versions.begin_local(host, new)
 
 
 def save_task(new: objects.NewVersion) -> objects.VersionTask:

@@ -16,13 +16,13 @@ import queue
 import signal
 import time
 
-from diffcache_openstack.agent import manager as agent_manager
 from diffcache_openstack.common import exceptions
 from diffcache_openstack import objects
 from diffcache_openstack.rpc import conductor_api
 from tests import base
 from tests.functional.fixtures import deployment
 from tests.functional.services import site
+from tests.unit.agent import endpoint
 
 ANSWER_SECONDS = 120
 
@@ -53,7 +53,7 @@ class ConductorTest(base.TestCase):
 
     def listen(self, host: str) -> RecordingAgent:
         agent = RecordingAgent()
-        server = agent_manager.serve(self.site.bus, host, agent)
+        server = endpoint.server(self.site.bus, host, agent)
         server.start()
         self.addCleanup(server.wait)
         self.addCleanup(server.stop)

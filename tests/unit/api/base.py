@@ -35,8 +35,8 @@ from diffcache_openstack.objects import base as objects_base
 from diffcache_openstack.rpc import conductor_control_api
 from diffcache_openstack.rpc import conductor_versions_api
 from testing import tokens
+from tests.unit.conductor.endpoints import test_agents
 from tests.unit.conductor import fakes
-from tests.unit.conductor import test_manager
 from tests.unit.db import database
 
 PROJECT = tokens.PROJECT
@@ -57,12 +57,12 @@ def fill(db):
                          ('hub', {'role': objects.REPOSITORY,
                                   'site': 'centre'})):
         db.write(sites.put_host, database.host(
-            name, capacity=150 * test_manager.MB, **values), when)
+            name, capacity=150 * test_agents.MB, **values), when)
     for number, values in ((1, {'owner': PROJECT}), (2, {'family': 't1'}),
                            (3, {'owner': OTHER_PROJECT,
                                 'visibility': 'private'})):
         db.write(catalogue.put_template, database.template(
-            number, data_size=100 * test_manager.MB, **values), when)
+            number, data_size=100 * test_agents.MB, **values), when)
     db.write(catalogue.put_patch, database.patch(1, 2), when)
     db.write(sites.put_holdings, 'h1',
              [database.holding(1), objects.Holding(
@@ -81,7 +81,7 @@ def silence(db, *names):
             alive=False)))
 
 
-class ApiTest(test_manager.ConductorTest):
+class ApiTest(test_agents.ConductorTest):
     """Talks to the API as one of several users."""
 
     def setUp(self):

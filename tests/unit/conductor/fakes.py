@@ -113,8 +113,8 @@ def listen(test, name):
     """A host that takes tasks for the time of a test."""
     host = Host(conductor_versions_api.VersionsAPI(test.bus, test.conf),
                 test.ctxt)
-    server = agent_manager.serve(test.bus, name, host,
-                                 service.VersionsManager(host))
+    server = agent_manager.new_server(test.bus, name,
+                                      service.VersionsManager(host))
     server.start()
     test.addCleanup(server.wait)
     test.addCleanup(server.stop)

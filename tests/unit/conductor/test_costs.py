@@ -19,7 +19,7 @@ from diffcache_openstack.rpc import conductor_costs_api
 from diffcache_openstack.sites import routes
 from diffcache_openstack.sites import view as views
 from tests import base
-from tests.unit.conductor import test_manager
+from tests.unit.conductor.endpoints import test_agents
 from tests.unit.db import database
 
 MB = 10 ** 6
@@ -118,7 +118,7 @@ class TestSeconds(base.TestCase):
                 site, ['h1', 'h2', 'h3', 'h4'], hops))
 
 
-class TestBuildCosts(test_manager.ConductorTest):
+class TestBuildCosts(test_agents.ConductorTest):
 
     def setUp(self):
         super().setUp()

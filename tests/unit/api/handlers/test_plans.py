@@ -12,7 +12,7 @@
 """Plans over the API."""
 
 from tests.unit.api import base
-from tests.unit.conductor import test_manager
+from tests.unit.conductor.endpoints import test_agents
 from tests.unit.db import database
 
 FINAL = ('proposed', 'failed', 'cancelled')
@@ -56,7 +56,7 @@ class TestProposals(PlanTest):
             'POST', f'/v1/plans/{plan["id"]}/apply', {'generation': 0})
         self.assertEqual((200, 'current'), (status, body['plan']['state']))
         generation, _items = agent.plans.get(
-            timeout=test_manager.ANSWER_SECONDS)
+            timeout=test_agents.ANSWER_SECONDS)
         self.assertEqual(body['plan']['generation'], generation)
         self.assertEqual(plan['id'], self.current()['id'])
 

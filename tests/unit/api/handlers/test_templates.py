@@ -15,7 +15,7 @@ from diffcache_openstack.db import catalogue
 from diffcache_openstack import objects
 from diffcache_openstack.objects import base as objects_base
 from tests.unit.api import base
-from tests.unit.conductor import test_manager
+from tests.unit.conductor.endpoints import test_agents
 from tests.unit.db import database
 
 
@@ -69,7 +69,7 @@ class TestListing(base.ApiTest):
     def share(self, members, visibility=objects.SHARED):
         self.write(catalogue.put_template, database.template(
             3, owner=base.OTHER_PROJECT, visibility=visibility,
-            data_size=100 * test_manager.MB, members=members),
+            data_size=100 * test_agents.MB, members=members),
             objects_base.now())
 
     def test_members_see_what_is_shared_with_them(self):

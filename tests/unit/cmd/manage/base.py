@@ -14,7 +14,6 @@ import io
 import json
 import uuid
 
-from diffcache_openstack.agent import manager as agent_manager
 from diffcache_openstack.cmd.manage import app
 from diffcache_openstack.common import messaging
 from diffcache_openstack.conf import opts
@@ -25,6 +24,7 @@ from diffcache_openstack.db import sites
 from diffcache_openstack import objects
 from diffcache_openstack.objects import base as objects_base
 from tests import base
+from tests.unit.agent import endpoint
 from tests.unit.agent import test_manager
 from tests.unit.db import database
 
@@ -101,7 +101,7 @@ class FilledTest(ManageTest):
         worker = test_manager.Worker()
         bus = messaging.Bus(self.conf, objects_base.Serializer())
         self.addCleanup(bus.close)
-        server = agent_manager.serve(bus, host, worker)
+        server = endpoint.server(bus, host, worker)
         server.start()
         self.addCleanup(server.wait)
         self.addCleanup(server.stop)

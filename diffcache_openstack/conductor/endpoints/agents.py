@@ -9,7 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""What the conductor answers over RPC.
+"""RPC endpoint for agents, and for tools of operators.
 
 All state is in the database, so that any conductor can answer any call, and a
 call that is repeated does no harm.
@@ -40,7 +40,13 @@ MAX_PAIRS = 100_000
 
 
 class ConductorManager:
-    """The RPC endpoint; :class:`.rpcapi.ConductorAPI` tells the contract."""
+    """The RPC endpoint; :class:`.conductor_api.ConductorAPI` is the contract.
+
+    :param database: the conductor's
+    :param site_maps: makes maps of sites
+    :param site_planner: computes plans
+    :param notifier: sends plans to agents
+    """
 
     target = oslo_messaging.Target(version=conductor_api.VERSION)
 
@@ -55,7 +61,7 @@ class ConductorManager:
     @messaging.exposed
     def register_host(self, ctxt: contexts.RequestContext,
                       host: objects.Host) -> objects.Host:
-        """Announce a host, or that it is still there."""
+        """Register a host, or note its heartbeat."""
         known, changed, stale = self._database.write(
             _register_host, host, base.now())
         self._notifier.maps_changed(changed)
@@ -66,19 +72,19 @@ class ConductorManager:
     @messaging.exposed
     def report_holdings(self, ctxt: contexts.RequestContext, host: str,
                         holdings: list) -> None:
-        """Replace what a host is known to hold."""
+        """Replace the list of objects that a host holds."""
         self._notifier.maps_changed(self._database.write(
             sites.put_holdings, host, holdings, base.now()))
 
     @messaging.exposed
     def report_fills(self, ctxt: contexts.RequestContext, host: str,
                      fills: list) -> None:
-        """Replace what is known of how a host is with its plan."""
+        """Replace the state of the fills of a host."""
         self._database.write(fill_reports.put, host, fills)
 
     @messaging.exposed
     def remove_host(self, ctxt: contexts.RequestContext, host: str) -> None:
-        """Forget a host."""
+        """Remove a host."""
         self._notifier.maps_changed(
             self._database.write(sites.remove_host, host))
         LOG.info('Host %s removed', host)
@@ -86,7 +92,7 @@ class ConductorManager:
     @messaging.exposed
     def remove_dead_host(self, ctxt: contexts.RequestContext, host: str
                          ) -> None:
-        """Forget a host that is not alive."""
+        """Remove a host that is not alive."""
         self._notifier.maps_changed(
             self._database.write(sites.remove_dead_host, host))
         LOG.info('Host %s removed', host)
@@ -103,7 +109,7 @@ class ConductorManager:
     @messaging.exposed
     def get_template(self, ctxt: contexts.RequestContext, template_id: str
                      ) -> objects.Template:
-        """A template of the catalogue."""
+        """Return a template of the catalogue."""
         return self._database.read(catalogue.get_template, template_id)
 
     @messaging.exposed
@@ -126,13 +132,13 @@ class ConductorManager:
     @messaging.exposed
     def missing_patches(self, ctxt: contexts.RequestContext, host: str
                         ) -> list:
-        """Pairs of contents on a host that have no patch."""
+        """List pairs of contents on a host that have no patch."""
         return self._database.read(catalogue.missing_pairs, host, MAX_PAIRS)
 
     @messaging.exposed
     def get_site_map(self, ctxt: contexts.RequestContext, site: str,
                      generation: int | None) -> objects.SiteMap | None:
-        """The map of a site unless the caller has it."""
+        """Return the map of a site, unless the caller has it."""
         return self._maps.newer(site, generation)
 
     @messaging.exposed
@@ -153,12 +159,12 @@ class ConductorManager:
     @messaging.exposed
     def get_plan(self, ctxt: contexts.RequestContext, site: str
                  ) -> objects.Plan | None:
-        """The plan that holds for a site."""
+        """Return the plan in force for a site."""
         return self._database.read(plans.current_plan, site)
 
 
 def _register_host(session, host, when):
-    """Register; also the current plan if the host does not have it."""
+    """Register a host; return the current plan if the host lacks it."""
     known, changed = sites.put_host(session, host, when)
     if changed:
         plans.set_planned(session, host.site, None)

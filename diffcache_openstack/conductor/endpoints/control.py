@@ -9,7 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""What the conductor answers to the REST API."""
+"""RPC endpoint for the REST API: plans and precache jobs."""
 
 import typing
 
@@ -26,7 +26,12 @@ from diffcache_openstack.rpc import conductor_control_api
 
 
 class ControlManager:
-    """The RPC endpoint; :class:`.controlapi.ControlAPI` is the contract."""
+    """The endpoint; :class:`.conductor_control_api.ControlAPI` calls it.
+
+    :param database: the conductor's
+    :param proposer: computes plans to be reviewed
+    :param precacher: keeps precache jobs
+    """
 
     target = oslo_messaging.Target(namespace=conductor_control_api.NAMESPACE,
                                    version=conductor_control_api.VERSION)
@@ -41,7 +46,7 @@ class ControlManager:
     @messaging.exposed
     def propose_plan(self, ctxt: contexts.RequestContext, site: str,
                      solver: str | None, time_limit: float | None) -> str:
-        """Begin to compute a plan."""
+        """Begin to compute a plan; return its id."""
         return self._proposals.propose(site, solver, time_limit)
 
     @messaging.exposed
@@ -59,19 +64,19 @@ class ControlManager:
     @messaging.exposed
     def explain_plan(self, ctxt: contexts.RequestContext, plan_id: str
                      ) -> list[dict[str, typing.Any]]:
-        """Why a plan wants what it wants."""
+        """Return the reasons for each object of a plan."""
         return self._proposals.explain(plan_id)
 
     @messaging.exposed
     def what_if(self, ctxt: contexts.RequestContext, site: str,
                 changes: dict) -> dict[str, typing.Any]:
-        """What a change of a site would be worth."""
+        """Estimate the cost change if a host or link were different."""
         return self._proposals.what_if(site, changes)
 
     @messaging.exposed
     def create_precache_job(self, ctxt: contexts.RequestContext,
                             job: objects.PrecacheJob) -> None:
-        """Keep a job."""
+        """Create a job."""
         self._precacher.create(job)
 
     @messaging.exposed
@@ -83,11 +88,11 @@ class ControlManager:
     @messaging.exposed
     def cancel_precache_job(self, ctxt: contexts.RequestContext, job_id: str,
                             generation: int | None) -> None:
-        """End a job before its time."""
+        """Cancel a job."""
         self._precacher.cancel(job_id, generation)
 
     @messaging.exposed
     def retry_precache_job(self, ctxt: contexts.RequestContext, job_id: str
                            ) -> None:
-        """Have hosts try again."""
+        """Have hosts retry a job's failed objects."""
         self._precacher.retry(job_id)

@@ -15,7 +15,6 @@ import contextlib
 import queue
 import uuid
 
-from diffcache_openstack.agent import manager as agent_manager
 from diffcache_openstack.common import context
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import messaging
@@ -24,6 +23,7 @@ from diffcache_openstack.conf import opts
 from diffcache_openstack import objects
 from diffcache_openstack.objects import base as objects_base
 from diffcache_openstack.rpc import conductor_api
+from tests.unit.agent import endpoint
 from tests.unit.db import database
 
 MB = 10 ** 6
@@ -70,7 +70,7 @@ class ConductorTest(database.DatabaseTest):
 
     def listen(self, host):
         agent = RecordingAgent()
-        server = agent_manager.serve(self.bus, host, agent)
+        server = endpoint.server(self.bus, host, agent)
         server.start()
         self.addCleanup(server.wait)
         self.addCleanup(server.stop)

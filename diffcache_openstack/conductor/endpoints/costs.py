@@ -1,0 +1,63 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""RPC endpoint for schedulers: what an image costs on each host."""
+
+import collections
+
+from oslo_config import cfg
+import oslo_messaging
+
+from diffcache_openstack.common import context as contexts
+from diffcache_openstack.common import exceptions
+from diffcache_openstack.common import messaging
+from diffcache_openstack.conductor import costs
+from diffcache_openstack.conductor import site_maps as maps
+from diffcache_openstack.db import engine
+from diffcache_openstack.db import sites
+from diffcache_openstack.rpc import conductor_costs_api
+
+
+class CostsManager:
+    """The endpoint; :class:`.conductor_costs_api.CostsAPI` is the contract.
+
+    :param database: the conductor's
+    :param site_maps: makes maps of sites
+    """
+
+    target = oslo_messaging.Target(namespace=conductor_costs_api.NAMESPACE,
+                                   version=conductor_costs_api.VERSION)
+
+    def __init__(self, conf: cfg.ConfigOpts, database: engine.Database,
+                 site_maps: maps.Maps) -> None:
+        self._conf = conf
+        self._database = database
+        self._views = maps.Views(site_maps)
+
+    @messaging.exposed
+    def build_costs(self, ctxt: contexts.RequestContext, image_id: str,
+                    hosts: list) -> dict[str, float]:
+        """Return the seconds that an image takes to come to hosts, by host."""
+        asked = set(hosts)
+        by_site = collections.defaultdict(list)
+        for host in self._database.read(sites.list_hosts):
+            if host.name in asked:
+                by_site[host.site].append(host.name)
+        found = {}
+        for site, names in by_site.items():
+            view = self._views.get(site)
+            try:
+                content_id = view.template(image_id).content_id
+            except exceptions.NotFound:
+                return {}
+            found.update(costs.seconds(view, content_id, names,
+                                       self._conf.planner.max_patches))
+        return found

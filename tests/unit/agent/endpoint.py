@@ -1,0 +1,54 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""The RPC endpoint of an agent that is a plain object of a test."""
+
+from diffcache_openstack.agent import manager
+from diffcache_openstack.common import messaging
+
+
+class Endpoint:
+    """Has an object answer the agent's interface."""
+
+    target = manager.AgentManager.target
+
+    def __init__(self, answers):
+        self._answers = answers
+
+    @messaging.exposed
+    def hold(self, ctxt, generation, items, shares=None):
+        self._answers.hold(generation, [tuple(item) for item in items],
+                           shares or [])
+
+    @messaging.exposed
+    def site_map_changed(self, ctxt, generation):
+        self._answers.site_map_changed(generation)
+
+    @messaging.exposed
+    def get_image(self, ctxt, template_id, output, mode):
+        return self._answers.get_image(template_id, output, mode)
+
+    @messaging.exposed
+    def register_image(self, ctxt, path, template_id, name):
+        return self._answers.register_image(path, template_id, name)
+
+    @messaging.exposed
+    def verify_object(self, ctxt, kind, object_id):
+        self._answers.verify_object(kind, object_id)
+
+    @messaging.exposed
+    def status(self, ctxt):
+        return self._answers.status()
+
+
+def server(bus, host, answers, *more):
+    """An RPC server, not yet started, of such an agent."""
+    return manager.new_server(bus, host, Endpoint(answers), *more)
