@@ -24,6 +24,7 @@ usage: bench/dataplane.py [--size MB] [--directory DIR] [--json FILE]
 """
 
 import argparse
+import contextlib
 import http.client
 import json
 import multiprocessing
@@ -41,6 +42,9 @@ import time
 import urllib.parse
 
 from diffcache_openstack import _native
+from diffcache_openstack.agent.data_plane import in_process
+from diffcache_openstack.agent.data_plane import interface
+from diffcache_openstack.sites import view
 
 KEY = bytes(range(32))
 BUFFER = 1 << 20
@@ -154,6 +158,18 @@ class Speed:
                   f'{row["ratio"]:8.2f}{row["cpu_s_per_gb"]:10.2f}')
 
 
+def fetch(client: interface.DataPlane, url: str, kind: str, image: str,
+          dest: pathlib.Path, manifest: pathlib.Path | None = None) -> None:
+    """Bring an object from a server."""
+    source = interface.HostSource(interface.Host('server', url),
+                                  interface.Link.LAN)
+    delivery = client.deliver(interface.Order(
+        view.Key(kind, image), dest, (source,), manifest, durable=False),
+        client.new_handle())
+    if delivery.source is None:
+        raise delivery.failures[-1].error
+
+
 def measure_speed(directory: pathlib.Path, size: int) -> list[dict]:
     """Compare a transfer by the data plane with what it is made of."""
     root = directory / 'server'
@@ -161,7 +177,7 @@ def measure_speed(directory: pathlib.Path, size: int) -> list[dict]:
     path = str(root / 'templates' / image)
     patch = root / 'patches' / image
     os.link(path, patch)
-    manifest = str(root / 'manifests' / image)
+    manifest = root / 'manifests' / image
     speed = Speed(size)
 
     def connect(peer: Peer) -> None:
@@ -179,15 +195,15 @@ def measure_speed(directory: pathlib.Path, size: int) -> list[dict]:
     for name, options in [('data plane', {}),
                           ('TLS', make_certificate(directory))]:
         server = Peer(serve_plane, str(root), options)
-        with _native.DataPlane(str(directory / 'client'), 'client',
-                               '127.0.0.1:0', key=KEY, **options) as client:
+        client = in_process.InProcessDataPlane(
+            directory / 'client', 'client', '127.0.0.1:0', KEY, **options)
+        with contextlib.closing(client):
             speed.run(f'{name}, template, verified and written', server,
-                      lambda: client.fetch(server.address, 'templates', image,
-                                           str(dest), manifest,
-                                           durable=False))
+                      lambda: fetch(client, server.address, 'templates',
+                                    image, dest, manifest))
             speed.run(f'{name}, patch, verified and written', server,
-                      lambda: client.fetch(server.address, 'patches', image,
-                                           str(dest), durable=False))
+                      lambda: fetch(client, server.address, 'patches', image,
+                                    dest))
         server.stop()
     speed.run('data plane, served from one process, discarded', None,
               lambda: discard(root, image))

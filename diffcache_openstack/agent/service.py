@@ -28,8 +28,10 @@ from oslo_log import log
 from stevedore import driver
 from stevedore import exception as stevedore_exception
 
-from diffcache_openstack import _native
-from diffcache_openstack.agent import identity
+from diffcache_openstack.agent.data_plane import identity
+from diffcache_openstack.agent.data_plane import in_process
+from diffcache_openstack.agent.data_plane import inspector
+from diffcache_openstack.agent.data_plane import interface as data_plane
 from diffcache_openstack.agent.images import building
 from diffcache_openstack.agent.images import contents
 from diffcache_openstack.agent.images import costs
@@ -48,7 +50,6 @@ from diffcache_openstack.agent.local import images as local_images
 from diffcache_openstack.agent.local import server as local_server
 from diffcache_openstack.agent.local import usage as usages
 from diffcache_openstack.agent import manager
-from diffcache_openstack.agent import plane
 from diffcache_openstack.agent.repository import catalogue
 from diffcache_openstack.agent.repository import conductor_catalogue
 from diffcache_openstack.agent.repository import ingest
@@ -60,7 +61,6 @@ from diffcache_openstack.agent.state import site_map as maps
 from diffcache_openstack.agent.state import withdrawal
 from diffcache_openstack.agent.versions import service as version_service
 from diffcache_openstack.blocks import image_tools
-from diffcache_openstack.blocks import native
 from diffcache_openstack.common import context as contexts
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import keys
@@ -159,14 +159,12 @@ class Agent(service.Service):
         options = self.conf.agent
         self._flights = single_flight.SingleFlight(
             self.held.root / holdings.STAGING)
-        self._gate = throttle.WanGate()
         self.transfers = transfers.Transfers(
-            self.plane, self.site_map.current, options.lend_seconds,
-            self.conf.data_plane.claim_ttl)
+            self.plane, self.site_map.current, options.lend_seconds)
         kept = retention.Retention(self.host, options.keep_requested)
         self._maker = building.Maker(
-            self.plane, self.host, self.transfers, self._flights, kept,
-            self._tools, self.conf.planner.max_patches)
+            self.transfers, self.host, self._flights, kept, self._tools,
+            self.conf.planner.max_patches)
         self._contents = contents.Contents(
             self._maker, self.host, self._flights, kept, self.transfers)
         pending = serving.PendingOutputs(self._state / 'outputs')
@@ -180,8 +178,8 @@ class Agent(service.Service):
     def _new_filler(self) -> filling.Filler:
         options = self.conf.fill
         return filling.Filler(
-            self._maker, self.host, self._flights, self._gate,
-            self.plane.new_cancel,
+            self._maker, self.host, self._flights,
+            self.plane.new_handle,
             filling.Limits(options.max_rate or None,
                            windows.Windows(options.windows).open_now,
                            options.concurrency,
@@ -214,27 +212,26 @@ class Agent(service.Service):
                 options.output_directories)),
             usage, self.versions)
 
-    def _new_pace(self) -> throttle.Pace:
-        return throttle.Pace(self._gate, self.plane.new_cancel,
-                             durable=self.conf.agent.sync_outputs)
+    def _new_pace(self) -> throttle.Throttle:
+        return throttle.Throttle(self.plane.new_handle(),
+                                 durable=self.conf.agent.sync_outputs)
 
-    def _open_plane(self) -> plane.Plane:
+    def _open_plane(self) -> data_plane.DataPlane:
         conf = self.conf.data_plane
         key = keys.read_key(conf.key_file) if conf.key_file else None
         shown = identity.Identity(self.conf)
-        with native.translated():
-            opened = _native.DataPlane(
-                str(self._state / 'objects'), self.name, conf.listen,
-                key=key, key_name=conf.key_name, rate=conf.rate or None,
-                latency=conf.latency, claim_ttl=float(conf.claim_ttl),
-                advertise_url=conf.advertise_url or self._derived_url(),
-                **shown.options())
+        opened = in_process.InProcessDataPlane(
+            self._state / 'objects', self.name, conf.listen, key,
+            key_name=conf.key_name, rate=conf.rate or None,
+            latency=conf.latency, claim_ttl=float(conf.claim_ttl),
+            lend_seconds=float(self.conf.agent.lend_seconds),
+            advertise_url=conf.advertise_url or self._derived_url(),
+            **shown.options())
         self._stack.callback(opened.close)
-        wrapped = plane.Plane(opened, self.name)
         if shown.files:
-            shown.start(wrapped)
+            shown.start(opened)
             self._stack.callback(shown.stop)
-        return wrapped
+        return opened
 
     def _derived_url(self) -> str | None:
         """Return the URL for peers if the listening address is a wildcard.
@@ -256,7 +253,8 @@ class Agent(service.Service):
         if self.conf.agent.role == REPOSITORY:
             capacity = None
         held = holdings.Holdings(self._state / 'objects', capacity,
-                                 plane.NativeInspector(), self.plane.readers)
+                                 inspector.NativeInspector(),
+                                 self.plane.readers)
         held.scan()
         return held
 

@@ -11,9 +11,9 @@
 #    under the License.
 """The native core's errors as this suite's errors.
 
-The extension module raises its own exception types, which say what
-happened; what that means for the caller (permanent or retryable) is decided
-here, in one table.
+The extension module raises its own exception types, one for each kind in
+``native/core/src/retry.rs``, the table that says which kinds are retryable;
+a test asserts that the types here agree.
 """
 
 import contextlib
@@ -22,6 +22,8 @@ from typing import Iterator
 from diffcache_openstack import _native
 from diffcache_openstack.common import exceptions
 
+#: The kind of error that is the operating system's own.
+SYSTEM_ERROR = 'OSError'
 _MEANING = {
     'AlreadyInFlight': exceptions.RetryableError,
     'BaseMismatch': exceptions.BaseMismatch,
@@ -30,8 +32,8 @@ _MEANING = {
     'IntegrityError': exceptions.IntegrityError,
     'Interrupted': exceptions.RetryableError,
     'InvalidInput': exceptions.InvalidInput,
+    'NativeError': exceptions.PermanentError,
     'NoSpace': exceptions.NoSpace,
-    'NotFound': exceptions.NotFound,
     'ObjectMissing': exceptions.ObjectMissing,
     'PeerRefused': exceptions.PeerRefused,
     'PeerUnavailable': exceptions.PeerUnavailable,
@@ -45,12 +47,20 @@ _ABOUT_INPUT = (exceptions.FormatError, exceptions.IntegrityError,
                 exceptions.InvalidInput)
 
 
+def meaning_of(kind: str) -> type[exceptions.DiffCacheError]:
+    """Return the type of error for a kind of native error.
+
+    A kind with no entry in the table is a plain permanent error: nothing is
+    known that would make another attempt succeed.
+    """
+    return _MEANING.get(kind, exceptions.PermanentError)
+
+
 @contextlib.contextmanager
 def translated(about: str = '') -> Iterator[None]:
     """Raise :mod:`diffcache_openstack.common.exceptions` for native errors.
 
-    A native error with no entry in the table is a plain permanent error:
-    nothing is known that would make another try succeed.
+    See :func:`meaning_of`.
 
     :param about: the file that is read, which errors about what is in it
         name
@@ -58,7 +68,7 @@ def translated(about: str = '') -> Iterator[None]:
     try:
         yield
     except _native.NativeError as exc:
-        meaning = _MEANING.get(type(exc).__name__, exceptions.PermanentError)
+        meaning = meaning_of(type(exc).__name__)
         message = str(exc)
         if issubclass(meaning, _ABOUT_INPUT) and not message.startswith(about):
             message = f'{about}: {message}'

@@ -26,7 +26,10 @@ Signatures = dict[str, tuple[str, ...]]
 
 def of_arguments(arguments: ast.arguments) -> tuple[str, ...]:
     """The parameters that a caller may name."""
-    names = [a.arg for a in arguments.args + arguments.kwonlyargs]
+    given = arguments.args + arguments.kwonlyargs
+    if arguments.kwarg:
+        given.append(arguments.kwarg)
+    names = [a.arg for a in given]
     return tuple(name for name in names if name != 'self')
 
 

@@ -9,25 +9,27 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""Making an object at this host: the cheapest way that works.
+"""Building an object at this host: from the cheapest source that works.
 
-Ways are tried in the order of the lookup table. What fails is left out of
-the next look-up, so that a lost peer or a damaged object costs one try. The
-repository is the last way. Nothing leaves here unverified: fetches and
-builds check every leaf against the manifest, local copies are checked after
-copying.
+Sources are ranked by the lookup table. As many as can be read without
+preparation go to the data plane as one list, which fails over by itself.
+What failed is left out of the next look-up, so that a lost peer or a damaged
+object costs one attempt. The repository comes last. Nothing leaves here
+unverified: deliveries check every leaf against the manifest, local copies are
+checked before copying.
 """
 
+import collections.abc
 import contextlib
 import dataclasses
+import itertools
 import logging
 import pathlib
-import socket
 import time
 import typing
-import urllib.parse
 import uuid
 
+from diffcache_openstack.agent.data_plane import interface
 from diffcache_openstack.agent.images import retention
 from diffcache_openstack.agent.images import single_flight
 from diffcache_openstack.agent.images import throttle
@@ -44,7 +46,6 @@ LOG = logging.getLogger(__name__)
 FETCH_AND_PATCH = 'fetch_and_patch'
 ON_THE_FLY = 'on_the_fly'
 MODES = (FETCH_AND_PATCH, ON_THE_FLY)
-PROBE_SECONDS = 1.0
 _DAMAGED = (exceptions.IntegrityError, exceptions.FormatError,
             exceptions.BaseMismatch)
 _UNREACHABLE = (exceptions.PeerUnavailable, exceptions.PeerRefused)
@@ -52,12 +53,12 @@ _UNREACHABLE = (exceptions.PeerUnavailable, exceptions.PeerRefused)
 
 @dataclasses.dataclass(frozen=True)
 class Made:
-    """How an object was made.
+    """How an object was built.
 
     :param way: local, peer, build or repository
     :param detail: the sources in words
-    :param fallbacks: ways that failed before this one
-    :param predicted_seconds: of the cost model, for the way taken
+    :param fallbacks: sources that failed before this one
+    :param predicted_seconds: of the cost model, for the source taken
     :param patch_id: the patch that was applied, if just one was
     """
 
@@ -75,11 +76,11 @@ class Step:
     """One patch to apply.
 
     :param base: where to read the base, or the file that the step before
-        made of it
+        built from it
     :param patch: where to read the patch
-    :param target: content id of what it makes
-    :param dest: where that is written
-    :param durable: whether it must be on the disk to count as there
+    :param target: content id of the result
+    :param dest: the file to write
+    :param durable: whether it must survive a power cut
     """
 
     base: routes.Part | pathlib.Path
@@ -95,12 +96,50 @@ class Step:
                      if isinstance(p, routes.Part))
 
 
-class Maker:
-    """Makes templates, patches and manifests at this host.
+@dataclasses.dataclass(frozen=True)
+class _Failed:
+    """A route that did not deliver.
 
-    :param plane: this host's data plane
+    :param parts: what it was reading when it ended
+    :param made: content ids that were being built from them
+    :param host: the host to blame, if it is known
+    """
+
+    route: typing.Any
+    error: exceptions.DiffCacheError
+    parts: tuple[routes.Part, ...] = ()
+    made: tuple[str, ...] = ()
+    host: str | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class _Outcome:
+    """Of one attempt at several routes; ``route`` is None if none worked."""
+
+    route: typing.Any
+    moved: transfer.Moved = transfer.Moved()
+    failed: tuple[_Failed, ...] = ()
+
+
+class _Search:
+    """What one search for an object has learned so far.
+
+    :ivar excluded: (host, key) pairs, or (host, None) for whole hosts
+    """
+
+    def __init__(self, excluded: collections.abc.Iterable[str]) -> None:
+        self.excluded: set[tuple[str, views.Key | None]] = {
+            (name, None) for name in excluded}
+        self.tried: list[typing.Any] = []
+        self.last: exceptions.DiffCacheError | None = None
+        self.forgiven = False
+
+
+class Maker:
+    """Builds templates, patches and manifests at this host.
+
+    :param transfers: orders objects from this host's data plane
     :param host: this host's state
-    :param transfers: moves objects
     :param flights: single flight of this host
     :param kept: keeps patches that crossed the WAN
     :param tools: applies patches
@@ -108,14 +147,12 @@ class Maker:
         the site map does not say
     """
 
-    def __init__(self, plane, host: hosts.HostState,
-                 transfers: transfer.Transfers,
+    def __init__(self, transfers: transfer.Transfers, host: hosts.HostState,
                  flights: single_flight.SingleFlight,
                  kept: retention.Retention, tools: image_tools.ImageTools,
                  max_patches: int = routes.MAX_PATCHES) -> None:
-        self._plane = plane
-        self._held = host.held
         self._transfers = transfers
+        self._held = host.held
         self._single_flight = flights
         self._view = host.site_map.current
         self._apply_patch = tools.apply_patch
@@ -123,41 +160,44 @@ class Maker:
         self._max_patches = max_patches
         self._keep_patch = kept.keep_patch
 
-    def make(self, key: views.Key, dest: pathlib.Path, pace: throttle.Pace,
-             mode: str) -> Made:
-        """Make an object whole and verified at dest.
+    def make(self, key: views.Key, dest: pathlib.Path,
+             pace: throttle.Throttle, mode: str) -> Made:
+        """Write an object to dest, whole and verified.
 
         :param mode: one of MODES; matters for templates that are built
-        :raises DiffCacheError: no way was left; the message tells the last
+        :raises DiffCacheError: no source was left; the message has the last
             failure
         """
         started = time.monotonic()
         if key.kind == views.TEMPLATES:
             attempt: typing.Any = _TemplateAttempt(self, key, dest, pace, mode)
         else:
-            attempt = _ObjectAttempt(self, dest, pace)
+            attempt = _ObjectAttempt(self, key, dest, pace)
         route, moved, fallbacks = self._first_that_works(key, attempt)
         return Made(attempt.way(route), attempt.describe(route), moved,
                     time.monotonic() - started, attempt.seconds(route),
                     fallbacks, attempt.patch_id(route))
 
-    def manifest(self, content_id: str, pace: throttle.Pace) -> pathlib.Path:
-        """The manifest of a template, fetched if need be.
+    def manifest(self, content_id: str,
+                 pace: throttle.Throttle) -> pathlib.Path:
+        """Return the manifest of a template, fetched if need be.
 
-        :raises DiffCacheError: nobody has it
+        :raises DiffCacheError: no source delivers it
         """
         key = views.Key(views.MANIFESTS, content_id)
         self._bring(key, pace)
         return self._held.path(key)
 
-    def recipe(self, recipe_id: str, pace: throttle.Pace) -> transfer.Moved:
+    def recipe(self, recipe_id: str,
+               pace: throttle.Throttle) -> transfer.Moved:
         """Hold an image file's recipe, fetched if it is missing.
 
         :raises DiffCacheError: no source delivers it
         """
         return self._bring(views.Key(views.RECIPES, recipe_id), pace)
 
-    def _bring(self, key: views.Key, pace: throttle.Pace) -> transfer.Moved:
+    def _bring(self, key: views.Key,
+               pace: throttle.Throttle) -> transfer.Moved:
         """Fetch a small object to its place unless it is there."""
         moved = transfer.Moved()
         while key not in self._held:
@@ -169,13 +209,13 @@ class Maker:
         return moved
 
     @contextlib.contextmanager
-    def borrowed(self, part: routes.Part, pace: throttle.Pace
+    def borrowed(self, part: routes.Part, pace: throttle.Throttle
                  ) -> typing.Iterator[tuple[pathlib.Path, transfer.Moved]]:
         """A part as a local file: the one held, or a copy in staging.
 
         :raises DiffCacheError: this source does not deliver it
         """
-        if part.host == self._plane.name:
+        if part.host == self._transfers.host:
             with self._held.lease(part.key) as path:
                 yield path, transfer.Moved()
             return
@@ -192,7 +232,8 @@ class Maker:
 
     def _keep_if_useful(self, part: routes.Part, path: pathlib.Path) -> None:
         """Hold a patch that crossed the WAN, where retention allows it."""
-        if part.key.kind != views.PATCHES or not self.is_repository(part.host):
+        if part.key.kind != views.PATCHES \
+                or not self._transfers.is_repository(part.host):
             return
         view = self._view()
         patch = view.patch(part.key.id)
@@ -202,7 +243,7 @@ class Maker:
             self._keep_patch(part.key, path, size)
 
     def _stage(self, part: routes.Part, dest: pathlib.Path,
-               pace: throttle.Pace) -> Made:
+               pace: throttle.Throttle) -> Made:
         started = time.monotonic()
         try:
             moved = self.move(part, dest, pace)
@@ -210,26 +251,42 @@ class Maker:
             files.discard(dest)
             raise
         seconds = time.monotonic() - started
-        return Made(_way_of(self, part.host), f'{part.key.kind} from '
+        return Made(self.way_of(part.host), f'{part.key.kind} from '
                     f'{part.host}', moved, seconds, seconds, 0)
 
     def move(self, part: routes.Part, dest: pathlib.Path,
-             pace: throttle.Pace) -> transfer.Moved:
+             pace: throttle.Throttle) -> transfer.Moved:
         """Bring a part from its host to a file.
 
         :raises DiffCacheError: this source does not deliver it
         """
+        target = self.target(part.key, dest, pace)
+        delivery = self.deliver(
+            target, [self._transfers.source(part.host)], pace)
+        if delivery.source is None:
+            raise delivery.failures[-1].error
+        return transfer.Moved(delivery.wan_bytes, delivery.lan_bytes)
+
+    def target(self, key: views.Key, dest: pathlib.Path,
+               pace: throttle.Throttle) -> transfer.Target:
+        """Return an object as the target of an order, with its manifest.
+
+        :raises DiffCacheError: no source delivers the manifest
+        """
         manifest = None
-        if part.key.kind == views.TEMPLATES:
-            manifest = self.manifest(part.key.id, pace)
-        in_place = dest == self._held.path(part.key)
-        job = transfer.Job(part.key, dest, manifest, pace, in_place)
-        if self.is_repository(part.host):
-            return self._transfers.from_repository(job)
-        return self._transfers.from_peer(part.host, job)
+        if key.kind == views.TEMPLATES:
+            manifest = self.manifest(key.id, pace)
+        in_place = dest == self._held.path(key)
+        return transfer.Target(key, dest, manifest, in_place)
+
+    def deliver(self, target: transfer.Target,
+                sources: collections.abc.Iterable[interface.Source],
+                pace: throttle.Throttle) -> interface.Delivery:
+        """See :meth:`.transfers.Transfers.deliver`."""
+        return self._transfers.deliver(target, sources, pace)
 
     def copy_held(self, key: views.Key, dest: pathlib.Path,
-                  pace: throttle.Pace) -> None:
+                  pace: throttle.Throttle) -> None:
         """Copy what is held here, verified.
 
         It is the held file that is read: a copy that shares its blocks has
@@ -241,41 +298,50 @@ class Maker:
             self._held.inspector.deep(key, path, self._held.manifest(key.id))
             files.copy_file(path, dest, durable=pace.durable)
 
-    def build(self, step: Step, manifest: pathlib.Path,
-              pace: throttle.Pace) -> transfer.Moved:
-        """Build a template from where base and patch lie.
+    def build(self, step: Step, pace: throttle.Throttle
+              ) -> tuple[transfer.Moved, interface.Delivery]:
+        """Build a template from a base and a patch, read in place.
 
-        What lies behind the WAN is brought here first, under its claim;
-        peers are read in place.
+        Parts behind the WAN are brought here first, under their claims.
 
-        :raises DiffCacheError: a source did not deliver
+        :raises DiffCacheError: a part, or the manifest, was not delivered
         """
+        manifest = self.manifest(step.target, pace)
+        key = views.Key(views.TEMPLATES, step.target)
+        target = transfer.Target(key, step.dest, manifest,
+                                 step.dest == self._held.path(key),
+                                 step.durable)
         with contextlib.ExitStack() as stack:
             base, moved_base = self._in_place(step.base, pace, stack)
             patch, moved_patch = self._in_place(step.patch, pace, stack)
-            while True:
-                try:
-                    with pace.transfer(False) as cancel:
-                        result = self._plane.build(
-                            base, patch, manifest, step.dest, cancel=cancel,
-                            rate=pace.rate, durable=step.durable,
-                            progress=pace.note)
-                    return (moved_base + moved_patch
-                            + transfer.Moved(lan_bytes=result['bytes']))
-                except exceptions.Cancelled:
-                    if not pace.may_retry():
-                        raise
+            delivery = self.deliver(
+                target, [interface.BuildSource(base, patch)], pace)
+            return moved_base + moved_patch + transfer.Moved(
+                delivery.wan_bytes, delivery.lan_bytes), delivery
 
     def _in_place(self, source, pace, stack):
-        """What the data plane reads an object from, and what that took."""
-        if isinstance(source, routes.Part) \
-                and not self.is_own(source.host) \
-                and not self.is_repository(source.host):
-            return ((self._transfers.url_of(source.host), source.key),
-                    transfer.Moved())
+        """Return how the data plane reads a part, and what that cost."""
+        if isinstance(source, routes.Part) and self.is_peer(source.host):
+            return self._transfers.part(source), transfer.Moved()
         return stack.enter_context(self._as_file(source, pace))
 
-    def patch_copies(self, step: Step, pace: throttle.Pace) -> transfer.Moved:
+    def direct(self, route: routes.Route, stack: contextlib.ExitStack
+               ) -> interface.Source:
+        """Return a route that takes no preparation as a source.
+
+        :param stack: keeps the leases on what is read from this host
+        :raises DiffCacheError: it cannot be used (any more)
+        """
+        if not route.builds:
+            return self._transfers.source(route.source.host)
+        base, patch = (
+            stack.enter_context(self._held.lease(part.key))
+            if self.is_own(part.host) else self._transfers.part(part)
+            for part in route.parts)
+        return interface.BuildSource(base, patch)
+
+    def patch_copies(self, step: Step,
+                     pace: throttle.Throttle) -> transfer.Moved:
         """Build a template from copies of base and patch.
 
         :raises DiffCacheError: a source did not deliver
@@ -299,82 +365,100 @@ class Maker:
                 yield borrowed
 
     def new_staged(self, content_id: str) -> pathlib.Path:
-        """A place for a template that is needed for a moment."""
+        """Return a path for a template that is needed for a moment."""
         return self._held.staging(f'{content_id}.{uuid.uuid4().hex}')
 
     def is_own(self, host: str) -> bool:
-        """Whether a host is this one."""
-        return host == self._plane.name
+        """Return whether a host is this one."""
+        return host == self._transfers.host
 
-    def is_repository(self, host: str) -> bool:
-        """Whether a host is the repository."""
-        repository = self._view().repository()
-        return repository is not None and repository.name == host
+    def is_peer(self, host: str) -> bool:
+        """Return whether a host is another one of the site."""
+        return not (self.is_own(host) or self._transfers.is_repository(host))
 
-    def lookup_table(self, excluded: set) -> routes.Routes:
-        """The lookup table without what failed."""
-        down = {(name, None) for name in self._transfers.unreachable.names()}
+    def way_of(self, host: str) -> str:
+        """Return how requests are counted that read from a host."""
+        if self.is_own(host):
+            return 'local'
+        return 'peer' if self.is_peer(host) else 'repository'
+
+    def lookup_table(self, excluded: collections.abc.Collection
+                     ) -> routes.Routes:
+        """Return the lookup table without what failed."""
+        down = {(name, None) for name in self._transfers.unreachable()}
         view = self._view()
-        max_patches = view.hops or self._max_patches
-        return routes.Routes(view, self._plane.name, self._held.keys(),
-                             frozenset(excluded | down), max_patches)
+        return routes.Routes(view, self._transfers.host, self._held.keys(),
+                             frozenset({*excluded, *down}),
+                             view.hops or self._max_patches)
 
     def _first_that_works(self, key, attempt):
-        excluded: set = {(name, None) for name in attempt.pace.excluded}
-        tried: list = []
-        last: exceptions.DiffCacheError | None = None
-        forgiven = False
+        """Return the route that delivered, its cost, and failures before."""
+        search = _Search(attempt.pace.excluded)
         while True:
-            candidates = attempt.candidates(key, self.lookup_table(excluded))
-            route = next((r for r in candidates if r not in tried), None)
-            if route is None and not forgiven:
-                # Hosts that lately did not answer are better than nothing.
-                forgiven = True
-                self._transfers.unreachable.clear()
-                continue
-            if route is None:
-                raise self._nothing_left(key, tried, last)
-            tried.append(route)
+            candidates = self._candidates(key, attempt, search)
             try:
                 with files.read_errors(key):
-                    return route, attempt.execute(route), len(tried) - 1
+                    outcome = attempt.execute(candidates)
             except exceptions.Cancelled:
                 raise
             except exceptions.DiffCacheError as error:
-                last = error
-                LOG.warning('Way %d to %s failed (%s): %s', len(tried), key,
-                            attempt.describe(route), error)
-                self._learn(error, attempt, tried, excluded)
+                outcome = _Outcome(None, failed=(_Failed(
+                    candidates[0], error, attempt.read, attempt.made,
+                    attempt.blamed),))
+            for failed in outcome.failed:
+                search.tried.append(failed.route)
+                search.last = failed.error
+                LOG.warning('Source %d of %s failed (%s): %s',
+                            len(search.tried), key,
+                            attempt.describe(failed.route), failed.error)
+                self._learn(failed, search)
+            if outcome.route is not None:
+                return outcome.route, outcome.moved, len(search.tried)
 
-    def _learn(self, error, attempt, tried, excluded) -> None:
+    def _candidates(self, key, attempt, search) -> list[typing.Any]:
+        """Return the routes that are left, cheapest first.
+
+        :raises DiffCacheError: there are none
+        """
+        while True:
+            table = self.lookup_table(search.excluded)
+            found = [route for route in attempt.candidates(table)
+                     if route not in search.tried]
+            if found:
+                return found
+            if search.forgiven:
+                raise self._nothing_left(key, search)
+            # Hosts that lately did not answer are better than nothing.
+            search.forgiven = True
+            self._transfers.clear_unreachable()
+
+    def _learn(self, failed: _Failed, search: _Search) -> None:
         """Leave what is to blame out of the next look-up."""
+        error = failed.error
         if isinstance(error, exceptions.NoSpace):
             # Both: what is lent takes space even when its name is gone.
-            if any([self._transfers.stop_lending(),
-                    self._held.free_disk()]):
-                tried.pop()
+            if any([self._transfers.stop_lending(), self._held.free_disk()]):
+                search.tried.pop()
             return
-        parts = attempt.read
-        if isinstance(error, _DAMAGED) \
-                and not self._own_sound(parts, attempt.made):
+        damaged = isinstance(error, _DAMAGED)
+        if damaged and not self._own_sound(failed.parts, failed.made):
             return
-        remote = [p for p in parts if not self.is_own(p.host)]
-        if isinstance(error, _DAMAGED):
+        remote = [part for part in failed.parts
+                  if not self.is_own(part.host)]
+        if damaged:
             for part in remote:
                 self._suspect(part.host, part.key)
-        if len(remote) == 1:
-            whole_host = isinstance(error, _UNREACHABLE)
-            excluded.add((remote[0].host,
-                          None if whole_host else remote[0].key))
-            return
-        excluded.update((p.host, None) for p in remote
-                        if not self._answers(p.host))
+        blamed = [part for part in remote
+                  if len(remote) == 1 or part.host == failed.host]
+        whole_host = isinstance(error, _UNREACHABLE)
+        search.excluded.update((part.host, None if whole_host else part.key)
+                               for part in blamed)
 
     def _own_sound(self, parts: tuple[routes.Part, ...],
                    made: tuple[str, ...]) -> bool:
         """Verify what was read from this host's own disk.
 
-        :param made: content ids of what was to be made of the parts
+        :param made: content ids of what was to be built from the parts
         """
         keys = [p.key for p in parts if self.is_own(p.host)]
         keys += [views.Key(views.MANIFESTS, content) for content in made]
@@ -383,66 +467,106 @@ class Maker:
         return all([self._held.verify(key) for key in keys
                     if key in self._held])
 
-    def _answers(self, host: str) -> bool:
-        try:
-            address = urllib.parse.urlsplit(self._transfers.url_of(host))
-            with socket.create_connection(
-                    (address.hostname, address.port), PROBE_SECONDS):
-                return True
-        except (OSError, exceptions.PeerUnavailable):
-            self._transfers.unreachable.add(host)
-            return False
-
-    def _nothing_left(self, key, tried, last) -> exceptions.DiffCacheError:
-        if last is None:
+    def _nothing_left(self, key, search) -> exceptions.DiffCacheError:
+        if search.last is None:
             return exceptions.PeerUnavailable(
-                f'Nobody this host knows of offers {key}; is the '
-                f'repository\'s agent running?')
-        return type(last)(
-            f'{key} cannot be brought to {self._plane.name}: {len(tried)} '
-            f'ways were tried; the last failure: {last}')
+                f'No known host offers {key}; check that the repository\'s '
+                f'agent is running.')
+        return type(search.last)(
+            f'{key} cannot be brought to {self._transfers.host}: '
+            f'{len(search.tried)} sources were tried; the last failure: '
+            f'{search.last}')
 
-    def _fetch_small(self, key: views.Key, pace: throttle.Pace):
+    def _fetch_small(self, key: views.Key, pace: throttle.Throttle):
         dest = self._held.path(key)
-        attempt = _ObjectAttempt(self, dest, pace)
+        attempt = _ObjectAttempt(self, key, dest, pace)
         _, moved, _ = self._first_that_works(key, attempt)
         self._held.added(key)
         return dest, moved
 
 
-class _TemplateAttempt:
-    """How the ways to a template are found and gone.
+class _Attempt:
+    """Candidates for one object, and what the last one was reading.
 
-    ``read`` is what the way last taken was reading when it ended, ``made``
-    the content ids that were being made of it.
+    :ivar read: parts that the route last taken was reading when it ended
+    :ivar made: content ids that were being built from them
+    :ivar blamed: the host whose fault it was, if it is known
     """
 
     def __init__(self, maker: Maker, key: views.Key, dest: pathlib.Path,
-                 pace: throttle.Pace, mode: str) -> None:
+                 pace: throttle.Throttle) -> None:
         self._maker = maker
         self._key = key
         self._dest = dest
         self.pace = pace
-        self._mode = mode
         self.read: tuple[routes.Part, ...] = ()
         self.made: tuple[str, ...] = ()
+        self.blamed: str | None = None
 
-    def candidates(self, key: views.Key,
-                   table: routes.Routes) -> list[routes.Route]:
-        return table.to_template(key.id)
+    def _forget(self) -> None:
+        self.read, self.made, self.blamed = (), (), None
 
-    def execute(self, route: routes.Route) -> transfer.Moved:
-        self.read, self.made = route.parts, ()
+    def _deliver(self, candidates, sources) -> _Outcome:
+        """Order an object from the sources that candidates stand for."""
+        target = self._maker.target(self._key, self._dest, self.pace)
+        delivery = self._maker.deliver(target, sources, self.pace)
+        failed = tuple(
+            self._failed(candidates[failure.source], failure)
+            for failure in delivery.failures)
+        route = None if delivery.source is None \
+            else candidates[delivery.source]
+        return _Outcome(route, transfer.Moved(
+            delivery.wan_bytes, delivery.lan_bytes), failed)
+
+    def _failed(self, route, failure: interface.Failure) -> _Failed:
+        return _Failed(route, failure.error, route.parts,
+                       (self._key.id,) if route.builds else (), failure.host)
+
+
+class _TemplateAttempt(_Attempt):
+    """Finds and takes the routes to a template."""
+
+    def __init__(self, maker: Maker, key: views.Key, dest: pathlib.Path,
+                 pace: throttle.Throttle, mode: str) -> None:
+        super().__init__(maker, key, dest, pace)
+        self._mode = mode
+
+    def candidates(self, table: routes.Routes) -> list[routes.Route]:
+        return table.to_template(self._key.id)
+
+    def execute(self, candidates: list[routes.Route]) -> _Outcome:
+        """Take the first routes: those without preparation, or one."""
+        self._forget()
+        direct = list(itertools.takewhile(self._is_direct, candidates))
+        if not direct:
+            return _Outcome(candidates[0], self._prepared(candidates[0]))
+        with contextlib.ExitStack() as stack:
+            sources = [self._maker.direct(direct[0], stack)]
+            # What another route lacks is seen when it is its turn.
+            with contextlib.suppress(exceptions.DiffCacheError):
+                for route in direct[1:]:
+                    sources.append(self._maker.direct(route, stack))
+            return self._deliver(direct, sources)
+
+    def _is_direct(self, route: routes.Route) -> bool:
+        """Return whether the data plane can take a route by itself."""
+        if not route.builds:
+            return not self._maker.is_own(route.source.host)
+        return (self._mode == ON_THE_FLY and len(route.patches) == 1
+                and all(self._maker.is_own(part.host)
+                        or self._maker.is_peer(part.host)
+                        for part in route.parts))
+
+    def _prepared(self, route: routes.Route) -> transfer.Moved:
+        self.read = route.parts
         self._maker.manifest(self._key.id, self.pace)
         if route.builds:
             return self._build(route)
-        if self._maker.is_own(route.source.host):
-            self._maker.copy_held(route.source.key, self._dest, self.pace)
-            return transfer.Moved()
-        return self._maker.move(route.source, self._dest, self.pace)
+        self._maker.copy_held(route.source.key, self._dest, self.pace)
+        return transfer.Moved()
 
     def _build(self, route: routes.Route) -> transfer.Moved:
-        """Patch by patch; what one made is removed after the next."""
+        """Apply patch by patch; remove each result after the next."""
         moved = transfer.Moved()
         base: routes.Part | pathlib.Path = route.source
         with contextlib.ExitStack() as stack:
@@ -459,20 +583,23 @@ class _TemplateAttempt:
                 self.pace.durable))
 
     def _take(self, step: Step) -> transfer.Moved:
+        self._forget()
         self.made = (step.target,)
         if self._mode == FETCH_AND_PATCH:
             self.read = step.parts
             return self._maker.patch_copies(step, self.pace)
-        # If nobody has the manifest, no source of this step is to blame.
-        self.read = ()
-        manifest = self._maker.manifest(step.target, self.pace)
+        # If the manifest has no source, none of this step is to blame.
+        self._maker.manifest(step.target, self.pace)
         self.read = step.parts
-        return self._maker.build(step, manifest, self.pace)
+        moved, delivery = self._maker.build(step, self.pace)
+        if delivery.source is None:
+            self.blamed = delivery.failures[-1].host
+            raise delivery.failures[-1].error
+        return moved
 
     def way(self, route: routes.Route) -> str:
-        if route.builds:
-            return 'build'
-        return _way_of(self._maker, route.source.host)
+        return 'build' if route.builds \
+            else self._maker.way_of(route.source.host)
 
     def describe(self, route: routes.Route) -> str:
         return route.describe()
@@ -485,39 +612,34 @@ class _TemplateAttempt:
         return route.patches[0].key.id if len(route.patches) == 1 else None
 
 
-class _ObjectAttempt:
+class _ObjectAttempt(_Attempt):
     """The same for patches and manifests, which are only ever fetched."""
 
-    def __init__(self, maker: Maker, dest: pathlib.Path,
-                 pace: throttle.Pace) -> None:
-        self._maker = maker
-        self._dest = dest
-        self.pace = pace
-        self.read: tuple[routes.Part, ...] = ()
-        self.made: tuple[str, ...] = ()
+    def candidates(self, table: routes.Routes) -> list[routes.Route]:
+        return [routes.Route(part, (), 0.0)
+                for part in table.to_object(self._key)]
 
-    def candidates(self, key: views.Key,
-                   table: routes.Routes) -> list[routes.Part]:
-        return table.to_object(key)
+    def execute(self, candidates: list[routes.Route]) -> _Outcome:
+        self._forget()
+        self.read = candidates[0].parts
+        sources = [self._maker.direct(candidates[0], _NO_LEASES)]
+        with contextlib.suppress(exceptions.PeerUnavailable):
+            for route in candidates[1:]:
+                sources.append(self._maker.direct(route, _NO_LEASES))
+        return self._deliver(candidates, sources)
 
-    def execute(self, part: routes.Part) -> transfer.Moved:
-        self.read = (part,)
-        return self._maker.move(part, self._dest, self.pace)
+    def way(self, route: routes.Route) -> str:
+        return self._maker.way_of(route.source.host)
 
-    def way(self, part: routes.Part) -> str:
-        return _way_of(self._maker, part.host)
+    def describe(self, route: routes.Route) -> str:
+        return f'{self._key.kind} from {route.source.host}'
 
-    def describe(self, part: routes.Part) -> str:
-        return f'{part.key.kind} from {part.host}'
-
-    def seconds(self, part: routes.Part) -> float:
+    def seconds(self, route: routes.Route) -> float:
         return 0.0
 
-    def patch_id(self, part: routes.Part) -> None:
+    def patch_id(self, route: routes.Route) -> None:
         return None
 
 
-def _way_of(maker: Maker, host: str) -> str:
-    if maker.is_own(host):
-        return 'local'
-    return 'repository' if maker.is_repository(host) else 'peer'
+# For routes that read nothing from this host.
+_NO_LEASES = contextlib.ExitStack()

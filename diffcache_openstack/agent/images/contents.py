@@ -68,7 +68,7 @@ class Contents:
         self._transfers = moved
 
     @contextlib.contextmanager
-    def shared(self, template: views.TemplateRef, pace: throttle.Pace,
+    def shared(self, template: views.TemplateRef, pace: throttle.Throttle,
                mode: str = building.ON_THE_FLY, watch: Watch | None = None
                ) -> collections.abc.Iterator[single_flight.Membership]:
         """Give an image's verified raw content as a file, during the block.
@@ -107,7 +107,7 @@ class Contents:
         return self._transfers.expecting(_key_of(template))
 
     def take(self, template: views.TemplateRef, path: pathlib.Path,
-             pace: throttle.Pace) -> None:
+             pace: throttle.Throttle) -> None:
         """Hold raw content that another service brought, or lend it.
 
         :param path: a verified file of the staging area; it may be moved

@@ -27,6 +27,7 @@ import threading
 import time
 import typing
 
+from diffcache_openstack.agent.data_plane import interface
 from diffcache_openstack.agent.images import building
 from diffcache_openstack.agent.images import job_limits
 from diffcache_openstack.agent.images import single_flight
@@ -153,22 +154,20 @@ class Filler:
     :param maker: makes objects
     :param host: this host's state
     :param flights: single flight of this host
-    :param gate: of the host's WAN use
-    :param new_token: makes transfer tokens
+    :param new_handle: creates handles of orders to the data plane
     :param limits: rate, windows, parallelism
     :param plan_file: keeps the plan over restarts
     """
 
     def __init__(self, maker: building.Maker, host: hosts.HostState,
-                 flights: single_flight.SingleFlight, gate: throttle.WanGate,
-                 new_token: typing.Callable[[], throttle.Token],
+                 flights: single_flight.SingleFlight,
+                 new_handle: typing.Callable[[], interface.Handle],
                  limits: Limits, plan_file: pathlib.Path) -> None:
         self._maker = maker
         self._host = host
         self._held = host.held
         self._single_flight = flights
-        self._gate = gate
-        self._new_token = new_token
+        self._new_handle = new_handle
         self._view = host.site_map.current
         self._limits = limits
         self._plan_file = plan_file
@@ -177,7 +176,7 @@ class Filler:
         self._plan = Plan.load(plan_file)
         self._planned_with = self._view().generation
         self._tries: dict[views.Key, Try] = {}
-        self._working: dict[views.Key, job_limits.SharedPace] = {}
+        self._working: dict[views.Key, job_limits.JobThrottle] = {}
         self._stopped = False
         self._threads: list[threading.Thread] = []
         host.held.want(list(self._plan.items))
@@ -308,11 +307,11 @@ class Filler:
                 self._wake.wait(wait)
             return None
 
-    def _new_pace(self, key: views.Key) -> job_limits.SharedPace:
+    def _new_pace(self, key: views.Key) -> job_limits.JobThrottle:
         rate = self._limits.rate
         part = rate / self._limits.workers if rate else None
-        pace = job_limits.SharedPace(
-            self._gate, self._new_token, part, self._limits.may_run,
+        pace = job_limits.JobThrottle(
+            self._new_handle(), part, self._limits.may_run,
             self._plan.shares.get(key))
         pace.progress = lambda done, total: self._note(key, done, total)
         return pace
@@ -371,7 +370,7 @@ class Filler:
                     size, self._limits.recipes_capacity, wanted)]
 
     def _await_window(self, key: views.Key,
-                      pace: job_limits.SharedPace) -> None:
+                      pace: job_limits.JobThrottle) -> None:
         """Look again later, or at once if it is another limit that holds."""
         with self._wake:
             if pace.share == self._plan.shares.get(key):
@@ -387,7 +386,7 @@ class Filler:
             found.due = time.monotonic() + found.wait
         self._host.report_due.set()
 
-    def _fill(self, key: views.Key, pace: throttle.BackgroundPace) -> None:
+    def _fill(self, key: views.Key, pace: throttle.FillThrottle) -> None:
         if key.kind == views.RECIPES:
             self._maker.recipe(key.id, pace)
             return
@@ -406,7 +405,7 @@ class Filler:
                     self._copy(key, flight.path)
 
     def _bring_manifests(self, key: views.Key,
-                         pace: throttle.BackgroundPace) -> None:
+                         pace: throttle.FillThrottle) -> None:
         """What it takes to verify with, also when the WAN is down."""
         contents: tuple[str, ...] = (key.id,)
         if key.kind == views.PATCHES:
@@ -417,7 +416,7 @@ class Filler:
         for content_id in contents:
             self._maker.manifest(content_id, pace)
 
-    def _bring(self, key: views.Key, pace: throttle.BackgroundPace
+    def _bring(self, key: views.Key, pace: throttle.FillThrottle
                ) -> tuple[pathlib.Path, building.Made]:
         path = self._held.path(key)
         made = self._maker.make(key, path, pace, building.ON_THE_FLY)

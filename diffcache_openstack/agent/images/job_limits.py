@@ -19,6 +19,7 @@ import collections.abc
 import dataclasses
 import typing
 
+from diffcache_openstack.agent.data_plane import interface
 from diffcache_openstack.agent.images import throttle
 from diffcache_openstack.common import windows
 from diffcache_openstack.sites import view as views
@@ -79,21 +80,19 @@ def least(first: float | None, second: float | None) -> float | None:
     return min(given, default=None)
 
 
-class SharedPace(throttle.BackgroundPace):
-    """The pace of a fill, which may be one that a job limits.
+class JobThrottle(throttle.FillThrottle):
+    """The throttle of a fill, which may be one that a job limits.
 
     :param share: of the job; None if there is none
     """
 
-    def __init__(self, gate: throttle.WanGate,
-                 new_token: collections.abc.Callable[[], throttle.Token],
-                 rate: float | None,
+    def __init__(self, handle: interface.Handle, rate: float | None,
                  may_run: collections.abc.Callable[[], bool],
                  share: Share | None) -> None:
         self.share = share
         if share is None:
-            super().__init__(gate, new_token, rate, may_run)
+            super().__init__(handle, rate, may_run)
             return
         is_open = share.is_open
-        super().__init__(gate, new_token, least(rate, share.rate),
+        super().__init__(handle, least(rate, share.rate),
                          lambda: may_run() and is_open())

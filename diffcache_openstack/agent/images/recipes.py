@@ -190,7 +190,7 @@ class ImageFiles:
 
     def __init__(self, maker: building.Maker, held: holdings.Holdings,
                  shared: contents.Contents, costs: prices.Costs,
-                 new_pace: typing.Callable[[], throttle.Pace],
+                 new_pace: typing.Callable[[], throttle.Throttle],
                  store: FileCache,
                  tools: image_tools.ImageTools) -> None:
         self._maker = maker

@@ -90,7 +90,7 @@ class ImageServer:
     """
 
     def __init__(self, shared: contents.Contents, host: hosts.HostState,
-                 new_pace: typing.Callable[[], throttle.Pace],
+                 new_pace: typing.Callable[[], throttle.Throttle],
                  pending: PendingOutputs,
                  requests: request_spool.RequestSpool,
                  default_mode: str = building.ON_THE_FLY) -> None:

@@ -37,7 +37,7 @@ class Flight:
     :ivar outcome: what else the work returned
     """
 
-    def __init__(self, key: views.Key, pace: throttle.Pace) -> None:
+    def __init__(self, key: views.Key, pace: throttle.Throttle) -> None:
         self.key = key
         self.path: pathlib.Path | None = None
         self.outcome: typing.Any = None
@@ -140,7 +140,7 @@ class SingleFlight:
         self._waiting: dict[int, Flight] = {}
 
     @contextlib.contextmanager
-    def share(self, key: views.Key, pace: throttle.Pace, work: Work
+    def share(self, key: views.Key, pace: throttle.Throttle, work: Work
               ) -> collections.abc.Iterator[Membership]:
         """Lead the flight of an object, or follow the one under way.
 

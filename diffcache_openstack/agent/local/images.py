@@ -46,7 +46,7 @@ class LocalImages:
     def __init__(self, site_map: maps.SiteMap, shared: contents.Contents,
                  costs: prices.Costs, image_files: recipes.ImageFiles,
                  usage: usages.Usage,
-                 new_pace: typing.Callable[[], throttle.Pace]) -> None:
+                 new_pace: typing.Callable[[], throttle.Throttle]) -> None:
         self._site_map = site_map
         self._contents = shared
         self._costs = costs

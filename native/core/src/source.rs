@@ -9,6 +9,8 @@ use std::path::Path;
 use rustix::fs::{seek, SeekFrom};
 use rustix::io::Errno;
 
+use crate::retry::ErrorKind;
+
 /// Why bytes could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum SourceError {
@@ -63,14 +65,20 @@ pub enum SourceError {
 }
 
 impl SourceError {
+    /// What the error is, in the one table of kinds.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            SourceError::Io { .. } => ErrorKind::System,
+            SourceError::PastEnd { .. } | SourceError::Corrupt { .. } => ErrorKind::Integrity,
+            SourceError::Changed { .. } => ErrorKind::Interrupted,
+            SourceError::Unavailable { .. } => ErrorKind::SourceUnavailable,
+            SourceError::Refused { .. } => ErrorKind::Other,
+        }
+    }
+
     /// Whether the same read may succeed later, or from another source.
     pub fn is_retryable(&self) -> bool {
-        matches!(
-            self,
-            SourceError::Unavailable { .. }
-                | SourceError::Corrupt { .. }
-                | SourceError::Changed { .. }
-        )
+        self.kind().is_retryable()
     }
 }
 

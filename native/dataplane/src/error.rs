@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use diffcache_core::retry::ErrorKind;
+
 use crate::ids::ObjectKey;
 use crate::tls::TlsError;
 
@@ -78,6 +80,12 @@ pub enum TransferError {
         /// The object concerned.
         object: String,
     },
+    /// A fill is left for later: the object arrives at the site by other means.
+    #[error("{object} is arriving at the site by other means; its fill will be tried again later")]
+    Deferred {
+        /// The object concerned.
+        object: String,
+    },
     /// This plane, or another process with the same destination, is already getting the object.
     #[error("{object} is already being transferred or built here; wait for that to end")]
     AlreadyInFlight {
@@ -133,13 +141,101 @@ impl TransferError {
         }
     }
 
+    /// What the error is, in the one table of kinds.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            TransferError::PeerUnavailable { .. } => ErrorKind::PeerUnavailable,
+            TransferError::PeerRefused { .. } => ErrorKind::PeerRefused,
+            TransferError::PeerUntrusted { .. } => ErrorKind::PeerUntrusted,
+            TransferError::ObjectMissing { .. } => ErrorKind::ObjectMissing,
+            TransferError::Integrity { .. } => ErrorKind::Integrity,
+            TransferError::BaseMismatch { .. } => ErrorKind::BaseMismatch,
+            TransferError::NoSpace { .. } => ErrorKind::NoSpace,
+            TransferError::Cancelled { .. } | TransferError::Deferred { .. } => {
+                ErrorKind::Cancelled
+            }
+            TransferError::AlreadyInFlight { .. } => ErrorKind::AlreadyInFlight,
+            TransferError::Invalid(_) => ErrorKind::InvalidInput,
+            TransferError::File { .. } => ErrorKind::System,
+            TransferError::Format { .. } => ErrorKind::Format,
+        }
+    }
+
     /// Whether the same call may succeed later or from another source.
     pub fn is_retryable(&self) -> bool {
+        self.kind().is_retryable()
+    }
+
+    /// Whether a host as a whole does not serve this one.
+    pub fn is_unreachable(&self) -> bool {
         matches!(
             self,
             TransferError::PeerUnavailable { .. }
-                | TransferError::ObjectMissing { .. }
-                | TransferError::Integrity { .. }
+                | TransferError::PeerRefused { .. }
+                | TransferError::PeerUntrusted { .. }
         )
+    }
+
+    /// Whether another source may deliver what this one did not.
+    pub fn is_of_source(&self) -> bool {
+        self.is_unreachable()
+            || matches!(
+                self,
+                TransferError::ObjectMissing { .. } | TransferError::Integrity { .. }
+            )
+    }
+
+    /// Whether no source is to be tried any more.
+    pub fn ends_order(&self) -> bool {
+        self.kind() == ErrorKind::Cancelled
+    }
+
+    /// Whether the peer of this URL is the one that failed.
+    pub fn is_about(&self, url: &str) -> bool {
+        match self {
+            TransferError::PeerUnavailable { peer, .. }
+            | TransferError::PeerRefused { peer, .. }
+            | TransferError::PeerUntrusted { peer, .. }
+            | TransferError::ObjectMissing { peer, .. } => peer == url.trim_end_matches('/'),
+            _ => false,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use diffcache_core::patch::PatchError;
+    use diffcache_core::task::Cancelled;
+
+    use super::*;
+
+    #[test]
+    fn what_is_retryable_is_so_in_every_crate() {
+        let object = || "templates/0".to_owned();
+        let name = || "output".to_owned();
+        let full = TransferError::NoSpace {
+            object: object(),
+            path: name().into(),
+        };
+        let cancelled = TransferError::Cancelled { object: object() };
+        let deferred = TransferError::Deferred { object: object() };
+        for (ours, theirs) in [
+            (full, PatchError::NoSpace { name: name() }),
+            (cancelled, PatchError::Cancelled(Cancelled)),
+            (deferred, PatchError::Cancelled(Cancelled)),
+        ] {
+            assert_eq!(ours.kind(), theirs.kind());
+            assert!(ours.is_retryable() && theirs.is_retryable());
+        }
+    }
+
+    #[test]
+    fn a_lost_peer_differs_from_a_lost_object() {
+        let url = "http://h1:1";
+        let (peer, object) = (url.to_owned(), "templates/0".to_owned());
+        let missing = TransferError::ObjectMissing { peer, object };
+        assert!(missing.is_of_source() && !missing.is_unreachable());
+        assert!(missing.is_about("http://h1:1/") && !missing.is_about("http://h2:1"));
+        assert!(!missing.ends_order());
     }
 }

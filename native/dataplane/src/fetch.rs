@@ -114,6 +114,10 @@ impl Transfer<'_> {
 
     /// Reads some bytes of a body, no faster than allowed.
     fn read(&self, connection: &mut Connection, target: &mut [u8]) -> Result<usize, Fault> {
+        // What is buffered already is not asked of the connection, which would notice.
+        if self.stop.is_set() {
+            return Err(Fault::Stopped);
+        }
         let room = target.len().min(self.shaper.slice() as usize);
         let count = connection.read(&mut target[..room], self.stop)?;
         self.client.count(self.remote.key.kind, count);

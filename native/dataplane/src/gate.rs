@@ -62,6 +62,11 @@ impl Cancel {
         self.0.store(true, Ordering::SeqCst);
     }
 
+    /// Whether the other one is a clone of this one.
+    pub fn is_same(&self, other: &Cancel) -> bool {
+        std::sync::Arc::ptr_eq(&self.0, &other.0)
+    }
+
     /// Whether [`Cancel::cancel`] was called.
     pub fn is_cancelled(&self) -> bool {
         self.0.load(Ordering::SeqCst)

@@ -6,6 +6,8 @@
 //! * [`server`] answers HTTP/1.1 with [`request`]'s strict parser, [`auth`]'s signatures, [`objects`]' files and [`shaper`]'s link speed;
 //! * [`tls`] tells hosts of the deployment from others and encrypts, in [`session`]s, what goes over a [`wire`];
 //! * [`flight`] lets peers read an object while it is still arriving, and [`claims`] lets one host of a site at a time fetch it from afar;
+//! * [`delivery`] gets an object from the first of several ranked sources, under a claim that its [`claimant`] applies for if it crosses the WAN, and
+//!   with requests before fills on the [`wan`];
 //! * [`client`] asks peers; [`fetch`] gets whole objects, verified, into [`part`]s that survive interruptions; [`source`] reads ranges for core's
 //!   patcher and [`build`] writes what that makes.
 //!
@@ -13,10 +15,12 @@
 
 pub mod auth;
 pub mod build;
+pub mod claimant;
 pub mod claims;
 pub mod client;
 pub mod complaints;
 pub mod counters;
+pub mod delivery;
 pub mod error;
 pub mod fetch;
 pub mod flight;
@@ -34,6 +38,7 @@ pub mod shaper;
 mod sigpipe;
 pub mod source;
 pub mod tls;
+pub mod wan;
 pub mod window;
 pub mod wire;
 

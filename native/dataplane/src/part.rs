@@ -31,6 +31,16 @@ pub enum Durability {
     Power,
 }
 
+impl Durability {
+    /// That of a file which has to survive a power cut, or need not.
+    pub fn of(durable: bool) -> Durability {
+        match durable {
+            true => Durability::Power,
+            false => Durability::Process,
+        }
+    }
+}
+
 /// An open, locked part of a destination.
 pub struct Part {
     key: ObjectKey,

@@ -1,13 +1,15 @@
 //! A host's data plane: the server of what it has and the means to get what it lacks.
 
+use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr, TcpListener, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use crate::auth::{SiteKey, Verifier};
-use crate::claims::{Claims, Holder};
-use crate::client::{Ask, Client, Peer, Remote, Stop};
+use crate::claimant::Claimant;
+use crate::claims::Claims;
+use crate::client::{Client, Peer, Remote, Stop};
 use crate::complaints::{Complaint, Complaints};
 use crate::counters::{Counters, Event};
 use crate::error::TransferError;
@@ -18,9 +20,10 @@ use crate::leaves::Leaves;
 use crate::objects::{Landing, Objects, ObjectsError};
 use crate::part::{Durability, Part};
 use crate::progress::{Meter, Report};
-use crate::server::{ClaimAnswer, ClaimRequest, Limits, Server, Service};
+use crate::server::{Limits, Server, Service};
 use crate::shaper::Shaper;
 use crate::tls::{self, Tls};
+use crate::wan::WanGate;
 
 /// How often files whose lending is over are closed.
 const HOUSEKEEPING: Duration = Duration::from_millis(500);
@@ -48,6 +51,8 @@ pub struct Config {
     pub latency: Duration,
     /// Lifetime of the claims that this host coordinates.
     pub claim_ttl: Duration,
+    /// How long peers may read what crossed the WAN to here, although it is not held.
+    pub lend_time: Duration,
     /// How long a peer may send nothing.
     pub timeout: Duration,
     /// The server's bounds.
@@ -66,6 +71,8 @@ pub struct Job<'a> {
     pub report: Option<Report<'a>>,
     /// The caller's handle.
     pub cancel: Cancel,
+    /// What ends this attempt only.
+    pub interrupt: Cancel,
 }
 
 /// What a plane has done and does.
@@ -85,10 +92,17 @@ pub struct Stats {
 /// A running data plane; dropping it closes it.
 pub struct DataPlane {
     url: String,
-    name: String,
     service: Arc<Service>,
     server: Server,
     pub(crate) client: Arc<Client>,
+    /// Applies for claims.
+    pub claimant: Arc<Claimant>,
+    /// Who uses the WAN.
+    pub(crate) wan: WanGate,
+    /// How long what crossed the WAN is lent.
+    pub(crate) lend_time: Duration,
+    /// What was lent for that reason, and until when.
+    pub(crate) lent: Mutex<HashMap<ObjectKey, Instant>>,
     housekeeper: Mutex<Option<std::thread::JoinHandle<()>>>,
 }
 
@@ -127,14 +141,20 @@ impl DataPlane {
             .map_err(|source| listen_error(&config.listen, source))?;
         let scheme = if secure { "https" } else { "http" };
         let client = Client::new(config.key, config.timeout, counters).with_tls(tls);
+        let client = Arc::new(client);
+        let url = config
+            .advertise_url
+            .unwrap_or_else(|| format!("{scheme}://{}", server.address));
+        let claimant = Claimant::new(config.name, url.clone(), client.clone(), service.clone());
         Ok(DataPlane {
-            url: config
-                .advertise_url
-                .unwrap_or_else(|| format!("{scheme}://{}", server.address)),
-            name: config.name,
+            url,
             service,
             server,
-            client: Arc::new(client),
+            client,
+            claimant: Arc::new(claimant),
+            wan: WanGate::default(),
+            lend_time: config.lend_time,
+            lent: Mutex::default(),
             housekeeper: Mutex::new(Some(housekeeper)),
         })
     }
@@ -290,76 +310,23 @@ impl DataPlane {
     }
 
     pub(crate) fn stop(&self, job: &Job<'_>) -> Stop {
-        Stop::new(job.cancel.clone(), self.service.gate.clone())
+        let stop = Stop::new(job.cancel.clone(), self.service.gate.clone());
+        stop.or(job.interrupt.clone())
     }
 
-    /// Claims an object at a coordinator and returns who holds it: this host under its own name, or somebody to read from.
-    pub fn claim(
-        &self,
-        coordinator: &Peer,
-        key: ObjectKey,
-        suspect: Option<&str>,
-    ) -> Result<Holder, TransferError> {
-        let remote = self.remote(coordinator, key);
-        if coordinator.to_string() == self.url {
-            let applicant = Holder {
-                name: self.name.clone(),
-                url: self.url.clone(),
-            };
-            let mut claims = lock(&self.service.claims);
-            let claimed = claims.claim(key, applicant, suspect, Instant::now());
-            return claimed.map_err(|error| remote.unavailable(error.to_string()));
-        }
-        let answer = self.exchange_claim(&remote, "POST", suspect)?;
-        let answer: ClaimAnswer = serde_json::from_slice(&answer).map_err(|error| {
-            remote.unavailable(format!("its answer to a claim is malformed: {error}"))
-        })?;
-        Ok(Holder {
-            name: answer.holder,
-            url: answer.url,
-        })
+    /// Let peers no longer read a lent file.
+    pub(crate) fn recall(&self, key: ObjectKey) {
+        self.service.objects.recall(key);
     }
 
-    /// Gives up a claim; that it was lost before is not an error.
-    pub fn release(&self, coordinator: &Peer, key: ObjectKey) -> Result<(), TransferError> {
-        if coordinator.to_string() == self.url {
-            lock(&self.service.claims).release(key, &self.name, Instant::now());
-            return Ok(());
-        }
-        let remote = self.remote(coordinator, key);
-        self.exchange_claim(&remote, "DELETE", None).map(drop)
+    /// Whether [`DataPlane::close`] was called.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.service.gate.is_closed()
     }
 
-    fn remote(&self, peer: &Peer, key: ObjectKey) -> Remote {
-        Remote {
-            peer: peer.clone(),
-            key,
-        }
-    }
-
-    fn exchange_claim(
-        &self,
-        remote: &Remote,
-        method: &str,
-        suspect: Option<&str>,
-    ) -> Result<Vec<u8>, TransferError> {
-        let asked = ClaimRequest {
-            holder: self.name.clone(),
-            url: self.url.clone(),
-            suspect: suspect.map(str::to_owned),
-        };
-        let body = serde_json::to_vec(&asked)
-            .map_err(|error| TransferError::Invalid(error.to_string()))?;
-        let path = remote.key.claim_path();
-        let ask = Ask {
-            method,
-            path: &path,
-            range: None,
-            body: &body,
-            hold: 0,
-        };
-        let stop = Stop::new(Cancel::default(), self.service.gate.clone());
-        Ok(self.client.exchange(remote, &ask, &stop)?.1)
+    /// Sleep; returns false, early, if the plane closes.
+    pub(crate) fn sleep(&self, time: Duration) -> bool {
+        self.service.gate.sleep(time)
     }
 }
 

@@ -340,7 +340,9 @@ fn a_refused_client_names_the_peer_and_the_key() {
         error.to_string().contains("other-key") && error.to_string().contains(a.url()),
         "{error}"
     );
-    let claimed = other.claim(&Peer::parse(a.url()).unwrap(), held.key, None);
+    let claimed = other
+        .claimant
+        .claim_at(&Peer::parse(a.url()).unwrap(), held.key, None);
     assert!(matches!(claimed, Err(TransferError::PeerRefused { .. })));
     assert!(!dest.exists());
 }
@@ -379,21 +381,21 @@ fn claims_pass_between_hosts() {
     let (a, b, c) = (site.plane("a"), site.plane("b"), site.plane("c"));
     let key = site.hold_patch("nowhere", b"x");
     let at = Peer::parse(a.url()).unwrap();
-    assert_eq!(b.claim(&at, key, None).unwrap().name, "b");
+    assert_eq!(b.claimant.claim_at(&at, key, None).unwrap().name, "b");
     for plane in [&a, &c] {
-        let holder = plane.claim(&at, key, None).unwrap();
+        let holder = plane.claimant.claim_at(&at, key, None).unwrap();
         assert_eq!((holder.name.as_str(), holder.url.as_str()), ("b", b.url()));
     }
-    c.release(&at, key).unwrap();
-    assert_eq!(a.claim(&at, key, Some("b")).unwrap().name, "a");
-    assert_eq!(c.claim(&at, key, Some("b")).unwrap().name, "a");
-    a.release(&at, key).unwrap();
-    assert_eq!(c.claim(&at, key, None).unwrap().name, "c");
+    c.claimant.release_at(&at, key).unwrap();
+    assert_eq!(a.claimant.claim_at(&at, key, Some("b")).unwrap().name, "a");
+    assert_eq!(c.claimant.claim_at(&at, key, Some("b")).unwrap().name, "a");
+    a.claimant.release_at(&at, key).unwrap();
+    assert_eq!(c.claimant.claim_at(&at, key, None).unwrap().name, "c");
     assert_eq!(a.stats().claims, 1);
-    c.release(&at, key).unwrap();
+    c.claimant.release_at(&at, key).unwrap();
     assert_eq!(a.stats().claims, 0);
     a.close();
-    let error = b.claim(&at, key, None).unwrap_err();
+    let error = b.claimant.claim_at(&at, key, None).unwrap_err();
     assert!(
         matches!(error, TransferError::PeerUnavailable { .. }),
         "{error}"

@@ -166,7 +166,8 @@ fn everything_goes_over_tls_as_it_does_in_the_clear() {
     assert_eq!(received.unwrap(), 56 * 65536 + 1234);
     assert_eq!(std::fs::read(&dest).unwrap(), content);
     let claimed = b
-        .claim(&Peer::parse(a.url()).unwrap(), held.key, None)
+        .claimant
+        .claim_at(&Peer::parse(a.url()).unwrap(), held.key, None)
         .unwrap();
     assert_eq!(claimed.url, b.url());
     // Connections are used again, and large bodies need no second handshake.

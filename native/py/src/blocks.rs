@@ -12,118 +12,46 @@ use diffcache_core::manifest::{to_hex, Manifest, ManifestError};
 use diffcache_core::overlap::{self, OverlapError};
 use diffcache_core::patch::format::{Header, STALE_UNKNOWN};
 use diffcache_core::patch::{self, ApplyStats, CreateOptions, PatchError, PatchView, VerifiedBase};
+use diffcache_core::retry::ErrorKind;
 use diffcache_core::sink::SinkError;
 use diffcache_core::source::{FileSource, SourceError};
 use diffcache_core::task::Task;
-use pyo3::create_exception;
-use pyo3::exceptions::{PyException, PyValueError};
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
-create_exception!(
-    _native,
-    NativeError,
-    PyException,
-    "Base of the errors that native code raises on purpose."
-);
-create_exception!(
-    _native,
-    IntegrityError,
-    NativeError,
-    "Bytes differ from what their hash promises; another source may do."
-);
-create_exception!(
-    _native,
-    SourceUnavailable,
-    NativeError,
-    "A source did not answer; the same call may succeed later or from another source."
-);
-create_exception!(
-    _native,
-    FormatError,
-    NativeError,
-    "A file is not what its format promises, or its version is unknown."
-);
-create_exception!(
-    _native,
-    BaseMismatch,
-    NativeError,
-    "A patch was made for another base than the one given."
-);
-create_exception!(
-    _native,
-    NoSpace,
-    NativeError,
-    "The filesystem is full; nothing half-written was left behind."
-);
-create_exception!(
-    _native,
-    Interrupted,
-    NativeError,
-    "Something outside stopped the operation; the same call again goes on with it."
-);
-create_exception!(
-    _native,
-    Cancelled,
-    NativeError,
-    "The caller cancelled the operation."
-);
+use crate::errors;
+pub use crate::errors::{
+    BaseMismatch, Cancelled, FormatError, IntegrityError, NativeError, NoSpace, SourceUnavailable,
+};
 
 /// An error of the core as the Python exception of its kind. Errors of the system stay `OSError` (`FileNotFoundError`, ...).
 pub fn patch_error(error: PatchError) -> PyErr {
-    let message = error.to_string();
     match error {
         PatchError::Source(error) => source_error(error),
         PatchError::Manifest(error) => manifest_error(error),
-        PatchError::Sink(SinkError::NoSpace { .. }) | PatchError::NoSpace { .. } => {
-            NoSpace::new_err(message)
-        }
         PatchError::Sink(SinkError::Io { source, name }) | PatchError::Io { source, name } => {
             os_error(source, &name)
         }
-        PatchError::Sink(SinkError::Closed { .. }) | PatchError::Zstd(_) => {
-            NativeError::new_err(message)
-        }
-        PatchError::Format(_) | PatchError::TooLarge { .. } => FormatError::new_err(message),
-        PatchError::Corrupt(_) | PatchError::Leaf { .. } => IntegrityError::new_err(message),
-        PatchError::Busy { .. } | PatchError::Changed { .. } | PatchError::Interrupted { .. } => {
-            Interrupted::new_err(message)
-        }
-        PatchError::BaseMismatch { .. }
-        | PatchError::TargetMismatch { .. }
-        | PatchError::Unverified { .. } => BaseMismatch::new_err(message),
-        PatchError::Cancelled(_) => Cancelled::new_err(message),
+        error => errors::raise(error.kind(), error.to_string()),
     }
 }
 
 /// See `patch_error`.
 pub fn manifest_error(error: ManifestError) -> PyErr {
-    let message = error.to_string();
+    let kind = error.kind();
     match error {
         ManifestError::Source(error) => source_error(error),
-        ManifestError::Io(error) if error.kind() == std::io::ErrorKind::StorageFull => {
-            NoSpace::new_err(message)
-        }
-        ManifestError::Io(error) => os_error(error, "manifest"),
-        ManifestError::Format(_) => FormatError::new_err(message),
-        ManifestError::Root { .. } | ManifestError::Leaf { .. } | ManifestError::Size { .. } => {
-            IntegrityError::new_err(message)
-        }
-        ManifestError::Cancelled(_) => Cancelled::new_err(message),
+        ManifestError::Io(error) if kind == ErrorKind::System => os_error(error, "manifest"),
+        error => errors::raise(kind, error.to_string()),
     }
 }
 
 /// See `patch_error`.
 pub fn source_error(error: SourceError) -> PyErr {
-    let message = error.to_string();
     match error {
         SourceError::Io { name, source } => os_error(source, &name),
-        SourceError::PastEnd { .. } | SourceError::Corrupt { .. } => {
-            IntegrityError::new_err(message)
-        }
-        SourceError::Changed { .. } => Interrupted::new_err(message),
-        SourceError::Unavailable { .. } => SourceUnavailable::new_err(message),
-        SourceError::Refused { .. } => NativeError::new_err(message),
+        error => errors::raise(error.kind(), error.to_string()),
     }
 }
 
@@ -539,15 +467,6 @@ impl View {
 
 /// Adds this crate's names to the extension module.
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
-    let py = m.py();
-    m.add("NativeError", py.get_type::<NativeError>())?;
-    m.add("IntegrityError", py.get_type::<IntegrityError>())?;
-    m.add("SourceUnavailable", py.get_type::<SourceUnavailable>())?;
-    m.add("FormatError", py.get_type::<FormatError>())?;
-    m.add("BaseMismatch", py.get_type::<BaseMismatch>())?;
-    m.add("NoSpace", py.get_type::<NoSpace>())?;
-    m.add("Interrupted", py.get_type::<Interrupted>())?;
-    m.add("Cancelled", py.get_type::<Cancelled>())?;
     m.add_function(wrap_pyfunction!(hash_file, m)?)?;
     m.add_function(wrap_pyfunction!(overlap_estimate, m)?)?;
     m.add_function(wrap_pyfunction!(manifest_create, m)?)?;

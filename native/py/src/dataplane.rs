@@ -1,79 +1,34 @@
 //! Python bindings of `diffcache-dataplane`.
+//!
+//! Orders, hosts and what came of an order cross as JSON: a data plane in a process of its own takes and gives the same.
 
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use diffcache_dataplane::auth::SiteKey;
-use diffcache_dataplane::build::Place;
-use diffcache_dataplane::client::{Peer, Remote};
+use diffcache_dataplane::claimant;
 use diffcache_dataplane::counters::Event;
+use diffcache_dataplane::delivery::{parse_hosts, parse_order, Progress};
 use diffcache_dataplane::error::TransferError;
-use diffcache_dataplane::gate;
 use diffcache_dataplane::ids::{Kind, ObjectKey};
-use diffcache_dataplane::part::{part_path, Durability};
-use diffcache_dataplane::plane::{self, Config, Job};
+use diffcache_dataplane::part::part_path;
+use diffcache_dataplane::plane::{self, Config};
 use diffcache_dataplane::server::Limits;
 use diffcache_dataplane::tls::{Options, PlainPeers};
-use pyo3::create_exception;
-use pyo3::exceptions::PyOSError;
+use diffcache_dataplane::wan;
+use pyo3::exceptions::{PyOSError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::blocks::{BaseMismatch, Cancelled, FormatError, IntegrityError, NativeError, NoSpace};
-
-create_exception!(
-    _native,
-    PeerUnavailable,
-    NativeError,
-    "A peer did not answer, or stopped answering; another source may do."
-);
-create_exception!(
-    _native,
-    PeerRefused,
-    NativeError,
-    "A peer refused our credentials; compare the key files."
-);
-create_exception!(
-    _native,
-    PeerUntrusted,
-    NativeError,
-    "A peer and this host do not take each other's certificates, or only one of them speaks TLS."
-);
-create_exception!(
-    _native,
-    ObjectMissing,
-    NativeError,
-    "A peer does not hold the object it was asked for."
-);
-create_exception!(
-    _native,
-    AlreadyInFlight,
-    NativeError,
-    "The object is being fetched or built here already; wait for that to end."
-);
-create_exception!(
-    _native,
-    InvalidInput,
-    NativeError,
-    "The caller's arguments cannot be used; the message says which."
-);
+use crate::errors;
+pub use crate::errors::{InvalidInput, ObjectMissing};
 
 fn translate(error: TransferError) -> PyErr {
     let message = error.to_string();
     match error {
-        TransferError::PeerUnavailable { .. } => PeerUnavailable::new_err(message),
-        TransferError::PeerRefused { .. } => PeerRefused::new_err(message),
-        TransferError::PeerUntrusted { .. } => PeerUntrusted::new_err(message),
-        TransferError::ObjectMissing { .. } => ObjectMissing::new_err(message),
-        TransferError::Integrity { .. } => IntegrityError::new_err(message),
-        TransferError::BaseMismatch { .. } => BaseMismatch::new_err(message),
-        TransferError::NoSpace { .. } => NoSpace::new_err(message),
-        TransferError::Cancelled { .. } => Cancelled::new_err(message),
-        TransferError::AlreadyInFlight { .. } => AlreadyInFlight::new_err(message),
-        TransferError::Format { .. } => FormatError::new_err(message),
-        TransferError::Invalid(_) => InvalidInput::new_err(message),
         TransferError::File { source, .. } => PyOSError::new_err((source.raw_os_error(), message)),
+        error => errors::raise(error.kind(), message),
     }
 }
 
@@ -88,13 +43,6 @@ fn parse_key(kind: &str, id: &str) -> PyResult<ObjectKey> {
 /// Longest time that is taken for one: some thirty years.
 const LONGEST_SECONDS: f64 = 1e9;
 
-fn durability(durable: bool) -> Durability {
-    match durable {
-        true => Durability::Power,
-        false => Durability::Process,
-    }
-}
-
 fn parse_seconds(name: &str, seconds: f64) -> PyResult<Duration> {
     if !(0.0..=LONGEST_SECONDS).contains(&seconds) {
         return Err(InvalidInput::new_err(format!(
@@ -104,27 +52,61 @@ fn parse_seconds(name: &str, seconds: f64) -> PyResult<Duration> {
     Ok(Duration::from_secs_f64(seconds))
 }
 
-/// A handle that ends the operations it was given to.
+/// A handle on the deliveries that it was given to.
 #[pyclass(frozen, module = "diffcache_openstack._native")]
 #[derive(Default)]
-struct Cancel(gate::Cancel);
+struct Handle(wan::Handle);
 
 #[pymethods]
-impl Cancel {
+impl Handle {
     #[new]
-    fn new() -> Cancel {
-        Cancel::default()
+    fn new() -> Handle {
+        Handle::default()
     }
 
-    /// Ask the operations that were given this handle to stop.
+    /// End the deliveries, present and future; what has arrived is kept for the next attempt.
     fn cancel(&self) {
         self.0.cancel();
+    }
+
+    /// Lift the limits of a fill: no rate, no waiting for requests.
+    fn promote(&self) {
+        self.0.promote();
     }
 
     /// Whether cancel() was called.
     #[getter]
     fn cancelled(&self) -> bool {
         self.0.is_cancelled()
+    }
+
+    /// Whether promote() was called.
+    #[getter]
+    fn promoted(&self) -> bool {
+        self.0.is_promoted()
+    }
+}
+
+/// An object that arrives at this host by other means than a delivery, until close().
+#[pyclass(frozen, module = "diffcache_openstack._native")]
+struct Expectation {
+    expectation: Mutex<Option<claimant::Expectation>>,
+    /// What an operator may want to know of how it began.
+    #[pyo3(get)]
+    warnings: Vec<String>,
+}
+
+#[pymethods]
+impl Expectation {
+    /// The object has arrived, or will not.
+    fn close(&self, py: Python<'_>) {
+        let mut guard = self
+            .expectation
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let expectation = guard.take();
+        drop(guard);
+        py.detach(|| drop(expectation));
     }
 }
 
@@ -142,14 +124,19 @@ impl Reporter {
         }
     }
 
-    /// Tells the callback, and Python that its signals may be handled; false if either raised.
-    fn report(&self, done: u64, total: u64) -> bool {
+    /// Calls the callback and lets Python handle its signals; false if either raised.
+    fn report(&self, progress: Progress) -> bool {
+        let Progress {
+            done,
+            total,
+            over_wan,
+        } = progress;
         Python::attach(|py| {
-            let told = match &self.callback {
-                Some(callback) => callback.call1(py, (done, total)).map(drop),
+            let called = match &self.callback {
+                Some(callback) => callback.call1(py, (done, total, over_wan)).map(drop),
                 None => Ok(()),
             };
-            match told.and_then(|()| py.check_signals()) {
+            match called.and_then(|()| py.check_signals()) {
                 Ok(()) => true,
                 Err(error) => {
                     *self.raised.lock().unwrap_or_else(PoisonError::into_inner) = Some(error);
@@ -178,52 +165,48 @@ struct DataPlane(plane::DataPlane);
 #[pymethods]
 impl DataPlane {
     #[new]
-    #[pyo3(signature = (root, name, listen, key=None, rate=None, latency=0.0, *, key_name="site", advertise_url=None, claim_ttl=30.0, timeout=30.0,
-                        stall_timeout=20.0, max_connections=256, tls_ca_file=None, tls_cert_file=None, tls_key_file=None, tls_plain_peers=false))]
-    #[allow(clippy::too_many_arguments)]
+    #[pyo3(signature = (root, name, listen, key=None, **options))]
     fn new(
         py: Python<'_>,
         root: PathBuf,
         name: String,
         listen: String,
         key: Option<&[u8]>,
-        rate: Option<f64>,
-        latency: f64,
-        key_name: &str,
-        advertise_url: Option<String>,
-        claim_ttl: f64,
-        timeout: f64,
-        stall_timeout: f64,
-        max_connections: usize,
-        tls_ca_file: Option<PathBuf>,
-        tls_cert_file: Option<PathBuf>,
-        tls_key_file: Option<PathBuf>,
-        tls_plain_peers: bool,
+        options: Option<&Bound<'_, PyDict>>,
     ) -> PyResult<DataPlane> {
-        let key = key.map(|secret| SiteKey::new(key_name, secret)).transpose();
-        let plain = match tls_plain_peers {
-            true => PlainPeers::Tolerated,
-            false => PlainPeers::Refused,
+        let given = match options {
+            Some(options) => options.copy()?,
+            None => PyDict::new(py),
         };
-        let tls = Options::from_files(tls_ca_file, tls_cert_file, tls_key_file, plain)
-            .map_err(|error| translate(error.into()))?;
+        let key_name: String = take(&given, "key_name")?.unwrap_or_else(|| "site".to_owned());
+        let key = key
+            .map(|secret| SiteKey::new(&key_name, secret))
+            .transpose();
+        let seconds = |name: &str, default: f64| -> PyResult<Duration> {
+            parse_seconds(name, take(&given, name)?.unwrap_or(default))
+        };
         let config = Config {
             root,
-            tls,
+            tls: take_tls(&given)?,
             name,
             listen,
-            advertise_url,
+            advertise_url: take(&given, "advertise_url")?,
             key: key.map_err(|error| InvalidInput::new_err(error.to_string()))?,
-            rate,
-            latency: parse_seconds("latency", latency)?,
-            claim_ttl: parse_seconds("claim_ttl", claim_ttl)?,
-            timeout: parse_seconds("timeout", timeout)?,
+            rate: take(&given, "rate")?,
+            latency: seconds("latency", 0.0)?,
+            claim_ttl: seconds("claim_ttl", 30.0)?,
+            lend_time: seconds("lend_seconds", 0.0)?,
+            timeout: seconds("timeout", 30.0)?,
             limits: Limits {
-                connections: max_connections.max(1),
-                stall: parse_seconds("stall_timeout", stall_timeout)?,
+                connections: take(&given, "max_connections")?.unwrap_or(256).max(1),
+                stall: seconds("stall_timeout", 20.0)?,
                 ..Limits::default()
             },
         };
+        if let Some(unknown) = given.keys().iter().next() {
+            let message = format!("DataPlane() got an unexpected option {unknown}");
+            return Err(PyTypeError::new_err(message));
+        }
         let opened = py.detach(|| plane::DataPlane::open(config));
         opened.map(DataPlane).map_err(translate)
     }
@@ -321,110 +304,79 @@ impl DataPlane {
         lent.map_err(translate)
     }
 
-    /// Get an object from a peer into `dest`, verified; returns a dict with bytes and seconds.
-    #[pyo3(signature = (url, kind, id, dest, manifest=None, rate=None, progress=None, cancel=None, *, durable=true, lend=0.0))]
-    #[allow(clippy::too_many_arguments)]
-    fn fetch<'py>(
-        &self,
-        py: Python<'py>,
-        url: &str,
-        kind: &str,
-        id: &str,
-        dest: PathBuf,
-        manifest: Option<PathBuf>,
-        rate: Option<f64>,
-        progress: Option<Py<PyAny>>,
-        cancel: Option<&Bound<'_, Cancel>>,
-        durable: bool,
-        lend: f64,
-    ) -> PyResult<Bound<'py, PyDict>> {
-        let remote = parse_remote(url, kind, id)?;
-        let lend = parse_seconds("lend", lend)?;
-        let cancel = cancel.map_or_else(gate::Cancel::default, |handle| handle.get().0.clone());
-        let reporter = Reporter::new(progress);
-        let begun = Instant::now();
-        let fetched = py.detach(|| {
-            let report = |done, total| reporter.report(done, total);
-            let job = Job {
-                dest: &dest,
-                lend,
-                durability: durability(durable),
-                report: Some(&report),
-                cancel,
-            };
-            self.0.fetch(&remote, manifest.as_deref(), rate, &job)
-        });
-        let received = fetched.map_err(|error| reporter.error(error))?;
-        let dict = PyDict::new(py);
-        dict.set_item("bytes", received)?;
-        dict.set_item("seconds", begun.elapsed().as_secs_f64())?;
-        Ok(dict)
+    /// Let peers no longer read a file that was lent.
+    fn end_lending(&self, kind: &str, id: &str) -> PyResult<()> {
+        let key = parse_key(kind, id)?;
+        self.0
+            .lend(key, "".as_ref(), Duration::ZERO)
+            .map_err(translate)
     }
 
-    /// Build a template from a base and a patch, each a path or (url, kind, id), into `dest`, verified against its manifest.
-    ///
-    /// Returns a dict with bytes, base_bytes and patch_bytes (what came over the wire) and seconds.
-    #[pyo3(signature = (base, patch, manifest, dest, progress=None, cancel=None, *, rate=None, durable=true, lend=0.0))]
-    #[allow(clippy::too_many_arguments)]
-    fn build<'py>(
-        &self,
-        py: Python<'py>,
-        base: &Bound<'_, PyAny>,
-        patch: &Bound<'_, PyAny>,
-        manifest: PathBuf,
-        dest: PathBuf,
-        progress: Option<Py<PyAny>>,
-        cancel: Option<&Bound<'_, Cancel>>,
-        rate: Option<f64>,
-        durable: bool,
-        lend: f64,
-    ) -> PyResult<Bound<'py, PyDict>> {
-        let (base, patch) = (parse_place(base)?, parse_place(patch)?);
-        let lend = parse_seconds("lend", lend)?;
-        let cancel = cancel.map_or_else(gate::Cancel::default, |handle| handle.get().0.clone());
-        let reporter = Reporter::new(progress);
-        let begun = Instant::now();
-        let built = py.detach(|| {
-            let report = |done, total| reporter.report(done, total);
-            let job = Job {
-                dest: &dest,
-                lend,
-                durability: durability(durable),
-                report: Some(&report),
-                cancel,
-            };
-            self.0.build(&base, &patch, &manifest, rate, &job)
-        });
-        let built = built.map_err(|error| reporter.error(error))?;
-        let dict = PyDict::new(py);
-        dict.set_item("bytes", built.base_bytes + built.patch_bytes)?;
-        dict.set_item("base_bytes", built.base_bytes)?;
-        dict.set_item("patch_bytes", built.patch_bytes)?;
-        dict.set_item("seconds", begun.elapsed().as_secs_f64())?;
-        Ok(dict)
+    /// End the lending of all that was delivered, because the space is needed; returns whether anything was lent.
+    fn stop_lending(&self) -> bool {
+        self.0.stop_lending()
     }
 
-    /// Claim an object at a coordinator; returns the holder's name and URL.
-    #[pyo3(signature = (url, kind, id, suspect=None))]
-    fn claim(
+    /// Replace the hosts that may coordinate claims: a JSON list of objects with name and url.
+    fn set_site(&self, hosts: &str) -> PyResult<()> {
+        self.0
+            .claimant
+            .set_site(parse_hosts(hosts).map_err(translate)?);
+        Ok(())
+    }
+
+    /// Names of hosts that did not answer lately.
+    fn unreachable(&self) -> Vec<String> {
+        self.0.claimant.unreachable.names()
+    }
+
+    /// Forget which hosts did not answer.
+    fn clear_unreachable(&self) {
+        self.0.claimant.unreachable.clear();
+    }
+
+    /// Make the site read an object here until its claim expires; returns what an operator may want to know.
+    fn offer(&self, py: Python<'_>, kind: &str, id: &str) -> PyResult<Vec<String>> {
+        let key = parse_key(kind, id)?;
+        let mut warnings = Vec::new();
+        let mut warn = |text| warnings.push(text);
+        py.detach(|| self.0.claimant.offer(key, &mut warn))
+            .map_err(translate)?;
+        Ok(warnings)
+    }
+
+    /// Let the fills of the site leave an object alone until close() of what is returned: it arrives here by other means.
+    fn expect(&self, py: Python<'_>, kind: &str, id: &str) -> PyResult<Expectation> {
+        let key = parse_key(kind, id)?;
+        let mut warnings = Vec::new();
+        let mut warn = |text| warnings.push(text);
+        let expected = py.detach(|| self.0.claimant.expect(key, &mut warn));
+        Ok(Expectation {
+            expectation: Mutex::new(Some(expected.map_err(translate)?)),
+            warnings,
+        })
+    }
+
+    /// Get an object from the first of an order's sources that delivers it; the order and what came of it are JSON.
+    #[pyo3(signature = (order, handle, progress=None))]
+    fn deliver(
         &self,
         py: Python<'_>,
-        url: &str,
-        kind: &str,
-        id: &str,
-        suspect: Option<&str>,
-    ) -> PyResult<(String, String)> {
-        let remote = parse_remote(url, kind, id)?;
-        let claimed = py.detach(|| self.0.claim(&remote.peer, remote.key, suspect));
-        let holder = claimed.map_err(translate)?;
-        Ok((holder.name, holder.url))
-    }
-
-    /// Give up a claim; that it was lost before is not an error.
-    fn release(&self, py: Python<'_>, url: &str, kind: &str, id: &str) -> PyResult<()> {
-        let remote = parse_remote(url, kind, id)?;
-        let released = py.detach(|| self.0.release(&remote.peer, remote.key));
-        released.map_err(translate)
+        order: &str,
+        handle: &Bound<'_, Handle>,
+        progress: Option<Py<PyAny>>,
+    ) -> PyResult<String> {
+        let order = parse_order(order).map_err(translate)?;
+        let handle = handle.get().0.clone();
+        let reporter = Reporter::new(progress);
+        let delivered = py.detach(|| {
+            let watch = |progress| reporter.report(progress);
+            self.0.deliver(&order, &handle, Some(&watch))
+        });
+        match delivered {
+            Ok(delivery) => Ok(delivery.to_json()),
+            Err(error) => Err(reporter.error(error)),
+        }
     }
 
     /// Where an unfinished `dest` lies.
@@ -436,28 +388,37 @@ impl DataPlane {
     }
 }
 
-fn parse_remote(url: &str, kind: &str, id: &str) -> PyResult<Remote> {
-    let key = parse_key(kind, id)?;
-    let peer = Peer::parse(url).map_err(translate)?;
-    Ok(Remote { peer, key })
+/// An option, taken out of those that were given.
+fn take<'py, T>(options: &Bound<'py, PyDict>, name: &str) -> PyResult<Option<T>>
+where
+    T: for<'a> FromPyObject<'a, 'py, Error = PyErr>,
+{
+    let Some(value) = options.get_item(name)? else {
+        return Ok(None);
+    };
+    options.del_item(name)?;
+    if value.is_none() {
+        return Ok(None);
+    }
+    value.extract().map(Some)
 }
 
-fn parse_place(place: &Bound<'_, PyAny>) -> PyResult<Place> {
-    match place.extract::<(String, String, String)>() {
-        Ok((url, kind, id)) => parse_remote(&url, &kind, &id).map(Place::Remote),
-        Err(_) => place.extract::<PathBuf>().map(Place::Local),
-    }
+fn take_tls(options: &Bound<'_, PyDict>) -> PyResult<Option<Options>> {
+    let plain = match take(options, "tls_plain_peers")?.unwrap_or(false) {
+        true => PlainPeers::Tolerated,
+        false => PlainPeers::Refused,
+    };
+    let (authority, certificate, key) = (
+        take(options, "tls_ca_file")?,
+        take(options, "tls_cert_file")?,
+        take(options, "tls_key_file")?,
+    );
+    Options::from_files(authority, certificate, key, plain).map_err(|error| translate(error.into()))
 }
 
 /// Adds this crate's names to the extension module.
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
-    let py = m.py();
-    m.add("PeerUnavailable", py.get_type::<PeerUnavailable>())?;
-    m.add("PeerRefused", py.get_type::<PeerRefused>())?;
-    m.add("PeerUntrusted", py.get_type::<PeerUntrusted>())?;
-    m.add("ObjectMissing", py.get_type::<ObjectMissing>())?;
-    m.add("AlreadyInFlight", py.get_type::<AlreadyInFlight>())?;
-    m.add("InvalidInput", py.get_type::<InvalidInput>())?;
-    m.add_class::<Cancel>()?;
+    m.add_class::<Handle>()?;
+    m.add_class::<Expectation>()?;
     m.add_class::<DataPlane>()
 }

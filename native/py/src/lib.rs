@@ -6,6 +6,7 @@ use pyo3::prelude::*;
 
 mod blocks;
 mod dataplane;
+mod errors;
 mod filesystems;
 mod placement;
 mod qcow2;
@@ -16,6 +17,7 @@ mod versions;
 fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     blocks::register(m)?;
     dataplane::register(m)?;
+    errors::register(m)?;
     filesystems::register(m)?;
     placement::register(m)?;
     qcow2::register(m)?;

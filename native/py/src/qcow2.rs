@@ -10,7 +10,6 @@ use diffcache_core::task::Task;
 use diffcache_qcow2::image::{self, Image};
 use diffcache_qcow2::patch::{self, PatchInfo};
 use diffcache_qcow2::Qcow2Error;
-use pyo3::create_exception;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
@@ -18,13 +17,7 @@ use crate::blocks::{
     check_level, manifest_dict, manifest_error, os_error, patch_error, run, set_stale,
     source_error, BaseMismatch, Cancelled, FormatError, IntegrityError, NativeError,
 };
-
-create_exception!(
-    _native,
-    InvalidInput,
-    NativeError,
-    "An input is of a kind that is refused; the message says why."
-);
+pub use crate::errors::InvalidInput;
 
 /// An error of the qcow2 module as the Python exception of its kind.
 pub fn qcow2_error(error: Qcow2Error) -> PyErr {
@@ -185,7 +178,6 @@ fn qcow2_probe(py: Python<'_>, path: PathBuf) -> PyResult<(bool, u64)> {
 
 /// Adds this module's names to the extension module.
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
-    m.add("InvalidInput", m.py().get_type::<InvalidInput>())?;
     m.add_function(wrap_pyfunction!(qcow2_patch_create, m)?)?;
     m.add_function(wrap_pyfunction!(qcow2_patch_info, m)?)?;
     m.add_function(wrap_pyfunction!(qcow2_patch_apply, m)?)?;

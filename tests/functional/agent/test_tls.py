@@ -73,7 +73,7 @@ class TlsTest(test_processes.ProcessesTest):
         stranger = certificates.Authority(self.site.directory / 'stranger')
         wrong = stranger.issue('wrong')
         self._replace(self.site.issued['host-1'], wrong)
-        self.site.processes['host-1'].wait_for('were read again')
+        self.site.processes['host-1'].wait_for('Reloaded certificates')
         # The nearest host is not believed, so the next way is taken.
         self.assertEqual('repository', self.serve('host-2', 'java'))
         agent = self.site.processes['host-1']
@@ -82,7 +82,8 @@ class TlsTest(test_processes.ProcessesTest):
             self.site.counter('host-1', 'handshakes_failed'), 0)
         self._replace(self.site.issued['host-1'],
                       self.site.authority.issue('another'))
-        self.site.wait(lambda: agent.printed().count('were read again') > 1)
+        self.site.wait(
+            lambda: agent.printed().count('Reloaded certificates') > 1)
         self.assertIn(self.serve('host-1', 'other'), ('peer', 'repository'))
 
     def test_requests_in_the_clear_are_turned_away_and_logged(self):

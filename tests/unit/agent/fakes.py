@@ -11,10 +11,12 @@
 #    under the License.
 """A data plane of directories, for tests of what the agent decides."""
 
+import contextlib
 import hashlib
 import pathlib
 import threading
 
+from diffcache_openstack.agent.data_plane import interface
 from diffcache_openstack.agent.images import building
 from diffcache_openstack.agent.images import contents
 from diffcache_openstack.agent.images import retention
@@ -62,38 +64,105 @@ class Inspector:
             raise exceptions.IntegrityError(f'{key} is damaged')
 
 
-class Token:
+class Handle(interface.Handle):
     def __init__(self):
         self.cancelled = threading.Event()
+        self.promoted = threading.Event()
 
     def cancel(self):
         self.cancelled.set()
 
+    def promote(self):
+        self.promoted.set()
+
 
 class Network:
-    """Hosts by URL, their files, and the claims they coordinate."""
+    """Hosts by URL, their files, and who moved what over the WAN."""
 
     def __init__(self):
         self.files: dict[str, dict[view.Key, bytes]] = {}
-        self.claims: dict[tuple, tuple[str, str]] = {}
+        self.claims: dict[view.Key, str] = {}
         self.down: set[str] = set()
         self.refusing: set[str] = set()
         self.fetches: list[tuple[str, str, view.Key]] = []
         self.lock = threading.Lock()
 
 
-class Plane:
-    """One host of a :class:`Network`."""
+class Plane(interface.DataPlane):
+    """One host of a :class:`Network`.
+
+    What crosses the WAN is claimed; everything else that a data plane does
+    under the hood has tests of its own.
+    """
 
     def __init__(self, network: Network, name: str):
         self.network = network
         self.name = name
-        self.url = f'http://{name}'
         self.lent = []
+        self.down = set()
         self.hold_fetches = threading.Event()
         self.hold_fetches.set()
         self.started = threading.Event()
         network.files.setdefault(self.url, {})
+
+    @property
+    def url(self):
+        return f'http://{self.name}'
+
+    def set_site(self, hosts):
+        self.site = list(hosts)
+
+    def new_handle(self):
+        return Handle()
+
+    def deliver(self, order, handle, progress=None):
+        failures = []
+        for number, source in enumerate(order.sources):
+            try:
+                moved = self._get(source, order, handle, progress)
+                return interface.Delivery(number, *moved, tuple(failures))
+            except exceptions.Cancelled:
+                raise
+            except exceptions.DiffCacheError as error:
+                failures.append(interface.Failure(
+                    number, self._blamed(source, error), error))
+                if self._ends_list(source, error):
+                    break
+        return interface.Delivery(None, 0, 0, tuple(failures))
+
+    def _get(self, source, order, handle, progress):
+        """Bytes over WAN and LAN."""
+        if isinstance(source, interface.BuildSource):
+            return 0, self.build(source.base, source.patch, order.manifest,
+                                 order.dest)
+        if source.link == interface.Link.LAN:
+            return 0, self.fetch(source.host.url, order, handle, progress)
+        progress(0, 0, True)
+        holder = self.network.claims.get(order.key)
+        if holder not in (None, self.name):
+            with contextlib.suppress(exceptions.DiffCacheError):
+                return 0, self.fetch(f'http://{holder}', order, handle,
+                                     progress)
+        count = self.fetch(source.host.url, order, handle, progress, True)
+        self.network.claims[order.key] = self.name
+        return count, 0
+
+    def _blamed(self, source, error):
+        hosts = [source.host] if isinstance(source, interface.HostSource) \
+            else [part.host for part in (source.base, source.patch)
+                  if isinstance(part, interface.RemotePart)]
+        blamed = [host.name for host in hosts
+                  if len(hosts) == 1 or host.url in str(error)]
+        if isinstance(error, exceptions.PeerUnavailable):
+            self.down.update(blamed)
+        return blamed[0] if blamed else None
+
+    @staticmethod
+    def _ends_list(source, error):
+        return isinstance(error, (exceptions.NoSpace, exceptions.FormatError,
+                                  exceptions.BaseMismatch)) or (
+            isinstance(source, interface.BuildSource)
+            and isinstance(error, exceptions.IntegrityError))
 
     def _read(self, url, key):
         if url in self.network.refusing:
@@ -109,32 +178,39 @@ class Plane:
             raise exceptions.IntegrityError(f'{key} from {url} is damaged')
         return content
 
-    def fetch(self, url, key, dest, manifest=None, rate=None, progress=None,
-              cancel=None, durable=True, lend=0.0):
+    def fetch(self, url, order, handle, progress, over_wan=False):
+        """Read one object from one host; returns its bytes."""
         self.started.set()
-        content = self._read(url, key)
+        content = self._read(url, order.key)
         while not self.hold_fetches.wait(0.01):
-            if cancel.cancelled.is_set():
+            if handle.cancelled.is_set():
                 raise exceptions.Cancelled('cancelled')
-            progress(0, len(content))
-        if cancel.cancelled.is_set():
+            progress(0, len(content), over_wan)
+        if handle.cancelled.is_set():
             raise exceptions.Cancelled('cancelled')
-        pathlib.Path(dest).write_bytes(content)
-        if lend:
-            self.lend(key, dest, lend)
-        return {'bytes': len(content), 'seconds': 0.0}
+        order.dest.write_bytes(content)
+        if over_wan and not order.in_place:
+            self.lend(order.key, order.dest, 60.0)
+        return len(content)
 
-    def build(self, base, patch, manifest, dest, cancel=None, rate=None,
-              durable=True, progress=None):
+    def build(self, base, patch, manifest, dest):
+        """Apply a patch; returns the bytes that came from hosts."""
         parts, count = [], 0
         for source in (base, patch):
             if isinstance(source, pathlib.Path):
                 parts.append(source.read_bytes())
             else:
-                parts.append(self._read(*source))
+                parts.append(self._read(source.host.url, source.key))
                 count += len(parts[-1])
         dest.write_bytes(apply_patch(*parts))
-        return {'bytes': count, 'seconds': 0.0}
+        return count
+
+    @contextlib.contextmanager
+    def expecting(self, key):
+        yield
+
+    def offer(self, key):
+        self.network.claims[key] = self.name
 
     def lend(self, key, path, seconds):
         self.lent.append((key, path, seconds))
@@ -144,21 +220,36 @@ class Plane:
     def end_lending(self, key):
         self.network.files[self.url].pop(key, None)
 
-    def claim(self, url, key, suspect):
-        if url in self.network.down:
-            raise exceptions.PeerUnavailable(f'{url} does not answer')
-        with self.network.lock:
-            holder = self.network.claims.get((url, key))
-            if holder is None or holder[0] == suspect:
-                holder = self.network.claims[url, key] = (self.name, self.url)
-            return holder
+    def stop_lending(self):
+        lent = {key for key, _, _ in self.lent}
+        for key in lent:
+            self.end_lending(key)
+        self.lent.clear()
+        return bool(lent)
 
-    def release(self, url, key):
-        with self.network.lock:
-            self.network.claims.pop((url, key), None)
+    def unreachable(self):
+        return frozenset(self.down)
+
+    def clear_unreachable(self):
+        self.down.clear()
 
     def readers(self, kind, object_id):
         return 0
+
+    def stats(self):
+        return {}
+
+    def set_rate(self, rate):
+        raise NotImplementedError
+
+    def reload_tls(self):
+        raise NotImplementedError
+
+    def take_complaints(self):
+        return []
+
+    def close(self):
+        pass
 
 
 def apply_patch(base: bytes, patch: bytes) -> bytes:
@@ -206,13 +297,11 @@ class Host:
         self.state = hosts.HostState(name, self.held, SiteMap(self))
         self.flights = single_flight.SingleFlight(
             self.held.root / holdings.STAGING)
-        self.gate = throttle.WanGate()
         self.transfers = transfers.Transfers(
-            self.plane, lambda: self.view, lend_seconds=60, claim_ttl=30)
+            self.plane, lambda: self.view, lend_seconds=60)
         kept = retention.Retention(self.state, keep_requested)
         self.maker = building.Maker(
-            self.plane, self.state, self.transfers, self.flights, kept,
-            Tools())
+            self.transfers, self.state, self.flights, kept, Tools())
         self.contents = contents.Contents(
             self.maker, self.state, self.flights, kept, self.transfers)
         self.requests = request_spool.RequestSpool(
@@ -223,7 +312,7 @@ class Host:
             self.requests)
 
     def new_pace(self):
-        return throttle.Pace(self.gate, Token)
+        return throttle.Throttle(Handle())
 
     def put(self, content: bytes, kind: str = view.TEMPLATES) -> view.Key:
         """Hold an object, with its manifest if it is a template."""

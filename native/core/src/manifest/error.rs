@@ -2,6 +2,7 @@
 
 use std::io;
 
+use crate::retry::ErrorKind;
 use crate::source::SourceError;
 use crate::task::Cancelled;
 
@@ -49,14 +50,24 @@ pub enum ManifestError {
 }
 
 impl ManifestError {
-    /// Whether the same call may succeed later, or with another source.
-    pub fn is_retryable(&self) -> bool {
+    /// What the error is, in the one table of kinds.
+    pub fn kind(&self) -> ErrorKind {
         match self {
-            ManifestError::Source(error) => error.is_retryable(),
+            ManifestError::Source(error) => error.kind(),
+            ManifestError::Io(error) if error.kind() == io::ErrorKind::StorageFull => {
+                ErrorKind::NoSpace
+            }
+            ManifestError::Io(_) => ErrorKind::System,
+            ManifestError::Format(_) => ErrorKind::Format,
             ManifestError::Root { .. }
             | ManifestError::Leaf { .. }
-            | ManifestError::Cancelled(_) => true,
-            ManifestError::Io(_) | ManifestError::Format(_) | ManifestError::Size { .. } => false,
+            | ManifestError::Size { .. } => ErrorKind::Integrity,
+            ManifestError::Cancelled(_) => ErrorKind::Cancelled,
         }
+    }
+
+    /// Whether the same call may succeed later, or with another source.
+    pub fn is_retryable(&self) -> bool {
+        self.kind().is_retryable()
     }
 }

@@ -3,6 +3,7 @@
 use std::io;
 
 use crate::manifest::ManifestError;
+use crate::retry::ErrorKind;
 use crate::sink::SinkError;
 use crate::source::SourceError;
 use crate::task::Cancelled;
@@ -114,27 +115,31 @@ pub enum PatchError {
 }
 
 impl PatchError {
+    /// What the error is, in the one table of kinds.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            PatchError::Source(error) => error.kind(),
+            PatchError::Manifest(error) => error.kind(),
+            PatchError::Sink(SinkError::NoSpace { .. }) | PatchError::NoSpace { .. } => {
+                ErrorKind::NoSpace
+            }
+            PatchError::Sink(SinkError::Io { .. }) | PatchError::Io { .. } => ErrorKind::System,
+            PatchError::Sink(SinkError::Closed { .. }) | PatchError::Zstd(_) => ErrorKind::Other,
+            PatchError::Format(_) | PatchError::TooLarge { .. } => ErrorKind::Format,
+            PatchError::Corrupt(_) | PatchError::Leaf { .. } => ErrorKind::Integrity,
+            PatchError::Busy { .. }
+            | PatchError::Changed { .. }
+            | PatchError::Interrupted { .. } => ErrorKind::Interrupted,
+            PatchError::BaseMismatch { .. }
+            | PatchError::TargetMismatch { .. }
+            | PatchError::Unverified { .. } => ErrorKind::BaseMismatch,
+            PatchError::Cancelled(_) => ErrorKind::Cancelled,
+        }
+    }
+
     /// Whether the same call may succeed later, or with another source of base or patch.
     pub fn is_retryable(&self) -> bool {
-        match self {
-            PatchError::Source(error) => error.is_retryable(),
-            PatchError::Manifest(error) => error.is_retryable(),
-            PatchError::NoSpace { .. }
-            | PatchError::Corrupt(_)
-            | PatchError::Leaf { .. }
-            | PatchError::Changed { .. }
-            | PatchError::Busy { .. }
-            | PatchError::Interrupted { .. }
-            | PatchError::Cancelled(_)
-            | PatchError::Sink(_) => true,
-            PatchError::Io { .. }
-            | PatchError::Format(_)
-            | PatchError::BaseMismatch { .. }
-            | PatchError::Unverified { .. }
-            | PatchError::TargetMismatch { .. }
-            | PatchError::TooLarge { .. }
-            | PatchError::Zstd(_) => false,
-        }
+        self.kind().is_retryable()
     }
 
     /// Turns a write's error into `NoSpace` where that is what it says.

@@ -68,6 +68,7 @@ impl Site {
             rate: None,
             latency: Duration::ZERO,
             claim_ttl: Duration::from_secs(30),
+            lend_time: Duration::ZERO,
             timeout: Duration::from_secs(20),
             limits: Limits::default(),
         }
@@ -170,6 +171,7 @@ pub fn job(dest: &Path) -> Job<'_> {
         durability: Durability::Process,
         report: None,
         cancel: Cancel::default(),
+        interrupt: Cancel::default(),
     }
 }
 

@@ -54,7 +54,7 @@ class FillTest(base.TestCase):
     def filler(self, name='h1'):
         host = self.hosts[name]
         filler = filling.Filler(
-            host.maker, host.state, host.flights, host.gate, fakes.Token,
+            host.maker, host.state, host.flights, fakes.Handle,
             filling.Limits(1000, lambda: self.open),
             self.directory / f'{name}-plan.json')
         self.patch(host.state, 'object_added',
@@ -283,7 +283,7 @@ class TestShares(FillTest):
         """A filler that is in the middle of what it may do."""
         filler = filling.Filler(
             self.host.maker, self.host.state, self.host.flights,
-            self.host.gate, fakes.Token,
+            fakes.Handle,
             filling.Limits(1000, lambda: True, workers),
             self.directory / 'plan.json')
         filler.start()

@@ -19,10 +19,8 @@ import threading
 
 import fixtures
 
-from diffcache_openstack.agent.images import building
 from diffcache_openstack.agent.images import costs
 from diffcache_openstack.agent.images import recipes
-from diffcache_openstack.agent.images import transfers
 from diffcache_openstack.agent.state import holdings
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.sites import view
@@ -65,8 +63,6 @@ class RecipesTestCase(base.TestCase):
 
     def setUp(self):
         super().setUp()
-        self.patch(transfers, 'HOLDER_PATIENCE', (0.0, 0.0))
-        self.patch(building, 'PROBE_SECONDS', 0.05)
         self.network = fakes.Network()
         self.hosts = {name: fakes.Host(
             self.directory, self.network, name,

@@ -15,7 +15,6 @@ import threading
 
 from diffcache_openstack.agent.images import building
 from diffcache_openstack.agent.images import serving as serve
-from diffcache_openstack.agent.images import transfers
 from diffcache_openstack.agent.state import holdings
 from diffcache_openstack.common import exceptions
 from diffcache_openstack import objects
@@ -35,8 +34,6 @@ class ServeTestCase(base.TestCase):
 
     def setUp(self):
         super().setUp()
-        self.patch(transfers, 'HOLDER_PATIENCE', (0.0, 0.0))
-        self.patch(building, 'PROBE_SECONDS', 0.05)
         self.network = fakes.Network()
         self.hosts = {name: fakes.Host(self.directory, self.network, name,
                                        None if name == 'repo' else 10 ** 10)
@@ -227,17 +224,18 @@ class ServeTest(ServeTestCase):
         plane = self.hosts['h1'].plane
         fetch = plane.fetch
 
-        def fetch_when_room(url, key, dest, **options):
-            if key.kind == view.TEMPLATES and held.path(unwanted).exists():
+        def fetch_when_room(url, order, *rest):
+            if order.key.kind == view.TEMPLATES \
+                    and held.path(unwanted).exists():
                 raise exceptions.NoSpace('full')
-            return fetch(url, key, dest, **options)
+            return fetch(url, order, *rest)
 
         plane.fetch = fetch_when_room
         self.assertEqual('repository', self.serve().way)
         self.assertNotIn(unwanted, held)
 
     def test_full_disk_for_good(self):
-        def fetch(url, key, dest, **options):
+        def fetch(url, order, *rest):
             raise exceptions.NoSpace('full')
 
         self.hosts['h1'].plane.fetch = fetch

@@ -30,17 +30,15 @@ class SingleFlightTest(base.TestCase):
         self.staging = self.directory / 'staging'
         self.staging.mkdir()
         self.flights = single_flight.SingleFlight(self.staging)
-        self.gate = throttle.WanGate()
         self.release = threading.Event()
         self.addCleanup(self.release.set)
         self.results: list = []
 
     def pace(self):
-        return throttle.Pace(self.gate, fakes.Token)
+        return throttle.Throttle(fakes.Handle())
 
     def background(self):
-        return throttle.BackgroundPace(self.gate, fakes.Token, 5.0,
-                                       lambda: True)
+        return throttle.FillThrottle(fakes.Handle(), 5.0, lambda: True)
 
     def share(self, work, pace=None, key=KEY):
         return self.flights.share(key, pace or self.pace(), work)

@@ -9,77 +9,64 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-import threading
-
+from diffcache_openstack.agent.data_plane import interface
 from diffcache_openstack.agent.images import throttle
 from diffcache_openstack.common import exceptions
 from tests import base
 from tests.unit.agent import fakes
 
 
-class PaceTest(base.TestCase):
+class ThrottleTest(base.TestCase):
 
     def setUp(self):
         super().setUp()
-        self.gate = throttle.WanGate()
         self.open = True
-        self.request = throttle.Pace(self.gate, fakes.Token)
-        self.fill = throttle.BackgroundPace(self.gate, fakes.Token, 1000,
-                                            lambda: self.open)
+        self.seen = []
+        self.handle = fakes.Handle()
+        self.request = throttle.Throttle(fakes.Handle())
+        self.fill = throttle.FillThrottle(self.handle, 1000,
+                                          lambda: self.open)
+        for limits in (self.request, self.fill):
+            limits.progress = lambda *seen: self.seen.append(seen)
 
-    def test_a_request_takes_the_fill_off_the_wan(self):
-        with self.fill.transfer(True) as token:
-            with self.request.transfer(True):
-                self.assertTrue(token.cancelled.is_set())
-        self.assertTrue(self.fill.may_retry())
+    def test_classes(self):
+        self.assertEqual((interface.JobClass.REQUEST, None, False), (
+            self.request.job_class, self.request.rate,
+            self.request.can_wait))
+        self.assertEqual((interface.JobClass.FILL, 1000, True), (
+            self.fill.job_class, self.fill.rate, self.fill.can_wait))
 
-    def test_a_fill_between_hosts_goes_on(self):
-        with self.fill.transfer(False) as token:
-            with self.request.transfer(True):
-                self.assertFalse(token.cancelled.is_set())
+    def test_progress_is_reported_once_the_size_is_known(self):
+        self.request.note(0, 0, True)
+        self.request.note(3, 7, False)
+        self.assertEqual([(3, 7)], self.seen)
 
-    def test_a_request_between_hosts_pauses_nothing(self):
-        with self.fill.transfer(True) as token:
-            with self.request.transfer(False):
-                self.assertFalse(token.cancelled.is_set())
-
-    def test_the_fill_waits_until_the_request_is_through(self):
-        began = threading.Event()
-
-        def fill():
-            with self.fill.transfer(True):
-                began.set()
-
-        with self.request.transfer(True):
-            thread = threading.Thread(target=fill)
-            thread.start()
-            self.assertFalse(began.wait(0.05))
-        thread.join()
-        self.assertTrue(began.is_set())
-
-    def test_promoted_it_neither_waits_nor_keeps_to_the_rate(self):
-        with self.fill.transfer(True) as token:
-            self.fill.promote()
-            self.assertTrue(token.cancelled.is_set())
-        self.open = False
-        with self.request.transfer(True):
-            with self.fill.transfer(True) as token:
-                self.assertIsNone(self.fill.rate)
-                self.fill.check()
-                self.assertFalse(token.cancelled.is_set())
+    def test_a_request_ends_once_its_client_has_gone(self):
+        self.request.abandoned = lambda: self.seen
+        self.request.note(3, 7, False)
+        self.assertRaises(exceptions.Cancelled, self.request.note, 4, 7,
+                          False)
 
     def test_closed_windows_bind_the_wan_only(self):
         self.open = False
-        with self.fill.transfer(False):
-            self.fill.check()
-        self.assertTrue(self.fill.may_retry())
-        with self.assertRaisesRegex(exceptions.Cancelled, 'stopped'):
-            with self.fill.transfer(True):
-                self.fail('began')
+        self.fill.note(3, 7, False)
+        error = self.assertRaises(exceptions.Cancelled, self.fill.note, 0, 0,
+                                  True)
+        self.assertIn('window', str(error))
+        self.assertEqual([(3, 7)], self.seen)
 
-    def test_a_window_that_closes_ends_the_transfer(self):
-        with self.fill.transfer(True) as token:
-            self.open = False
-            self.fill.check()
-            self.assertTrue(token.cancelled.is_set())
-        self.assertFalse(self.fill.may_retry())
+    def test_promoted_it_keeps_neither_to_the_rate_nor_to_windows(self):
+        self.fill.promote()
+        self.open = False
+        self.fill.note(3, 7, True)
+        self.assertTrue(self.handle.promoted.is_set())
+        self.assertTrue(self.fill.promoted)
+        self.assertEqual((None, False), (self.fill.rate, self.fill.can_wait))
+
+    def test_stopped_it_ends_what_its_handle_was_given_to(self):
+        self.fill.stop()
+        self.assertTrue(self.handle.cancelled.is_set())
+
+    def test_a_request_is_promoted_already(self):
+        self.request.promote()
+        self.assertIsNone(self.request.rate)

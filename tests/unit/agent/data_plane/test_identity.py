@@ -16,7 +16,7 @@ import shutil
 import socket
 import time
 
-from diffcache_openstack.agent import identity
+from diffcache_openstack.agent.data_plane import identity
 from diffcache_openstack.agent import service
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.conf import opts

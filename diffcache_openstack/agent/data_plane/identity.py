@@ -9,7 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""This host's certificate: its replacement, and whom it does not suit."""
+"""This host's certificate: its replacement, and failed TLS connections."""
 
 import pathlib
 import threading
@@ -18,19 +18,19 @@ import typing
 from oslo_config import cfg
 from oslo_log import log
 
-from diffcache_openstack.agent import plane as planes
+from diffcache_openstack.agent.data_plane import interface
 from diffcache_openstack.common import exceptions
 
 LOG = log.getLogger(__name__)
 
-# How often files are looked at and the log is told of failed connections.
+# How often files are checked and failed connections logged, seconds.
 LOOK_SECONDS = 5.0
 _FILES = ('tls_ca_file', 'tls_cert_file', 'tls_key_file')
 _Stamp = tuple[int, int, int] | None
 
 
 def scheme(conf: cfg.ConfigOpts) -> str:
-    """Of the URL that peers are told: ``https`` or ``http``."""
+    """Return the scheme of this host's URL: ``https`` or ``http``."""
     options = conf.data_plane
     secure = options.tls_cert_file and not options.tls_plain_peers
     return 'https' if secure else 'http'
@@ -39,7 +39,8 @@ def scheme(conf: cfg.ConfigOpts) -> str:
 class Identity:
     """Certificates and key, which may be replaced while the agent runs.
 
-    Made before the data plane reads the files, so that no change is missed.
+    Created before the data plane reads the files, so that no change is
+    missed.
 
     :param conf: a configuration with the group ``data_plane``
     """
@@ -55,65 +56,65 @@ class Identity:
         self._thread: threading.Thread | None = None
 
     def options(self) -> dict[str, typing.Any]:
-        """What the native data plane is told."""
+        """Return the TLS options of the data plane."""
         options = self._conf.data_plane
         return {**{name: options[name] or None for name in _FILES},
                 'tls_plain_peers': options.tls_plain_peers}
 
-    def start(self, plane: planes.Plane) -> None:
-        """Look at the files from now on, and after each SIGHUP."""
+    def start(self, plane: interface.DataPlane) -> None:
+        """Check the files regularly, and after each SIGHUP."""
         self._conf.register_mutate_hook(self._configuration_read)
         self._thread = threading.Thread(
             target=self._run, args=(plane,), daemon=True, name='identity')
         self._thread.start()
 
     def stop(self) -> None:
-        """End that."""
+        """Stop checking."""
         self._stopped = True
         self._wake.set()
         if self._thread:
             self._thread.join()
 
-    def look(self, plane: planes.Plane) -> None:
-        """Have changed files read, and log which connections failed."""
+    def look(self, plane: interface.DataPlane) -> None:
+        """Reload changed files, and log which connections failed."""
         stamps = self._look_at_files()
         if stamps != self._stamps or self._asked:
             self._stamps, self._asked = stamps, False
             self._reload(plane)
         for address, reason, count in plane.take_complaints():
-            LOG.warning('%d connections from %s came to nothing: %s',
+            LOG.warning('%d connections from %s failed: %s',
                         count, address, reason)
 
     def _configuration_read(self, _conf, _fresh) -> None:
         self._asked = True
         self._wake.set()
 
-    def _run(self, plane: planes.Plane) -> None:
+    def _run(self, plane: interface.DataPlane) -> None:
         while not self._stopped:
             try:
                 self.look(plane)
             except Exception:
-                # The thread's edge: the next look may do.
-                LOG.exception('The certificates were not looked at')
+                # The thread's edge: the next check may succeed.
+                LOG.exception('Could not check the certificates')
             self._wake.wait(LOOK_SECONDS)
             self._wake.clear()
 
     @staticmethod
-    def _reload(plane: planes.Plane) -> None:
+    def _reload(plane: interface.DataPlane) -> None:
         try:
             plane.reload_tls()
         except exceptions.InvalidInput as error:
-            LOG.error('The certificates in use stay as they are until the '
-                      'files change again: %s', error)
+            LOG.error('Could not reload the certificates, keeping those in '
+                      'use until the files change again: %s', error)
         else:
-            LOG.info('Certificates and key were read again')
+            LOG.info('Reloaded certificates and key')
 
     def _look_at_files(self) -> list[_Stamp]:
         return [_stamp(path) for path in self.files]
 
 
 def _stamp(path: pathlib.Path) -> _Stamp:
-    """What changes with a file; None if it is not there."""
+    """Return what changes with a file; None if it does not exist."""
     try:
         status = path.stat()
     except OSError:

@@ -1,0 +1,72 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Checks of objects with the native core."""
+
+import pathlib
+
+from diffcache_openstack import _native
+from diffcache_openstack.blocks import native
+from diffcache_openstack.common import exceptions
+from diffcache_openstack.sites import view as views
+
+
+class NativeInspector:
+    """Checks the objects of :mod:`.state.holdings` with the native core."""
+
+    def quick(self, key: views.Key, path: pathlib.Path,
+              manifest: pathlib.Path) -> None:
+        """See :class:`diffcache_openstack.agent.state.holdings.Inspector`."""
+        with native.translated():
+            if key.kind == views.PATCHES:
+                _native.patch_info(str(path))
+            elif key.kind == views.RECIPES:
+                _native.qcow2_patch_info(str(path))
+            elif key.kind == views.MANIFESTS:
+                self._right_manifest(key, path)
+            elif not manifest.exists():
+                raise exceptions.IntegrityError(
+                    f'{key} has no manifest to verify it with; it will be '
+                    f'fetched again.')
+            else:
+                self._right_size(key, path, manifest)
+
+    def deep(self, key: views.Key, path: pathlib.Path,
+             manifest: pathlib.Path) -> None:
+        """See :class:`diffcache_openstack.agent.state.holdings.Inspector`."""
+        with native.translated():
+            if key.kind in (views.PATCHES, views.RECIPES):
+                found = _native.hash_file(str(path))
+                if found != key.id:
+                    raise exceptions.IntegrityError(
+                        f'{key} has the hash {found}; it will be fetched '
+                        f'again.')
+            elif key.kind == views.MANIFESTS:
+                self._right_manifest(key, path)
+            else:
+                _native.manifest_verify(str(manifest), str(path))
+
+    @staticmethod
+    def _right_manifest(key: views.Key, path: pathlib.Path) -> None:
+        found = _native.manifest_info(str(path))['content_id']
+        if found != key.id:
+            raise exceptions.IntegrityError(
+                f'{key} describes {found}; it will be fetched again.')
+
+    @staticmethod
+    def _right_size(key: views.Key, path: pathlib.Path,
+                    manifest: pathlib.Path) -> None:
+        expected = _native.manifest_info(str(manifest))['size']
+        found = path.stat().st_size
+        if found != expected:
+            raise exceptions.IntegrityError(
+                f'{key} has {found} bytes instead of {expected}; it will be '
+                f'fetched again.')

@@ -1,0 +1,276 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""The contract between an agent and its data plane.
+
+The agent decides what a host shall hold and where it is best read from; the
+data plane moves bytes. The agent hands over an :class:`Order` with a ranked
+list of sources; the data plane tries them in that order, claims what crosses
+the WAN, waits behind other holders, takes over from those that do not
+deliver, and counts. Everything that crosses the seam is plain data, so that a
+data plane may run in a process of its own; only progress and cancellation
+come while an order is executed.
+"""
+
+import abc
+import collections.abc
+import contextlib
+import dataclasses
+import enum
+import pathlib
+import typing
+
+from diffcache_openstack.common import exceptions
+from diffcache_openstack.sites import view as views
+
+
+class Link(enum.StrEnum):
+    """The link that a source is read over."""
+
+    LAN = 'lan'
+    #: Used under a claim: one host of a site at a time moves an object.
+    WAN = 'wan'
+
+
+class JobClass(enum.StrEnum):
+    """Whom an object is delivered for."""
+
+    #: A client that waits.
+    REQUEST = 'request'
+    #: The cache: gives way to requests of the same host on the WAN, and
+    #: leaves alone what is expected by other means at the site.
+    FILL = 'fill'
+
+
+@dataclasses.dataclass(frozen=True)
+class Host:
+    """A host of the site: its name, and the URL of its data plane."""
+
+    name: str
+    url: str
+
+
+@dataclasses.dataclass(frozen=True)
+class RemotePart:
+    """A base or a patch that is read in place from a host of the site."""
+
+    host: Host
+    key: views.Key
+
+
+@dataclasses.dataclass(frozen=True)
+class HostSource:
+    """Read the object from a host."""
+
+    host: Host
+    link: Link
+
+
+@dataclasses.dataclass(frozen=True)
+class BuildSource:
+    """Apply a patch to a base, each a file of this host or a remote part."""
+
+    base: pathlib.Path | RemotePart
+    patch: pathlib.Path | RemotePart
+
+
+Source = HostSource | BuildSource
+
+
+@dataclasses.dataclass(frozen=True)
+class Order:
+    """An object to deliver.
+
+    :param dest: the file to write, by rename once it is whole and verified
+    :param sources: ways to get the object, best first
+    :param manifest: the file to verify a template with; None for other kinds
+    :param rate: bytes/s, None for no limit
+    :param durable: whether the file must survive a power cut
+    :param in_place: whether dest is where the data plane serves the object
+        from; what crossed the WAN to elsewhere is lent to peers for a while
+    """
+
+    key: views.Key
+    dest: pathlib.Path
+    sources: tuple[Source, ...]
+    manifest: pathlib.Path | None = None
+    job_class: JobClass = JobClass.REQUEST
+    rate: float | None = None
+    durable: bool = True
+    in_place: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Failure:
+    """A source that did not deliver.
+
+    :param source: its position in the order's list
+    :param host: name of the host to blame; None if it is not known
+    """
+
+    source: int
+    host: str | None
+    error: exceptions.DiffCacheError
+
+
+@dataclasses.dataclass(frozen=True)
+class Delivery:
+    """The outcome of an order.
+
+    :param source: position of the source that delivered; None if none did
+    :param failures: sources that failed before, in order
+    """
+
+    source: int | None
+    wan_bytes: int = 0
+    lan_bytes: int = 0
+    failures: tuple[Failure, ...] = ()
+
+
+class Progress(typing.Protocol):
+    """Receives progress of an order, a few times a second.
+
+    It is also called before the WAN is used, and while a fill waits for it,
+    with ``total`` 0.
+    """
+
+    def __call__(self, done: int, total: int, over_wan: bool) -> None:
+        """Note the bytes done and the bytes in all of the transfer.
+
+        :raises Exception: ends the order with this exception
+        """
+
+
+class Handle(abc.ABC):
+    """Controls the orders that it was given to, from any thread."""
+
+    @abc.abstractmethod
+    def cancel(self) -> None:
+        """End the orders, present and future; what has arrived is kept."""
+
+    @abc.abstractmethod
+    def promote(self) -> None:
+        """Treat fills as requests from now on: no rate, no waiting."""
+
+
+class DataPlane(abc.ABC):
+    """One host's data plane: its server and its transfers.
+
+    All methods may be called from any thread.
+
+    :ivar name: this host, as it appears in claims
+    """
+
+    name: str
+
+    @property
+    @abc.abstractmethod
+    def url(self) -> str:
+        """Base URL at which peers reach this host."""
+
+    @abc.abstractmethod
+    def set_site(self, hosts: collections.abc.Iterable[Host]) -> None:
+        """Replace the hosts that may coordinate claims.
+
+        Only hosts of the site that are alive, and not the repository. This
+        host is always one of them.
+        """
+
+    @abc.abstractmethod
+    def deliver(self, order: Order, handle: Handle,
+                progress: Progress | None = None) -> Delivery:
+        """Get an object from the first source that delivers it.
+
+        A host that does not answer, or refuses, is not tried again within
+        the order. An error that no other source would mend (a full disk, a
+        damaged manifest), and one that may come from a file of this host (a
+        build that is damaged), end the list early: it is the last failure.
+
+        :returns: what happened; if no source delivered, dest is untouched
+        :raises Cancelled: by the handle, or the order is a fill of an object
+            that arrives by other means; what came is kept and resumed
+        :raises InvalidInput: the order makes no sense
+        """
+
+    @abc.abstractmethod
+    def new_handle(self) -> Handle:
+        """Return a handle for orders."""
+
+    @abc.abstractmethod
+    def expecting(self, key: views.Key
+                  ) -> contextlib.AbstractContextManager[None]:
+        """During the block an object arrives here by other means.
+
+        Fills of the site leave it alone. Requests do not wait for it.
+
+        :raises DiffCacheError: it could not be announced
+        """
+
+    @abc.abstractmethod
+    def offer(self, key: views.Key) -> None:
+        """Make the site read an object here until the claim expires.
+
+        The site map will list it later, and only if it is held.
+        """
+
+    @abc.abstractmethod
+    def lend(self, key: views.Key, path: pathlib.Path,
+             seconds: float) -> None:
+        """Let peers read a file for a while, or until it changes."""
+
+    @abc.abstractmethod
+    def end_lending(self, key: views.Key) -> None:
+        """Let peers no longer read a file that was lent."""
+
+    @abc.abstractmethod
+    def stop_lending(self) -> bool:
+        """End all lending of delivered files, to free space.
+
+        :returns: whether anything was lent
+        """
+
+    @abc.abstractmethod
+    def unreachable(self) -> frozenset[str]:
+        """Return the names of hosts that did not answer lately."""
+
+    @abc.abstractmethod
+    def clear_unreachable(self) -> None:
+        """Forget which hosts did not answer."""
+
+    @abc.abstractmethod
+    def readers(self, kind: str, object_id: str) -> int:
+        """Return the number of open transfers of an object to peers."""
+
+    @abc.abstractmethod
+    def stats(self) -> dict[str, typing.Any]:
+        """Return counters since the start."""
+
+    @abc.abstractmethod
+    def set_rate(self, rate: float | None) -> None:
+        """Change the limit of what this host sends, bytes/s."""
+
+    @abc.abstractmethod
+    def reload_tls(self) -> None:
+        """Read certificates and key again.
+
+        :raises InvalidInput: they cannot be used; the old ones still are
+        """
+
+    @abc.abstractmethod
+    def take_complaints(self) -> list[tuple[str, str, int]]:
+        """Return connection problems since the last call.
+
+        :returns: address, reason and count of each
+        """
+
+    @abc.abstractmethod
+    def close(self) -> None:
+        """Stop serving, and end running orders with Cancelled."""

@@ -1,0 +1,455 @@
+//! The applying side of claims: ask an object's coordinator who brings it to the site, keep a claim alive, give it back.
+//!
+//! The coordinator of an object is the host of the site that ranks first for it by rendezvous hashing, so that all hosts name the same one
+//! without talking to each other.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::mpsc::{channel, RecvTimeoutError, Sender};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use serde::Deserialize;
+use sha2::{Digest, Sha256};
+
+use crate::claims::Holder;
+use crate::client::{Ask, Client, Peer, Remote, Stop};
+use crate::error::TransferError;
+use crate::gate::{lock, Cancel};
+use crate::ids::ObjectKey;
+use crate::server::{ClaimAnswer, ClaimRequest, Service};
+
+/// How long a host that did not answer is passed over.
+const UNREACHABLE_TIME: Duration = Duration::from_secs(30);
+/// A holder may need a moment between its claim and its first byte, or to resume an interrupted transfer: waits between attempts.
+pub const HOLDER_PATIENCE: [Duration; 3] = [
+    Duration::from_millis(100),
+    Duration::from_millis(300),
+    Duration::from_millis(800),
+];
+
+/// A host of the site: its name and the base URL of its data plane.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct SiteHost {
+    /// The name, by which hosts are ranked.
+    pub name: String,
+    /// The base URL of its data plane.
+    pub url: String,
+}
+
+/// Sorts hosts by their rank for an object, highest first; every host computes the same order.
+pub fn rendezvous_order<'a>(
+    key: ObjectKey,
+    names: impl IntoIterator<Item = &'a str>,
+) -> Vec<&'a str> {
+    let rank = |name: &str| {
+        let text = format!("{name}\n{}\n{}", key.kind.as_str(), key.id_hex());
+        Sha256::digest(text.as_bytes())
+    };
+    let mut ranked: Vec<_> = names.into_iter().map(|name| (rank(name), name)).collect();
+    ranked.sort_unstable_by(|a, b| b.cmp(a));
+    ranked.into_iter().map(|(_, name)| name).collect()
+}
+
+/// The key that is claimed while an object arrives at the site by other means than a transfer.
+///
+/// Hosts check keys for their form only: this one is the key of no object.
+pub fn arrival_key(key: ObjectKey) -> ObjectKey {
+    let text = format!("arrival\n{}\n{}", key.kind.as_str(), key.id_hex());
+    ObjectKey {
+        kind: key.kind,
+        id: Sha256::digest(text.as_bytes()).into(),
+    }
+}
+
+/// Hosts that did not answer lately.
+#[derive(Default)]
+pub struct Unreachable(Mutex<HashMap<String, Instant>>);
+
+impl Unreachable {
+    /// Pass over a host for a while.
+    pub fn add(&self, host: &str) {
+        let until = Instant::now() + UNREACHABLE_TIME;
+        lock(&self.0).insert(host.to_owned(), until);
+    }
+
+    /// The hosts that are passed over now.
+    pub fn names(&self) -> Vec<String> {
+        let mut hosts = lock(&self.0);
+        hosts.retain(|_, until| *until > Instant::now());
+        hosts.keys().cloned().collect()
+    }
+
+    /// Whether a host is passed over now.
+    pub fn contains(&self, host: &str) -> bool {
+        lock(&self.0)
+            .get(host)
+            .is_some_and(|until| *until > Instant::now())
+    }
+
+    /// Forget all of them.
+    pub fn clear(&self) {
+        lock(&self.0).clear();
+    }
+}
+
+/// A coordinator's answer.
+#[derive(Clone, Debug)]
+pub struct Claimed {
+    /// Who answered; `None` if no coordinator did, and this host acts without a claim.
+    pub coordinator: Option<Peer>,
+    /// Who brings the object.
+    pub holder: Holder,
+}
+
+/// Applies for claims in the name of one host.
+pub struct Claimant {
+    name: String,
+    url: String,
+    client: Arc<Client>,
+    service: Arc<Service>,
+    site: Mutex<Vec<SiteHost>>,
+    expected: Mutex<BTreeMap<ObjectKey, usize>>,
+    /// Hosts that did not answer lately.
+    pub unreachable: Unreachable,
+}
+
+impl Claimant {
+    /// An applicant of this name and URL that knows no other host yet.
+    pub fn new(name: String, url: String, client: Arc<Client>, service: Arc<Service>) -> Claimant {
+        Claimant {
+            name,
+            url,
+            client,
+            service,
+            site: Mutex::default(),
+            expected: Mutex::default(),
+            unreachable: Unreachable::default(),
+        }
+    }
+
+    /// Replace the hosts that may coordinate claims.
+    pub fn set_site(&self, hosts: Vec<SiteHost>) {
+        *lock(&self.site) = hosts;
+    }
+
+    /// Whether this host is the holder that an answer names.
+    pub fn is_own(&self, claimed: &Claimed) -> bool {
+        claimed.holder.name == self.name
+    }
+
+    fn own(&self) -> Holder {
+        Holder {
+            name: self.name.clone(),
+            url: self.url.clone(),
+        }
+    }
+
+    /// Claim an object at a given coordinator and return its holder: this host, or another one to read from.
+    pub fn claim_at(
+        &self,
+        coordinator: &Peer,
+        key: ObjectKey,
+        suspect: Option<&str>,
+    ) -> Result<Holder, TransferError> {
+        let remote = remote(coordinator, key);
+        if coordinator.to_string() == self.url {
+            let mut claims = lock(&self.service.claims);
+            let claimed = claims.claim(key, self.own(), suspect, Instant::now());
+            return claimed.map_err(|error| remote.unavailable(error.to_string()));
+        }
+        let answer = self.exchange(&remote, "POST", suspect)?;
+        let answer: ClaimAnswer = serde_json::from_slice(&answer).map_err(|error| {
+            remote.unavailable(format!("its answer to a claim is malformed: {error}"))
+        })?;
+        Ok(Holder {
+            name: answer.holder,
+            url: answer.url,
+        })
+    }
+
+    /// Give up a claim at a given coordinator; that it was lost before is not an error.
+    pub fn release_at(&self, coordinator: &Peer, key: ObjectKey) -> Result<(), TransferError> {
+        if coordinator.to_string() == self.url {
+            lock(&self.service.claims).release(key, &self.name, Instant::now());
+            return Ok(());
+        }
+        let remote = remote(coordinator, key);
+        self.exchange(&remote, "DELETE", None).map(drop)
+    }
+
+    /// Claim an object at the first coordinator that answers.
+    ///
+    /// If none does this host is the holder by its own right: two transfers are better than none. `warn` receives what went wrong.
+    pub fn claim(
+        &self,
+        key: ObjectKey,
+        suspect: Option<&str>,
+        warn: &mut dyn FnMut(String),
+    ) -> Result<Claimed, TransferError> {
+        for (name, url) in self.coordinators(key) {
+            let claimed = Peer::parse(&url).and_then(|peer| {
+                self.claim_at(&peer, key, suspect)
+                    .map(|found| (peer, found))
+            });
+            match claimed {
+                Ok((peer, holder)) => {
+                    return Ok(Claimed {
+                        coordinator: Some(peer),
+                        holder,
+                    })
+                }
+                Err(error) if error.is_unreachable() => {
+                    warn(format!(
+                        "Coordinator {name} of {key} does not serve claims, trying the next: {error}"
+                    ));
+                    self.unreachable.add(&name);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(Claimed {
+            coordinator: None,
+            holder: self.own(),
+        })
+    }
+
+    /// Names and URLs of the hosts that may coordinate an object, in the order in which they are asked.
+    fn coordinators(&self, key: ObjectKey) -> Vec<(String, String)> {
+        let mut urls: BTreeMap<String, String> = lock(&self.site)
+            .iter()
+            .map(|host| (host.name.clone(), host.url.clone()))
+            .collect();
+        urls.insert(self.name.clone(), self.url.clone());
+        rendezvous_order(key, urls.keys().map(String::as_str))
+            .into_iter()
+            .filter(|name| !self.unreachable.contains(name))
+            .map(|name| (name.to_owned(), urls[name].clone()))
+            .collect()
+    }
+
+    /// Give a claim back; what cannot be given back expires.
+    pub fn release(&self, claimed: &Claimed, key: ObjectKey, warn: &mut dyn FnMut(String)) {
+        let Some(coordinator) = &claimed.coordinator else {
+            return;
+        };
+        if let Err(error) = self.release_at(coordinator, key) {
+            warn(format!(
+                "Could not release the claim of {key}, it will expire: {error}"
+            ));
+        }
+    }
+
+    /// Renew a claim until the returned value is dropped.
+    pub fn renewing(
+        self: &Arc<Claimant>,
+        claimed: &Claimed,
+        key: ObjectKey,
+    ) -> std::io::Result<Renewal> {
+        let Some(coordinator) = claimed.coordinator.clone() else {
+            return Ok(Renewal(None));
+        };
+        let interval = lock(&self.service.claims).ttl() / 3;
+        let claimant = self.clone();
+        let (end, ended) = channel::<()>();
+        let thread = std::thread::Builder::new()
+            .name("dataplane-claim".to_owned())
+            .spawn(move || {
+                while ended.recv_timeout(interval) == Err(RecvTimeoutError::Timeout) {
+                    // A claim that is lost costs a second transfer, so there is nothing better to do than to try again.
+                    let _ = claimant.claim_at(&coordinator, key, None);
+                }
+            })?;
+        Ok(Renewal(Some((end, thread))))
+    }
+
+    /// Make the site read an object here, until the claim expires, before the site map says that it is held.
+    pub fn offer(&self, key: ObjectKey, warn: &mut dyn FnMut(String)) -> Result<(), TransferError> {
+        self.claim(key, None, warn).map(drop)
+    }
+
+    /// Let the fills of the site leave an object alone until the returned value is dropped: it arrives here by other means.
+    pub fn expect(
+        self: &Arc<Claimant>,
+        key: ObjectKey,
+        warn: &mut dyn FnMut(String),
+    ) -> Result<Expectation, TransferError> {
+        *lock(&self.expected).entry(key).or_default() += 1;
+        // From here on its drop takes the entry back.
+        let mut expectation = Expectation {
+            claimant: self.clone(),
+            key,
+            claimed: None,
+            renewal: None,
+        };
+        let arrival = arrival_key(key);
+        let mut claimed = self.claim(arrival, None, warn)?;
+        // A fill that only looks has the claim for a moment.
+        for wait in HOLDER_PATIENCE {
+            if self.is_own(&claimed) || !self.service.gate.sleep(wait) {
+                break;
+            }
+            claimed = self.claim(arrival, None, warn)?;
+        }
+        let renewal = self.renewing(&claimed, arrival);
+        expectation.renewal = Some(renewal.map_err(|error| {
+            TransferError::Invalid(format!("cannot start a thread for {key}: {error}"))
+        })?);
+        expectation.claimed = Some(claimed);
+        Ok(expectation)
+    }
+
+    /// Whether an object arrives at the site by other means than a transfer.
+    pub fn arrives(
+        &self,
+        key: ObjectKey,
+        warn: &mut dyn FnMut(String),
+    ) -> Result<bool, TransferError> {
+        if lock(&self.expected).contains_key(&key) {
+            return Ok(true);
+        }
+        let arrival = arrival_key(key);
+        let claimed = self.claim(arrival, None, warn)?;
+        if !self.is_own(&claimed) {
+            return Ok(true);
+        }
+        self.release(&claimed, arrival, warn);
+        Ok(false)
+    }
+
+    fn exchange(
+        &self,
+        remote: &Remote,
+        method: &str,
+        suspect: Option<&str>,
+    ) -> Result<Vec<u8>, TransferError> {
+        let request = ClaimRequest {
+            holder: self.name.clone(),
+            url: self.url.clone(),
+            suspect: suspect.map(str::to_owned),
+        };
+        let body = serde_json::to_vec(&request)
+            .map_err(|error| TransferError::Invalid(error.to_string()))?;
+        let path = remote.key.claim_path();
+        let ask = Ask {
+            method,
+            path: &path,
+            range: None,
+            body: &body,
+            hold: 0,
+        };
+        let stop = Stop::new(Cancel::default(), self.service.gate.clone());
+        Ok(self.client.exchange(remote, &ask, &stop)?.1)
+    }
+}
+
+fn remote(peer: &Peer, key: ObjectKey) -> Remote {
+    Remote {
+        peer: peer.clone(),
+        key,
+    }
+}
+
+/// Renews a claim while it lives.
+pub struct Renewal(Option<(Sender<()>, JoinHandle<()>)>);
+
+impl Drop for Renewal {
+    fn drop(&mut self) {
+        if let Some((end, thread)) = self.0.take() {
+            drop(end);
+            let _ = thread.join();
+        }
+    }
+}
+
+/// An object that arrives at this host by other means than a transfer.
+pub struct Expectation {
+    claimant: Arc<Claimant>,
+    key: ObjectKey,
+    claimed: Option<Claimed>,
+    renewal: Option<Renewal>,
+}
+
+impl Drop for Expectation {
+    fn drop(&mut self) {
+        drop(self.renewal.take());
+        let last = {
+            let mut expected = lock(&self.claimant.expected);
+            let count = expected.get(&self.key).copied().unwrap_or_default();
+            if count > 1 {
+                expected.insert(self.key, count - 1);
+            } else {
+                expected.remove(&self.key);
+            }
+            count <= 1
+        };
+        if let Some(claimed) = self
+            .claimed
+            .take()
+            .filter(|found| self.claimant.is_own(found))
+        {
+            if last {
+                self.claimant
+                    .release(&claimed, arrival_key(self.key), &mut |_| ());
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashSet;
+
+    use super::*;
+
+    fn key(kind: &str, digit: &str) -> ObjectKey {
+        ObjectKey::parse(kind, &digit.repeat(64)).unwrap()
+    }
+
+    #[test]
+    fn all_hosts_compute_the_same_order() {
+        let names: Vec<String> = (0..20).map(|n| format!("h{n}")).collect();
+        let forward = || names.iter().map(String::as_str);
+        let order = rendezvous_order(key("templates", "a"), forward());
+        assert_eq!(
+            order,
+            rendezvous_order(key("templates", "a"), forward().rev())
+        );
+        let firsts: HashSet<&str> = (0..200_u64)
+            .map(|n| {
+                let mut key = key("patches", "0");
+                key.id[..8].copy_from_slice(&n.to_le_bytes());
+                rendezvous_order(key, forward())[0]
+            })
+            .collect();
+        assert!(firsts.len() > 15, "{firsts:?}");
+    }
+
+    #[test]
+    fn the_order_is_that_of_earlier_releases() {
+        // Computed with the Python code of release 0.1, whose agents may be in the same site.
+        let names = ["h1", "h2", "h3", "h4", "h5"];
+        assert_eq!(
+            rendezvous_order(key("templates", "a"), names),
+            ["h3", "h2", "h1", "h4", "h5"]
+        );
+        assert_eq!(
+            rendezvous_order(key("patches", "0"), names),
+            ["h1", "h2", "h3", "h5", "h4"]
+        );
+        assert_eq!(
+            arrival_key(key("templates", "a")).id_hex(),
+            "a6cce499661dbbe59bc23b6fce32b050326c4a1c33fde0477f39f093a7e7cd20"
+        );
+    }
+
+    #[test]
+    fn a_host_that_did_not_answer_is_passed_over() {
+        let unreachable = Unreachable::default();
+        unreachable.add("h1");
+        assert!(unreachable.contains("h1") && !unreachable.contains("h2"));
+        assert_eq!(unreachable.names(), ["h1"]);
+        unreachable.clear();
+        assert!(unreachable.names().is_empty());
+    }
+}

@@ -1,0 +1,640 @@
+//! Deliveries from ranked sources: one copy over the WAN per site, failover, fills that give way.
+#![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
+
+mod common;
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use common::{image, until, Bytes, Image, Site};
+use diffcache_core::manifest::LEAF_SIZE;
+use diffcache_core::patch::{create, CreateOptions};
+use diffcache_core::source::FileSource;
+use diffcache_dataplane::claimant::{arrival_key, rendezvous_order, SiteHost};
+use diffcache_dataplane::client::Peer;
+use diffcache_dataplane::counters::Event;
+use diffcache_dataplane::delivery::{Class, Delivery, Link, Order, PartSource, Progress, Source};
+use diffcache_dataplane::error::TransferError;
+use diffcache_dataplane::ids::{Kind, ObjectKey};
+use diffcache_dataplane::plane::{Config, DataPlane};
+use diffcache_dataplane::wan::Handle;
+
+const LEND: Duration = Duration::from_secs(600);
+
+/// A repository and hosts that know each other.
+struct Hosts {
+    site: Site,
+    repository: DataPlane,
+    hosts: Vec<DataPlane>,
+    image: Image,
+    bytes: Vec<u8>,
+}
+
+impl Hosts {
+    fn new() -> Hosts {
+        Hosts::with(|config| config)
+    }
+
+    fn with(change: impl Fn(Config) -> Config) -> Hosts {
+        let site = Site::new();
+        let bytes = image(24, |leaf| leaf % 5 == 0);
+        let image = site.hold("repo", &bytes);
+        let repository = site.plane("repo");
+        let open = |name| {
+            let config = Config {
+                lend_time: LEND,
+                ..site.config(name)
+            };
+            DataPlane::open(change(config)).unwrap()
+        };
+        let hosts: Vec<_> = ["h1", "h2", "h3"].into_iter().map(open).collect();
+        let all = Hosts {
+            site,
+            repository,
+            hosts,
+            image,
+            bytes,
+        };
+        all.acquaint(&["h1", "h2", "h3"]);
+        all
+    }
+
+    /// Give every host the site's map.
+    fn acquaint(&self, names: &[&str]) {
+        let known: Vec<_> = names.iter().map(|name| self.known(name)).collect();
+        for host in &self.hosts {
+            host.claimant.set_site(known.clone());
+        }
+    }
+
+    fn known(&self, name: &str) -> SiteHost {
+        SiteHost {
+            name: name.to_owned(),
+            url: self.host(name).url().to_owned(),
+        }
+    }
+
+    fn host(&self, name: &str) -> &DataPlane {
+        let number: usize = name[1..].parse().unwrap();
+        &self.hosts[number - 1]
+    }
+
+    /// The hosts in the order in which they are asked to coordinate an object.
+    fn ranked(&self, key: ObjectKey) -> Vec<&'static str> {
+        rendezvous_order(key, ["h1", "h2", "h3"])
+    }
+
+    fn repository_source(&self) -> Source {
+        Source::Host {
+            host: "repo".to_owned(),
+            url: self.repository.url().to_owned(),
+            link: Link::Wan,
+        }
+    }
+
+    fn peer_source(&self, name: &str) -> Source {
+        Source::Host {
+            host: name.to_owned(),
+            url: self.host(name).url().to_owned(),
+            link: Link::Lan,
+        }
+    }
+
+    fn dest(&self, name: &str) -> PathBuf {
+        self.site.path(name).join("output")
+    }
+
+    fn order(&self, name: &str, sources: Vec<Source>) -> Order {
+        Order {
+            kind: "templates".to_owned(),
+            id: self.image.key.id_hex(),
+            dest: self.dest(name),
+            sources,
+            manifest: Some(self.image.manifest_path.clone()),
+            class: Class::Request,
+            rate: None,
+            durable: false,
+            in_place: false,
+        }
+    }
+
+    fn wan_order(&self, name: &str) -> Order {
+        self.order(name, vec![self.repository_source()])
+    }
+
+    fn fill_order(&self, name: &str) -> Order {
+        Order {
+            class: Class::Fill,
+            ..self.wan_order(name)
+        }
+    }
+
+    fn deliver(&self, name: &str, order: &Order) -> Result<Delivery, TransferError> {
+        self.host(name).deliver(order, &Handle::default(), None)
+    }
+
+    /// Deliver at a host and check what arrived; returns bytes over WAN and LAN.
+    fn moved(&self, name: &str, order: &Order) -> (u64, u64) {
+        let delivery = self.deliver(name, order).unwrap();
+        assert!(delivery.source.is_some(), "{delivery:?}");
+        assert_eq!(std::fs::read(&order.dest).unwrap(), self.bytes);
+        (delivery.wan_bytes, delivery.lan_bytes)
+    }
+
+    fn size(&self) -> u64 {
+        self.image.manifest.data_size()
+    }
+
+    fn sent_over_wan(&self) -> u64 {
+        self.repository.stats().counters.sent(Kind::Templates)
+    }
+}
+
+#[test]
+fn once_over_the_wan_then_from_the_holder() {
+    let all = Hosts::new();
+    assert_eq!(all.moved("h1", &all.wan_order("h1")), (all.size(), 0));
+    for name in ["h2", "h3"] {
+        assert_eq!(all.moved(name, &all.wan_order(name)), (0, all.size()));
+    }
+    assert_eq!(all.sent_over_wan(), all.size());
+}
+
+#[test]
+fn hosts_that_ask_together_move_one_copy() {
+    let all = Hosts::new();
+    all.repository.set_rate(Some(4e6)).unwrap();
+    std::thread::scope(|scope| {
+        for name in ["h1", "h2", "h3"] {
+            let all = &all;
+            scope.spawn(move || all.moved(name, &all.wan_order(name)));
+        }
+    });
+    assert_eq!(all.sent_over_wan(), all.size());
+}
+
+#[test]
+fn a_dead_holder_is_taken_over() {
+    let all = Hosts::new();
+    let ranked = all.ranked(all.image.key);
+    // Not the coordinator, so that its claim outlives it.
+    let (holder, survivor) = (ranked[1], ranked[2]);
+    all.moved(holder, &all.wan_order(holder));
+    all.host(holder).close();
+    let delivery = all.deliver(survivor, &all.wan_order(survivor)).unwrap();
+    assert_eq!(delivery.wan_bytes, all.size());
+    assert!(
+        delivery.warnings.iter().any(|text| text.contains(holder)),
+        "{:?}",
+        delivery.warnings
+    );
+    // The takeover is known to the coordinator.
+    assert_eq!(
+        all.moved(ranked[0], &all.wan_order(ranked[0])),
+        (0, all.size())
+    );
+}
+
+#[test]
+fn dead_coordinators_are_passed_over() {
+    let all = Hosts::new();
+    let ranked = all.ranked(all.image.key);
+    all.host(ranked[0]).close();
+    let (second, third) = (ranked[1], ranked[2]);
+    assert_eq!(all.moved(second, &all.wan_order(second)), (all.size(), 0));
+    assert_eq!(all.moved(third, &all.wan_order(third)), (0, all.size()));
+    assert_eq!(all.host(second).stats().claims, 1);
+    assert_eq!(all.host(third).claimant.unreachable.names(), [ranked[0]]);
+}
+
+#[test]
+fn without_any_coordinator_it_goes_straight_to_the_repository() {
+    let all = Hosts::new();
+    all.host("h1").claimant.set_site(vec![
+        SiteHost {
+            name: "h2".to_owned(),
+            url: "http://127.0.0.1:1".to_owned(),
+        },
+        SiteHost {
+            name: "h3".to_owned(),
+            url: "http://127.0.0.1:1".to_owned(),
+        },
+    ]);
+    all.host("h1").claimant.unreachable.add("h1");
+    assert_eq!(all.moved("h1", &all.wan_order("h1")), (all.size(), 0));
+    assert_eq!(all.host("h1").stats().claims, 0);
+}
+
+#[test]
+fn a_failed_holder_gives_its_claim_back() {
+    let all = Hosts::new();
+    std::fs::remove_file(all.site.held("repo", all.image.key)).unwrap();
+    let delivery = all.deliver("h1", &all.wan_order("h1")).unwrap();
+    assert_eq!(delivery.source, None);
+    let failure = &delivery.failures[0];
+    assert!(matches!(failure.error, TransferError::ObjectMissing { .. }));
+    assert_eq!(failure.host.as_deref(), Some("repo"));
+    for host in &all.hosts {
+        assert_eq!(host.stats().claims, 0);
+    }
+}
+
+#[test]
+fn an_unreachable_repository_is_remembered() {
+    let all = Hosts::new();
+    all.repository.close();
+    let delivery = all.deliver("h1", &all.wan_order("h1")).unwrap();
+    let error = &delivery.failures[0].error;
+    assert!(
+        matches!(error, TransferError::PeerUnavailable { .. }),
+        "{error}"
+    );
+    assert_eq!(all.host("h1").claimant.unreachable.names(), ["repo"]);
+}
+
+#[test]
+fn a_holder_that_sends_garbage_is_taken_over() {
+    let all = Hosts::new();
+    let ranked = all.ranked(all.image.key);
+    all.moved(ranked[0], &all.wan_order(ranked[0]));
+    // Held objects come before lent ones.
+    let mut wrong = all.bytes.clone();
+    wrong[LEAF_SIZE as usize + 5] ^= 1;
+    std::fs::write(all.site.held(ranked[0], all.image.key), wrong).unwrap();
+    let delivery = all.deliver(ranked[1], &all.wan_order(ranked[1])).unwrap();
+    assert!(delivery.wan_bytes > 0);
+    assert_eq!(std::fs::read(all.dest(ranked[1])).unwrap(), all.bytes);
+}
+
+#[test]
+fn what_crossed_the_wan_is_lent_until_the_space_is_needed() {
+    let all = Hosts::new();
+    assert!(!all.host("h1").stop_lending());
+    all.moved("h1", &all.wan_order("h1"));
+    assert_eq!(all.host("h1").stats().lent, 1);
+    assert!(all.host("h1").stop_lending());
+    assert_eq!(all.host("h1").stats().lent, 0);
+    assert!(!all.host("h1").stop_lending());
+}
+
+#[test]
+fn without_lending_the_claim_ends_with_the_delivery() {
+    let all = Hosts::with(|config| Config {
+        lend_time: Duration::ZERO,
+        ..config
+    });
+    all.moved("h1", &all.wan_order("h1"));
+    for host in &all.hosts {
+        assert_eq!(host.stats().claims, 0);
+    }
+}
+
+#[test]
+fn a_claim_is_renewed_while_the_object_comes() {
+    let ttl = Duration::from_millis(300);
+    let all = Hosts::with(|config| Config {
+        claim_ttl: ttl,
+        ..config
+    });
+    let ranked = all.ranked(all.image.key);
+    all.repository.set_rate(Some(all.size() as f64)).unwrap();
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            all.moved(ranked[1], &all.wan_order(ranked[1]));
+            done.store(true, Ordering::SeqCst);
+        });
+        let coordinator = all.host(ranked[0]);
+        until("the claim is made", || coordinator.stats().claims == 1);
+        while !done.load(Ordering::SeqCst) {
+            let claims = coordinator.stats().claims;
+            assert!(claims == 1 || done.load(Ordering::SeqCst));
+            std::thread::sleep(ttl / 10);
+        }
+    });
+}
+
+#[test]
+fn the_next_source_delivers_what_the_first_did_not() {
+    let all = Hosts::new();
+    all.site.hold("h3", &all.bytes);
+    all.host("h2").close();
+    let order = all.order(
+        "h1",
+        vec![
+            all.peer_source("h2"),
+            all.peer_source("h3"),
+            all.repository_source(),
+        ],
+    );
+    let delivery = all.deliver("h1", &order).unwrap();
+    assert_eq!(delivery.source, Some(1));
+    assert_eq!((delivery.wan_bytes, delivery.lan_bytes), (0, all.size()));
+    assert_eq!(delivery.failures.len(), 1);
+    assert_eq!(delivery.failures[0].host.as_deref(), Some("h2"));
+    assert!(all.host("h1").claimant.unreachable.contains("h2"));
+    assert_eq!(all.sent_over_wan(), 0);
+    assert_eq!(std::fs::read(all.dest("h1")).unwrap(), all.bytes);
+}
+
+#[test]
+fn no_source_is_left() {
+    let all = Hosts::new();
+    let order = all.order("h1", vec![all.peer_source("h2"), all.peer_source("h3")]);
+    let delivery = all.deliver("h1", &order).unwrap();
+    assert_eq!(delivery.source, None);
+    let sources: Vec<_> = delivery.failures.iter().map(|found| found.source).collect();
+    assert_eq!(sources, [0, 1]);
+    assert!(!order.dest.exists());
+}
+
+#[test]
+fn what_is_wrong_here_ends_the_list() {
+    let all = Hosts::new();
+    let other = all.site.hold("h2", &Bytes(3).take(100_000));
+    let order = Order {
+        manifest: Some(other.manifest_path.clone()),
+        ..all.order("h1", vec![all.peer_source("h2"), all.repository_source()])
+    };
+    let delivery = all.deliver("h1", &order).unwrap();
+    assert_eq!(delivery.source, None);
+    assert_eq!(delivery.failures.len(), 1);
+    assert!(matches!(
+        delivery.failures[0].error,
+        TransferError::Format { .. }
+    ));
+    assert_eq!(all.sent_over_wan(), 0);
+}
+
+/// A base at h2, a patch at h3, and the order to build from them at h1.
+fn build_order(all: &Hosts) -> (Order, ObjectKey, ObjectKey) {
+    let mut old = all.bytes.clone();
+    old[3 * LEAF_SIZE as usize..4 * LEAF_SIZE as usize].fill(7);
+    let base = all.site.hold("h2", &old);
+    let path = all.site.path("patch");
+    create(
+        &FileSource::open(&all.site.held("h2", base.key)).unwrap(),
+        &FileSource::open(&all.site.held("repo", all.image.key)).unwrap(),
+        &path,
+        &CreateOptions::default(),
+    )
+    .unwrap();
+    let patch = all.site.hold_patch("h3", &std::fs::read(&path).unwrap());
+    let part = |name: &str, key: ObjectKey| PartSource::Host {
+        host: name.to_owned(),
+        url: all.host(name).url().to_owned(),
+        kind: key.kind.as_str().to_owned(),
+        id: key.id_hex(),
+    };
+    let build = Source::Build {
+        base: part("h2", base.key),
+        patch: part("h3", patch),
+    };
+    let order = all.order("h1", vec![build, all.repository_source()]);
+    (order, base.key, patch)
+}
+
+#[test]
+fn a_template_is_built_from_parts_of_two_hosts() {
+    let all = Hosts::new();
+    let (order, _, _) = build_order(&all);
+    let (wan, lan) = all.moved("h1", &order);
+    assert_eq!(wan, 0);
+    assert!(lan > 0);
+}
+
+#[test]
+fn the_host_of_a_lost_part_is_named_and_the_next_source_taken() {
+    let all = Hosts::new();
+    let (order, _, _) = build_order(&all);
+    all.host("h3").close();
+    let delivery = all.deliver("h1", &order).unwrap();
+    assert_eq!(delivery.source, Some(1));
+    assert_eq!(delivery.failures[0].host.as_deref(), Some("h3"));
+}
+
+#[test]
+fn a_damaged_part_ends_the_list_for_the_caller_to_look() {
+    let all = Hosts::new();
+    let (order, _, patch) = build_order(&all);
+    let path = all.site.held("h3", patch);
+    let mut bytes = std::fs::read(&path).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle..].fill(0);
+    std::fs::write(&path, bytes).unwrap();
+    let delivery = all.deliver("h1", &order).unwrap();
+    assert_eq!(delivery.source, None);
+    assert_eq!(delivery.failures.len(), 1, "{delivery:?}");
+    assert_eq!(delivery.failures[0].host, None);
+    assert!(!order.dest.exists());
+}
+
+#[test]
+fn a_cancelled_delivery_ends_at_once_and_is_resumed() {
+    let all = Hosts::new();
+    all.repository.set_rate(Some(2e6)).unwrap();
+    let handle = Handle::default();
+    let watch = |progress: Progress| {
+        if progress.done > progress.total / 4 {
+            handle.cancel();
+        }
+        true
+    };
+    let order = all.wan_order("h1");
+    let outcome = all.host("h1").deliver(&order, &handle, Some(&watch));
+    assert!(matches!(outcome, Err(TransferError::Cancelled { .. })));
+    for host in &all.hosts {
+        assert_eq!(host.stats().claims, 0);
+    }
+    all.repository.set_rate(None).unwrap();
+    let (wan, _) = all.moved("h1", &order);
+    assert!(wan < all.size(), "{wan}");
+}
+
+#[test]
+fn a_watch_that_refuses_ends_the_delivery_before_the_wan_is_used() {
+    let all = Hosts::new();
+    let watch = |progress: Progress| !progress.over_wan;
+    let outcome = all
+        .host("h1")
+        .deliver(&all.fill_order("h1"), &Handle::default(), Some(&watch));
+    assert!(matches!(outcome, Err(TransferError::Cancelled { .. })));
+    assert_eq!(all.repository.stats().events(Event::Request), 0);
+}
+
+/// Lets a failed test end before a slow fill does.
+struct CancelOnPanic<'a>(&'a Handle);
+
+impl Drop for CancelOnPanic<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.cancel();
+        }
+    }
+}
+
+/// Run a fill of h1 that would take hours at its rate, and something else during it.
+fn slow_fill(all: &Hosts, during: impl FnOnce(&Handle)) {
+    let handle = Handle::default();
+    let order = Order {
+        rate: Some(1000.0),
+        ..all.fill_order("h1")
+    };
+    std::thread::scope(|scope| {
+        let fill = scope.spawn(|| all.host("h1").deliver(&order, &handle, None).unwrap());
+        until("the fill has begun", || {
+            all.repository.stats().events(Event::Request) > 0
+        });
+        let ended = CancelOnPanic(&handle);
+        during(&handle);
+        drop(ended);
+        assert_eq!(fill.join().unwrap().source, Some(0));
+        assert_eq!(std::fs::read(&order.dest).unwrap(), all.bytes);
+    });
+}
+
+#[test]
+fn a_promoted_fill_is_limited_no_longer() {
+    let all = Hosts::new();
+    slow_fill(&all, Handle::promote);
+}
+
+#[test]
+fn a_fill_gives_way_to_a_request_and_resumes() {
+    let all = Hosts::new();
+    let other = all
+        .site
+        .hold("repo", &Bytes(11).take(5 * LEAF_SIZE as usize));
+    slow_fill(&all, |handle| {
+        let request = Order {
+            id: other.key.id_hex(),
+            manifest: Some(other.manifest_path.clone()),
+            dest: all.site.path("h1").join("other"),
+            ..all.wan_order("h1")
+        };
+        let watch = |progress: Progress| {
+            if progress.done > 0 {
+                until("the fill is off the WAN", || {
+                    all.host("h1").stats().in_flight == 1
+                });
+            }
+            true
+        };
+        let delivered = all
+            .host("h1")
+            .deliver(&request, &Handle::default(), Some(&watch))
+            .unwrap();
+        assert_eq!(delivered.source, Some(0));
+        handle.promote();
+    });
+}
+
+#[test]
+fn fills_leave_what_arrives_by_other_means_alone() {
+    let all = Hosts::new();
+    let claimant = &all.host("h1").claimant;
+    let expected = claimant.expect(all.image.key, &mut |_| ()).unwrap();
+    for name in ["h1", "h2", "h3"] {
+        let error = all.deliver(name, &all.fill_order(name)).unwrap_err();
+        assert!(matches!(error, TransferError::Deferred { .. }), "{error}");
+        assert!(error.to_string().contains(&all.image.key.id_hex()));
+    }
+    assert_eq!(all.sent_over_wan(), 0);
+    drop(expected);
+    for host in &all.hosts {
+        assert_eq!(host.stats().claims, 0);
+    }
+    assert_eq!(all.moved("h2", &all.fill_order("h2")), (all.size(), 0));
+}
+
+#[test]
+fn what_arrived_by_other_means_is_read_from_there() {
+    let all = Hosts::new();
+    let claimant = &all.host("h1").claimant;
+    let expected = claimant.expect(all.image.key, &mut |_| ()).unwrap();
+    all.site.hold("h1", &all.bytes);
+    claimant.offer(all.image.key, &mut |_| ()).unwrap();
+    drop(expected);
+    assert_eq!(all.moved("h2", &all.fill_order("h2")), (0, all.size()));
+}
+
+#[test]
+fn requests_do_not_wait_for_arrivals() {
+    let all = Hosts::new();
+    let claimant = &all.host("h1").claimant;
+    let _expected = claimant.expect(all.image.key, &mut |_| ()).unwrap();
+    assert_eq!(all.moved("h2", &all.wan_order("h2")), (all.size(), 0));
+    let handle = Handle::default();
+    handle.promote();
+    let order = all.fill_order("h3");
+    let delivery = all.host("h3").deliver(&order, &handle, None).unwrap();
+    assert_eq!((delivery.wan_bytes, delivery.lan_bytes), (0, all.size()));
+}
+
+#[test]
+fn two_may_expect_one_object() {
+    let all = Hosts::new();
+    let claimant = &all.host("h1").claimant;
+    let first = claimant.expect(all.image.key, &mut |_| ()).unwrap();
+    drop(claimant.expect(all.image.key, &mut |_| ()).unwrap());
+    for name in ["h1", "h2"] {
+        let outcome = all.deliver(name, &all.fill_order(name));
+        assert!(matches!(outcome, Err(TransferError::Deferred { .. })));
+    }
+    drop(first);
+    assert_eq!(all.moved("h1", &all.fill_order("h1")), (all.size(), 0));
+}
+
+#[test]
+fn a_fill_that_looks_at_that_moment_hides_nothing() {
+    let all = Hosts::new();
+    let arrival = arrival_key(all.image.key);
+    let coordinator = Peer::parse(all.host(all.ranked(arrival)[0]).url()).unwrap();
+    // What a fill of h2 does when it looks: it has the claim for a moment.
+    let looking = &all.host("h2").claimant;
+    looking.claim_at(&coordinator, arrival, None).unwrap();
+    std::thread::scope(|scope| {
+        let expecting = scope.spawn(|| {
+            let claimant = &all.host("h1").claimant;
+            claimant.expect(all.image.key, &mut |_| ()).unwrap()
+        });
+        std::thread::sleep(Duration::from_millis(150));
+        looking.release_at(&coordinator, arrival).unwrap();
+        let _expected = expecting.join().unwrap();
+        let outcome = all.deliver("h3", &all.fill_order("h3"));
+        assert!(matches!(outcome, Err(TransferError::Deferred { .. })));
+    });
+}
+
+#[test]
+fn what_could_not_be_claimed_is_not_waited_for() {
+    let all = Hosts::new();
+    let h1 = all.host("h1");
+    h1.claimant.set_site(vec![SiteHost {
+        name: "h2".to_owned(),
+        url: "nonsense".to_owned(),
+    }]);
+    h1.claimant.unreachable.add("h1");
+    let expected = h1.claimant.expect(all.image.key, &mut |_| ());
+    assert!(matches!(expected, Err(TransferError::Invalid(_))));
+    h1.claimant.unreachable.clear();
+    all.acquaint(&["h1", "h2", "h3"]);
+    assert_eq!(all.moved("h1", &all.fill_order("h1")), (all.size(), 0));
+}
+
+#[test]
+fn patches_do_not_arrive_by_other_means() {
+    let all = Hosts::new();
+    let patch = all.site.hold_patch("repo", &Bytes(5).take(50_000));
+    let claimant = &all.host("h1").claimant;
+    let _expected = claimant.expect(patch, &mut |_| ()).unwrap();
+    let order = Order {
+        kind: "patches".to_owned(),
+        id: patch.id_hex(),
+        manifest: None,
+        ..all.fill_order("h2")
+    };
+    let delivery = all.deliver("h2", &order).unwrap();
+    assert_eq!(delivery.wan_bytes, 50_000);
+}
