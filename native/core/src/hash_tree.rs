@@ -42,7 +42,7 @@ pub fn merge_inner(cvs: &[Hash]) -> Hash {
     }
 }
 
-/// Like `merge_inner` for two or more values, as the root.
+/// Does the same as `merge_inner` for two or more values, as the root.
 pub fn merge_root(cvs: &[Hash]) -> Hash {
     let (left, right) = cvs.split_at(left_count(cvs.len() as u64) as usize);
     root(&merge_inner(left), &merge_inner(right))

@@ -2,16 +2,16 @@
 //!
 //! Files in, files out: this crate knows no service, no network and no database. What the others build on:
 //!
-//! * [`source::ReadAt`]: random access to an image, wherever it lies. Implementations say whether a failure is worth another try.
+//! * [`source::ReadAt`]: random access to an image, wherever it is stored. Errors say whether another attempt may succeed.
 //! * [`manifest::Manifest`]: the BLAKE3 subtree hashes of an image's 64 KiB leaves. They merge to the image's content id (what `b3sum` prints), so a
-//!   manifest proves itself from the id alone, and every leaf of an image proves itself from the manifest.
+//!   manifest is verified by the id alone, and every leaf of an image by the manifest.
 //! * [`sink::LeafSink`]: takes verified leaves in any order.
-//! * [`patch`]: makes patches between images, applies them to files or to sinks, and reads through base + patch without applying.
+//! * [`patch`]: creates patches between images, applies them to files or to sinks, and reads through base + patch without applying.
 //! * [`overlap`]: how much of an image occurs in another at any offset, estimated.
-//! * [`task::Task`]: how a long job runs: threads, progress, cancellation.
+//! * [`task::Task`]: threads, progress and cancellation of a long job.
 //!
 //! Errors are one enum per module. `is_retryable()` on an error means that the same call may succeed later or with another source; everything
-//! else stays wrong until somebody changes the input.
+//! else fails until the input changes.
 //!
 //! Nothing in this crate trusts a length, an offset or a count that it reads from a file before it is checked against the file's own size and
 //! against the limits stated in the module that reads it.

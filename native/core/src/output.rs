@@ -18,7 +18,7 @@ const NAME_BYTES: usize = 200;
 const TRIES: u32 = 64;
 
 /// A file without a name that is written on the filesystem of its final place, and gets its name by `commit`. Where the filesystem knows no such files
-/// it has another name meanwhile, beside its final place. Dropped without, it is removed. Who needs it to survive a power cut calls
+/// it has another name meanwhile, beside its final place. Dropped without, it is removed. A caller that needs it to survive a power cut calls
 /// `File::sync_data` before; a crash of the process alone never leaves a half-written file at the final place.
 #[derive(Debug)]
 pub struct Output {
@@ -37,7 +37,7 @@ impl Output {
         refuse_special(path)?;
         match Output::nameless(path) {
             Ok(output) => Ok(output),
-            // Filesystems and kernels say in several ways that they cannot; whatever else is wrong, the next try tells.
+            // Filesystems and kernels report in several ways that they cannot; any other failure shows in the next attempt.
             Err(_) => Output::beside(path),
         }
     }
@@ -73,12 +73,12 @@ impl Output {
         })
     }
 
-    /// The open file, for reading and writing.
+    /// Returns the open file, for reading and writing.
     pub fn file(&self) -> &File {
         &self.file
     }
 
-    /// Has what was written so far go to the disk from now on, which takes none of the caller's time unless the disk's queue is full.
+    /// Starts writing back what was written so far, which takes none of the caller's time unless the disk's queue is full.
     pub fn begin_writeback(&self) {
         let fd = self.file.as_raw_fd();
         // SAFETY: the descriptor is open as long as `self`, and no memory is given.
@@ -87,7 +87,7 @@ impl Output {
         let _ = begun;
     }
 
-    /// By which path this process can open it until it is committed.
+    /// Returns the path by which this process can open it until it is committed.
     pub fn part(&self) -> PathBuf {
         match &self.part {
             Some(part) => part.clone(),
@@ -122,7 +122,7 @@ impl Output {
 impl Drop for Output {
     fn drop(&mut self) {
         if let Some(part) = &self.part {
-            // Nothing can be done if even this fails; the name says that it is a part.
+            // There is no remedy if even this fails; the name says that it is a part.
             let _ = std::fs::remove_file(part);
         }
     }
@@ -132,7 +132,7 @@ fn by_descriptor(file: &File) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}", file.as_raw_fd()))
 }
 
-/// Makes something under a name beside `path` that no other file has.
+/// Creates a file under a name beside `path` that no other file has.
 fn with_new_name<T>(
     path: &Path,
     make: impl Fn(&Path) -> io::Result<T>,
@@ -165,7 +165,7 @@ fn part_path(path: &Path, chance: &RandomState, number: u32) -> io::Result<PathB
     Ok(path.with_file_name(part))
 }
 
-/// Fails if a rename to `path` would replace something that is no file.
+/// Fails if a rename to `path` would replace anything but a file.
 fn refuse_special(path: &Path) -> io::Result<()> {
     match std::fs::metadata(path) {
         Ok(found) if found.is_dir() => Err(io::Error::from_raw_os_error(libc::EISDIR)),
@@ -173,14 +173,14 @@ fn refuse_special(path: &Path) -> io::Result<()> {
             io::ErrorKind::InvalidInput,
             "it is no regular file, and would be replaced by one; name another output",
         )),
-        // Whatever else is wrong with it, creating the file tells.
+        // Any other failure shows when the file is created.
         _ => Ok(()),
     }
 }
 
-/// Closes a file. Network filesystems tell only now that what was written did not arrive; any descriptor of the file will do.
+/// Closes a file. Only now do network filesystems report data that did not arrive; any descriptor of the file serves for that.
 fn close(file: File) -> io::Result<()> {
-    // SAFETY: the descriptor was open and nobody else's, as `file` was.
+    // SAFETY: the descriptor was open and owned by `file` alone.
     match unsafe { libc::close(file.into_raw_fd()) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
@@ -225,7 +225,7 @@ mod tests {
         let path = dir.path().join("image");
         let output = Output::create(&path).unwrap();
         output.file().write_all_at(b"whole", 0).unwrap();
-        // What has no name goes with the last process that has it open.
+        // A file without a name is freed with the last process that has it open.
         assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
         assert_eq!(std::fs::read(output.part()).unwrap(), b"whole");
         output.commit().unwrap();

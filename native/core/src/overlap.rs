@@ -203,7 +203,7 @@ fn slot(hash: u64) -> (usize, u64) {
 mod tests {
     use super::*;
 
-    /// Bytes that look random and are the same each time.
+    /// Returns the bytes that look random and are the same each time.
     fn noise(length: usize, seed: u64) -> Vec<u8> {
         let mut state = seed.wrapping_mul(MULTIPLIER) | 1;
         (0..length)

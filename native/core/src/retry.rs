@@ -58,7 +58,7 @@ impl ErrorKind {
         ErrorKind::Other,
     ];
 
-    /// The name of the exception that the bindings raise.
+    /// Returns the name of the exception that the bindings raise.
     pub fn name(self) -> &'static str {
         match self {
             ErrorKind::AlreadyInFlight => "AlreadyInFlight",
@@ -79,7 +79,7 @@ impl ErrorKind {
         }
     }
 
-    /// Whether the same call may succeed later or from another source.
+    /// Returns whether the same call may succeed later or from another source.
     pub fn is_retryable(self) -> bool {
         match self {
             ErrorKind::AlreadyInFlight

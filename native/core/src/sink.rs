@@ -1,4 +1,4 @@
-//! Where verified leaves go.
+//! Receivers of verified leaves.
 
 /// Why a sink did not take a leaf.
 #[derive(Debug, thiserror::Error)]
@@ -14,10 +14,10 @@ pub enum SinkError {
     Io {
         /// What was being written.
         name: String,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// The receiving side wants no more leaves.
+    /// The receiver takes no more leaves.
     #[error("{name}: the receiver gave up: {reason}")]
     Closed {
         /// What was being written.
@@ -28,7 +28,7 @@ pub enum SinkError {
 }
 
 impl SinkError {
-    /// Turns a write's error into `NoSpace` where that is what it says.
+    /// Converts the error of a write: `NoSpace` if the filesystem is full.
     pub fn from_io(name: &str, source: std::io::Error) -> SinkError {
         match source.kind() {
             std::io::ErrorKind::StorageFull | std::io::ErrorKind::QuotaExceeded => {
@@ -46,7 +46,7 @@ impl SinkError {
 
 /// Takes the leaves of one image.
 ///
-/// The giver promises: every leaf was verified before `put`; each leaf is put at most once; a leaf that is all zeroes is never put (its place
+/// The caller guarantees: every leaf was verified before `put`; each leaf is put at most once; a leaf that is all zeroes is never put (its place
 /// is known from the manifest); calls may come in any order and from several threads at a time. All leaves that are not zero were put once the
 /// call that was given the sink returns `Ok`; after an error any subset may have been.
 pub trait LeafSink: Send + Sync {

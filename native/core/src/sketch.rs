@@ -23,7 +23,7 @@ const MAX_LEAVES: u64 = 1 << 14;
 const CONTEXT: usize = 96 << 10;
 /// Bytes of an image hashed as one piece of work.
 const PIECE: u64 = 4 << 20;
-/// Fast, for a first idea.
+/// Level of zstd for rough estimates: fast.
 const ROUGH_LEVEL: i32 = 1;
 /// A patch's header.
 const HEADER_BYTES: f64 = 288.0;
@@ -46,8 +46,8 @@ pub enum SketchError {
     /// The image could not be read.
     #[error(transparent)]
     Source(#[from] SourceError),
-    /// The bytes are no sketch, or a damaged one.
-    #[error("not a sketch, or a damaged one; make it again")]
+    /// The bytes are not a sketch, or a damaged one.
+    #[error("not a sketch, or a damaged one; create it again")]
     Format,
     /// The compression library failed.
     #[error("the compressor ran out of memory")]
@@ -61,7 +61,7 @@ pub enum SketchError {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 struct Block {
     hash: u64,
-    /// Bytes that it compresses to, after what lies before it.
+    /// Bytes that it compresses to, after the bytes before it.
     cost: u16,
 }
 
@@ -81,17 +81,17 @@ pub struct Sketch {
     leaves: Vec<u64>,
 }
 
-/// Whether a hash is in the sample of one in `1 << shift`.
+/// Returns whether a hash is in the sample of one in `1 << shift`.
 fn sampled(hash: u64, shift: u32) -> bool {
     hash.leading_zeros() >= shift
 }
 
-/// The shift that keeps at most `room` of `count`.
+/// Returns the shift that keeps at most `room` of `count`.
 fn shift_for(count: u64, room: u64) -> u32 {
     count.div_ceil(room).next_power_of_two().trailing_zeros()
 }
 
-/// A sampled block and where it lies.
+/// A sampled block and its place.
 type Placed = (u64, u64);
 
 /// What hashing a piece of an image gives.
@@ -139,7 +139,7 @@ impl Sketch {
         })
     }
 
-    /// The size in bytes of the block patch from `base` to this image.
+    /// Returns the size in bytes of the block patch from `base` to this image.
     pub fn patch_size_from(&self, base: &Self) -> u64 {
         let shift = self.shift.max(base.shift);
         let mut missing = 0;
@@ -162,7 +162,7 @@ impl Sketch {
         (HEADER_BYTES + literals + self.changed_leaves(base) * LEAF_BYTES) as u64
     }
 
-    /// The sketch as bytes, for keeping: magic, size, data blocks, both shifts (u32), both counts (u64), the lists, the XXH3 of all that.
+    /// Encodes the sketch: magic, size, data blocks, both shifts (u32), both counts (u64), the lists, the XXH3 of all that.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(
             HEADER_LEN
@@ -186,10 +186,10 @@ impl Sketch {
         out
     }
 
-    /// What [`Sketch::encode`] made.
+    /// Decodes what [`Sketch::encode`] returned.
     ///
     /// # Errors
-    /// `Format` if the bytes are no sketch, or were damaged.
+    /// `Format` if the bytes are not a sketch, or were damaged.
     pub fn decode(bytes: &[u8]) -> Result<Self, SketchError> {
         let body = bytes
             .len()
@@ -240,7 +240,7 @@ impl Sketch {
     }
 }
 
-/// The little-endian number in the first bytes, eight at most.
+/// Returns the little-endian number in the first bytes, eight at most.
 fn number(bytes: &[u8]) -> u64 {
     let mut raw = [0; 8];
     let count = bytes.len().min(8);
@@ -248,7 +248,7 @@ fn number(bytes: &[u8]) -> u64 {
     u64::from_le_bytes(raw)
 }
 
-/// The ranges that may hold data, cut into pieces at multiples of `PIECE`, grown to whole leaves.
+/// Returns the ranges that may hold data, cut into pieces at multiples of `PIECE`, grown to whole leaves.
 fn data_ranges(image: &dyn ReadAt) -> Result<Vec<(u64, u64)>, SourceError> {
     let leaf = LEAF_LEN as u64;
     let mut ranges = Vec::new();
@@ -302,7 +302,7 @@ fn hash_range(
     Ok(hashed)
 }
 
-/// Finds out what each sampled block costs: roughly by itself, and from that by how far off this is for those also compressed in their places.
+/// Estimates the cost of each sampled block: roughly by itself, corrected by how far off this is for those also compressed in their places.
 fn cost(
     image: &dyn ReadAt,
     placed: &[Placed],
@@ -360,7 +360,7 @@ fn class_of(alone: u16) -> usize {
     (usize::from(alone) * CLASSES / (BLOCK + 1)).min(CLASSES - 1)
 }
 
-/// Finds out what a block costs.
+/// Measures the cost of a block.
 struct Scale {
     full: zstd_safe::CCtx<'static>,
     rough: zstd_safe::CCtx<'static>,
@@ -393,7 +393,7 @@ impl Scale {
         })
     }
 
-    /// The bytes that the block at `place` compresses to by itself, roughly.
+    /// Returns the bytes that the block at `place` compresses to by itself, roughly.
     fn alone(&mut self, image: &dyn ReadAt, place: u64) -> Result<u16, SketchError> {
         let end = image.len().min(place + BLOCK as u64);
         self.read(image, place, end)?;
@@ -405,7 +405,7 @@ impl Scale {
         Ok(size.min(BLOCK) as u16)
     }
 
-    /// The bytes that the block at `place` adds to those before it.
+    /// Returns the bytes that the block at `place` adds to those before it.
     fn inside(&mut self, image: &dyn ReadAt, place: u64) -> Result<u16, SketchError> {
         let start = place.saturating_sub(CONTEXT as u64);
         let end = image.len().min(place + BLOCK as u64);

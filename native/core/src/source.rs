@@ -1,4 +1,4 @@
-//! Random access to images, wherever they lie.
+//! Random access to images, wherever they are stored.
 
 use std::fs::{File, Metadata};
 use std::io;
@@ -19,21 +19,21 @@ pub enum SourceError {
     Io {
         /// What was being read.
         name: String,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// The source is shorter than the range that was asked for.
-    #[error("{name}: ends at byte {len}, but bytes up to {end} were asked for")]
+    /// The source is shorter than the requested range.
+    #[error("{name}: ends at byte {len}, but bytes up to {end} were requested")]
     PastEnd {
         /// What was being read.
         name: String,
         /// Its length in bytes.
         len: u64,
-        /// End of the range asked for, in bytes.
+        /// End of the requested range, in bytes.
         end: u64,
     },
     /// A local file was written to since it was opened, so that what was read of it is of no single state.
-    #[error("{name}: it changed while it was read; try again when nobody writes to it")]
+    #[error("{name}: it changed while it was read; try again when no program writes to it")]
     Changed {
         /// What was being read.
         name: String,
@@ -46,7 +46,7 @@ pub enum SourceError {
         /// What happened.
         reason: String,
     },
-    /// A remote source answered that it will not serve us; trying again changes nothing.
+    /// A remote source refused to serve this host; another attempt will be refused too.
     #[error("{name}: refused: {reason}")]
     Refused {
         /// What was being read, and from where.
@@ -65,7 +65,7 @@ pub enum SourceError {
 }
 
 impl SourceError {
-    /// What the error is, in the one table of kinds.
+    /// Returns the kind of the error, by which callers decide.
     pub fn kind(&self) -> ErrorKind {
         match self {
             SourceError::Io { .. } => ErrorKind::System,
@@ -76,7 +76,7 @@ impl SourceError {
         }
     }
 
-    /// Whether the same read may succeed later, or from another source.
+    /// Returns whether the same read may succeed later, or from another source.
     pub fn is_retryable(&self) -> bool {
         self.kind().is_retryable()
     }
@@ -84,13 +84,13 @@ impl SourceError {
 
 /// An immutable sequence of bytes with random access.
 ///
-/// Whoever implements it promises: the length never changes; equal reads give equal bytes (who cannot promise that, as nobody can for another
-/// host's file, is guarded by the manifest above); all methods may be called from several threads at a time.
+/// An implementation guarantees: the length never changes; equal reads give equal bytes (where that cannot be guaranteed, as for another host's
+/// file, a manifest above verifies them); all methods may be called from several threads at a time.
 pub trait ReadAt: Send + Sync {
-    /// The length in bytes.
+    /// Returns the length in bytes.
     fn len(&self) -> u64;
 
-    /// Whether there is nothing to read.
+    /// Returns whether the source has no bytes.
     fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -101,8 +101,8 @@ pub trait ReadAt: Send + Sync {
     /// `PastEnd` if the range is not wholly inside the source; otherwise whatever kept the bytes from arriving. `buf` is undefined after an error.
     fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<(), SourceError>;
 
-    /// The next range at or after `offset` that may hold something else than zeroes, as (start, end); `None` if only zeroes follow. Who does not
-    /// know answers with the whole rest.
+    /// Returns the next range at or after `offset` that may hold something else than zeroes, as (start, end); `None` if only zeroes follow. A source
+    /// without that knowledge returns all that follows.
     ///
     /// # Errors
     /// Whatever kept the answer from arriving.
@@ -111,8 +111,8 @@ pub trait ReadAt: Send + Sync {
         Ok((offset < len).then_some((offset, len)))
     }
 
-    /// Fails if the source is known to have changed since it was opened. Whoever read it more than once, or needs all of it to be of one state, asks
-    /// before the outcome is used.
+    /// Fails if the source is known to have changed since it was opened. A caller that reads it more than once, or needs
+    /// all of it to be of one state, checks before it uses the outcome.
     ///
     /// # Errors
     /// `Changed`, or whatever kept the answer from arriving.
@@ -130,14 +130,14 @@ pub struct Pieces {
 }
 
 impl Pieces {
-    /// How many there are.
+    /// Returns the number of pieces.
     pub fn count(&self) -> u64 {
         self.ranges
             .last()
             .map_or(0, |(range, before)| before + (range.end - range.start))
     }
 
-    /// The number of the `index`-th piece; past the last ones, the number after the last.
+    /// Returns the number of the `index`-th piece; past the last ones, the number after the last.
     pub fn number(&self, index: u64) -> u64 {
         let at = self.ranges.partition_point(|(_, before)| *before <= index);
         match self.ranges[..at].last() {
@@ -146,12 +146,12 @@ impl Pieces {
         }
     }
 
-    /// Bytes of data, as far as the source knows of holes.
+    /// Returns the size of the data in bytes, as far as the source knows of holes.
     pub fn data_len(&self) -> u64 {
         self.data_len
     }
 
-    /// The pieces that are in either.
+    /// Returns the pieces that are in either.
     pub fn union(self, other: Pieces) -> Pieces {
         let data_len = self.data_len.saturating_add(other.data_len);
         let mut ranges: Vec<Range<u64>> = [self.ranges, other.ranges]
@@ -178,7 +178,7 @@ impl Pieces {
     }
 }
 
-/// Which pieces of `piece` bytes of a source may hold data. Asks the source for its holes and reads nothing.
+/// Returns which pieces of `piece` bytes of a source may hold data. Looks up the holes of the source and reads nothing.
 ///
 /// # Errors
 /// Whatever kept an answer from arriving.
@@ -265,7 +265,7 @@ impl ReadAt for Vec<u8> {
     }
 }
 
-/// How long a file is and when its bytes were changed last: tells whether what was read twice, or read and cloned, was the same.
+/// Length of a file and time of the last change of its bytes: equal stamps mean that what was read twice, or read and cloned, was the same.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stamp {
     size: u64,
@@ -307,7 +307,7 @@ impl FileSource {
     /// Wraps an open file; `name` is what errors call it.
     ///
     /// # Errors
-    /// `Io` if its length cannot be told.
+    /// `Io` if its length is not known.
     pub fn from_file(file: File, name: String) -> Result<FileSource, SourceError> {
         // The end offset is right for block devices too, whose metadata say 0.
         let len = seek(&file, SeekFrom::End(0)).map_err(|errno| SourceError::Io {
@@ -342,17 +342,17 @@ impl FileSource {
         })
     }
 
-    /// The open file.
+    /// Returns the open file.
     pub fn file(&self) -> &File {
         &self.file
     }
 
-    /// What errors call it.
+    /// Returns the name that errors give it.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// What it is like now.
+    /// Returns its present stamp.
     ///
     /// # Errors
     /// `Io`.

@@ -1,18 +1,18 @@
-//! How a long job runs: on how many threads, who hears of its progress, and who may stop it.
+//! Long jobs: threads, progress reports and cancellation.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Called with (bytes done, bytes in total). May be called from any thread of the job, often: rate limiting is the callee's part.
 pub type Progress<'a> = &'a (dyn Fn(u64, u64) + Sync);
 
-/// How a long job runs. `Task::default()` uses every core, reports to nobody and cannot be stopped.
+/// Threads, progress and cancellation of a long job. `Task::default()` uses every core, reports no progress and cannot be cancelled.
 #[derive(Clone, Copy, Default)]
 pub struct Task<'a> {
     /// Threads to use; 0 stands for one per core.
     pub threads: usize,
-    /// Whom to tell.
+    /// Receives progress reports.
     pub progress: Option<Progress<'a>>,
-    /// Set to true by anybody who wants the job to end with a `Cancelled` error; looked at about every megabyte.
+    /// Set to true to end the job with a `Cancelled` error; checked about every megabyte.
     pub cancel: Option<&'a AtomicBool>,
 }
 
@@ -22,7 +22,7 @@ pub struct Task<'a> {
 pub struct Cancelled;
 
 impl<'a> Task<'a> {
-    /// The number of threads to use for `pieces` independent pieces of work: at least 1.
+    /// Returns the number of threads to use for `pieces` independent pieces of work: at least 1.
     pub fn threads_for(&self, pieces: u64) -> usize {
         let wanted = match self.threads {
             0 => std::thread::available_parallelism().map_or(1, |n| n.get()),
@@ -33,7 +33,7 @@ impl<'a> Task<'a> {
             .max(1)
     }
 
-    /// Fails if the caller wants the job to end.
+    /// Fails if the job was cancelled.
     ///
     /// # Errors
     /// `Cancelled`.
@@ -44,7 +44,7 @@ impl<'a> Task<'a> {
         }
     }
 
-    /// The same job without its progress report, for a step that would count twice.
+    /// Returns the same job without its progress report, for a step that would count twice.
     pub fn silent(&self) -> Task<'a> {
         Task {
             progress: None,
@@ -70,7 +70,7 @@ pub struct Meter<'a> {
 }
 
 impl Meter<'_> {
-    /// Counts `bytes` more as done.
+    /// Adds `bytes` to those done.
     pub fn add(&self, bytes: u64) {
         let done = self.done.fetch_add(bytes, Ordering::Relaxed) + bytes;
         if let Some(progress) = self.progress {
@@ -94,7 +94,7 @@ where
     for_each_piece_with(task, pieces, || (), |(), piece| work(piece))
 }
 
-/// Like `for_each_piece`, with a state of its own (buffers, contexts) for each thread, made by `init`.
+/// Does the same as `for_each_piece`, with a state of its own (buffers, contexts) for each thread, created by `init`.
 ///
 /// # Errors
 /// As `for_each_piece`.

@@ -1,6 +1,6 @@
 //! Python bindings of `diffcache_qcow2`: guest content of images, and patches that re-create qcow2 files.
 //!
-//! What is said in `blocks` of the GIL, of progress and of errors holds here too.
+//! The interpreter lock, progress and errors are handled as in `blocks`.
 
 use std::path::PathBuf;
 
@@ -19,7 +19,7 @@ use crate::blocks::{
 };
 pub use crate::errors::InvalidInput;
 
-/// An error of the qcow2 module as the Python exception of its kind.
+/// Converts an error of the crate to the Python exception of its kind.
 pub fn qcow2_error(error: Qcow2Error) -> PyErr {
     let message = error.to_string();
     match error {
@@ -64,7 +64,7 @@ fn info_dict<'py>(py: Python<'py>, info: &PatchInfo) -> PyResult<Bound<'py, PyDi
     Ok(dict)
 }
 
-/// Makes the patch from base to target, each a raw or a qcow2 image; returns what qcow2_patch_info does.
+/// Creates the patch from base to target, each a raw or a qcow2 image; returns the same as qcow2_patch_info.
 #[pyfunction]
 #[pyo3(signature = (base, target, patch, level=3, progress=None))]
 fn qcow2_patch_create(
@@ -83,7 +83,7 @@ fn qcow2_patch_create(
     info_dict(py, &info)
 }
 
-/// What a qcow2 patch says of itself; sizes in bytes. Hashes are those of the files, base_content_id that of the base's guest content.
+/// Returns the headers of a qcow2 patch as a dict; sizes in bytes. Hashes are those of the files, base_content_id that of the base's guest content.
 #[pyfunction]
 fn qcow2_patch_info(py: Python<'_>, patch: PathBuf) -> PyResult<Bound<'_, PyDict>> {
     let info = run(py, None, |_| patch::info(&patch).map_err(qcow2_error))?;
@@ -121,7 +121,7 @@ fn qcow2_patch_verify(
     Ok(())
 }
 
-/// The content id of what a guest reads from an image, qcow2 or raw: the same for both forms of one content.
+/// Returns the content id of what a guest reads from an image: the same whether it is stored as qcow2 or raw.
 #[pyfunction]
 #[pyo3(signature = (path, progress=None))]
 fn qcow2_content_id(
@@ -135,7 +135,7 @@ fn qcow2_content_id(
     Ok(manifest.content_id_hex())
 }
 
-/// Writes the manifest of what a guest reads from an image; returns what manifest_create does.
+/// Writes the manifest of what a guest reads from an image; returns the same as manifest_create.
 #[pyfunction]
 #[pyo3(signature = (path, out_path, progress=None))]
 fn qcow2_manifest_create(
@@ -152,7 +152,7 @@ fn qcow2_manifest_create(
     manifest_dict(py, &manifest)
 }
 
-/// Writes what a guest reads from an image to output, raw, sparse and atomically; returns what manifest_create does of it.
+/// Writes what a guest reads from an image to output, raw, sparse and atomically; returns the same as manifest_create.
 #[pyfunction]
 #[pyo3(signature = (path, output, progress=None))]
 fn qcow2_to_raw(
@@ -167,7 +167,7 @@ fn qcow2_to_raw(
     manifest_dict(py, &manifest)
 }
 
-/// Whether an image is qcow2, told by its first bytes, and the size of the guest's disk in bytes; refuses what patches would refuse.
+/// Returns whether an image is qcow2, by its first bytes, and the size of the guest's disk in bytes. Refuses what patches would refuse.
 #[pyfunction]
 fn qcow2_probe(py: Python<'_>, path: PathBuf) -> PyResult<(bool, u64)> {
     run(py, None, |_: &Task<'_>| {

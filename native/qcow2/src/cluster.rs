@@ -60,7 +60,7 @@ impl Cluster {
         matches!(self, Self::Plain(_) | Self::Compressed { .. })
     }
 
-    /// The file range that holds the cluster, `None` without data. The last cluster may reach beyond the end of the file.
+    /// Returns the file range that holds the cluster, `None` without data. The last cluster may reach beyond the end of the file.
     pub(crate) fn range(self, header: &Header) -> Option<(u64, u64)> {
         match self {
             Self::Unallocated | Self::Zero => None,
@@ -76,7 +76,7 @@ impl Cluster {
         };
         if offset >= header.file_size || offset < header.cluster_size() {
             return Err(Qcow2Error::damaged(format!(
-                "guest cluster {index} lies outside the file"
+                "guest cluster {index} is outside the file"
             )));
         }
         if matches!(self, Self::Plain(_)) && offset % header.cluster_size() != 0 {
@@ -88,29 +88,29 @@ impl Cluster {
     }
 }
 
-/// Whether a second-level entry is a zero mark, which version 2 lacks.
+/// Returns whether a second-level entry is a zero mark, which version 2 lacks.
 pub(crate) fn is_zero_mark(entry: u64) -> bool {
     entry & COMPRESSED == 0 && entry & ZERO != 0
 }
 
-/// The second-level entry of a compressed stream, as QEMU writes it.
+/// Returns the second-level entry of a compressed stream, as QEMU writes it.
 pub(crate) fn compressed_entry(cluster_bits: u32, offset: u64, length: u64) -> u64 {
     let last = (offset + length.max(1) - 1) / SECTOR;
     let sectors = last - offset / SECTOR;
     COMPRESSED | (sectors << sector_shift(cluster_bits)) | offset
 }
 
-/// The entry of a plain cluster, or of a table, that has one user.
+/// Returns the entry of a plain cluster, or of a table, that has one user.
 pub(crate) fn plain_entry(offset: u64) -> u64 {
     COPIED | offset
 }
 
-/// The second-level entry of a cluster of zeroes that is not stored.
+/// Returns the second-level entry of a cluster of zeroes that is not stored.
 pub(crate) fn zero_entry() -> u64 {
     ZERO
 }
 
-/// Position of the sector count in a compressed cluster's entry.
+/// Returns the position of the sector count in a compressed cluster's entry.
 fn sector_shift(cluster_bits: u32) -> u32 {
     62 - (cluster_bits - 8)
 }

@@ -20,9 +20,9 @@ pub enum Qcow2Error {
     #[error("{0}: a backing file's name has at most 1023 bytes")]
     BackingName(String),
     /// The patch breaks the rules of its own format.
-    #[error("the qcow2 patch is damaged: {0}; fetch or make it again")]
+    #[error("the qcow2 patch is damaged: {0}; fetch or create it again")]
     BadPatch(String),
-    /// The patch was made for another base.
+    /// The patch was created for another base.
     #[error("the patch is for another base: {0}")]
     BaseMismatch(String),
     /// The result differs from what the patch promised though the base is the right one.
@@ -33,7 +33,7 @@ pub enum Qcow2Error {
     Compressor {
         /// Version the clusters were compressed with.
         wanted: String,
-        /// Versions that can be had here.
+        /// Versions that this machine has.
         present: String,
     },
     /// Compressing or decompressing failed for lack of memory.
@@ -67,7 +67,7 @@ impl Qcow2Error {
     }
 }
 
-/// Turns the error of a write to an output into ours.
+/// Converts the error of a write to an output.
 pub(crate) fn written<T>(result: std::io::Result<T>) -> Result<T, Qcow2Error> {
     result.map_err(Qcow2Error::Write)
 }

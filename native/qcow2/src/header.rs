@@ -1,4 +1,4 @@
-//! The qcow2 header: everything refused that would make reading the image open another file.
+//! The qcow2 header: everything is refused for which another file would have to be opened.
 //!
 //! Field positions are those of QEMU's `docs/interop/qcow2.txt`. Numbers are big endian.
 
@@ -344,22 +344,22 @@ impl Header {
         Ok(out)
     }
 
-    /// Bytes of a cluster.
+    /// Returns the size of a cluster in bytes.
     pub fn cluster_size(&self) -> u64 {
         1 << self.cluster_bits
     }
 
-    /// Guest clusters, the last perhaps partly beyond the disk's end.
+    /// Returns the number of guest clusters; the last may be partly beyond the disk's end.
     pub fn clusters(&self) -> u64 {
         self.size.div_ceil(self.cluster_size())
     }
 
-    /// Guest clusters that one second-level table maps.
+    /// Returns the number of guest clusters that one second-level table maps.
     pub fn clusters_per_l2(&self) -> u64 {
         self.cluster_size() / 8
     }
 
-    /// First-level entries that a disk of `size` bytes needs.
+    /// Returns the number of first-level entries that a disk of `size` bytes needs.
     pub fn l1_needed(&self, size: u64) -> u64 {
         size.div_ceil(self.cluster_size())
             .div_ceil(self.clusters_per_l2())

@@ -1,4 +1,4 @@
-//! Where each guest cluster lies: the first- and second-level tables, checked as a whole.
+//! The map of an image: its first- and second-level tables, checked as a whole.
 //!
 //! The tables of an image are input from its author. They are read once, within a bound, and
 //! checked for overlapping each other before any cluster is read through them.
@@ -49,22 +49,22 @@ impl Map {
         Ok(map)
     }
 
-    /// The image's header.
+    /// Returns the image's header.
     pub fn header(&self) -> &Header {
         &self.header
     }
 
-    /// File offset of each second-level table the disk's size needs, 0 for none.
+    /// Returns the file offset of each second-level table the disk's size needs, 0 for none.
     pub fn l2_offsets(&self) -> &[u64] {
         &self.l2_offsets
     }
 
-    /// File offsets of the refcount blocks, 0 for none.
+    /// Returns the file offsets of the refcount blocks, 0 for none.
     pub fn refcount_blocks(&self) -> &[u64] {
         &self.refcount_blocks
     }
 
-    /// Where guest cluster `index` is stored; [`Cluster::Unallocated`] beyond the end.
+    /// Returns where guest cluster `index` is stored; [`Cluster::Unallocated`] beyond the end.
     pub fn cluster(&self, index: u64) -> Cluster {
         Cluster::decode(&self.header, self.entry(index))
     }
@@ -83,7 +83,7 @@ impl Map {
             .unwrap_or(0)
     }
 
-    /// First guest cluster at or after `index` that has data.
+    /// Returns the first guest cluster at or after `index` that has data.
     pub fn next_data(&self, index: u64) -> Option<u64> {
         let per_table = self.header.clusters_per_l2();
         let mut at = index;
@@ -104,7 +104,7 @@ impl Map {
         None
     }
 
-    /// Every cluster that has data, in guest order.
+    /// Returns every cluster that has data, in guest order.
     pub fn iter(&self) -> impl Iterator<Item = (u64, Cluster)> + '_ {
         let per_table = self.header.clusters_per_l2();
         let clusters = self.header.clusters();
@@ -125,7 +125,7 @@ impl Map {
             })
     }
 
-    /// Checks that each host cluster has one use: no table and no guest cluster lies on another.
+    /// Checks that each host cluster has one use: no table and no guest cluster overlaps another.
     fn check_clusters(&self, metadata: &Metadata) -> Result<(), Qcow2Error> {
         self.check_zero_marks()?;
         let mut plain = Vec::new();
@@ -135,7 +135,7 @@ impl Map {
             let range = cluster.range(&self.header);
             if range.is_some_and(|(start, end)| metadata.overlaps(start, end)) {
                 return Err(Qcow2Error::damaged(format!(
-                    "guest cluster {index} lies on a table"
+                    "guest cluster {index} overlaps a table"
                 )));
             }
             match cluster {
@@ -147,7 +147,9 @@ impl Map {
         plain.sort_unstable();
         compressed.sort_unstable();
         if has_duplicates(&plain) || has_duplicates(&compressed) {
-            return Err(Qcow2Error::damaged("two guest clusters share their place"));
+            return Err(Qcow2Error::damaged(
+                "two guest clusters have the same place",
+            ));
         }
         let cluster_size = self.header.cluster_size();
         let on_plain = compressed.iter().any(|offset| {
@@ -157,7 +159,7 @@ impl Map {
         });
         if on_plain {
             return Err(Qcow2Error::damaged(
-                "a compressed cluster lies on another cluster",
+                "a compressed cluster overlaps another cluster",
             ));
         }
         Ok(())

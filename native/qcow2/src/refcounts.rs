@@ -9,7 +9,7 @@ use crate::tables;
 /// Width of a count, as `refcount_order` of the header has it: 16 bits, the only width that is written.
 pub(crate) const ORDER: u32 = 4;
 
-/// Host clusters that one block counts.
+/// Returns the number of host clusters that one block counts.
 pub(crate) fn per_block(cluster_bits: u32) -> u64 {
     1 << (cluster_bits - 1)
 }

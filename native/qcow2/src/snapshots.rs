@@ -94,12 +94,12 @@ impl<'a> Disk<'a> {
         })
     }
 
-    /// The disk's header.
+    /// Returns the disk's header.
     pub fn header(&self) -> &Header {
         &self.header
     }
 
-    /// Bytes read of the file so far.
+    /// Returns how many bytes of the file were read so far.
     pub fn bytes_read(&self) -> u64 {
         self.file.bytes.load(Ordering::Relaxed)
     }

@@ -36,17 +36,17 @@ impl Qcow2Source {
         })
     }
 
-    /// The image's tables.
+    /// Returns the image's tables.
     pub fn map(&self) -> &Map {
         &self.map
     }
 
-    /// The image's bytes as a file.
+    /// Returns the image's bytes as a file.
     pub fn file(&self) -> &dyn ReadAt {
         &*self.file
     }
 
-    /// How its compressed clusters are compressed.
+    /// Returns how compressed clusters are compressed.
     pub fn compression(&self) -> Compression {
         self.map.header().compression
     }

@@ -26,7 +26,7 @@ pub(crate) fn check_place(
     let end = offset.checked_add(bytes);
     if offset % cluster_size != 0 || end.is_none_or(|end| end > file.len()) {
         return Err(Qcow2Error::damaged(format!(
-            "the {what} is misplaced: it is not aligned, or lies outside the file"
+            "the {what} is misplaced: it is not aligned, or outside the file"
         )));
     }
     Ok(())
@@ -54,7 +54,7 @@ pub(crate) fn read_bytes(
     let end = offset.checked_add(length as u64);
     if end.is_none_or(|end| end > file.len()) {
         return Err(Qcow2Error::damaged(format!(
-            "the {what} lies outside the file"
+            "the {what} is outside the file"
         )));
     }
     let mut bytes = vec![0; length];

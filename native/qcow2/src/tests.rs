@@ -386,13 +386,13 @@ fn absurd_and_misplaced_tables_are_refused() {
         ("second-level table is misplaced", |image| {
             put64(image, L1, 1 << 50)
         }),
-        ("lies on a table", |image| {
+        ("overlaps a table", |image| {
             put64(image, FIRST_L2, plain_entry(L1 as u64))
         }),
-        ("lies on a table", |image| {
+        ("overlaps a table", |image| {
             put64(image, FIRST_L2, compressed_entry(BITS, L1 as u64 + 5, 100))
         }),
-        ("share", |image| {
+        ("the same place", |image| {
             image.copy_within(FIRST_L2..FIRST_L2 + 8, FIRST_L2 + 8)
         }),
     ] {

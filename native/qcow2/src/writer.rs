@@ -122,7 +122,7 @@ impl<'a> Layout<'a> {
         Ok(out)
     }
 
-    /// Every cluster of the file is used once.
+    /// Encodes the counts: every cluster of the file is used once.
     fn encode_refcounts(&self, out: &mut Vec<u8>) {
         let per_block = refcounts::per_block(CLUSTER_BITS);
         for block in 0..self.refblocks {
@@ -180,7 +180,7 @@ fn has_table(contents: &[Content]) -> bool {
         .any(|&content| content != Content::Unallocated)
 }
 
-/// File offsets of successive clusters.
+/// Returns the file offsets of successive clusters.
 fn offsets(first: u64) -> impl Iterator<Item = u64> {
     (first..).map(|cluster| cluster * CLUSTER)
 }
@@ -194,7 +194,7 @@ mod tests {
     use crate::Cluster;
     use proptest::prelude::*;
 
-    /// A file of zeroes in which only the tables are written.
+    /// Returns a file of zeroes in which only the tables are written.
     fn file(size: u64, contents: &[Content], backing: Option<Backing<'_>>) -> Vec<u8> {
         let layout = Layout::new(size, contents);
         let mut file = layout.encode(backing).unwrap();
@@ -216,7 +216,7 @@ mod tests {
         })
     }
 
-    /// Every use of a host cluster that the tables of a file make.
+    /// Returns all uses of host clusters by the tables of a file.
     fn uses(map: &Map) -> Vec<u64> {
         let header = map.header();
         let table = |offset: u64, bytes: u64| offset / CLUSTER..(offset + bytes).div_ceil(CLUSTER);

@@ -19,7 +19,7 @@ const BLOCK_UNINIT: u16 = 2;
 /// Most groups: 128 TiB with blocks of 4 KiB.
 const MAX_GROUPS: u64 = 1 << 20;
 
-/// Whether a superblock is there.
+/// Returns whether a superblock is there.
 ///
 /// # Errors
 /// Those of reading.
@@ -34,7 +34,7 @@ pub fn recognises(volume: &Volume<'_>) -> Result<bool, SourceError> {
     Ok(u16::from_le_bytes(magic) == MAGIC)
 }
 
-/// What the bitmaps mark free, in bytes of the image.
+/// Returns what the bitmaps mark free, in bytes of the image.
 pub fn free(volume: &Volume<'_>) -> Result<Vec<Range>, Refusal> {
     let layout = Layout::read(volume)?;
     let groups = layout.groups(volume)?;
@@ -64,7 +64,7 @@ pub fn free(volume: &Volume<'_>) -> Result<Vec<Range>, Refusal> {
     Ok(collector.ranges)
 }
 
-/// How many bits from `at` on are the same.
+/// Returns how many bits from `at` on are the same.
 fn run_length(bitmap: &[u8], at: u64, count: u64) -> u64 {
     let bit = |i: u64| bitmap[(i / 8) as usize] >> (i % 8) & 1;
     let value = bit(at);
@@ -116,7 +116,7 @@ impl Layout {
         let words = Words(&superblock);
         let (incompat, ro_compat) = (words.le32(0x60), words.le32(0x64));
         if incompat & INCOMPAT_RECOVER != 0 {
-            return refuse("its journal has to be replayed first: mount and unmount it");
+            return refuse("its journal must be replayed first: mount and unmount it");
         }
         if incompat & !KNOWN_INCOMPAT != 0 || ro_compat & !KNOWN_RO_COMPAT != 0 {
             return refuse("it has features that are not known here");

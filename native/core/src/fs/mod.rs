@@ -1,7 +1,7 @@
 //! What the guest's filesystems mark free.
 //!
-//! A guest that deletes a file leaves its blocks behind. They are *stale*: nobody reads them, and yet a patch that makes the image again byte for byte has
-//! to carry them. [`survey`] finds the filesystems of an image, through its partition table, and asks each which of its blocks are free; [`trim`] makes
+//! A guest that deletes a file leaves its blocks behind. They are *stale*: never read, and yet a patch that re-creates the image byte for byte has
+//! to carry them. [`survey`] finds the filesystems of an image, through its partition table, and reads from each which of its blocks are free; [`trim`] makes
 //! an image of the same guest in which they are zero.
 //!
 //! The image is its author's input. Everything is checked before it is used: what contradicts itself, is not clean, or has a feature that is not known here
@@ -31,7 +31,7 @@ pub struct Filesystem {
     pub offset: u64,
     /// Bytes of its partition.
     pub size: u64,
-    /// Bytes that it marks free, or why it could not be asked.
+    /// Bytes that it marks free, or why that is not known.
     pub free: Result<u64, String>,
 }
 
@@ -45,12 +45,12 @@ pub struct Survey {
 }
 
 impl Survey {
-    /// Whether any filesystem told what is free.
+    /// Returns whether any filesystem says what is free.
     pub fn is_known(&self) -> bool {
         self.filesystems.iter().any(|found| found.free.is_ok())
     }
 
-    /// The part of the free space that lies in `start..end`, clipped to it.
+    /// Returns the part of the free space in `start..end`.
     pub fn free_within(&self, start: u64, end: u64) -> impl Iterator<Item = Range> + '_ {
         let first = self.free.partition_point(|(_, to)| *to <= start);
         self.free[first..]
@@ -87,7 +87,7 @@ struct Volume<'a> {
 }
 
 impl Volume<'_> {
-    /// Bytes from `offset` on; refuses what is not inside.
+    /// Returns the bytes from `offset` on; refuses what is not inside.
     fn read(&self, offset: u64, len: usize) -> Result<Vec<u8>, Refusal> {
         let mut bytes = vec![0; len];
         self.read_into(offset, &mut bytes)?;
@@ -97,7 +97,7 @@ impl Volume<'_> {
     fn read_into(&self, offset: u64, bytes: &mut [u8]) -> Result<(), Refusal> {
         let end = offset.checked_add(bytes.len() as u64);
         if end.is_none_or(|end| end > self.size) {
-            return refuse("a structure lies outside of the partition");
+            return refuse("a structure is outside of the partition");
         }
         Ok(self.image.read_exact_at(bytes, self.start + offset)?)
     }
@@ -125,7 +125,7 @@ impl Collector {
             return Ok(());
         }
         if to > self.size {
-            return refuse("free space lies outside of the partition");
+            return refuse("free space is outside of the partition");
         }
         let (from, to) = (self.start + from, self.start + to);
         match self.ranges.last_mut() {
@@ -213,7 +213,7 @@ pub fn survey(image: &dyn ReadAt) -> Result<Survey, SourceError> {
             start,
             size: end - start,
         };
-        let Some((kind, ranges)) = ask(&volume)? else {
+        let Some((kind, ranges)) = free_space(&volume)? else {
             continue;
         };
         let free = ranges.map(|ranges| {
@@ -232,19 +232,19 @@ pub fn survey(image: &dyn ReadAt) -> Result<Survey, SourceError> {
     Ok(survey)
 }
 
-/// A filesystem's kind, and what is free in it or why nobody can tell.
-type Answer = (&'static str, Result<Vec<Range>, String>);
+/// A filesystem's kind, and what is free in it or why that is not known.
+type FreeSpace = (&'static str, Result<Vec<Range>, String>);
 
-/// Asks the filesystem of a volume, if there is one that is known here.
-fn ask(volume: &Volume<'_>) -> Result<Option<Answer>, SourceError> {
+/// Reads the free space of a volume's filesystem, if it has one of a known kind.
+fn free_space(volume: &Volume<'_>) -> Result<Option<FreeSpace>, SourceError> {
     let ext4 = ext4::recognises(volume)?;
     let xfs = xfs::recognises(volume)?;
     let (kind, ranges) = match (ext4, xfs) {
         (false, false) => return Ok(None),
-        (true, _) if is_something_else(volume)? || xfs => {
+        (true, _) if has_other_signature(volume)? || xfs => {
             return Ok(Some((
                 "ext4",
-                Err("other things have left their marks in its place".to_owned()),
+                Err("it has the signature of another filesystem or volume, too".to_owned()),
             )))
         }
         (true, _) => ("ext4", ext4::free(volume)),
@@ -257,8 +257,8 @@ fn ask(volume: &Volume<'_>) -> Result<Option<Answer>, SourceError> {
     }
 }
 
-/// Marks of what may lie where an old ext4 superblock was never wiped: (offset, bytes).
-const MARKS: [(u64, &[u8]); 8] = [
+/// Signatures of what may be stored where an old ext4 superblock was never wiped: (offset, bytes).
+const SIGNATURES: [(u64, &[u8]); 8] = [
     (0, b"LUKS\xba\xbe"),
     (512, b"LABELONE"),
     (0, b"LABELONE"),
@@ -269,9 +269,9 @@ const MARKS: [(u64, &[u8]); 8] = [
     (54, b"FAT"),
 ];
 
-/// Whether a volume bears the mark of something that is not looked into here.
-fn is_something_else(volume: &Volume<'_>) -> Result<bool, SourceError> {
-    for (offset, mark) in MARKS {
+/// Returns whether a volume has the signature of a format that is not read here.
+fn has_other_signature(volume: &Volume<'_>) -> Result<bool, SourceError> {
+    for (offset, mark) in SIGNATURES {
         let mut found = vec![0; mark.len()];
         if offset + mark.len() as u64 > volume.size {
             continue;

@@ -9,7 +9,7 @@ const MAX_ENTRIES: u64 = 1024;
 /// Most logical partitions.
 const MAX_LOGICAL: usize = 128;
 
-/// The partitions of an image in order, or all of it where there is no table. Those that overlap another one, or reach beyond the image, are left out.
+/// Returns the partitions of an image in order, or all of it where there is no table. Those that overlap another one, or reach beyond the image, are left out.
 ///
 /// # Errors
 /// Those of reading.
@@ -33,7 +33,7 @@ pub fn find(image: &dyn ReadAt) -> Result<Vec<Range>, SourceError> {
     }
 }
 
-/// Leaves out what overlaps or is not inside.
+/// Returns the leaves out what overlaps or is not inside.
 fn apart(mut found: Vec<Range>, size: u64) -> Vec<Range> {
     found.retain(|(from, to)| from < to && *to <= size && *from >= SECTOR);
     found.sort_unstable();
@@ -64,7 +64,7 @@ fn is_table(sector: &[u8]) -> bool {
     sector[510..] == [0x55, 0xaa] && flags.iter().all(|flag| flag & 0x7f == 0)
 }
 
-/// The entries of a boot record that are in use.
+/// Returns the entries of a boot record that are in use.
 fn entries(sector: &[u8]) -> Vec<Entry> {
     let words = Words(sector);
     let entry = |i: usize| Entry {
@@ -126,7 +126,7 @@ fn logical(image: &dyn ReadAt, extended: u64, found: &mut Vec<Range>) -> Result<
     Ok(())
 }
 
-/// The partitions of a GPT with sectors of 512 or of 4096 bytes.
+/// Returns the partitions of a GPT with sectors of 512 or of 4096 bytes.
 fn guid_table(image: &dyn ReadAt) -> Result<Vec<Range>, SourceError> {
     for sector_len in [512u64, 4096] {
         if 2 * sector_len > image.len() {

@@ -27,10 +27,10 @@ pub enum TrimError {
     Io {
         /// The output.
         name: String,
-        /// What the system said.
+        /// The system's error.
         source: std::io::Error,
     },
-    /// No filesystem told what is free.
+    /// No filesystem says which blocks are free.
     #[error("{0}")]
     Unknown(String),
     /// The caller stopped the job.
@@ -41,7 +41,7 @@ pub enum TrimError {
 /// What trimming came to, in bytes.
 #[derive(Debug, Clone)]
 pub struct TrimStats {
-    /// The filesystems that were asked.
+    /// The filesystems that were found.
     pub survey: Survey,
     /// Size of the image, and of the output.
     pub size: u64,
@@ -111,7 +111,7 @@ fn reason(survey: &Survey) -> String {
         .collect();
     match reasons.is_empty() {
         true => {
-            "no ext4 or xfs filesystem was found: nobody can tell which blocks are stale".to_owned()
+            "no ext4 or xfs filesystem was found: it is not known which blocks are stale".to_owned()
         }
         false => reasons.join("; "),
     }

@@ -16,7 +16,7 @@ const LOG_STEP: u64 = 1 << 20;
 /// Longest log: what the format allows is 2 GiB.
 const MAX_LOG: u64 = 1 << 31;
 
-/// Whether a superblock is there.
+/// Returns whether a superblock is there.
 ///
 /// # Errors
 /// Those of reading.
@@ -29,7 +29,7 @@ pub fn recognises(volume: &Volume<'_>) -> Result<bool, SourceError> {
     Ok(&magic == b"XFSB")
 }
 
-/// What the trees mark free, in bytes of the image.
+/// Returns what the trees mark free, in bytes of the image.
 pub fn free(volume: &Volume<'_>) -> Result<Vec<Range>, Refusal> {
     let layout = Layout::read(volume)?;
     layout.check_log(volume)?;
@@ -51,7 +51,7 @@ struct Layout {
     /// Bits of a block's number within its group.
     group_bits: u32,
     sector: u64,
-    /// First block of the log within the filesystem, and its blocks; 0 if it lies elsewhere.
+    /// First block of the log within the filesystem, and its blocks; 0 if it is on another device.
     log: (u64, u64),
     has_checksums: bool,
 }
@@ -73,7 +73,7 @@ impl Layout {
         };
         layout.check(volume)?;
         if superblock[126] != 0 {
-            return refuse("it is being made or grown");
+            return refuse("it is being created or grown");
         }
         if has_checksums {
             if words.be32(216) & !KNOWN_INCOMPAT != 0 {
@@ -104,12 +104,12 @@ impl Layout {
         }
     }
 
-    /// Fails unless the last thing in the log is that the filesystem was unmounted: otherwise the trees may be older than what the log has.
+    /// Fails unless the last record of the log says that the filesystem was unmounted: otherwise the trees may be older than what the log has.
     fn check_log(&self, volume: &Volume<'_>) -> Result<(), Refusal> {
         let (start, blocks) = self.log;
         let bytes = blocks.saturating_mul(self.block);
         if start == 0 || bytes > MAX_LOG {
-            return refuse("its log lies elsewhere, or is of an impossible size");
+            return refuse("its log is on another device, or of an impossible size");
         }
         let group = start >> self.group_bits;
         let within = start & ((1 << self.group_bits) - 1);
@@ -145,7 +145,7 @@ impl Layout {
         let operation = volume.read(body, 16)?;
         match words.be32(40) == 1 && operation[9] & UNMOUNTED != 0 {
             true => Ok(()),
-            false => refuse("its log has to be replayed first: mount and unmount it"),
+            false => refuse("its log must be replayed first: mount and unmount it"),
         }
     }
 

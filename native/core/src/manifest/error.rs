@@ -6,7 +6,7 @@ use crate::retry::ErrorKind;
 use crate::source::SourceError;
 use crate::task::Cancelled;
 
-/// Why a manifest could not be made, read or written.
+/// Why a manifest could not be created, read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum ManifestError {
     /// The image could not be read.
@@ -50,7 +50,7 @@ pub enum ManifestError {
 }
 
 impl ManifestError {
-    /// What the error is, in the one table of kinds.
+    /// Returns the kind of the error, by which callers decide.
     pub fn kind(&self) -> ErrorKind {
         match self {
             ManifestError::Source(error) => error.kind(),
@@ -66,7 +66,7 @@ impl ManifestError {
         }
     }
 
-    /// Whether the same call may succeed later, or with another source.
+    /// Returns whether the same call may succeed later, or with another source.
     pub fn is_retryable(&self) -> bool {
         self.kind().is_retryable()
     }

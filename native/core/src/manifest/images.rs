@@ -87,12 +87,12 @@ impl Manifest {
     }
 }
 
-/// Bytes of piece `piece` of an image of `size` bytes.
+/// Returns the bytes of piece `piece` of an image of `size` bytes.
 fn piece_len(size: u64, piece: u64) -> usize {
     (size - piece * PIECE_LEAVES * LEAF_SIZE).min(PIECE_LEAVES * LEAF_SIZE) as usize
 }
 
-/// The bytes of a piece, or `None` if the source knows that it is a hole.
+/// Returns the bytes of a piece, or `None` if the source knows that it is a hole.
 fn read_piece(source: &dyn ReadAt, piece: u64) -> Result<Option<Vec<u8>>, SourceError> {
     let start = piece * PIECE_LEAVES * LEAF_SIZE;
     let len = piece_len(source.len(), piece);
@@ -117,7 +117,7 @@ fn read_piece(source: &dyn ReadAt, piece: u64) -> Result<Option<Vec<u8>>, Source
     Ok((!data.is_empty()).then_some(data))
 }
 
-/// The leaves of a piece; none at all for a hole.
+/// Returns the leaves of a piece; none at all for a hole.
 fn hash_piece(source: &dyn ReadAt, piece: u64) -> Result<Vec<LeafHash>, SourceError> {
     let Some(data) = read_piece(source, piece)? else {
         return Ok(Vec::new());

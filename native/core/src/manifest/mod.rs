@@ -36,7 +36,7 @@ pub enum LeafHash {
     Data(Hash),
 }
 
-/// The leaves of one image: who is zero, and the chaining values of the others.
+/// The leaves of one image: which are zero, and the chaining values of the others.
 ///
 /// Memory: 1 bit and 1/16 byte per leaf, and 32 bytes per leaf that is not zero.
 #[derive(Clone, PartialEq, Eq)]
@@ -94,7 +94,7 @@ impl Manifest {
         builder.finish(task)
     }
 
-    /// The manifest of an image of at most `LEAF_SIZE` bytes.
+    /// Returns the manifest of an image of at most `LEAF_SIZE` bytes.
     pub fn of_single_leaf(data: &[u8]) -> Manifest {
         let root = *blake3::hash(data).as_bytes();
         let marks = match data.len() {
@@ -110,7 +110,7 @@ impl Manifest {
         }
     }
 
-    /// The manifest of an image of at most `LEAF_SIZE` bytes of which only the hash is known.
+    /// Returns the manifest of an image of at most `LEAF_SIZE` bytes of which only the hash is known.
     ///
     /// # Errors
     /// `Format` if such an image has more than one leaf.
@@ -133,27 +133,27 @@ impl Manifest {
         })
     }
 
-    /// The hash of the image: exactly what `b3sum` prints, as bytes.
+    /// Returns the hash of the image: exactly what `b3sum` prints, as bytes.
     pub fn content_id(&self) -> Hash {
         self.root
     }
 
-    /// The content id as 64 hex digits.
+    /// Returns the content id as 64 hex digits.
     pub fn content_id_hex(&self) -> String {
         to_hex(&self.root)
     }
 
-    /// Bytes of the image.
+    /// Returns the size of the image in bytes.
     pub fn size(&self) -> u64 {
         self.size
     }
 
-    /// Leaves of the image: `size / LEAF_SIZE`, rounded up.
+    /// Returns the number of leaves: `size / LEAF_SIZE`, rounded up.
     pub fn leaf_count(&self) -> u64 {
         leaf_count(self.size)
     }
 
-    /// Leaves that are all zeroes.
+    /// Returns the number of leaves that are all zeroes.
     pub fn zero_leaf_count(&self) -> u64 {
         self.leaf_count()
             - self
@@ -163,7 +163,7 @@ impl Manifest {
                 .sum::<u64>()
     }
 
-    /// Bytes of the leaves that are not all zeroes: what the image takes at least, stored sparsely by leaves.
+    /// Returns the size of the leaves that are not all zeroes: what the image takes at least, stored sparsely by leaves.
     pub fn data_size(&self) -> u64 {
         let count = self.leaf_count();
         let mut bytes = (count - self.zero_leaf_count()) * LEAF_SIZE;
@@ -173,7 +173,7 @@ impl Manifest {
         bytes
     }
 
-    /// Whether leaf `index` is all zeroes; so is everything past the end.
+    /// Returns whether leaf `index` is all zeroes; so is everything past the end.
     pub fn is_zero_leaf(&self, index: u64) -> bool {
         let word = usize::try_from(index / 64)
             .ok()
@@ -181,7 +181,7 @@ impl Manifest {
         word.is_none_or(|word| word >> (index % 64) & 1 == 0)
     }
 
-    /// The first index of a leaf that is not zero, at or after `index`.
+    /// Returns the first index of a leaf that is not zero, at or after `index`.
     pub fn next_data_leaf(&self, index: u64) -> Option<u64> {
         let first = usize::try_from(index / 64).ok()?;
         let masked = self.marks.get(first)? & (u64::MAX << (index % 64));
@@ -198,7 +198,7 @@ impl Manifest {
         Some(word as u64 * 64 + u64::from(self.marks[word].trailing_zeros()))
     }
 
-    /// What is known of leaf `index`; `None` past the end, and for the leaf of an image of a single leaf if it is not zero.
+    /// Returns what is known of leaf `index`; `None` past the end, and for the leaf of an image of a single leaf if it is not zero.
     pub fn leaf(&self, index: u64) -> Option<LeafHash> {
         if index >= self.leaf_count() {
             return None;
@@ -212,7 +212,7 @@ impl Manifest {
         self.cvs.get(rank).map(|cv| LeafHash::Data(*cv))
     }
 
-    /// Whether `data` are the bytes of leaf `index`.
+    /// Returns whether `data` are the bytes of leaf `index`.
     pub fn verify_leaf(&self, index: u64, data: &[u8]) -> bool {
         if index >= self.leaf_count() || data.len() != leaf_len(self.size, index) {
             return false;
@@ -244,7 +244,7 @@ impl Manifest {
         Ok(hash_tree::merge_root(&groups))
     }
 
-    /// The chaining value of the subtree of `count` leaves from `first` on. Subtrees of zeroes are not descended into.
+    /// Returns the chaining value of the subtree of `count` leaves from `first` on. Subtrees of zeroes are not descended into.
     fn node(&self, first: u64, count: u64) -> Hash {
         let full = (first + count) * LEAF_SIZE <= self.size;
         let any = self
@@ -267,7 +267,7 @@ impl Manifest {
     }
 }
 
-/// For each word, the number of ones in the words before.
+/// Creates one for each word, the number of ones in the words before.
 fn ranks(marks: &[u64]) -> Vec<u32> {
     let mut before = 0u32;
     let rank = |word: &u64| {

@@ -1,4 +1,4 @@
-//! Building a target: to a file, to a sink, or only to see whether it would come out right.
+//! Building a target: to a file, to a sink, or only to verify that it can be built.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -17,14 +17,14 @@ use crate::sink::LeafSink;
 use crate::source::{FileSource, ReadAt};
 use crate::task::{for_each_piece_with, Meter, Task};
 
-/// Leaves per piece of work: 4 MiB, so that remote reads are large, and most frames lie in one piece.
+/// Leaves per piece of work: 4 MiB, so that remote reads are large, and most frames are in one piece.
 const PIECE_LEAVES: u64 = 64;
-/// Leaves that are built, hashed and handed on at a time: 256 KiB, which stay in a core's own cache meanwhile.
+/// Leaves that are built, hashed and passed on at a time: 256 KiB, which stay in a core's own cache.
 const STEP_LEAVES: u64 = 4;
 /// The same in blocks.
 pub(super) const STEP_BLOCKS: u32 = STEP_LEAVES as u32 * LEAF_BLOCKS;
 
-/// What applying a patch came to.
+/// The outcome of applying a patch.
 #[derive(Debug, Clone)]
 pub struct ApplyStats {
     /// The target's manifest: every leaf of it that was built was compared with it, or it was computed from them.
@@ -33,7 +33,7 @@ pub struct ApplyStats {
     pub reflinked: bool,
     /// Bytes of the target that were built and hashed; less than all only from a `VerifiedBase`.
     pub bytes_verified: u64,
-    /// Bytes written to the output or given to the sink.
+    /// Bytes written to the output or passed to the sink.
     pub bytes_written: u64,
     /// Time taken.
     pub elapsed: Duration,
@@ -65,11 +65,11 @@ pub fn apply(
     })
 }
 
-/// Like `apply`, but where the output shares blocks with the base only the leaves that differ from the base's at the same place are built and verified:
-/// the others are as good as the base. Where nothing can be shared, every byte has to be read anyway, and is verified.
+/// Does the same as `apply`, but where the output shares blocks with the base only the leaves that differ from the base's at the same place are built and verified:
+/// the others are as good as the base. Where blocks cannot be shared, every byte is read anyway, and verified.
 ///
 /// # Errors
-/// As `apply`; before anything is written, `BaseMismatch` if the patch was made from another image than the one that was verified.
+/// As `apply`; before anything is written, `BaseMismatch` if the patch was created from another image than the one that was verified.
 pub fn apply_verified(
     base: &VerifiedBase,
     patch: &Path,
@@ -140,7 +140,7 @@ fn build_changes(
     Ok((verified, laid_out + written))
 }
 
-/// Does everything that `apply` does but writing.
+/// Does the same as `apply` without writing.
 ///
 /// # Errors
 /// `BaseMismatch`, `Corrupt`, `Format`, `Source`, `Cancelled`.
@@ -167,7 +167,7 @@ pub fn verify(
     })
 }
 
-/// The target's manifest, from the base's and the patch; reads only the patch's ends.
+/// Returns the target's manifest, from the base's and the patch; reads only the patch's ends.
 ///
 /// # Errors
 /// `BaseMismatch`, `Corrupt`, `Format`, `Source`, `Cancelled`.
@@ -179,7 +179,7 @@ pub fn target_manifest(
     PatchFile::open(patch)?.target_manifest(base, task)
 }
 
-/// Builds the target from base and patch wherever they lie, and gives `sink` every leaf that is not zero, verified against `target`. Base and patch
+/// Builds the target from base and patch, wherever they are stored, and passes to `sink` every leaf that is not zero, verified against `target`. Base and patch
 /// are read in large ranges, each byte about once, by all the task's threads.
 ///
 /// # Errors
@@ -246,12 +246,12 @@ pub fn apply_to_sink(
     })
 }
 
-/// The leaves in the bytes from leaf `first` on, by index.
+/// Returns the leaves in the bytes from leaf `first` on, by index.
 fn leaves_of(first: u64, buf: &[u8]) -> impl Iterator<Item = (u64, &[u8])> {
     (first..).zip(buf.chunks(LEAF_LEN))
 }
 
-/// Neighbours among leaves in order, at most `STEP_LEAVES` at a time: first and number.
+/// Groups leaves in order into stretches of neighbours (first, number), each of at most `STEP_LEAVES`.
 fn stretches(leaves: &[u32]) -> impl Iterator<Item = (u64, u64)> + '_ {
     leaves
         .chunk_by(|a, b| a + 1 == *b)
@@ -259,38 +259,38 @@ fn stretches(leaves: &[u32]) -> impl Iterator<Item = (u64, u64)> + '_ {
         .map(|step| (u64::from(step[0]), step.len() as u64))
 }
 
-/// One run through a target.
+/// A pass over a target.
 pub(super) struct Build<'a, P> {
     pub patch: &'a PatchFile<P>,
     pub base: &'a dyn ReadAt,
     pub meter: Meter<'a>,
 }
 
-/// What one thread keeps between pieces.
+/// Buffers of one thread.
 #[derive(Default)]
-struct Hands {
+struct Buffers {
     buf: Vec<u8>,
     cache: FrameCache,
 }
 
-/// What became of a piece.
+/// A built piece.
 struct Built {
     /// Its leaves; none if all of it is zero.
     leaves: Vec<LeafHash>,
     written: u64,
-    /// The manifest of an image of a single leaf, which leaves do not tell.
+    /// The manifest of an image of a single leaf, which does not follow from leaves.
     single: Option<Box<Manifest>>,
 }
 
 impl<P: ReadAt> Build<'_, P> {
-    /// Bytes of the `index`-th stretch of `leaves` leaves.
+    /// Returns the bytes of the `index`-th stretch of `leaves` leaves.
     fn len(&self, index: u64, leaves: u64) -> usize {
         let start = index * leaves * LEAF_SIZE;
         let rest = self.patch.header().target_size.saturating_sub(start);
         rest.min(leaves * LEAF_SIZE) as usize
     }
 
-    /// Rebuilds the `len` bytes from leaf `first` on into `buf`; false, and nothing is touched, if all of them are zero.
+    /// Rebuilds the `len` bytes from leaf `first` on into `buf`; false, without a change, if all of them are zero.
     fn read(
         &self,
         first: u64,
@@ -317,8 +317,8 @@ impl<P: ReadAt> Build<'_, P> {
     {
         let size = self.patch.header().target_size;
         let pieces = leaf_count(size).div_ceil(PIECE_LEAVES);
-        let parts = for_each_piece_with(task, pieces, Hands::default, |hands, piece| {
-            self.piece(piece, hands, &consume)
+        let parts = for_each_piece_with(task, pieces, Buffers::default, |buffers, piece| {
+            self.piece(piece, buffers, &consume)
         })?;
         let written = parts.iter().map(|built| built.written).sum();
         let single = parts.first().and_then(|built| built.single.clone());
@@ -354,16 +354,20 @@ impl<P: ReadAt> Build<'_, P> {
     {
         let piece = |leaf: &u32| u64::from(*leaf) / PIECE_LEAVES;
         let pieces: Vec<&[u32]> = leaves.chunk_by(|a, b| piece(a) == piece(b)).collect();
-        let written =
-            for_each_piece_with(task, pieces.len() as u64, Hands::default, |hands, index| {
+        let written = for_each_piece_with(
+            task,
+            pieces.len() as u64,
+            Buffers::default,
+            |buffers, index| {
                 let mut written = 0;
                 for stretch in stretches(pieces[index as usize]) {
-                    self.changed(stretch, target, hands)?;
-                    written += consume(stretch.0 as u32 * LEAF_BLOCKS, &hands.buf)?;
-                    self.meter.add(hands.buf.len() as u64);
+                    self.changed(stretch, target, buffers)?;
+                    written += consume(stretch.0 as u32 * LEAF_BLOCKS, &buffers.buf)?;
+                    self.meter.add(buffers.buf.len() as u64);
                 }
                 Ok::<_, PatchError>(written)
-            })?;
+            },
+        )?;
         Ok(written.iter().sum())
     }
 
@@ -372,15 +376,15 @@ impl<P: ReadAt> Build<'_, P> {
         &self,
         (first, count): (u64, u64),
         target: &Manifest,
-        hands: &mut Hands,
+        buffers: &mut Buffers,
     ) -> Result<(), PatchError> {
         let end = ((first + count) * LEAF_SIZE).min(target.size());
         let len = (end - first * LEAF_SIZE) as usize;
-        if !self.read(first, len, &mut hands.buf, &hands.cache)? {
-            hands.buf.clear();
-            hands.buf.resize(len, 0);
+        if !self.read(first, len, &mut buffers.buf, &buffers.cache)? {
+            buffers.buf.clear();
+            buffers.buf.resize(len, 0);
         }
-        match leaves_of(first, &hands.buf).find(|(leaf, data)| !target.verify_leaf(*leaf, data)) {
+        match leaves_of(first, &buffers.buf).find(|(leaf, data)| !target.verify_leaf(*leaf, data)) {
             Some((leaf, _)) => Err(self.wrong_leaf(leaf)),
             None => Ok(()),
         }
@@ -392,7 +396,7 @@ impl<P: ReadAt> Build<'_, P> {
     }
 
     /// Rebuilds a piece step by step.
-    fn piece<F>(&self, piece: u64, hands: &mut Hands, consume: &F) -> Result<Built, PatchError>
+    fn piece<F>(&self, piece: u64, buffers: &mut Buffers, consume: &F) -> Result<Built, PatchError>
     where
         F: Fn(u32, &[u8]) -> Result<u64, PatchError>,
     {
@@ -408,22 +412,22 @@ impl<P: ReadAt> Build<'_, P> {
                 break;
             }
             let first = step * STEP_LEAVES;
-            let filled = self.read(first, len, &mut hands.buf, &hands.cache)?;
+            let filled = self.read(first, len, &mut buffers.buf, &buffers.cache)?;
             if !filled {
-                hands.buf.clear();
+                buffers.buf.clear();
             }
-            let hashes = self.hash_leaves(first, &hands.buf)?;
+            let hashes = self.hash_leaves(first, &buffers.buf)?;
             built.leaves.extend(hashes);
             built.leaves.resize(
                 (first - piece * PIECE_LEAVES) as usize + leaf_count(len as u64) as usize,
                 LeafHash::Zero,
             );
-            built.written += consume(first as u32 * LEAF_BLOCKS, &hands.buf)?;
+            built.written += consume(first as u32 * LEAF_BLOCKS, &buffers.buf)?;
             self.meter.add(len as u64);
         }
         if leaf_count(self.patch.header().target_size) == 1 {
-            hands.buf.resize(self.len(0, 1), 0);
-            built.single = Some(Box::new(Manifest::of_single_leaf(&hands.buf)));
+            buffers.buf.resize(self.len(0, 1), 0);
+            built.single = Some(Box::new(Manifest::of_single_leaf(&buffers.buf)));
         }
         if built.leaves.iter().all(|leaf| *leaf == LeafHash::Zero) {
             built.leaves = Vec::new();
@@ -453,7 +457,7 @@ impl<P: ReadAt> Build<'_, P> {
     }
 }
 
-/// Bytes of leaf `leaf` of the patch's target.
+/// Returns the bytes of leaf `leaf` of the patch's target.
 pub(super) fn target_leaf_len<P: ReadAt>(patch: &PatchFile<P>, leaf: u64) -> usize {
     leaf_len(patch.header().target_size, leaf)
 }

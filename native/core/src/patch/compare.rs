@@ -32,7 +32,7 @@ pub(super) struct Images<'a> {
     pub target: &'a dyn ReadAt,
 }
 
-/// What the first pass knows.
+/// The outcome of the first pass.
 pub(super) struct Compared {
     pub base: Manifest,
     pub target: Manifest,
@@ -70,7 +70,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// As `ReadAt::next_data`, without asking again what was answered before.
+    /// Does the same as `ReadAt::next_data`, without repeating a lookup.
     fn next_data(&mut self, offset: u64) -> Result<Option<(u64, u64)>, SourceError> {
         let (asked, answer) = self.range;
         let covers = asked <= offset && answer.is_none_or(|(_, to)| offset < to);
@@ -110,7 +110,7 @@ impl<'a> Reader<'a> {
 }
 
 impl Images<'_> {
-    /// The first pass.
+    /// Runs the first pass.
     pub fn compare(&self, options: &CreateOptions<'_>) -> Result<Compared, PatchError> {
         let base_pieces = data_pieces(self.base, PIECE_LEN)?;
         let blocks = base_pieces.data_len().div_ceil(BLOCK);
@@ -144,14 +144,14 @@ impl Images<'_> {
     }
 }
 
-/// What all pieces so far came to.
+/// The outcome of all pieces so far.
 struct Gathered {
     base: Builder,
     target: Builder,
     index: BlockIndex,
     runs: Vec<Run>,
     hashes: Vec<u64>,
-    /// Blocks of the target that runs tell of.
+    /// Blocks of the target that the runs cover.
     seen: u32,
 }
 
@@ -174,7 +174,7 @@ impl Gathered {
             .extend_from_slice(&parts.hashes[..parts.hashes.len().min(room)]);
     }
 
-    /// Pieces without data are not looked at.
+    /// Adds zeroes up to a block: pieces without data are not compared.
     fn zeroes_up_to(&mut self, block: u32) {
         let run = Run {
             start: self.seen,

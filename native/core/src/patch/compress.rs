@@ -27,7 +27,7 @@ const MIN_STEP: usize = 32 << 10;
 /// A step of noise grows by less than this.
 const OVERHEAD: usize = 1 << 10;
 
-/// Where a stretch of literals lies.
+/// What surrounds a stretch of literals.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Surroundings {
     /// Between blocks of the base.
@@ -54,10 +54,10 @@ impl Encoded {
     }
 }
 
-/// The level of zstd for a level of `CreateOptions`, where `new` blocks of the target are literals and
+/// Returns the level of zstd for a level of `CreateOptions`, where `new` blocks of the target are literals and
 /// `known` ones are the base's.
 ///
-/// Frames are short of context, so that from level 3 on zstd is asked for one level more. That makes the
+/// Frames are short of context, so that from level 3 on zstd runs one level higher. That makes the
 /// default, level 3, the last one that looks for matches in two tables of hashes. Two levels more save 2 % of
 /// the bytes and take 2.2 times as long: time that is spent where comparing is most of the work, because less
 /// than three eighths of the target are new.
@@ -75,16 +75,16 @@ pub fn zstd_level(level: i32, new: u64, known: u64) -> i32 {
 /// The highest level of zstd.
 const MAX_LEVEL: i32 = 22;
 
-/// Makes frames; holds compression contexts.
+/// Compresses frames; holds compression contexts.
 pub struct Compressor {
     /// For what may be compressed.
     normal: CCtx<'static>,
-    /// For what looks like noise: finds next to nothing, but fast.
+    /// For input that looks like noise: finds few matches, but fast.
     fast: CCtx<'static>,
 }
 
 impl Compressor {
-    /// For one of zstd's levels.
+    /// Creates a compressor for one of zstd's levels.
     ///
     /// # Errors
     /// `Zstd`.
@@ -182,7 +182,7 @@ fn context(level: i32) -> Result<CCtx<'static>, PatchError> {
     Ok(context)
 }
 
-/// How large the next frame of a long stretch may get, given those before: no window may touch more than
+/// Returns how large the next frame of a long stretch may get, given those before: no window may touch more than
 /// `TOUCHED` bytes.
 fn budget(before: &[Encoded]) -> usize {
     let mut left = TOUCHED;
@@ -198,7 +198,7 @@ fn budget(before: &[Encoded]) -> usize {
     left.min(TOUCHED / 2)
 }
 
-/// Whether a sample of the bytes is as good as random: compressed data, mostly.
+/// Returns whether a sample of the bytes is as good as random: compressed data, mostly.
 fn is_noise(raw: &[u8]) -> bool {
     const SAMPLE: usize = 1024;
     let mut counts = [0u32; 256];

@@ -1,7 +1,7 @@
-//! Making a patch: compare, match, compress.
+//! Creating a patch: compare, match, compress.
 //!
 //! 1. *Compare* (parallel, one pass over base and target side by side, holes not read): leaves that are equal at the same offset are settled, the others
-//!    block by block; the blocks of the base, and those of the target that are not settled, are hashed while they lie in the processor's cache, and
+//!    block by block; the blocks of the base, and those of the target that are not settled, are hashed while they are in the processor's cache, and
 //!    both images' leaves for their content ids.
 //! 2. *Match* (parallel): what is left of the target is looked up in the index, at any block of the base. Only hits are read again, and compared byte
 //!    by byte.
@@ -28,7 +28,7 @@ use crate::manifest::Manifest;
 use crate::output::Output;
 use crate::source::ReadAt;
 
-/// What making a patch came to.
+/// The outcome of creating a patch.
 #[derive(Debug, Clone)]
 pub struct CreateStats {
     /// The patch's header.
@@ -41,7 +41,7 @@ pub struct CreateStats {
     pub elapsed: Duration,
 }
 
-/// Makes the patch from `base` to `target` in a new file, which is renamed to `output` when it is complete.
+/// Creates the patch from `base` to `target` in a new file, which is renamed to `output` when it is complete.
 ///
 /// # Errors
 /// `TooLarge`, `Source` (also if an image was written to meanwhile), `NoSpace`, `Io`, `Zstd`, `Cancelled`; nothing is left behind.
@@ -55,10 +55,10 @@ pub fn create(
     let failed = |error| PatchError::from_write(&name, error);
     let out = Output::create(output).map_err(failed)?;
     let stats = create_in(base, target, &out, &name, options)?;
-    // Literals were read after what was hashed: of an image that changed in between they are of no use.
+    // Literals were read after the hashes: if an image changed in between, they do not match.
     base.check_unchanged()?;
     target.check_unchanged()?;
-    // Whoever cancelled gets no output, however late it was.
+    // A cancelled job leaves no output, however late it was cancelled.
     options.task.check()?;
     out.commit().map_err(failed)?;
     Ok(stats)
@@ -111,7 +111,7 @@ pub fn create_in(
     })
 }
 
-/// CPU time of this process so far.
+/// Returns the CPU time of this process so far.
 fn cpu_time() -> Duration {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
@@ -152,7 +152,7 @@ fn count_blocks(header: &mut Header, runs: &[Run]) {
     }
 }
 
-/// How many inserted blocks lie wholly in what the target's filesystems mark free.
+/// Counts the inserted blocks that are wholly within what the target's filesystems mark free.
 fn stale_blocks(survey: &Survey, runs: &[Run]) -> u64 {
     if !survey.is_known() {
         return STALE_UNKNOWN;

@@ -8,7 +8,7 @@ use crate::sink::SinkError;
 use crate::source::SourceError;
 use crate::task::Cancelled;
 
-/// Why a patch could not be made, read or applied.
+/// Why a patch could not be created, read or applied.
 #[derive(Debug, thiserror::Error)]
 pub enum PatchError {
     /// Base, target or patch could not be read.
@@ -25,7 +25,7 @@ pub enum PatchError {
     Io {
         /// The output.
         name: String,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
     /// The filesystem of an output is full; nothing was left behind.
@@ -37,35 +37,35 @@ pub enum PatchError {
     /// The file is no patch, or of a version or with features that this program does not know.
     #[error("patch: {0}")]
     Format(String),
-    /// The patch was damaged or cut after it was made.
+    /// The patch was damaged or cut after it was created.
     #[error("patch: damaged: {0}; fetch it again")]
     Corrupt(String),
-    /// The base is not the image that the patch was made from.
+    /// The base is not the image that the patch was created from.
     #[error(
-        "the base is not the one that the patch was made from (content id {expected}): {reason}"
+        "the base is not the one that the patch was created from (content id {expected}): {reason}"
     )]
     BaseMismatch {
         /// Content id of the base that the patch wants.
         expected: String,
-        /// How we know.
+        /// What shows it.
         reason: String,
     },
     /// The base was written to while it was read.
-    #[error("{name}: it changed while it was read; try again when nobody writes to it")]
+    #[error("{name}: it changed while it was read; try again when no program writes to it")]
     Changed {
         /// The base.
         name: String,
     },
     /// The base cannot be what was verified when its manifest was written.
-    #[error("{name}: not as its manifest has it: {reason}; make the manifest again, or apply without one")]
+    #[error("{name}: it differs from its manifest: {reason}; create the manifest again, or apply without one")]
     Unverified {
         /// The base.
         name: String,
-        /// How we know.
+        /// What shows it.
         reason: String,
     },
     /// What base and patch give together is not what the target's manifest promises.
-    #[error("leaf {leaf} of target {target} came out wrong: the base's bytes are not those that the patch was made from; use another source")]
+    #[error("leaf {leaf} of target {target} does not match: the base's bytes are not those that the patch was created from; use another source")]
     Leaf {
         /// Index of the leaf.
         leaf: u64,
@@ -73,11 +73,11 @@ pub enum PatchError {
         target: String,
     },
     /// The manifest given for the target is not that of the patch's target.
-    #[error("the patch makes {patch}, not {wanted}")]
+    #[error("the patch is for target {patch}, not {wanted}")]
     TargetMismatch {
-        /// Content id that the patch makes.
+        /// Content id of the patch's target.
         patch: String,
-        /// Content id that the caller wants.
+        /// Content id that was requested.
         wanted: String,
     },
     /// An image is larger than what a patch can describe.
@@ -90,14 +90,14 @@ pub enum PatchError {
         /// Its size in bytes.
         size: u64,
     },
-    /// Somebody else is changing the base.
+    /// Another program is changing the base.
     #[error("{name}: another program has locked it; try again when that is done")]
     Busy {
         /// The base.
         name: String,
     },
-    /// Changing the base in place stopped half-way.
-    #[error("{name}: neither base nor target now: {source}; remove the cause and run the same command again: {journal} has what is missing")]
+    /// Changing the base in place was interrupted.
+    #[error("{name}: partly changed from base to target: {source}; remove the cause and run the same command again: {journal} has what is missing")]
     Interrupted {
         /// The base.
         name: String,
@@ -115,7 +115,7 @@ pub enum PatchError {
 }
 
 impl PatchError {
-    /// What the error is, in the one table of kinds.
+    /// Returns the kind of the error, by which callers decide.
     pub fn kind(&self) -> ErrorKind {
         match self {
             PatchError::Source(error) => error.kind(),
@@ -137,12 +137,12 @@ impl PatchError {
         }
     }
 
-    /// Whether the same call may succeed later, or with another source of base or patch.
+    /// Returns whether the same call may succeed later, or with another source of base or patch.
     pub fn is_retryable(&self) -> bool {
         self.kind().is_retryable()
     }
 
-    /// Turns a write's error into `NoSpace` where that is what it says.
+    /// Converts the error of a write: `NoSpace` if the filesystem is full.
     pub fn from_write(name: &str, source: io::Error) -> PatchError {
         match source.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => PatchError::NoSpace {

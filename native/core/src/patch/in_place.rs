@@ -1,11 +1,11 @@
-//! Turning a base into the target where it lies.
+//! Turning a base into the target in place.
 //!
 //! 1. The whole target is put together and verified; what the base lacks at its place is written to a *journal*, a sparse file beside the base, at the
 //!    offsets that it has in the target. The base is not touched.
 //! 2. The journal is flushed, and then marked complete, and that is flushed.
 //! 3. The base is changed from the journal, flushed, read again and compared with the target's content id. The journal is removed.
 //!
-//! Whenever this is interrupted, the same call again makes the target of it: before the journal is complete the base still is the base; from then on
+//! If this is interrupted, the same call again completes it: before the journal is complete the base still is the base; from then on
 //! the journal has all that the base may lack, and putting a block in its place twice does no harm. The journal takes what the patch's literals and moved
 //! blocks take unpacked.
 
@@ -37,7 +37,7 @@ const COPY: usize = 1 << 20;
 ///
 /// # Errors
 /// `BaseMismatch`, `Corrupt`, `Format`, `NoSpace`, `Source`, `Io`, `Cancelled`, `Busy`: the base is as it was. `Interrupted`: the base is neither base
-/// nor target; the same call again, with the journal, goes on.
+/// nor target; the same call again, with the journal, completes it.
 pub fn apply_in_place(
     base: &Path,
     patch: &Path,
@@ -97,7 +97,7 @@ pub fn apply_in_place(
     })
 }
 
-/// Opens and locks a base; `WouldBlock` if somebody else has.
+/// Opens and locks a base; `WouldBlock` if another process has locked it.
 fn open_base(path: &Path) -> io::Result<File> {
     let file = OpenOptions::new().read(true).write(true).open(path)?;
     if !file.metadata()?.is_file() {
@@ -118,7 +118,7 @@ fn sync_directory(path: &Path) -> io::Result<()> {
     File::open(parent.unwrap_or(Path::new(".")))?.sync_all()
 }
 
-/// Where the mark of a journal starts.
+/// Returns where the mark of a journal starts.
 fn mark_offset(header: &Header) -> u64 {
     header.target_size.next_multiple_of(BLOCK)
 }
@@ -139,7 +139,7 @@ struct Journal<'a> {
 }
 
 impl Journal<'_> {
-    /// The journal of an earlier call for the same patch, if that was made complete.
+    /// Returns the journal of an earlier call for the same patch, if that journal is complete.
     fn complete(&self) -> Result<Option<File>, PatchError> {
         let opened = OpenOptions::new()
             .read(true)
@@ -176,7 +176,7 @@ impl Journal<'_> {
         patch.check_base_size(base)?;
         let written = self.write_changes(patch, base, task);
         if written.is_err() {
-            // It is not complete and holds nobody up; the error that counts is the one before.
+            // It is not complete and blocks no later call; the error that counts is the one before.
             let _ = std::fs::remove_file(self.path);
         }
         written
@@ -230,7 +230,7 @@ impl Journal<'_> {
     }
 }
 
-/// Whether a run's bytes are in the journal.
+/// Returns whether a run's bytes are in the journal.
 fn is_change(run: &Run) -> bool {
     match run.src {
         Src::Zero => false,
@@ -246,11 +246,11 @@ struct Replay<'a> {
 }
 
 impl Replay<'_> {
-    /// Puts every change in its place and flushes; returns the bytes written.
+    /// Writes every change to its place and flushes; returns the bytes written.
     fn run(&self, runs: &[Run], base: &FileSource) -> io::Result<u64> {
         let size = self.header.target_size;
         let mut written = 0;
-        // What lies past the target's end is of no use any more; where the base was shorter, holes follow.
+        // What is past the target's end is not needed any more; where the base was shorter, holes follow.
         self.base.set_len(size)?;
         for run in runs {
             let start = u64::from(run.start) * BLOCK;
@@ -296,7 +296,7 @@ impl Replay<'_> {
         Ok(())
     }
 
-    /// Makes a range zero where the base has data.
+    /// Zeroes a range where the base has data.
     fn clear(&self, start: u64, end: u64, base: &FileSource) -> io::Result<()> {
         let mut at = start;
         while let Some((from, to)) = base.next_data(at).map_err(io::Error::other)? {
@@ -326,7 +326,7 @@ mod tests {
         target: Vec<u8>,
     }
 
-    /// A target whose blocks are the base's in reverse order, and some others.
+    /// Returns a target whose blocks are the base's in reverse order, and some others.
     fn case() -> Case {
         let dir = tempfile::tempdir().unwrap();
         let block = |n: u32| {
@@ -352,7 +352,7 @@ mod tests {
         apply_in_place(&case.base, &case.patch, &case.journal, &Task::default())
     }
 
-    /// Makes the journal and puts the first runs in their places, as far as a crash would have let it.
+    /// Writes the journal and the first runs in their places, as far as a crash would have let it.
     fn crash_after(case: &Case, runs: usize) {
         let patch = PatchFile::open(FileSource::open(&case.patch).unwrap()).unwrap();
         let base = open_base(&case.base).unwrap();

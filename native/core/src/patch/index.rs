@@ -2,11 +2,11 @@
 
 /// Most blocks that an index holds; of larger bases one block in 2^k is indexed. 16 million entries of 8 bytes at half load are 256 MiB.
 const MAX_ENTRIES: u64 = 1 << 24;
-/// Copies of one content worth remembering: more would only make probing slow.
+/// Copies of one content that are indexed: more would only slow down lookups.
 const MAX_COPIES: usize = 4;
 const EMPTY: u64 = u64::MAX;
 
-/// The hash by which blocks are found. A hit is always compared byte by byte, so that the hash need not withstand an adversary.
+/// Returns the hash by which blocks are found. A hit is always compared byte by byte, so that the hash need not withstand an adversary.
 pub fn block_hash(block: &[u8]) -> u64 {
     xxhash_rust::xxh3::xxh3_64(block)
 }
@@ -18,23 +18,23 @@ pub struct Sampling {
 }
 
 impl Sampling {
-    /// Every block for a base of up to 64 GiB of data, fewer for larger ones.
+    /// Takes every block for a base of up to 64 GiB of data, fewer for larger ones.
     pub fn for_blocks(blocks: u64) -> Sampling {
         let keep = blocks.div_ceil(MAX_ENTRIES).next_power_of_two();
         Sampling { mask: keep - 1 }
     }
 
-    /// Whether blocks with this hash take part.
+    /// Returns whether blocks with this hash take part.
     pub fn takes(self, hash: u64) -> bool {
         hash & self.mask == 0
     }
 
-    /// How many of so many blocks will take part, about.
+    /// Estimates how many of so many blocks take part.
     pub fn expected(self, blocks: u64) -> usize {
         (blocks / (self.mask + 1)) as usize
     }
 
-    /// Whether all blocks take part.
+    /// Returns whether all blocks take part.
     pub fn is_complete(self) -> bool {
         self.mask == 0
     }
@@ -49,7 +49,7 @@ pub struct BlockIndex {
 }
 
 impl BlockIndex {
-    /// An empty index with room for `count` blocks.
+    /// Returns an empty index with room for `count` blocks.
     pub fn with_room(sampling: Sampling, count: usize) -> BlockIndex {
         BlockIndex {
             slots: vec![EMPTY; (count * 2).next_power_of_two().max(16)],
@@ -76,7 +76,7 @@ impl BlockIndex {
         (hash >> 12) as usize & (self.slots.len() - 1)
     }
 
-    /// Adds a block; should the index be nearly full, it is left out.
+    /// Adds a block, unless the index is nearly full.
     pub fn insert(&mut self, hash: u64, block: u32) {
         if self.taken >= self.slots.len() / 4 * 3 {
             return;
@@ -98,7 +98,7 @@ impl BlockIndex {
         self.taken += 1;
     }
 
-    /// Blocks that may have the content with this hash, in order of insertion.
+    /// Returns the blocks that may have the content with this hash, in order of insertion.
     pub fn candidates(&self, hash: u64) -> impl Iterator<Item = u32> + '_ {
         let tag = hash >> 32;
         let mask = self.slots.len() - 1;
@@ -113,7 +113,7 @@ impl BlockIndex {
             .map(|slot| slot as u32)
     }
 
-    /// Which blocks were indexed.
+    /// Returns which blocks are indexed.
     pub fn sampling(&self) -> Sampling {
         self.sampling
     }

@@ -27,7 +27,7 @@ pub(super) struct Effort<'a> {
     pub task: Task<'a>,
 }
 
-/// The parts whose literals lie in a unit, clipped to it.
+/// Returns the parts whose literals are in a unit, clipped to it.
 fn unit_parts(parts: &[Part], unit: u32) -> impl Iterator<Item = Part> + '_ {
     let (from, to) = (unit * UNIT_BLOCKS, (unit + 1) * UNIT_BLOCKS);
     let skip = parts.partition_point(|part| part.literal + part.len <= from);
@@ -47,7 +47,7 @@ fn unit_parts(parts: &[Part], unit: u32) -> impl Iterator<Item = Part> + '_ {
         })
 }
 
-/// Compresses the copies that `Literals::unshare` made and appends them to the file.
+/// Compresses the copies that `Literals::unshare` returned and appends them to the file.
 pub(super) fn compress_copies(
     images: &Images<'_>,
     parts: &[Part],
@@ -173,7 +173,7 @@ impl Worker<'_> {
     fn unit(&mut self, unit: u32) -> Result<Vec<Encoded>, PatchError> {
         let parts: Vec<Part> = unit_parts(self.parts, unit).collect();
         let mut frames = Vec::new();
-        // Long stretches and shared ones have frames of their own; what lies between has some in common.
+        // Long stretches and shared ones have frames of their own; those between have some in common.
         for group in parts.chunk_by(Part::shares_frames_with) {
             let solid = group.iter().any(Part::is_solid);
             self.read(group)?;

@@ -57,7 +57,7 @@ impl Literals {
         self.count += end - start;
     }
 
-    /// Adds a stretch whose first occurrence is numbered already; it may lie in several runs by now.
+    /// Adds a stretch whose first occurrence is numbered already; it may be in several runs by now.
     fn add_repeat(&mut self, repeat: Repeat) {
         let sources: Vec<Run> =
             within(&self.runs, repeat.first, repeat.first + repeat.len).collect();
@@ -83,7 +83,8 @@ impl Literals {
                 len: run.len - new,
                 ..run
             };
-            if matches!(run.src, Src::Literal(_)) && back.len > 0 && self.is_dear(back, coded) {
+            if matches!(run.src, Src::Literal(_)) && back.len > 0 && self.is_expensive(back, coded)
+            {
                 let part = Run {
                     src: Src::Literal(self.count),
                     ..back
@@ -111,8 +112,8 @@ impl Literals {
         parts
     }
 
-    /// Whether any window that touches a run is too expensive to read.
-    fn is_dear(&self, run: Run, coded: &Coded) -> bool {
+    /// Returns whether any window that touches a run is too expensive to read.
+    fn is_expensive(&self, run: Run, coded: &Coded) -> bool {
         // Every fourth window; the limit leaves room for those between.
         let limit = 2 * u64::from(WINDOW_BLOCKS) * BLOCK - (16 << 10);
         let windows = (run.start.saturating_sub(WINDOW_BLOCKS - 1)..run.end()).step_by(4);
@@ -121,7 +122,7 @@ impl Literals {
             .any(|cost| cost > limit)
     }
 
-    /// What reading a window costs; copies that are not compressed yet count as one frame.
+    /// Returns what reading a window costs; copies that are not compressed yet count as one frame.
     fn cost(&self, coded: &Coded, first: u32) -> u64 {
         let known = coded
             .frames
@@ -133,7 +134,7 @@ impl Literals {
         base + patch + if copied { MIXED as u64 } else { 0 }
     }
 
-    /// The runs of literals that are new, in order; those that refer back left out. What repeats refer
+    /// Returns the runs of literals that are new, in order; those that refer back left out. What repeats refer
     /// to are parts of their own: frames that begin and end with them cost their readers no more than
     /// what they want.
     pub fn new_parts(&self) -> Vec<Part> {
@@ -175,7 +176,7 @@ impl Literals {
     }
 }
 
-/// New literals that lie together in the target, and are wholly shared or not at all.
+/// New literals that are next to each other in the target, and are wholly shared or not at all.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Part {
     /// First block in the target.
@@ -189,18 +190,18 @@ pub(super) struct Part {
 }
 
 impl Part {
-    /// Whether the part is long enough for frames of its own.
+    /// Returns whether the part is long enough for frames of its own.
     pub fn is_solid(&self) -> bool {
         self.len >= SOLID && !self.is_shared
     }
 
-    /// Whether the two may have frames in common.
+    /// Returns whether the two may have frames in common.
     pub fn shares_frames_with(&self, next: &Part) -> bool {
         !(self.is_shared || next.is_shared || self.is_solid() || next.is_solid())
     }
 }
 
-/// Ranges, sorted and with overlapping ones joined.
+/// Sorts ranges and joins overlapping ones.
 fn merged(ranges: &[(u32, u32)]) -> Vec<(u32, u32)> {
     let mut sorted = ranges.to_vec();
     sorted.sort_unstable();

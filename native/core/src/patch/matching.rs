@@ -69,7 +69,7 @@ struct Open {
     before: usize,
 }
 
-/// The unknown runs in groups of about a piece of work, none longer than one.
+/// Returns the unknown runs in groups of about a piece of work, none longer than one.
 fn split_unknown(runs: &[Run]) -> Vec<Vec<Open>> {
     let mut groups: Vec<Vec<Open>> = Vec::new();
     let mut size = GROUP_BLOCKS;
@@ -255,7 +255,7 @@ impl Matcher<'_> {
         Ok((parts, hashes))
     }
 
-    /// A block of the base with these bytes, best the expected one.
+    /// Finds a block of the base with these bytes, preferably the expected one.
     fn find(
         &self,
         block: &[u8],
@@ -285,7 +285,7 @@ impl Matcher<'_> {
         Ok(scratch == block)
     }
 
-    /// With a sampled index a match may begin before the block by which it was found.
+    /// Extends matches to earlier blocks: with a sampled index one may begin before the block by which it was found.
     fn grow_back(
         &self,
         run: Run,

@@ -1,13 +1,13 @@
 //! The `block` codec: patches between two disk images.
 //!
-//! A patch says of every 4 KiB block of its target that it is all zeroes, that it is block `n` of the base, or that it is literal `n`. Literals are
+//! A patch has for every 4 KiB block of its target whether it is all zeroes, block `n` of the base, or literal `n`. Literals are
 //! kept in the order of the target and compressed in frames that are readable on their own, with a few pieces of the base as dictionary where that
-//! pays; so any range of the target is read from little of base and patch, and a patch can be applied, or read through, wherever base and patch lie.
+//! pays; so any range of the target is read from little of base and patch, and a patch can be applied, or read through, wherever base and patch are stored.
 //!
 //! It also carries the hashes of those of the target's leaves that differ from the base's at the same place. Base manifest + patch = target
-//! manifest, which must merge to the target's content id: who holds that id needs to trust neither base nor patch.
+//! manifest, which must merge to the target's content id: given that id, neither base nor patch has to be trusted.
 //!
-//! The file format is in [`format`]. Memory while a patch is made, read or applied is bounded whatever the sizes: see [`format::MAX_RUNS`],
+//! The file format is in [`format`]. Memory while a patch is created, read or applied is bounded whatever the sizes: see [`format::MAX_RUNS`],
 //! [`format::MAX_FRAMES`] and [`CreateOptions`].
 
 pub mod apply;

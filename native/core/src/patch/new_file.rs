@@ -23,19 +23,19 @@ const COPY: u64 = 1 << 20;
 /// Bytes after which what was written begins to go to the disk, so that it does so while the rest is built.
 const WRITEBACK: u64 = 32 << 20;
 
-/// A target on its way.
+/// A target that is being written.
 pub struct NewFile<'a> {
     base: &'a FileSource,
     patch: &'a PatchFile<FileSource>,
     out: Output,
     name: String,
     written: AtomicU64,
-    /// What the base was like before it was cloned; none if it was not.
+    /// Stamp of the base before it was cloned; none if it was not.
     cloned: Option<Stamp>,
 }
 
 impl<'a> NewFile<'a> {
-    /// Begins a file beside `output`, as a clone of the base if that can be, with the target's length.
+    /// Creates a file beside `output`, as a clone of the base if the filesystem can, with the target's length.
     ///
     /// # Errors
     /// `NoSpace`, `Source`, `Io`.
@@ -49,7 +49,7 @@ impl<'a> NewFile<'a> {
         })
     }
 
-    /// Begins as `begin` does, with another way to make a file a clone of the base, which tells whether it could.
+    /// Does the same as `begin` with another function that clones the base, and returns whether it could.
     pub(super) fn begin_by(
         base: &'a FileSource,
         patch: &'a PatchFile<FileSource>,
@@ -74,12 +74,12 @@ impl<'a> NewFile<'a> {
         })
     }
 
-    /// Whether it shares blocks with the base.
+    /// Returns whether it shares blocks with the base.
     pub fn is_clone(&self) -> bool {
         self.cloned.is_some()
     }
 
-    /// Does in a clone what takes no verified bytes: clears what is zero, and shares the long runs that moved. Returns the bytes written.
+    /// Prepares a clone as far as that needs no verified bytes: zeroes runs, and shares the long runs that moved. Returns the bytes written.
     ///
     /// # Errors
     /// `NoSpace`, `Source`, `Io`, `Cancelled`.
@@ -109,11 +109,11 @@ impl<'a> NewFile<'a> {
         }
     }
 
-    /// Into an empty file: everything but zero blocks.
+    /// Writes into an empty file: everything but zero blocks.
     fn write_data(&self, first: u32, data: &[u8]) -> Result<u64, PatchError> {
         let mut written = 0;
         let mut at = 0;
-        // Neighbouring blocks of one kind go together.
+        // Neighbouring blocks of one kind are written in one call.
         for group in data
             .chunks(BLOCK_LEN)
             .map(|block| (is_zero(block), block.len()))
@@ -130,7 +130,7 @@ impl<'a> NewFile<'a> {
         Ok(written)
     }
 
-    /// Into a clone of the base: literals, and what moved in short runs.
+    /// Writes into a clone of the base: literals, and what moved in short runs.
     fn write_changes(&self, first: u32, data: &[u8]) -> Result<u64, PatchError> {
         let end = first + data.len().div_ceil(BLOCK_LEN) as u32;
         let mut written = 0;
@@ -150,7 +150,7 @@ impl<'a> NewFile<'a> {
         Ok(written)
     }
 
-    /// Lets a run share the base's blocks from `block` on, and copies what the filesystem does not share. Returns the bytes copied.
+    /// Shares the base's blocks from `block` on with a run, and copies what the filesystem does not share. Returns the bytes copied.
     fn share(&self, block: u32, run: &Run) -> Result<u64, PatchError> {
         let (mut from, mut to) = (u64::from(block) * BLOCK, u64::from(run.start) * BLOCK);
         let end = (u64::from(run.end()) * BLOCK).min(self.patch.header().target_size);
@@ -179,7 +179,7 @@ impl<'a> NewFile<'a> {
         Ok(end - to)
     }
 
-    /// Makes a run of the clone zero where the base has data.
+    /// Zeroes a run of the clone where the base has data.
     fn clear(&self, run: &Run) -> Result<(), PatchError> {
         let mut at = u64::from(run.start) * BLOCK;
         let end = (u64::from(run.end()) * BLOCK).min(self.patch.header().target_size);
@@ -214,7 +214,7 @@ impl<'a> NewFile<'a> {
     /// # Errors
     /// `Changed`, `Source`, `Io`, `Cancelled`; the file is removed then.
     pub fn finish(self, task: &Task<'_>) -> Result<bool, PatchError> {
-        // Whoever cancelled gets no output, however late it was.
+        // A cancelled job leaves no output, however late it was cancelled.
         task.check()?;
         if let Some(before) = self.cloned {
             if self.base.stamp()? != before {
@@ -231,7 +231,7 @@ impl<'a> NewFile<'a> {
     }
 }
 
-/// Whether a run of moved blocks is shared as a whole.
+/// Returns whether a run of moved blocks is shared as a whole.
 fn is_shared(run: &Run) -> bool {
     matches!(run.src, Src::Base(block) if block != run.start) && run.len >= MIN_SHARED
 }

@@ -23,7 +23,7 @@ const CACHED_FRAMES: usize = 6;
 /// Index and bytes of a decoded frame.
 type Decoded = (u32, Arc<Vec<u8>>);
 
-/// A patch that was opened and checked: everything but the frames themselves is in memory.
+/// An opened and checked patch: everything but the frames themselves is in memory.
 pub struct PatchFile<P> {
     patch: P,
     header: Header,
@@ -62,22 +62,22 @@ impl<P: ReadAt> PatchFile<P> {
         })
     }
 
-    /// The fixed part.
+    /// Returns the fixed part.
     pub fn header(&self) -> &Header {
         &self.header
     }
 
-    /// The runs of the target's blocks, in order, without gaps.
+    /// Returns the runs of the target's blocks, in order, without gaps.
     pub fn runs(&self) -> &[Run] {
         &self.runs
     }
 
-    /// The leaves that are neither all zero nor the base's at the same place, in order.
+    /// Returns the leaves that are neither all zero nor the base's at the same place, in order.
     pub fn changed_leaves(&self) -> &[u32] {
         &self.changed
     }
 
-    /// The leaves that have to be built where all others are the base's already: the changed ones, or the only one.
+    /// Returns the leaves that have to be built where all others are the base's already: the changed ones, or the only one.
     pub fn leaves_to_build(&self) -> Vec<u32> {
         match leaf_count(self.header.target_size) {
             1 => vec![0],
@@ -85,7 +85,7 @@ impl<P: ReadAt> PatchFile<P> {
         }
     }
 
-    /// Whether a leaf is among the changed ones, and if so its chaining value.
+    /// Returns whether a leaf is among the changed ones, and if so its chaining value.
     pub fn changed_hash(&self, leaf: u64) -> Option<Hash> {
         let at = self
             .changed
@@ -96,12 +96,12 @@ impl<P: ReadAt> PatchFile<P> {
         Some(hash)
     }
 
-    /// Whether all blocks of a leaf are marked zero.
+    /// Returns whether all blocks of a leaf are marked zero.
     pub fn is_zero_leaf(&self, leaf: u64) -> bool {
         leaf_runs(&self.runs, leaf).all(|run| run.src == Src::Zero)
     }
 
-    /// The target's manifest, from the base's.
+    /// Returns the target's manifest, from the base's.
     ///
     /// # Errors
     /// `BaseMismatch` if the manifest is of another base; `Corrupt` if the outcome is not the target that the header names; `Cancelled`.
@@ -140,7 +140,7 @@ impl<P: ReadAt> PatchFile<P> {
         Ok(target)
     }
 
-    /// The error for a base that is another one.
+    /// Returns the error for a base that is another one.
     pub fn base_mismatch(&self, reason: String) -> PatchError {
         PatchError::BaseMismatch {
             expected: crate::manifest::to_hex(&self.header.base_hash),
@@ -336,18 +336,18 @@ impl<P: ReadAt> PatchFile<P> {
         Ok(dict)
     }
 
-    /// How many bytes of base and of patch a read of the blocks `first..end` takes, without any cache.
+    /// Returns how many bytes of base and of patch a read of the blocks `first..end` takes, without any cache.
     pub fn read_cost(&self, first: u32, end: u32) -> (u64, u64) {
         self.coded.read_cost(&self.runs, first, end)
     }
 
-    /// Bytes of all frames in the patch, which end where meta starts.
+    /// Returns the size of all frames in bytes; they end where meta starts.
     pub fn data_len(&self) -> u64 {
         self.header.meta_offset - HEADER_LEN
     }
 }
 
-/// The part of `buf` (which starts at block `first`) that a run of blocks fills.
+/// Returns the part of `buf` (which starts at block `first`) that a run of blocks fills.
 fn slot(buf: &mut [u8], first: u32, run: Run) -> &mut [u8] {
     let start = (run.start - first) as usize * BLOCK_LEN;
     let end = (start + run.len as usize * BLOCK_LEN).min(buf.len());

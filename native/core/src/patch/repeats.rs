@@ -19,7 +19,7 @@ pub(super) struct Repeat {
 
 /// Shorter repeats are left to zstd.
 const MIN_REPEAT: u32 = 8;
-/// Blocks whose hashes are kept for finding repeats: 192 MiB. Beyond, nothing is looked for.
+/// Blocks whose hashes are kept for finding repeats: 192 MiB. Repeats beyond are not searched for.
 const MAX_HASHES: usize = 1 << 24;
 
 /// Finds long stretches of literals that the target holds twice. `hashes` are those of all literal blocks of `runs`, in order.

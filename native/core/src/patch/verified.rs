@@ -9,16 +9,16 @@ use super::PatchError;
 use crate::manifest::{leaf_count, leaf_len, Manifest, LEAF_LEN, LEAF_SIZE};
 use crate::source::{FileSource, ReadAt, Stamp};
 
-/// Leaves that are read to see whether this is the image at all. Of two images of which 80 in 100 leaves are the same, one passes for the other with a
+/// Leaves that are read to recognise the image. Of two images of which 80 in 100 leaves are the same, one passes for the other with a
 /// chance of less than one in a million.
 const SAMPLES: u32 = 64;
 
-/// A file and the manifest that it was compared with, or made of, at an earlier time.
+/// A file and the manifest that it was compared with, or built from, at an earlier time.
 ///
-/// Having one means to trust that the file still holds what it held then. What can be told at little cost is told: a file that was written, renamed
-/// or given to somebody else after its manifest was written is refused, and so is one of another length, with a hole where the manifest has
-/// data, or with another content in any of some leaves chosen by chance. What remains unseen are bits that the disk lost since, and what somebody
-/// changed who can write to the disk beneath the filesystem, or to both files.
+/// Having one means to trust that the file still has that content. What is cheap to check is checked: a file that was written, renamed
+/// or given to another user after its manifest was written is refused, and so is one of another length, with a hole where the manifest has
+/// data, or with another content in any of some leaves chosen by chance. What remains unseen are bits that the disk lost since, and
+/// changes by a program that can write to the disk beneath the filesystem, or to both files.
 pub struct VerifiedBase {
     source: FileSource,
     manifest: Manifest,
@@ -45,12 +45,12 @@ impl VerifiedBase {
         Ok(base)
     }
 
-    /// The file.
+    /// Returns the file.
     pub fn source(&self) -> &FileSource {
         &self.source
     }
 
-    /// What it was found to hold.
+    /// Returns the manifest.
     pub fn manifest(&self) -> &Manifest {
         &self.manifest
     }
@@ -75,7 +75,7 @@ impl VerifiedBase {
         }
     }
 
-    /// The time of a file's last change of any kind cannot be set by who writes to it, unlike that of its bytes.
+    /// Returns the time of a file's last change of any kind cannot be set by a program that writes to it, unlike that of its bytes.
     fn check_age(&self, manifest: &FileSource) -> Result<(), PatchError> {
         if times(&self.source)?.changed > times(manifest)?.written {
             return Err(self.unverified(format!(
@@ -94,7 +94,7 @@ impl VerifiedBase {
         Ok(())
     }
 
-    /// A file that was not written to its end has holes where its manifest has data.
+    /// Returns a file that was not written to its end has holes where its manifest has data.
     fn check_holes(&self) -> Result<(), PatchError> {
         let mut hole = 0;
         loop {
@@ -104,7 +104,7 @@ impl VerifiedBase {
             });
             match self.manifest.next_data_leaf(hole.div_ceil(LEAF_SIZE)) {
                 Some(leaf) if leaf < end => {
-                    return Err(self.unverified(format!("nothing was written to leaf {leaf}")))
+                    return Err(self.unverified(format!("leaf {leaf} was never written")))
                 }
                 _ => {}
             }
@@ -139,7 +139,7 @@ impl VerifiedBase {
 struct Times {
     /// When a file was changed in any way.
     changed: (i64, i64),
-    /// When its bytes were, at the latest: whoever sets that time changes the file now.
+    /// When its bytes were, at the latest: setting that time changes the file now.
     written: (i64, i64),
 }
 
@@ -170,7 +170,7 @@ mod tests {
     }
 
     impl Held {
-        /// An image with a hole in it, and its manifest.
+        /// Returns an image with a hole in it, and its manifest.
         fn new() -> Held {
             let dir = tempfile::tempdir().unwrap();
             let held = Held { dir };
@@ -224,7 +224,7 @@ mod tests {
     #[test]
     fn a_file_that_changed_since_is_refused() {
         let held = Held::new();
-        // Whoever may write to them can set the times of their bytes.
+        // A program that may write to them can set the times of their bytes.
         let manifest = File::options().write(true).open(held.path("manifest"));
         let far = std::time::SystemTime::now() + std::time::Duration::from_secs(99);
         manifest.unwrap().set_modified(far).unwrap();
@@ -251,7 +251,7 @@ mod tests {
         held.file().set_len(20 * LEAF_SIZE).unwrap();
         held.file().set_len(40 * LEAF_SIZE - 5).unwrap();
         held.vouch();
-        assert_eq!(held.refusal(), "nothing was written to leaf 20");
+        assert_eq!(held.refusal(), "leaf 20 was never written");
     }
 
     #[test]
@@ -262,7 +262,7 @@ mod tests {
         let file = File::create(held.path("base")).unwrap();
         file.write_all_at(&whole[LEAF_LEN..], LEAF_SIZE).unwrap();
         held.vouch();
-        assert_eq!(held.refusal(), "nothing was written to leaf 0");
+        assert_eq!(held.refusal(), "leaf 0 was never written");
     }
 
     #[test]

@@ -8,8 +8,8 @@ use super::PatchError;
 use crate::manifest::{is_zero, leaf_hash, Manifest, LEAF_SIZE};
 use crate::source::{ReadAt, SourceError};
 
-/// The target of a patch, read through base and patch. Give it the target's manifest and every leaf it reads is verified; without, only the leaves
-/// that differ from the base's are, and the others are what the base has at the same place.
+/// The target of a patch, read through base and patch. With the target's manifest every leaf read is verified; without it, only the leaves
+/// that differ from the base's are, and the others are the base's at the same place.
 pub struct PatchView<B, P> {
     base: B,
     patch: PatchFile<P>,
@@ -46,7 +46,7 @@ impl<B: ReadAt, P: ReadAt> PatchView<B, P> {
         })
     }
 
-    /// The patch that is read through.
+    /// Returns the patch that is read through.
     pub fn patch(&self) -> &PatchFile<P> {
         &self.patch
     }

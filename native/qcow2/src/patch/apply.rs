@@ -44,7 +44,7 @@ pub fn apply(
     let built = application
         .build(output.file(), task)
         .and_then(|()| application.check_output(&output, task));
-    built.map_err(|error| application.blame(error, task))?;
+    built.map_err(|error| application.diagnose(error, task))?;
     task.check()?;
     written(output.commit())?;
     Ok(*container.header())
@@ -107,7 +107,7 @@ impl<'a> Application<'a> {
         }
     }
 
-    /// Returns the base to copy streams from, if it is the file that the patch was made from.
+    /// Returns the base to copy streams from, if it is the file that the patch was created from.
     fn copies(&self, task: &Task<'_>) -> Result<Option<&'a Qcow2Source>, Qcow2Error> {
         let header = self.container.header();
         let image = match (self.base.qcow2(), self.container.recipe()) {
@@ -116,7 +116,7 @@ impl<'a> Application<'a> {
         };
         if header.needs_base_file && image.is_none() {
             return Err(Qcow2Error::BaseMismatch(format!(
-                "it needs the qcow2 file that it was made from, whose hash is {}",
+                "it needs the qcow2 file that it was created from, whose hash is {}",
                 to_hex(&header.base_hash)
             )));
         }
@@ -132,8 +132,8 @@ impl<'a> Application<'a> {
         }
     }
 
-    /// Returns `BaseMismatch` instead of `error` if the base is not the one that the patch was made from.
-    fn blame(&self, error: Qcow2Error, task: &Task<'_>) -> Qcow2Error {
+    /// Returns `BaseMismatch` instead of `error` if the base is not the one that the patch was created from.
+    fn diagnose(&self, error: Qcow2Error, task: &Task<'_>) -> Qcow2Error {
         if matches!(
             error,
             Qcow2Error::Write(_) | Qcow2Error::Cancelled(_) | Qcow2Error::Compressor { .. }

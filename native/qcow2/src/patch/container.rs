@@ -2,13 +2,13 @@
 //!
 //! ```text
 //! header   256 bytes, see `Header`; its last 32 bytes are the BLAKE3 of the rest of it and of the recipe
-//! recipe     zstd: the target's recipe (see `crate::recipe`); empty if the target is raw
+//! recipe   zstd: the target's recipe (see `crate::recipe`); empty if the target is raw
 //! stored   streams of compressed clusters that are carried as they are, in the order of the file
 //! content  a block patch between the guests' contents; clusters that are stored or copied are zero in its target
 //! ```
 //!
-//! Hashes are BLAKE3 of whole files. The header says how base and target are stored, and whether the base must be at hand as the very file
-//! that the patch was made from.
+//! Hashes are BLAKE3 of whole files. The header says how base and target are stored, and whether the base must be the very file that the
+//! patch was created from.
 
 use diffcache_core::manifest::Hash;
 use diffcache_core::source::ReadAt;
@@ -32,11 +32,11 @@ const NEEDS_BASE_FILE: u64 = 4;
 /// The fixed part of a patch. Sizes in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
-    /// The base was a qcow2 image when the patch was made.
+    /// The base was a qcow2 image when the patch was created.
     pub base_is_qcow2: bool,
     /// The target is a qcow2 image.
     pub target_is_qcow2: bool,
-    /// The base must be the file that `base_hash` names; its content alone does not do.
+    /// The base must be the file that `base_hash` names; its content alone is not enough.
     pub needs_base_file: bool,
     /// Size of the base's file.
     pub base_size: u64,
@@ -48,9 +48,9 @@ pub struct Header {
     pub target_hash: Hash,
     /// Hash of the stored streams.
     pub stored_hash: Hash,
-    /// Bytes of the recipe as it lies in the patch.
+    /// Bytes of the recipe in the patch, compressed.
     pub recipe_len: u64,
-    /// Bytes of the recipe once decompressed.
+    /// Bytes of the recipe, decompressed.
     pub recipe_size: u64,
     /// Bytes of stored streams.
     pub stored_len: u64,
@@ -128,7 +128,7 @@ impl Header {
         })
     }
 
-    /// Bytes of the whole patch; `None` if its parts are absurd.
+    /// Returns the size of the whole patch; `None` if that of its parts overflows.
     fn patch_size(&self) -> Option<u64> {
         let parts = self
             .recipe_len
@@ -137,12 +137,12 @@ impl Header {
         parts.checked_add(HEADER_LEN as u64)
     }
 
-    /// Where the stored streams start.
+    /// Returns where the stored streams start.
     pub fn stored_at(&self) -> u64 {
         HEADER_LEN as u64 + self.recipe_len
     }
 
-    /// Where the content patch starts.
+    /// Returns where the content patch starts.
     pub fn content_at(&self) -> u64 {
         self.stored_at() + self.stored_len
     }
@@ -155,7 +155,7 @@ fn checksum(header: &[u8; HEADER_LEN], recipe: &[u8]) -> Hash {
     *hasher.finalize().as_bytes()
 }
 
-/// The header and the recipe as they lie at the start of a patch. Sets the header's lengths of the recipe.
+/// Encodes the header and the recipe, which start a patch. Sets the header's lengths of the recipe.
 pub fn encode(mut header: Header, recipe: Option<&[u8]>) -> Result<(Header, Vec<u8>), Qcow2Error> {
     let recipe = recipe.unwrap_or_default();
     let packed = match recipe {
@@ -206,22 +206,22 @@ impl<P: ReadAt> Container<P> {
         })
     }
 
-    /// The fixed part.
+    /// Returns the fixed part.
     pub fn header(&self) -> &Header {
         &self.header
     }
 
-    /// The target's recipe; none for a raw target.
+    /// Returns the target's recipe; none for a raw target.
     pub fn recipe(&self) -> Option<&Recipe> {
         self.recipe.as_ref()
     }
 
-    /// The stored streams.
+    /// Returns the stored streams.
     pub fn stored(&self) -> Section<&P> {
         Section::new(&self.patch, self.header.stored_at(), self.header.stored_len)
     }
 
-    /// The content patch.
+    /// Returns the content patch.
     pub fn content(&self) -> Section<&P> {
         Section::new(
             &self.patch,

@@ -4,6 +4,8 @@
 //! patch between the *contents* (what a guest reads), and the [`recipe`](crate::recipe) of the target, which re-creates the file from its
 //! content. Base and target may each be raw or qcow2; the base may be given as either when the patch is applied, unless clusters that
 //! cannot be compressed again had to be copied from it.
+//!
+//! A patch from an image's own raw content holds little but the recipe; agents keep such a patch as *the recipe of an image*.
 
 mod apply;
 mod container;

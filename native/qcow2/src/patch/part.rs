@@ -10,7 +10,7 @@ pub struct Section<S> {
 }
 
 impl<S: ReadAt> Section<S> {
-    /// A range inside `source`; what lies beyond its end is cut off.
+    /// Returns a range of `source`; what is beyond its end is cut off.
     pub fn new(source: S, start: u64, length: u64) -> Self {
         let start = start.min(source.len());
         let length = length.min(source.len() - start);

@@ -12,7 +12,7 @@ use crate::compress::{Pool, Settings};
 use crate::error::Qcow2Error;
 use crate::source::Qcow2Source;
 
-/// Clusters that are tried to find out how an image was compressed.
+/// Clusters that are compressed again to find out how an image was compressed.
 const SAMPLES: usize = 16;
 /// Clusters per piece of work: enough to hide the cost of claiming one.
 const PIECE: usize = 16;
@@ -88,7 +88,7 @@ struct Found {
     length: u64,
 }
 
-/// All clusters of an image: compressed ones in the order of the file, plain ones as runs in the guest's order.
+/// Returns all clusters of an image: compressed ones in the order of the file, plain ones as runs in the guest's order.
 fn collect(target: &Qcow2Source) -> Result<(Vec<Found>, Vec<Run>), Qcow2Error> {
     let cluster_size = target.map().header().cluster_size();
     let mut compressed = Vec::new();
@@ -126,7 +126,7 @@ fn collect(target: &Qcow2Source) -> Result<(Vec<Found>, Vec<Run>), Qcow2Error> {
     Ok((compressed, runs))
 }
 
-/// The settings that reproduces most of a sample of the clusters; the usual one if none does.
+/// Returns the settings that reproduces most of a sample of the clusters; the usual one if none does.
 fn find_settings(target: &Qcow2Source, compressed: &[Found]) -> Result<Settings, Qcow2Error> {
     let candidates = Settings::candidates(target.compression());
     let step = compressed.len().div_ceil(SAMPLES).max(1);
@@ -172,7 +172,7 @@ impl<'a> Twins<'a> {
         Ok(Self { base, by_prefix })
     }
 
-    /// The base's guest cluster whose stream is `stream`; `index` is asked first.
+    /// Finds the guest cluster of the base whose stream is `stream`; tries `index` first.
     fn find(
         &self,
         index: u64,
@@ -205,7 +205,7 @@ impl<'a> Twins<'a> {
     }
 }
 
-/// Finds out how each compressed cluster is had.
+/// Finds the origin of each compressed cluster.
 struct Examiner<'a> {
     target: &'a Qcow2Source,
     twins: Option<Twins<'a>>,
@@ -295,7 +295,7 @@ impl Examiner<'_> {
     }
 }
 
-/// The ranges of the file that hold content, sorted.
+/// Returns the ranges of the file that hold content, sorted.
 fn covered(layout: &Layout, placed: &[(u64, u64)], runs: &[Run]) -> Vec<(u64, u64)> {
     let mut ranges: Vec<_> = placed
         .iter()

@@ -156,7 +156,7 @@ fn stored_length(length: u64, layout: &Layout) -> Result<u32, Qcow2Error> {
     u32::try_from(length)
         .ok()
         .filter(|_| fits)
-        .ok_or_else(|| Qcow2Error::bad_patch("a stored cluster of absurd length"))
+        .ok_or_else(|| Qcow2Error::bad_patch("a stored cluster of impossible length"))
 }
 
 fn decode_runs(reader: &mut Reader<'_>, layout: &Layout) -> Result<Vec<Run>, Qcow2Error> {

@@ -56,7 +56,7 @@ impl Layout {
         }
     }
 
-    /// Bytes of a cluster.
+    /// Returns the size of a cluster in bytes.
     pub fn cluster_size(&self) -> u64 {
         1 << self.cluster_bits
     }

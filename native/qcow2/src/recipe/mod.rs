@@ -26,7 +26,7 @@ pub const MAX_STREAMS: usize = 16 << 20;
 pub enum Origin {
     /// Compressed again from the guest's bytes.
     Recompress,
-    /// Likewise, or from this guest cluster of the base, if the base is available as the file that the patch was made from.
+    /// Likewise, or from this guest cluster of the base, if the base is available as the file that the patch was created from.
     RecompressOrCopy(u64),
     /// Only from this guest cluster of the base.
     Copy(u64),
@@ -81,7 +81,7 @@ pub struct Recipe {
 }
 
 impl Recipe {
-    /// Returns whether the base must be the very file that the patch was made from.
+    /// Returns whether the base must be the file that the patch was created from.
     pub fn needs_base_file(&self) -> bool {
         self.streams
             .iter()

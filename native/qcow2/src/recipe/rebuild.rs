@@ -24,7 +24,7 @@ pub struct Ingredients<'a> {
     pub recipe: &'a Recipe,
     /// The target's guest content.
     pub content: &'a dyn ReadAt,
-    /// The base to copy streams from, if it is the file that the patch was made from.
+    /// The base to copy streams from, if it is the file that the patch was created from.
     pub base: Option<&'a Qcow2Source>,
     /// Streams that the patch stores, one after the other.
     pub stored: &'a dyn ReadAt,
@@ -109,7 +109,7 @@ impl Writer<'_> {
         Ok(placed)
     }
 
-    /// The stream of one cluster.
+    /// Returns the stream of one compressed cluster.
     fn make(&self, stream: &Stream, stored_at: u64) -> Result<Vec<u8>, Qcow2Error> {
         match (stream.origin, self.ingredients.base) {
             (Origin::Stored(length), _) => {
@@ -121,7 +121,7 @@ impl Writer<'_> {
             }
             (Origin::Copy(twin), Some(base)) => copy(base, twin),
             (Origin::Copy(_), None) => Err(Qcow2Error::BaseMismatch(
-                "it needs the base as the qcow2 file it was made from".into(),
+                "it needs the base as the qcow2 file that it was created from".into(),
             )),
             (Origin::RecompressOrCopy(twin), Some(base)) => {
                 copy(base, twin).or_else(|_| self.recompress(stream.index))
@@ -141,9 +141,9 @@ impl Writer<'_> {
         let mut out = Vec::new();
         match self.pool.compress(&cluster, &mut out)? {
             true => Ok(out),
-            // The right content was compressible when the patch was made.
+            // The right content was compressible when the patch was created.
             false => Err(Qcow2Error::BaseMismatch(
-                "its content differs from what the patch was made from".into(),
+                "its content differs from that of the base the patch was created from".into(),
             )),
         }
     }
@@ -180,7 +180,7 @@ fn copy(base: &Qcow2Source, index: u64) -> Result<Vec<u8>, Qcow2Error> {
     Ok(stream)
 }
 
-/// Where in the patch's stored bytes each stream starts.
+/// Returns where in the patch's stored bytes each stream starts.
 fn stored_offsets(streams: &[Stream]) -> Vec<u64> {
     let mut at = 0;
     streams

@@ -26,7 +26,7 @@ pub fn encode_map(runs: &[Run]) -> Vec<u8> {
                 shift = here;
             }
             Src::Literal(at) => {
-                // What refers back and what is new are told apart, even where one goes on as the other.
+                // References to earlier literals and new literals are separate records, even where one continues the other.
                 let new = run.new_literals(next).map_or(0, |part| part.len);
                 if new < run.len {
                     varint::put(&mut out, u64::from(run.len - new) << 2 | 3);
@@ -97,7 +97,7 @@ impl<'a> Records<'a> {
         Err(self.contradiction())
     }
 
-    /// A number that must be in 1..=max.
+    /// Reads a number that must be in 1..=max.
     fn count(&mut self, max: u32) -> Result<u32, PatchError> {
         match self.varint()? {
             0 => Err(self.contradiction()),
