@@ -152,7 +152,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument('--solver', default=SOLVER)
     parser.add_argument(
         '--elapsed', type=float, default=0.0, metavar='SECONDS',
-        help='what the progress begins to count at',
+        help='seconds that have passed, to count progress from',
     )
     return parser.parse_args()
 
