@@ -59,7 +59,7 @@ class LocalClient:
         self._timeout = timeout
 
     def status(self) -> dict[str, typing.Any]:
-        """How the agent is."""
+        """Return the agent's status."""
         return self._ask('GET', '/v1/status')
 
     def images(self) -> list[dict[str, typing.Any]]:
@@ -83,18 +83,18 @@ class LocalClient:
         self._ask('DELETE', _path(image_id))
 
     def fallback(self, service: str, reason: str, count: int) -> None:
-        """Tell of images that a service had to fetch without the agent.
+        """Report images that a service had to fetch without the agent.
 
         :param reason: the class of the error
         """
         self._ask('POST', '/v1/fallbacks',
                   {'service': service, 'reason': reason, 'count': count})
 
-    def save_server(self, server_id: str, wish: dict[str, typing.Any],
+    def save_server(self, server_id: str, wanted: dict[str, typing.Any],
                     stall_timeout: float = 60.0) -> dict[str, typing.Any]:
-        """Have a server saved that is about to go, if its policy says so.
+        """Save a server that is stopped or deleted next, if a policy asks it.
 
-        :param wish: ``project_id``, ``trigger`` (shutdown or delete) and
+        :param wanted: ``project_id``, ``trigger`` (shutdown or delete) and
             ``image_id``
         :param stall_timeout: seconds without a sign of life
         :returns: ``version``, its id or None; ``required``, whether the
@@ -102,7 +102,7 @@ class LocalClient:
             should be
         """
         path = f'/v1/servers/{urllib.parse.quote(server_id, safe="")}/versions'
-        return self._awaited('POST', path, wish, stall_timeout, 'saved',
+        return self._awaited('POST', path, wanted, stall_timeout, 'saved',
                              f'saved server {server_id}')
 
     def content(self, image_id: str, output: str, mode: str | None = None,
@@ -184,7 +184,7 @@ class LocalClient:
 
     def _awaited(self, method, path, body, stall_timeout, key, what,
                  progress=None):
-        """What stands under a key in the last line of an answer."""
+        """Return the value of a key in the last line of an answer."""
         with self._answer(method, path, body, stall_timeout) as answer:
             while (line := self._line(answer)) is not None:
                 if 'error' in line:
