@@ -152,8 +152,8 @@ class ServeTest(EmbeddedTestCase):
     def test_missing_image(self):
         output = self.directory / 'out'
         error = self.assertRaises(
-            exceptions.NotFound, self.site.hosts['host-1'].get_image,
-            'no-such-image', str(output))
+            exceptions.NotFound, self.deliver, 'host-1',
+            'no-such-image', output)
         self.assertIn('no-such-image', str(error))
         self.assertFalse(output.exists())
 
@@ -401,8 +401,8 @@ class LossTest(EmbeddedTestCase):
         held.path(self.template('other')).unlink()
         output = self.directory / 'out'
         error = self.assertRaises(
-            exceptions.ObjectMissing, self.site.hosts['host-1'].get_image,
-            'other', str(output))
+            exceptions.ObjectMissing, self.deliver, 'host-1',
+            'other', output)
         self.assertIn(self.contents['other'], str(error))
         self.assertFalse(output.exists())
         self.assertNothingLeft('host-1')
@@ -426,8 +426,8 @@ class WrongKeyTest(EmbeddedTestCase):
         self.assertEqual('repository', request.way)
         output = self.directory / 'out'
         error = self.assertRaises(
-            exceptions.PeerRefused, self.site.hosts['host-3'].get_image,
-            'java', str(output))
+            exceptions.PeerRefused, self.deliver, 'host-3',
+            'java', output)
         self.assertIn('key', str(error))
         self.assertFalse(output.exists())
         self.assertNothingLeft('host-3')
@@ -453,8 +453,8 @@ class FullDiskTest(EmbeddedTestCase):
         filler.write_bytes(b'x' * (10 * MIB))
         output = self.directory / 'out'
         error = self.assertRaises(
-            exceptions.NoSpace, self.site.hosts['host-1'].get_image, 'java',
-            str(output))
+            exceptions.NoSpace, self.deliver, 'host-1',
+            'java', output)
         self.assertIn(self.contents['java'], str(error))
         self.assertFalse(output.exists())
         self.assertNothingLeft('host-1')
@@ -472,8 +472,8 @@ class FullDiskTest(EmbeddedTestCase):
         target = self.directory / 'target'
         self.mount(target, 2)
         error = self.assertRaises(
-            exceptions.NoSpace, self.site.hosts['host-2'].get_image, 'java',
-            str(target / 'disk'))
+            exceptions.NoSpace, self.deliver, 'host-2',
+            'java', target / 'disk')
         self.assertIn(str(target / 'disk'), str(error))
         self.assertEqual([], os.listdir(target))
         self.assertNothingLeft('host-2')
