@@ -30,12 +30,12 @@ from werkzeug import exceptions as http
 from werkzeug import wrappers
 
 from diffcache_openstack.api import handlers
+from diffcache_openstack.api import microversions
 from diffcache_openstack.api import policy
 from diffcache_openstack.api import problems
 from diffcache_openstack.api import requests
 from diffcache_openstack.api import routing
 from diffcache_openstack.api import validation
-from diffcache_openstack.api import versions
 from diffcache_openstack.common import context as contexts
 from diffcache_openstack.common import messaging
 from diffcache_openstack.conductor.planning import planner
@@ -68,26 +68,26 @@ class Core:
         request = requests.Request(environ)
         request.services = self._services
         request.context = contexts.RequestContext.from_environ(environ)
-        request.version = versions.MINIMUM
+        request.version = microversions.MINIMUM
         try:
             response = self._answer(request)
         except Exception as error:
             # The edge: whatever it is, it is told in one format.
             response = self._refusal(request, error)
-        response.headers[versions.HEADER] = \
-            f'{versions.SERVICE_TYPE} {request.version}'
-        response.headers['Vary'] = versions.HEADER
+        response.headers[microversions.HEADER] = \
+            f'{microversions.SERVICE_TYPE} {request.version}'
+        response.headers['Vary'] = microversions.HEADER
         LOG.info('%s %s: %s', request.method, request.full_path.rstrip('?'),
                  response.status_code)
         return response(environ, start_response)
 
     def _answer(self, request):
-        request.version = versions.of_request(request.headers)
+        request.version = microversions.of_request(request.headers)
         route, arguments = self._map.bind_to_environ(request.environ).match()
         if request.version < route.since:
             raise http.NotFound(
                 f'This is there from version {route.since} on; send'
-                f' "{versions.HEADER}: {versions.SERVICE_TYPE}'
+                f' "{microversions.HEADER}: {microversions.SERVICE_TYPE}'
                 f' {route.since}".')
         self._services.enforcer.require(request.context, route.policy)
         request.parameters = validation.parse_query(route.query, request.args)
@@ -158,8 +158,8 @@ def set_defaults() -> None:
     """Let browsers send and read the headers that this API has."""
     cors.set_defaults(
         allow_headers=['X-Auth-Token', 'X-OpenStack-Request-ID',
-                       versions.HEADER],
-        expose_headers=['X-OpenStack-Request-ID', versions.HEADER,
+                       microversions.HEADER],
+        expose_headers=['X-OpenStack-Request-ID', microversions.HEADER,
                         'Location', 'Retry-After'],
         allow_methods=['GET', 'POST', 'PATCH', 'DELETE'])
 

@@ -21,8 +21,8 @@ from oslo_config import cfg
 from werkzeug import exceptions as http
 from werkzeug import wrappers
 
+from diffcache_openstack.api import microversions
 from diffcache_openstack.api import policy as policies
-from diffcache_openstack.api import versions
 from diffcache_openstack.common import context as contexts
 from diffcache_openstack.conductor.planning import planner as planners
 from diffcache_openstack.conductor import servers as nova
@@ -102,7 +102,7 @@ class Request(wrappers.Request):
 
     services: Services
     context: contexts.RequestContext
-    version: versions.Version
+    version: microversions.Version
     parameters: dict[str, typing.Any]
     document: typing.Any
 

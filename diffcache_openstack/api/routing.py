@@ -21,7 +21,7 @@ import typing
 
 from werkzeug import routing
 
-from diffcache_openstack.api import versions
+from diffcache_openstack.api import microversions
 
 NO_PARAMETERS: dict = {
     'type': 'object', 'properties': {}, 'additionalProperties': False}
@@ -52,7 +52,7 @@ class Route:
     query: dict = dataclasses.field(default_factory=lambda: NO_PARAMETERS)
     body: dict | None = None
     status: int = 200
-    since: versions.Version = versions.MINIMUM
+    since: microversions.Version = microversions.MINIMUM
 
     @property
     def template(self) -> str:

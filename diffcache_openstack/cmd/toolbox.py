@@ -33,8 +33,11 @@ class Toolbox(console.Console):
     def configure_logging(self) -> None:
         """Keep the libraries' progress off the console."""
         super().configure_logging()
-        for library in ('matplotlib', 'stevedore', 'oslo', 'alembic'):
+        for library in ('matplotlib', 'oslo', 'alembic'):
             logging.getLogger(library).setLevel(logging.WARNING)
+        # What these log as an error, they raise as well.
+        for library in ('stevedore', 'glance_store'):
+            logging.getLogger(library).setLevel(logging.CRITICAL)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -68,19 +68,20 @@ def _translated(name: str) -> Iterator[None]:
 
 
 def load_driver(conf: cfg.ConfigOpts, driver: str) -> Any:
-    """The glance_store driver of a name, configured by ``conf``.
+    """Load the glance_store driver of a name, configured by ``conf``.
 
-    :raises InvalidInput: there is no such driver, or its options do not do
+    :raises InvalidInput: there is no such driver, or its options are wrong
     """
-    backend.register_opts(conf)
     try:
         # Not through glance_store's own list of stores: it is the process's,
         # and one process may use several with different options.
-        store: Any = stevedore_driver.DriverManager(
-            'glance_store.drivers', driver, invoke_on_load=True,
-            invoke_args=(conf,)).driver
+        kind: Any = stevedore_driver.DriverManager(
+            'glance_store.drivers', driver).driver
+        _register_options(conf, kind)
+        store = kind(conf)
         store.configure(re_raise_bsc=True)
-    except (store_exceptions.GlanceStoreException, RuntimeError) as exc:
+    except (store_exceptions.GlanceStoreException, ImportError,
+            RuntimeError) as exc:
         raise exceptions.InvalidInput(
             f'The store {driver} cannot be used: {exc}; check the options of '
             f'[glance_store].') from exc
@@ -90,6 +91,16 @@ def load_driver(conf: cfg.ConfigOpts, driver: str) -> Any:
             f'[glance_store].')
     _share_client(store)
     return store
+
+
+def _register_options(conf: cfg.ConfigOpts, kind: Any) -> None:
+    """Register the options of one driver's class.
+
+    glance_store's own function loads every driver that there is for theirs,
+    and logs an error for each whose libraries are not installed.
+    """
+    for options in (backend._STORE_OPTS, kind.OPTIONS or []):
+        conf.register_opts(options, group='glance_store')
 
 
 def _share_client(store: Any) -> None:

@@ -13,13 +13,13 @@
 
 import typing
 
+from diffcache_openstack.api import microversions
 from diffcache_openstack.api import paging
 from diffcache_openstack.api.policies import hosts as policies
 from diffcache_openstack.api import requests
 from diffcache_openstack.api import routing
 from diffcache_openstack.api.schemas import common
 from diffcache_openstack.api.schemas import hosts as schemas
-from diffcache_openstack.api import versions as microversions
 from diffcache_openstack.conductor.planning import model
 from diffcache_openstack.db import host_views
 

@@ -16,17 +16,17 @@ import uuid
 
 from oslo_utils import timeutils
 
+from diffcache_openstack.api import microversions
 from diffcache_openstack.api import paging
 from diffcache_openstack.api.policies import precache as policies
 from diffcache_openstack.api import requests
 from diffcache_openstack.api import routing
 from diffcache_openstack.api.schemas import precache as schemas
-from diffcache_openstack.api import versions
 from diffcache_openstack.db import precache as db
 from diffcache_openstack import objects
 
 TABLE = routing.Table()
-_WITH_ATTEMPTS = versions.parse('1.3')
+_WITH_ATTEMPTS = microversions.parse('1.3')
 
 
 @TABLE.route('GET', '/v1/precache-jobs', policy=policies.LIST,

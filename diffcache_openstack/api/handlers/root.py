@@ -13,11 +13,11 @@
 
 import typing
 
+from diffcache_openstack.api import microversions
 from diffcache_openstack.api.policies import root as policies
 from diffcache_openstack.api import requests
 from diffcache_openstack.api import routing
 from diffcache_openstack.api.schemas import root as schemas
-from diffcache_openstack.api import versions
 
 TABLE = routing.Table()
 
@@ -38,8 +38,8 @@ def show_version(request: requests.Request) -> dict[str, typing.Any]:
 
 def _version(request):
     return {
-        'id': f'v{versions.MAXIMUM.major}.0', 'status': 'CURRENT',
-        'min_version': str(versions.MINIMUM),
-        'max_version': str(versions.MAXIMUM),
-        'version': str(versions.MAXIMUM),
+        'id': f'v{microversions.MAXIMUM.major}.0', 'status': 'CURRENT',
+        'min_version': str(microversions.MINIMUM),
+        'max_version': str(microversions.MAXIMUM),
+        'version': str(microversions.MAXIMUM),
         'links': [{'rel': 'self', 'href': f'{request.url_root}v1/'}]}

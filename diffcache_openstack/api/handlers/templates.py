@@ -13,16 +13,16 @@
 
 import typing
 
+from diffcache_openstack.api import microversions
 from diffcache_openstack.api import paging
 from diffcache_openstack.api.policies import templates as policies
 from diffcache_openstack.api import requests
 from diffcache_openstack.api import routing
 from diffcache_openstack.api.schemas import templates as schemas
-from diffcache_openstack.api import versions
 from diffcache_openstack.db import template_views
 
 TABLE = routing.Table()
-_WITH_MEMBERS = versions.parse('1.1')
+_WITH_MEMBERS = microversions.parse('1.1')
 
 
 @TABLE.route('GET', '/v1/templates', policy=policies.LIST,

@@ -14,12 +14,12 @@
 import typing
 import uuid
 
+from diffcache_openstack.api import microversions
 from diffcache_openstack.api import paging
 from diffcache_openstack.api.policies import versions as policies
 from diffcache_openstack.api import requests
 from diffcache_openstack.api import routing
 from diffcache_openstack.api.schemas import versions as schemas
-from diffcache_openstack.api import versions as microversions
 from diffcache_openstack.db import version_tasks as db
 
 TABLE = routing.Table()

@@ -15,12 +15,12 @@ import typing
 import uuid
 
 from diffcache_openstack.api.handlers import version_tasks
+from diffcache_openstack.api import microversions
 from diffcache_openstack.api import paging
 from diffcache_openstack.api.policies import versions as policies
 from diffcache_openstack.api import requests
 from diffcache_openstack.api import routing
 from diffcache_openstack.api.schemas import versions as schemas
-from diffcache_openstack.api import versions as microversions
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.db import versions as db
 from diffcache_openstack import objects

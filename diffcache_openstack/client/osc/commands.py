@@ -9,7 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""What the commands have in common."""
+"""Base classes and options shared by the commands."""
 
 import argparse
 import contextlib
@@ -28,7 +28,7 @@ from diffcache_openstack.client import proxy
 
 @contextlib.contextmanager
 def errors_in_words() -> typing.Iterator[None]:
-    """Say what the service said, without what the library adds.
+    """Turn errors of the libraries into messages for a user.
 
     :raises CommandError: instead of the library's errors
     """
@@ -39,21 +39,21 @@ def errors_in_words() -> typing.Iterator[None]:
     except exceptions.SDKException as error:
         raise osc_exceptions.CommandError(str(error)) from error
     except ksa_exceptions.ConnectFailure as error:
-        # The library's text tells how often it tried, and all its layers.
+        # The library's text lists every attempt and layer.
         place = str(error).removeprefix('Unable to establish connection to ')
         raise osc_exceptions.CommandError(
-            f'{place.partition(": ")[0]} does not answer; see whether'
+            f'{place.partition(": ")[0]} does not answer; check that'
             f' diffcache-api runs there, and try again.') from error
     except KeyboardInterrupt as error:
         if error.args:
-            # Of what was waited for: nobody was told its id yet.
+            # Names the resource waited for, whose ID was not printed yet.
             sys.stderr.write(f'{error}\n')
         raise
     except ksa_exceptions.EndpointNotFound as error:
         raise osc_exceptions.CommandError(
-            f'{error}; have a service of type "diffcache" with an endpoint in'
-            f' Keystone\'s catalogue, or set diffcache_endpoint_override in'
-            f' clouds.yaml.') from error
+            f'{error}; create a service of type "diffcache" with an endpoint'
+            f' in Keystone\'s catalogue, or set diffcache_endpoint_override'
+            f' in clouds.yaml.') from error
 
 
 def _http_words(error):
@@ -72,28 +72,28 @@ class Command(command.Command):
 
     @property
     def client(self) -> proxy.Proxy:
-        """The service."""
+        """The client of the service."""
         return self.app.client_manager.diffcache
 
     @property
     def connection(self) -> typing.Any:
-        """The cloud."""
+        """The connection to the cloud."""
         return self.app.client_manager.sdk_connection
 
     def run(self, parsed_args: argparse.Namespace) -> int:
-        """Run, telling errors in words."""
+        """Run the command; turn errors of the libraries into messages."""
         with errors_in_words():
             return super().run(parsed_args)
 
     def image_id(self, name: str) -> str:
-        """The id of an image by its name or id.
+        """Return the ID of an image by its name or ID.
 
         :raises NotFoundException: there is none
         """
         return find_image(self.connection.image, name).id
 
     def known_image_id(self, name: str) -> str:
-        """The id of an image that Glance need not have any more.
+        """Return the ID of an image that may be deleted in Glance.
 
         :raises NotFoundException: there is none by that name
         """
@@ -102,9 +102,9 @@ class Command(command.Command):
         return self.image_id(name)
 
     def project_id(self, name: str) -> str:
-        """The id of a project by its name or id.
+        """Return the ID of a project by its name or ID.
 
-        Who may not look for projects has to know the id.
+        A user without the right to list projects has to give the ID.
 
         :raises NotFoundException: there is none
         """
@@ -115,7 +115,7 @@ class Command(command.Command):
 
     def name_images(self, parsed_args: argparse.Namespace, *options: str
                     ) -> None:
-        """Put ids in the place of names, in the options that were given.
+        """Replace names of images with IDs in the given options.
 
         :raises NotFoundException: there is no such image
         """
@@ -126,9 +126,9 @@ class Command(command.Command):
 
 
 def find_image(images: typing.Any, name: str) -> typing.Any:
-    """An image of Glance's by its name or id.
+    """Find an image in Glance by its name or ID.
 
-    :param images: Glance, as the SDK shows it
+    :param images: the SDK's proxy of Glance
     :raises NotFoundException: there is none
     """
     found = images.find_image(name, ignore_missing=True) if name else None
@@ -139,19 +139,39 @@ def find_image(images: typing.Any, name: str) -> typing.Any:
     return found
 
 
+def only_site(client: proxy.Proxy) -> str:
+    """Return the only site that has compute hosts, and print its name.
+
+    The repository's site need not have any.
+
+    :raises CommandError: there are none or several
+    """
+    names = sorted({host.site for host in client.hosts(role='compute')})
+    if not names:
+        raise osc_exceptions.CommandError(
+            'No compute host has reported yet; see "openstack image cache'
+            ' host list".')
+    if len(names) > 1:
+        raise osc_exceptions.CommandError(
+            f'There are {len(names)} sites; name one of them:'
+            f' {", ".join(names)}.')
+    sys.stderr.write(f'Site: {names[0]}\n')
+    return names[0]
+
+
 class Lister(Command, command.Lister):
     """A command that prints a table."""
 
 
 class ShowOne(Command, command.ShowOne):
-    """A command that prints the fields of one thing."""
+    """A command that prints the fields of one resource."""
 
 
 class HostCommand(Command):
     """A command about one host."""
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Arguments of the command."""
+        """Add the arguments of the command."""
         parser = super().get_parser(prog_name)
         parser.add_argument('host', metavar='<host>', help='Name of the host')
         return parser
@@ -161,7 +181,7 @@ class ImageCommand(Command):
     """A command about one image."""
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Arguments of the command."""
+        """Add the arguments of the command."""
         parser = super().get_parser(prog_name)
         parser.add_argument('image', metavar='<image>',
                             help='Image (name or ID)')
@@ -169,33 +189,43 @@ class ImageCommand(Command):
 
 
 class SiteCommand(Command):
-    """A command about one site."""
+    """A command about one site; it need not be named if it is the only one."""
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Arguments of the command."""
+        """Add the arguments of the command."""
         parser = super().get_parser(prog_name)
-        parser.add_argument('site', metavar='<site>', help='Name of the site')
+        parser.add_argument(
+            'site', metavar='<site>', nargs='?',
+            help='Name of the site (default: the only site with compute'
+                 ' hosts)')
         return parser
+
+    def site_name(self, name: str | None) -> str:
+        """Return the name of a site, by default of the only one.
+
+        :raises CommandError: no name is given and there is not just one site
+        """
+        return name or only_site(self.client)
 
 
 def add_filters(parser: argparse.ArgumentParser, what: str,
                 **filters: str) -> None:
-    """Add options that narrow a listing.
+    """Add options that filter a listing.
 
-    :param what: is listed
-    :param filters: by option, what the help says behind that
+    :param what: kind of the listed resources, for the help
+    :param filters: by option, which of them it selects, for the help
     """
     for name, text in filters.items():
         is_image = name in ('image', 'family', 'base', 'target')
         parser.add_argument(
             f'--{name}', metavar='<image>' if is_image else f'<{name}>',
-            help=f'{what} {text} only' + is_image * ' (name or ID)')
+            help=f'List only {what} {text}' + is_image * ' (name or ID)')
 
 
 def seconds(text: str) -> float:
-    """A duration that somebody may wait for.
+    """Parse a duration in seconds above 0.
 
-    :raises ArgumentTypeError: the text is none
+    :raises ArgumentTypeError: the text is not such a number
     """
     try:
         value = float(text)
@@ -203,29 +233,29 @@ def seconds(text: str) -> float:
         value = math.nan
     if not 0 < value < math.inf:
         raise argparse.ArgumentTypeError(
-            f'"{text}" is no number of seconds above 0')
+            f'"{text}" is not a number of seconds above 0')
     return value
 
 
 def add_limit(parser: argparse.ArgumentParser, what: str) -> None:
-    """Add the option that says how much is shown of what has no pages."""
+    """Add the option that limits a listing without pages."""
     parser.add_argument('--limit', type=int, metavar='<n>',
-                        help=f'Show so many {what} at most')
+                        help=f'List at most this many {what}')
 
 
 def add_paging(parser: argparse.ArgumentParser) -> None:
-    """Add the options that say which part of a listing is wanted."""
+    """Add the options that select a page of a listing."""
     parser.add_argument(
         '--limit', type=int, metavar='<n>',
-        help='Show so many entries at most (default: all)')
+        help='List at most this many entries (default: all)')
     parser.add_argument(
         '--marker', metavar='<id>',
-        help='Begin behind the entry with this id')
+        help='List entries after this ID')
 
 
 def query(parsed_args: argparse.Namespace, *names: str
           ) -> dict[str, typing.Any]:
-    """The filters that were given, and those of paging."""
+    """Return the given filters and paging options for the API."""
     found = {name: getattr(parsed_args, name) for name in names}
     if parsed_args.limit is not None:
         found.update(limit=parsed_args.limit, paginated=False)

@@ -9,7 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""Options that existing commands have more, once this is installed."""
+"""Options added to existing commands of the openstack client."""
 
 import argparse
 import typing
@@ -22,28 +22,28 @@ from diffcache_openstack.client.osc import precache
 from diffcache_openstack.client.osc import versions
 from diffcache_openstack.common import command_groups
 
-# Read when an image is taken into the catalogue.
+# Read by the repository when an image is added to the catalogue.
 BASE_PROPERTY = 'diffcache_base_template'
 # Read by the weigher of Nova's scheduler.
 PREFER_HINT = 'diffcache:prefer_cached'
 
 
 class Hook(hooks.CommandHook):
-    """A hook that does nothing yet."""
+    """Base class of hooks: changes nothing."""
 
     cmd: typing.Any
 
     def get_epilog(self) -> str:
-        """Nothing to add to the help."""
+        """Add nothing to the help."""
         return ''
 
     def before(self, parsed_args: argparse.Namespace) -> argparse.Namespace:
-        """Leave the arguments as they are."""
+        """Return the arguments unchanged."""
         return parsed_args
 
     def after(self, parsed_args: argparse.Namespace, return_code: int
               ) -> int:
-        """Leave the result as it is."""
+        """Return the exit code unchanged."""
         return return_code
 
 
@@ -72,12 +72,12 @@ class ImageCreate(Hook):
         """Add the option."""
         parser.add_argument(
             '--base-template', metavar='<image>',
-            help='The image that this one was made from (name or ID): patches'
-                 ' between the two are made first')
+            help='Prefer this image as patch base: the image that the new one'
+                 ' was derived from (name or ID)')
         return parser
 
     def before(self, parsed_args: argparse.Namespace) -> argparse.Namespace:
-        """Name the family by a property."""
+        """Record the family as a property of the image."""
         if parsed_args.base_template:
             with commands.errors_in_words():
                 image = commands.find_image(
@@ -91,12 +91,12 @@ class ImageCreate(Hook):
 def _add_from_version(parser):
     parser.add_argument(
         '--from-version', metavar='<version>',
-        help='From this version of a server (ID), which is made an image if'
-             ' it is none yet; instead of an image')
+        help='Use this version of a server (ID) instead of an image; it is'
+             ' exported as an image first if needed')
 
 
 def _version_as_image(hook, parsed_args):
-    """Put the image that a version is where an image could be named.
+    """Use the image of a version as if it had been given as the image.
 
     :raises CommandError: both are named
     """
@@ -120,7 +120,7 @@ class ServerRebuild(Hook):
         return parser
 
     def before(self, parsed_args: argparse.Namespace) -> argparse.Namespace:
-        """Have the version made an image."""
+        """Export the version as an image."""
         _version_as_image(self, parsed_args)
         return parsed_args
 
@@ -133,12 +133,12 @@ class ServerCreate(Hook):
         """Add the option."""
         parser.add_argument(
             '--prefer-cached', action='store_true',
-            help='Prefer hosts that have the image, or can build it, soonest')
+            help='Prefer hosts that hold the image or can build it fastest')
         _add_from_version(parser)
         return parser
 
     def before(self, parsed_args: argparse.Namespace) -> argparse.Namespace:
-        """Tell the scheduler by a hint, have a version made an image."""
+        """Add the scheduler hint; export the version as an image."""
         _version_as_image(self, parsed_args)
         if parsed_args.prefer_cached:
             parsed_args.hints = {**(parsed_args.hints or {}),
@@ -157,7 +157,7 @@ class AggregateCacheImage(Hook):
 
     def after(self, parsed_args: argparse.Namespace, return_code: int
               ) -> int:
-        """Have the hosts' caches hold the images too, and wait for that."""
+        """Cache the images in the hosts' caches too, and wait."""
         if return_code or not parsed_args.wait:
             return return_code
         manager = self.cmd.app.client_manager

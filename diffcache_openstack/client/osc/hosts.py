@@ -30,26 +30,26 @@ _OBJECTS: list[formats.Column] = [
 
 
 class ListHosts(commands.Lister):
-    """List hosts with a cache, and how full they are"""
+    """List hosts with a cache and how full they are"""
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Arguments of the command."""
+        """Add the arguments of the command."""
         parser = super().get_parser(prog_name)
-        commands.add_filters(parser, 'Hosts', site='of this site')
+        commands.add_filters(parser, 'hosts', site='of this site')
         parser.add_argument('--role', choices=('compute', 'repository'),
-                            help='Hosts of this role only')
+                            help='List only hosts with this role')
         state = parser.add_mutually_exclusive_group()
         state.add_argument('--alive', action='store_true', default=None,
-                           help='Hosts only that are alive')
+                           help='List only hosts that are alive')
         state.add_argument('--dead', dest='alive', action='store_false',
-                           help='Hosts only that are not alive')
+                           help='List only hosts that are not alive')
         parser.add_argument('--holds', metavar='<hash>',
-                            help='Hosts only that hold this object')
+                            help='List only hosts that hold this object')
         commands.add_paging(parser)
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
-        """Ask the service."""
+        """Call the service."""
         return formats.table(_LISTED, self.client.hosts(**commands.query(
             parsed_args, 'site', 'role', 'alive', 'holds')))
 
@@ -58,44 +58,44 @@ class ShowHost(commands.HostCommand, commands.ShowOne):
     """Show a host with a cache"""
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
-        """Ask the service."""
+        """Call the service."""
         return formats.fields(_SHOWN,
                               self.client.get_host(parsed_args.host))
 
 
 class ListHostObjects(commands.HostCommand, commands.Lister):
-    """List what a host holds"""
+    """List the objects that a host holds"""
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Arguments of the command."""
+        """Add the arguments of the command."""
         parser = super().get_parser(prog_name)
         parser.add_argument(
             '--kind', choices=('templates', 'patches', 'manifests', 'forms'),
-            help='Objects of this kind only')
+            help='List only objects of this kind')
         commands.add_paging(parser)
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
-        """Ask the service."""
+        """Call the service."""
         return formats.table(_OBJECTS, self.client.host_objects(
             parsed_args.host, **commands.query(parsed_args, 'kind')))
 
 
 class DeleteHost(commands.Command):
-    """Forget hosts that will not come back
+    """Remove hosts that were retired
 
-    A host that is alive would be back with its next report, and is refused.
-    Stop its agent first, and wait until it counts as dead.
+    A host that is alive is refused: its next report would register it again.
+    Stop its agent first, and wait until the host is listed as not alive.
     """
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Arguments of the command."""
+        """Add the arguments of the command."""
         parser = super().get_parser(prog_name)
         parser.add_argument('hosts', metavar='<host>', nargs='+',
                             help='Name of the host')
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
-        """Tell the service."""
+        """Call the service."""
         for name in parsed_args.hosts:
             self.client.delete_host(name)

@@ -23,16 +23,16 @@ _WAYS: list[formats.Column] = [
 
 
 class Lookup(commands.ImageCommand, commands.HostCommand, commands.Lister):
-    """List how a host would get an image, the cheapest way first"""
+    """List the ways for a host to get an image, cheapest first"""
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Arguments of the command."""
+        """Add the arguments of the command."""
         parser = super().get_parser(prog_name)
         commands.add_limit(parser, 'ways')
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
-        """Ask the service."""
+        """Call the service."""
         found = self.client.lookup(
             parsed_args.host, self.known_image_id(parsed_args.image),
             limit=parsed_args.limit)

@@ -38,41 +38,41 @@ _LOCATIONS: list[formats.Column] = [
 
 
 class ListObjects(commands.Lister):
-    """List the images that the cache knows"""
+    """List the templates of the catalogue"""
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Arguments of the command."""
+        """Add the arguments of the command."""
         parser = super().get_parser(prog_name)
-        commands.add_filters(parser, 'Images', name='of this name',
-                             family='made from this one',
+        commands.add_filters(parser, 'templates', name='with this name',
+                             family='whose family is this image',
                              host='that this host holds')
         parser.add_argument('--status',
                             choices=('active', 'deactivated', 'deleted'),
-                            help='Images with this status only')
+                            help='List only templates with this status')
         commands.add_paging(parser)
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
-        """Ask the service."""
+        """Call the service."""
         self.name_images(parsed_args, 'family')
         return formats.table(_LISTED, self.client.templates(**commands.query(
             parsed_args, 'name', 'family', 'host', 'status')))
 
 
 class ShowObject(commands.ImageCommand, commands.ShowOne):
-    """Show an image that the cache knows"""
+    """Show a template of the catalogue"""
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
-        """Ask the service."""
+        """Call the service."""
         return formats.fields(_SHOWN, self.client.get_template(
             self.known_image_id(parsed_args.image)))
 
 
 class ListLocations(commands.ImageCommand, commands.Lister):
-    """List the hosts that hold an image whole"""
+    """List the hosts that hold a whole image"""
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
-        """Ask the service."""
+        """Call the service."""
         return formats.table(_LOCATIONS, self.client.template_locations(
             self.known_image_id(parsed_args.image)))
 
@@ -81,15 +81,15 @@ class ListPatches(commands.Lister):
     """List patches between images"""
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Arguments of the command."""
+        """Add the arguments of the command."""
         parser = super().get_parser(prog_name)
-        commands.add_filters(parser, 'Patches', base='from this image',
+        commands.add_filters(parser, 'patches', base='from this image',
                              target='to this image')
         commands.add_paging(parser)
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
-        """Ask the service."""
+        """Call the service."""
         self.name_images(parsed_args, 'base', 'target')
         return formats.table(_PATCHES, self.client.patches(
             **commands.query(parsed_args, 'base', 'target')))

@@ -62,10 +62,10 @@ _PICTURES = ('.png', '.svg', '.pdf')
 
 
 class ProposalCommand(commands.Command):
-    """A command about one plan that was proposed."""
+    """A command about one proposed plan."""
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Arguments of the command."""
+        """Add the arguments of the command."""
         parser = super().get_parser(prog_name)
         parser.add_argument('plan', metavar='<plan>', help='ID of the plan')
         return parser
@@ -75,36 +75,46 @@ class PlanCommand(commands.Command):
     """A command about one plan."""
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Arguments of the command."""
+        """Add the arguments of the command."""
         parser = super().get_parser(prog_name)
         parser.add_argument(
-            'plan', metavar='<plan>',
-            help='ID of the plan, or name of a site for its plan in force')
+            'plan', metavar='<plan>', nargs='?',
+            help='ID of a plan, or name of a site for its current plan'
+                 ' (default: the current plan of the only site with compute'
+                 ' hosts)')
         return parser
 
-    def plan_id(self, name: str) -> str:
-        """The id of a plan by its id, or by its site if it is in force."""
-        if not name or uuidutils.is_uuid_like(name):
+    def plan_id(self, name: str | None) -> str:
+        """Return the ID of a plan by its ID, or by its site if it is current.
+
+        :raises CommandError: the site has no current plan
+        """
+        if name and uuidutils.is_uuid_like(name):
             return name
-        found = next(iter(self.client.plans(site=name, state='current')),
+        site = name or commands.only_site(self.client)
+        found = next(iter(self.client.plans(site=site, state='current')),
                      None)
-        return found.id if found else name
+        if found is None:
+            raise exceptions.CommandError(
+                f'"{site}" is neither the ID of a plan nor a site with a'
+                f' current plan; see "openstack image cache plan list".')
+        return found.id
 
 
 class ListPlans(commands.Lister):
-    """List plans, the latest first"""
+    """List plans, latest first"""
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Arguments of the command."""
+        """Add the arguments of the command."""
         parser = super().get_parser(prog_name)
-        commands.add_filters(parser, 'Plans', site='of this site')
+        commands.add_filters(parser, 'plans', site='of this site')
         parser.add_argument('--state', choices=_STATES,
-                            help='Plans in this state only')
+                            help='List only plans in this state')
         commands.add_paging(parser)
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
-        """Ask the service."""
+        """Call the service."""
         return formats.table(_LISTED, self.client.plans(
             **commands.query(parsed_args, 'site', 'state')))
 
@@ -113,43 +123,43 @@ class ShowPlan(PlanCommand, commands.ShowOne):
     """Show a plan, or draw it"""
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Arguments of the command."""
+        """Add the arguments of the command."""
         parser = super().get_parser(prog_name)
         parser.add_argument(
             '--graph', type=_picture, metavar='<file>',
-            help='Also draw families, placement and what each object saves'
-                 ' into this file (PNG, SVG or PDF by its ending)')
+            help='Draw families, placement and what each object saves into'
+                 ' this file, too (PNG, SVG or PDF by its suffix)')
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
-        """Ask the service."""
+        """Call the service."""
         plan = self.client.get_plan(self.plan_id(parsed_args.plan))
         if parsed_args.graph:
             self._draw(plan, parsed_args.graph)
         return formats.fields(_SHOWN, plan)
 
     def _draw(self, plan, path):
-        # Loads much, and only here.
+        # Imports matplotlib, which is slow.
         from diffcache_openstack.client.osc import graphs
         try:
             graphs.draw_plan(plan, self.client.templates(), path)
         except OSError as error:
             raise exceptions.CommandError(
-                f'{path} was not written: {error.strerror or error}; choose'
-                f' another place.') from error
+                f'Could not write {path}: {error.strerror or error}; choose'
+                f' another path.') from error
 
 
 class ListItems(PlanCommand, commands.Lister):
-    """List what a plan wants where"""
+    """List the objects that a plan places on hosts"""
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Arguments of the command."""
+        """Add the arguments of the command."""
         parser = super().get_parser(prog_name)
-        commands.add_filters(parser, 'Objects', host='for this host')
+        commands.add_filters(parser, 'objects', host='for this host')
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
-        """Ask the service."""
+        """Call the service."""
         plan = self.client.get_plan(self.plan_id(parsed_args.plan))
         return formats.table(_ITEMS, (
             item for item in plan.items
@@ -157,24 +167,26 @@ class ListItems(PlanCommand, commands.Lister):
 
 
 class CreatePlan(commands.SiteCommand, commands.ShowOne):
-    """Have a plan computed, to be applied or not"""
+    """Compute a plan as a proposal"""
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Arguments of the command."""
+        """Add the arguments of the command."""
         parser = super().get_parser(prog_name)
         parser.add_argument('--solver', metavar='<name>',
-                            help='auto, ilp or greedy')
+                            help='Solver to use: auto, ilp or greedy (default:'
+                                 ' the conductor\'s)')
         parser.add_argument('--time-limit', type=commands.seconds,
                             metavar='<seconds>',
-                            help='Most that the solver may take')
+                            help='Most seconds that the solver may take')
         parser.add_argument('--wait', action='store_true',
-                            help='Wait until it is computed')
+                            help='Wait until the plan is computed')
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
-        """Ask the service."""
+        """Call the service."""
         values = {name: getattr(parsed_args, name)
-                  for name in ('site', 'solver', 'time_limit')}
+                  for name in ('solver', 'time_limit')}
+        values['site'] = self.site_name(parsed_args.site)
         plan = self.client.create_plan(**{
             name: value for name, value in values.items()
             if value is not None})
@@ -186,18 +198,18 @@ class CreatePlan(commands.SiteCommand, commands.ShowOne):
 
 
 class ApplyPlan(ProposalCommand, commands.ShowOne):
-    """Put a proposed plan into force"""
+    """Make a proposed plan the current one"""
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Arguments of the command."""
+        """Add the arguments of the command."""
         parser = super().get_parser(prog_name)
         parser.add_argument(
             '--wait', action='store_true',
-            help='Wait until the hosts hold what it wants')
+            help='Wait until the hosts hold what the plan places there')
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
-        """Tell the service."""
+        """Call the service."""
         plan = self.client.get_plan(parsed_args.plan)
         self.client.apply_plan(plan.id, plan.base_generation)
         plan = self.client.get_plan(plan.id)
@@ -209,57 +221,57 @@ class ApplyPlan(ProposalCommand, commands.ShowOne):
 
 
 class CancelPlan(ProposalCommand):
-    """Drop a proposed plan"""
+    """Discard a proposed plan"""
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
-        """Tell the service."""
+        """Call the service."""
         self.client.cancel_plan(parsed_args.plan)
 
 
 class ExplainPlan(PlanCommand, commands.Lister):
-    """Explain why a plan wants each object where it does"""
+    """Explain why a plan places each object where it does"""
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Arguments of the command."""
+        """Add the arguments of the command."""
         parser = super().get_parser(prog_name)
-        commands.add_filters(parser, 'Objects', host='for this host')
+        commands.add_filters(parser, 'objects', host='for this host')
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
-        """Ask the service."""
+        """Call the service."""
         return formats.table(_REASONS, self.client.explain_plan(
             self.plan_id(parsed_args.plan), host=parsed_args.host))
 
 
 class WhatIf(commands.SiteCommand, commands.ShowOne):
-    """Say what a change of a site would be worth"""
+    """Estimate the cost of a site if its hosts or links were different"""
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Arguments of the command."""
+        """Add the arguments of the command."""
         parser = super().get_parser(prog_name)
         parser.add_argument('--add-hosts', type=int, metavar='<n>',
-                            help='With so many hosts more')
+                            help='Add so many hosts')
         parser.add_argument('--capacity-bytes', type=_difference,
                             metavar='<size>',
-                            help='With so much more, such as 50GB, on each'
-                                 ' host, or less, =-50GB')
+                            help='Add so much cache capacity to each host,'
+                                 ' such as 50GB; less with =-50GB')
         parser.add_argument('--repository-mbps', type=float, metavar='<n>',
-                            help='With another bandwidth of the WAN')
+                            help='Set the bandwidth of the WAN (Mbit/s)')
         parser.add_argument('--peer-mbps', type=float, metavar='<n>',
-                            help='With another bandwidth of the LAN')
+                            help='Set the bandwidth of the LAN (Mbit/s)')
         parser.add_argument('--demand-factor', type=float, metavar='<n>',
-                            help='With so many times the requests')
+                            help='Multiply the number of requests by this')
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
-        """Ask the service."""
+        """Call the service."""
         changes = {name: getattr(parsed_args, name) for name in (
             'add_hosts', 'capacity_bytes', 'repository_mbps', 'peer_mbps',
             'demand_factor')}
         return formats.fields(_OUTCOME, self.client.what_if(
-            parsed_args.site, **{name: value
-                                 for name, value in changes.items()
-                                 if value is not None}))
+            self.site_name(parsed_args.site),
+            **{name: value for name, value in changes.items()
+               if value is not None}))
 
 
 def _picture(text):
@@ -270,7 +282,7 @@ def _picture(text):
 
 
 def _difference(text):
-    """Bytes, with a sign before them if they are to be fewer."""
+    """Parse an amount of bytes that may be negative."""
     size = text.removeprefix('-')
     try:
         return units.parse_size(size) * (1 if size == text else -1)

@@ -9,7 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""Joining python-openstackclient.
+"""Plugin of python-openstackclient.
 
 The client finds this module by the entry point ``openstack.cli.extension``.
 """
@@ -33,7 +33,7 @@ API_VERSIONS = {'1': 'diffcache_openstack.client.proxy.Proxy'}
 
 
 def make_client(instance: typing.Any) -> proxy.Proxy:
-    """The proxy that commands call, with the login of the client."""
+    """Return the proxy that commands call, with the client's session."""
     client = service.proxy_of(instance.sdk_connection)
     if client.global_request_id is None:
         # One for all calls of a command: it ties the logs of the services

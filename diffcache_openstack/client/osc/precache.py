@@ -43,20 +43,20 @@ _TARGETS: list[formats.Column] = [
     ('Size', 'bytes_total', formats.Size),
     ('Done', 'bytes_done', formats.Size), ('Tries', 'attempts', None),
     ('Next Try', 'retry_at', None), ('Message', 'message', None)]
-_TOLD = ('host', 'template_id', 'state', 'way', 'bytes_done', 'bytes_total',
-         'attempts', 'retry_at', 'message')
+_TARGET_FIELDS = ('host', 'template_id', 'state', 'way', 'bytes_done',
+                  'bytes_total', 'attempts', 'retry_at', 'message')
 _PLACES = ('hosts', 'aggregates', 'availability_zones')
 _TIMEOUT = 3600.0
 _LONGEST_DAYS = 36500
 
 
 def add_wait(parser: argparse.ArgumentParser) -> None:
-    """Add the options of waiting for a job."""
+    """Add the options to wait for a job."""
     parser.add_argument('--wait', action='store_true',
                         help='Wait until every target is ready')
     parser.add_argument('--timeout', type=commands.seconds, default=_TIMEOUT,
                         metavar='<seconds>',
-                        help='Wait so long at most (default: 3600)')
+                        help='Wait at most so long (default: 3600)')
 
 
 def wait(client: typing.Any, job: typing.Any, timeout: float) -> typing.Any:
@@ -70,7 +70,7 @@ def wait(client: typing.Any, job: typing.Any, timeout: float) -> typing.Any:
     if job.state == 'running' and not counts['targets']:
         raise exceptions.CommandError(
             f'Precache job {job.id} has nothing to do yet: {job.message}'
-            f' Drop it with "openstack image precache cancel {job.id}".')
+            f' To give it up:  "openstack image precache cancel {job.id}".')
     if job.state == 'running':
         raise exceptions.CommandError(
             f'{counts["failed"]} of {counts["targets"]} targets'
@@ -83,8 +83,8 @@ class ShowOneJob(commands.ShowOne):
     """A command that prints the fields of a job."""
 
     def shown(self, job: typing.Any) -> tuple:
-        """A job, and how far it is at each host."""
-        targets = [{name: getattr(target, name) for name in _TOLD}
+        """Return the fields of a job and its progress at each host."""
+        targets = [{name: getattr(target, name) for name in _TARGET_FIELDS}
                    for target in self.client.precache_targets(job.id)]
         headings, values = formats.fields(_SHOWN, job)
         return ((*headings, 'targets'),
@@ -92,37 +92,37 @@ class ShowOneJob(commands.ShowOne):
 
 
 class CreateJob(ShowOneJob):
-    """Have images cached before they are asked for"""
+    """Cache images on hosts before they are requested"""
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Arguments of the command."""
+        """Add the arguments of the command."""
         parser = super().get_parser(prog_name)
         parser.add_argument('images', metavar='<image>', nargs='*',
                             help='Image (name or ID)')
         parser.add_argument('--family', dest='families', action='append',
                             default=[], metavar='<image>',
-                            help='Also all images made from this one (name'
-                                 ' or ID)')
+                            help='Also all images whose family is this one'
+                                 ' (name or ID; repeat for more)')
         parser.add_argument('--host', dest='hosts', action='append',
                             default=[], metavar='<host>',
-                            help='On this host (repeat for more)')
+                            help='Cache on this host (repeat for more)')
         parser.add_argument('--aggregate', dest='aggregates',
                             action='append', default=[],
                             metavar='<aggregate>',
-                            help='On the hosts of this aggregate (repeat for'
-                                 ' more)')
+                            help='Cache on the hosts of this aggregate (repeat'
+                                 ' for more)')
         parser.add_argument('--availability-zone', action='append',
                             dest='availability_zones', default=[],
                             metavar='<zone>',
-                            help='On the hosts of this zone (repeat for'
-                                 ' more)')
+                            help='Cache on the hosts of this availability zone'
+                                 ' (repeat for more)')
         _add_changeable(parser)
         add_wait(parser)
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
-        """Tell the service, and wait if that was asked for."""
-        _check_aim(parsed_args)
+        """Call the service; wait if requested."""
+        _check_targets(parsed_args)
         values = _changeable(parsed_args)
         for kind in ('images', 'families'):
             values[kind] = list(dict.fromkeys(
@@ -139,19 +139,19 @@ class ListJobs(commands.Lister):
     """List precache jobs"""
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Arguments of the command."""
+        """Add the arguments of the command."""
         parser = super().get_parser(prog_name)
         parser.add_argument(
             '--state', choices=('running', 'ready', 'cancelled', 'expired'),
-            help='Jobs in this state only')
+            help='List only jobs in this state')
         parser.add_argument('--project', dest='project_id',
                             metavar='<project>',
-                            help='Jobs of this project only (name or ID)')
+                            help='List only jobs of this project (name or ID)')
         commands.add_paging(parser)
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
-        """Ask the service."""
+        """Call the service."""
         if parsed_args.project_id:
             parsed_args.project_id = self.project_id(parsed_args.project_id)
         return formats.table(_LISTED, self.client.precache_jobs(
@@ -162,7 +162,7 @@ class JobCommand(commands.Command):
     """A command about one job."""
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Arguments of the command."""
+        """Add the arguments of the command."""
         parser = super().get_parser(prog_name)
         parser.add_argument('job', metavar='<job>', help='ID of the job')
         return parser
@@ -172,7 +172,7 @@ class ShowJob(JobCommand, ShowOneJob):
     """Show a precache job"""
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
-        """Ask the service."""
+        """Call the service."""
         return self.shown(self.client.get_precache_job(parsed_args.job))
 
 
@@ -180,16 +180,17 @@ class SetJob(JobCommand):
     """Change a precache job"""
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Arguments of the command."""
+        """Add the arguments of the command."""
         parser = super().get_parser(prog_name)
         _add_changeable(parser)
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
-        """Tell the service."""
+        """Call the service."""
         values = _changeable(parsed_args)
         if not values:
-            raise exceptions.CommandError('Say what to change.')
+            raise exceptions.CommandError(
+                'Nothing to change; see --help for the options.')
         self.client.update_precache_job(parsed_args.job, **values)
 
 
@@ -197,21 +198,21 @@ class CancelJob(JobCommand):
     """Cancel a precache job"""
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
-        """Tell the service."""
+        """Call the service."""
         self.client.cancel_precache_job(parsed_args.job)
 
 
 class RetryJob(JobCommand, ShowOneJob):
-    """Have hosts try again what they are missing of a precache job"""
+    """Retry the failed targets of a precache job now"""
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Arguments of the command."""
+        """Add the arguments of the command."""
         parser = super().get_parser(prog_name)
         add_wait(parser)
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
-        """Tell the service, and wait if that was asked for."""
+        """Call the service; wait if requested."""
         self.client.retry_precache_job(parsed_args.job)
         job = self.client.get_precache_job(parsed_args.job)
         if parsed_args.wait:
@@ -220,52 +221,53 @@ class RetryJob(JobCommand, ShowOneJob):
 
 
 class ListTargets(JobCommand, commands.Lister):
-    """List how far a precache job is, by host and image"""
+    """List the progress of a precache job by host and image"""
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Arguments of the command."""
+        """Add the arguments of the command."""
         parser = super().get_parser(prog_name)
         parser.add_argument(
             '--state', choices=('waiting', 'fetching', 'ready', 'failed',
                                 'cancelled'),
-            help='Targets in this state only')
-        commands.add_filters(parser, 'Targets', host='of this host')
+            help='List only targets in this state')
+        commands.add_filters(parser, 'targets', host='on this host')
         commands.add_paging(parser)
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
-        """Ask the service."""
+        """Call the service."""
         return formats.table(_TARGETS, self.client.precache_targets(
             parsed_args.job, **commands.query(parsed_args, 'state', 'host')))
 
 
-def _check_aim(parsed_args):
+def _check_targets(parsed_args):
     if not parsed_args.images and not parsed_args.families:
         raise exceptions.CommandError(
-            'Say what shall be cached: name an image, or a --family.')
+            'Nothing to cache; name an image or a --family.')
     if not any(getattr(parsed_args, name) for name in _PLACES):
         raise exceptions.CommandError(
-            'Say where it shall be cached: --host, --aggregate or'
+            'No host to cache on; give --host, --aggregate or'
             ' --availability-zone.')
 
 
 def _add_changeable(parser):
-    parser.add_argument('--name', metavar='<name>', help='Name, for people')
+    parser.add_argument('--name', metavar='<name>', help='Human-readable name')
     parser.add_argument('--priority', type=int, metavar='<0-100>',
-                        help='Weight against other demand (default: 50)')
+                        help='Priority over other objects of the plan'
+                             ' (default: 50)')
     parser.add_argument('--rate', type=_size, metavar='<size>',
-                        help='Most that each host takes per second, such as'
-                             ' 2MB')
+                        help='Most bytes that each host fetches per second,'
+                             ' such as 2MB')
     parser.add_argument('--window', metavar='<window>',
-                        help='When hosts may fetch, such as "mon-fri'
+                        help='Times when hosts may fetch, such as "mon-fri'
                              ' 22:00-06:00"')
     parser.add_argument('--lifetime', type=_lifetime, metavar='<duration>',
-                        help='How long the job holds, such as 12h or 7d')
+                        help='Time until the job expires, such as 12h or 7d')
     pinned = parser.add_mutually_exclusive_group()
     pinned.add_argument('--pinned', action='store_true', default=None,
-                        help='The whole image has to be on each host')
+                        help='Require the whole image on each host')
     pinned.add_argument('--not-pinned', dest='pinned', action='store_false',
-                        help='A base and a patch at the site will do')
+                        help='Accept a base and a patch at the site')
 
 
 def _changeable(parsed_args):
@@ -279,7 +281,7 @@ def _changeable(parsed_args):
 
 
 def _renamed(values):
-    """Values by the names that the SDK has for them."""
+    """Return values by the names that the SDK uses."""
     if 'pinned' in values:
         values['is_pinned'] = values.pop('pinned')
     return values
@@ -293,12 +295,12 @@ def _size(text):
 
 
 def _lifetime(text):
-    """A duration of a number and one of s, m, h, d, w, up to a century."""
+    """Parse a number with one of s, m, h, d, w, up to a century."""
     seconds = {'s': 1, 'm': 60, 'h': 3600, 'd': 86400, 'w': 604800}
     number, unit = text[:-1], text[-1:]
     if not number.isdecimal() or unit not in seconds:
         raise argparse.ArgumentTypeError(
-            f'"{text}" is no duration; write 90m, 12h or 7d')
+            f'"{text}" is not a duration; write 90m, 12h or 7d')
     total = int(number) * seconds[unit]
     if not 0 < total <= _LONGEST_DAYS * seconds['d']:
         raise argparse.ArgumentTypeError(

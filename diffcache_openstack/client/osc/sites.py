@@ -45,70 +45,73 @@ class ListSites(commands.Lister):
     """List sites with caches"""
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Arguments of the command."""
+        """Add the arguments of the command."""
         parser = super().get_parser(prog_name)
         commands.add_paging(parser)
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
-        """Ask the service."""
+        """Call the service."""
         return formats.table(
             _SITES, self.client.sites(**commands.query(parsed_args)))
 
 
 class ShowReport(commands.SiteCommand, commands.ShowOne):
-    """Show how the caches of a site are doing"""
+    """Show a summary of a site: hosts, plan, what they hold and serve"""
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Arguments of the command."""
+        """Add the arguments of the command."""
         parser = super().get_parser(prog_name)
         parser.add_argument('--days', type=int, metavar='<n>',
-                            help='How far back requests count (default: 7)')
+                            help='Count the requests of so many days (default:'
+                                 ' 7)')
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
-        """Ask the service."""
+        """Call the service."""
         return formats.fields(_REPORT, self.client.site_report(
-            parsed_args.site, days=parsed_args.days))
+            self.site_name(parsed_args.site), days=parsed_args.days))
 
 
 class ShowForecast(commands.SiteCommand, commands.Lister):
-    """List the requests that a site is expected to have"""
+    """List the image requests expected at a site"""
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Arguments of the command."""
+        """Add the arguments of the command."""
         parser = super().get_parser(prog_name)
         commands.add_limit(parser, 'entries')
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
-        """Ask the service."""
+        """Call the service."""
         return formats.table(_FORECAST, self.client.site_forecast(
-            parsed_args.site, limit=parsed_args.limit))
+            self.site_name(parsed_args.site), limit=parsed_args.limit))
 
 
 class ListRequests(commands.Lister):
-    """List past requests for images, the latest first"""
+    """List past image requests, latest first"""
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Arguments of the command."""
+        """Add the arguments of the command."""
         parser = super().get_parser(prog_name)
-        commands.add_filters(parser, 'Requests', host='of this host',
+        commands.add_filters(parser, 'requests', host='of this host',
                              site='of this site', image='for this image')
         parser.add_argument(
             '--way', choices=('local', 'peer', 'build', 'repository'),
-            help='Requests only that were served this way')
+            help='List only requests that were served this way')
         parser.add_argument('--failed', action='store_true', default=None,
-                            help='Requests only that failed')
+                            help='List only requests that failed')
         parser.add_argument('--since', metavar='<time>',
-                            help='Requests since this time (ISO 8601)')
+                            help='List only requests since this time (ISO'
+                                 ' 8601)')
         parser.add_argument('--until', metavar='<time>',
-                            help='Requests before this time (ISO 8601)')
+                            help='List only requests before this time (ISO'
+                                 ' 8601)')
         commands.add_paging(parser)
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
-        """Ask the service."""
+        """Call the service."""
         self.name_images(parsed_args, 'image')
         parsed_args.template_id = parsed_args.image
         return formats.table(_REQUESTS, self.client.requests(

@@ -36,23 +36,23 @@ _UNITS = {'s': 1, 'm': 60, 'h': 3600, 'd': 86400, 'w': 604800}
 def _add_subject(parser):
     subject = parser.add_mutually_exclusive_group(required=True)
     subject.add_argument('--server', metavar='<server>',
-                         help='The policy of this server (name or ID)')
+                         help='Policy of this server (name or ID)')
     subject.add_argument('--project-default', action='store_true',
-                         help='The policy of all servers of the project that'
-                              ' have none of their own')
+                         help='Policy of all servers of the project that have'
+                              ' no policy of their own')
 
 
 class PolicyCommand(commands.Command):
     """A command about one policy."""
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Arguments of the command."""
+        """Add the arguments of the command."""
         parser = super().get_parser(prog_name)
         _add_subject(parser)
         return parser
 
     def find(self, parsed_args):
-        """The policy that the arguments mean.
+        """Return the policy that the arguments select.
 
         :raises CommandError: there is none
         """
@@ -69,36 +69,37 @@ class PolicyCommand(commands.Command):
 
 
 class SetPolicy(commands.ShowOne):
-    """Set when servers are saved, and which versions are kept
+    """Set when servers are saved and which versions are kept
 
-    What is not given is not wanted, whatever the policy said before.
+    Options that are not given are turned off, also those set before.
     """
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Arguments of the command."""
+        """Add the arguments of the command."""
         parser = super().get_parser(prog_name)
         _add_subject(parser)
         parser.add_argument('--every', type=_duration, metavar='<duration>',
-                            help='Save so often: 30m, 6h, 1d')
+                            help='Time between two versions, such as 30m, 6h or'
+                                 ' 1d')
         for name in _PERIODS:
-            what = ('so many versions' if name == 'last' else
+            what = ('so many of the latest versions' if name == 'last' else
                     f'the last version of so many {name} periods')
             parser.add_argument(f'--keep-{name}', type=int, metavar='<n>',
                                 help=f'Keep {what}; without any --keep'
-                                     ' option all are kept')
+                                     ' option all versions are kept')
         parser.add_argument('--on-shutdown', action='store_true',
                             help='Save the server when it is shut down')
         parser.add_argument('--on-delete', action='store_true',
                             help='Save the server before it is deleted')
         parser.add_argument('--required', action='store_true',
-                            help='Do not shut down or delete what could not'
-                                 ' be saved then')
+                            help='Refuse to shut down or delete a server that'
+                                 ' could not be saved')
         parser.add_argument('--alpha', metavar='<alpha>',
                             help='As in "server version create"')
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
-        """Tell the service."""
+        """Call the service."""
         values = {
             name: getattr(parsed_args, name)
             for name in ('every', 'alpha', *(f'keep_{each}'
@@ -117,16 +118,16 @@ class ListPolicies(commands.Lister):
     """List version policies"""
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Arguments of the command."""
+        """Add the arguments of the command."""
         parser = super().get_parser(prog_name)
         parser.add_argument('--project', metavar='<project>',
-                            dest='project_id', help='Policies of this'
-                            ' project only (name or ID)')
+                            dest='project_id', help='List only policies of'
+                            ' this project (name or ID)')
         commands.add_paging(parser)
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
-        """Ask the service."""
+        """Call the service."""
         if parsed_args.project_id:
             parsed_args.project_id = self.project_id(parsed_args.project_id)
         return formats.table(_LISTED, self.client.version_policies(
@@ -137,15 +138,15 @@ class ShowPolicy(PolicyCommand, commands.ShowOne):
     """Show a version policy"""
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
-        """Ask the service."""
+        """Call the service."""
         return formats.fields(_SHOWN, self.find(parsed_args))
 
 
 class UnsetPolicy(PolicyCommand):
-    """Take a version policy away; versions stay"""
+    """Delete a version policy; versions are kept"""
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
-        """Tell the service."""
+        """Call the service."""
         self.client.unset_version_policy(self.find(parsed_args).id)
 
 
@@ -153,5 +154,5 @@ def _duration(text):
     number, unit = text[:-1], text[-1:]
     if not number.isdecimal() or unit not in _UNITS:
         raise argparse.ArgumentTypeError(
-            f'"{text}" is no duration; write 30m, 6h or 1d')
+            f'"{text}" is not a duration; write 30m, 6h or 1d')
     return int(number) * _UNITS[unit]

@@ -64,22 +64,22 @@ TIMEOUT = 3600.0
 
 
 def add_wait(parser: argparse.ArgumentParser) -> None:
-    """Add the options of waiting."""
+    """Add the options to wait for completion."""
     parser.add_argument('--wait', action='store_true',
-                        help='Wait for the end, and show how far it is')
+                        help='Wait for completion and show progress')
     add_timeout(parser)
 
 
 def add_timeout(parser: argparse.ArgumentParser) -> None:
-    """Add the option that says how long is waited."""
+    """Add the option that limits waiting."""
     parser.add_argument('--timeout', type=float, default=TIMEOUT,
                         metavar='<seconds>',
-                        help='Wait no longer (default: 3600)')
+                        help='Wait at most so long (default: 3600)')
 
 
 def wait_for_task(client: proxy.Proxy, task: typing.Any, label: str,
                   timeout: float) -> typing.Any:
-    """Wait for the end of some work, with a bar.
+    """Wait until a task ends, with a progress bar.
 
     :raises CommandError: it failed, or was cancelled
     """
@@ -94,7 +94,7 @@ def wait_for_task(client: proxy.Proxy, task: typing.Any, label: str,
 
 def export(client: proxy.Proxy, version_id: str, name: str | None = None,
            timeout: float = TIMEOUT) -> str:
-    """The id of the image that a version is; makes it if need be."""
+    """Return the ID of the image of a version; export it if needed."""
     task = client.export_server_version(
         version_id, **({'name': name} if name else {}))
     return wait_for_task(client, task, 'Exporting',
@@ -109,7 +109,7 @@ class VersionCommand(commands.Command):
     """A command about one version."""
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Arguments of the command."""
+        """Add the arguments of the command."""
         parser = super().get_parser(prog_name)
         parser.add_argument('version', metavar='<version>',
                             help='ID of the version')
@@ -117,32 +117,32 @@ class VersionCommand(commands.Command):
 
 
 class CreateVersion(commands.ShowOne):
-    """Save a server, running or not, as a version"""
+    """Save the disks of a server as a new version"""
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Arguments of the command."""
+        """Add the arguments of the command."""
         parser = super().get_parser(prog_name)
         parser.add_argument('server', metavar='<server>',
                             help='Server (name or ID)')
         parser.add_argument('--name', metavar='<name>',
                             help='Name of the version')
         parser.add_argument('--description', metavar='<text>',
-                            help='What there is to say of it')
+                            help='Description of the version')
         parser.add_argument('--alpha', metavar='<alpha>',
-                            help='Part that is stored again so that it can be'
-                                 ' read fast: 0 (default) takes the least'
-                                 ' storage, 1 restores fastest, auto does'
-                                 ' what keeps restores fast enough')
+                            help='Part of the chunk groups to store as'
+                                 ' differential: 0 (default) takes the least'
+                                 ' storage, 1 restores fastest, auto keeps'
+                                 ' restores fast enough')
         parser.add_argument('--rate', type=_size, metavar='<size>',
-                            help='Most that is read of the disks per second,'
-                                 ' such as 50MB')
+                            help='Read at most so many bytes of the disks per'
+                                 ' second, such as 50MB')
         parser.add_argument('--protect', action='store_true',
-                            help='Neither policies nor people delete it')
+                            help='Refuse to delete the version')
         add_wait(parser)
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
-        """Tell the service, and wait if that was asked for."""
+        """Call the service; wait if requested."""
         values = {name: getattr(parsed_args, name)
                   for name in ('name', 'description', 'alpha', 'rate')
                   if getattr(parsed_args, name) is not None}
@@ -166,27 +166,28 @@ class CreateVersion(commands.ShowOne):
 
 
 class ListVersions(commands.Lister):
-    """List versions, the latest first"""
+    """List versions, latest first"""
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Arguments of the command."""
+        """Add the arguments of the command."""
         parser = super().get_parser(prog_name)
         parser.add_argument('--server', metavar='<server>',
-                            help='Versions of this server only (name or ID;'
-                                 ' the ID if it is deleted)')
+                            help='List only versions of this server (name or'
+                                 ' ID; the ID if it is deleted)')
         parser.add_argument('--project', metavar='<project>',
-                            dest='project_id', help='Versions of this project'
-                            ' only (name or ID)')
+                            dest='project_id',
+                            help='List only versions of this project (name'
+                                 ' or ID)')
         parser.add_argument('--state', choices=_STATES,
-                            help='Versions in this state only')
+                            help='List only versions in this state')
         parser.add_argument('--trigger', choices=_TRIGGERS,
-                            help='Versions that were saved for this reason'
-                                 ' only')
+                            help='List only versions that were saved for this'
+                                 ' reason')
         commands.add_paging(parser)
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
-        """Ask the service."""
+        """Call the service."""
         if parsed_args.project_id:
             parsed_args.project_id = self.project_id(parsed_args.project_id)
         parsed_args.server_id = parsed_args.server and server_id(
@@ -200,16 +201,16 @@ class ShowVersion(VersionCommand, commands.ShowOne):
     """Show a version"""
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
-        """Ask the service."""
+        """Call the service."""
         return formats.fields(
             _SHOWN, self.client.get_server_version(parsed_args.version))
 
 
 class SetVersion(VersionCommand):
-    """Change what a version is called, and whether it is protected"""
+    """Change the name, description or protection of a version"""
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Arguments of the command."""
+        """Add the arguments of the command."""
         parser = super().get_parser(prog_name)
         parser.add_argument('--name', metavar='<name>', help='New name')
         parser.add_argument('--description', metavar='<text>',
@@ -217,27 +218,28 @@ class SetVersion(VersionCommand):
         protected = parser.add_mutually_exclusive_group()
         protected.add_argument('--protect', dest='protected', default=None,
                                action='store_true',
-                               help='Neither policies nor people delete it')
+                               help='Refuse to delete the version')
         protected.add_argument('--unprotect', dest='protected',
                                action='store_false',
-                               help='It may be deleted')
+                               help='Allow the version to be deleted')
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
-        """Tell the service."""
+        """Call the service."""
         values = {name: getattr(parsed_args, name)
                   for name in ('name', 'description', 'protected')
                   if getattr(parsed_args, name) is not None}
         if not values:
-            raise exceptions.CommandError('Say what to change.')
+            raise exceptions.CommandError(
+                'Nothing to change; see --help for the options.')
         self.client.update_server_version(parsed_args.version, **values)
 
 
 class DeleteVersion(commands.Command):
-    """Delete versions; others stay whole"""
+    """Delete versions; other versions are not affected"""
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Arguments of the command."""
+        """Add the arguments of the command."""
         parser = super().get_parser(prog_name)
         parser.add_argument('versions', metavar='<version>', nargs='+',
                             help='ID of the version')
@@ -245,7 +247,7 @@ class DeleteVersion(commands.Command):
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
-        """Tell the service, and wait if that was asked for."""
+        """Call the service; wait if requested."""
         for version_id in parsed_args.versions:
             self.client.delete_server_version(version_id)
         if parsed_args.wait:
@@ -260,30 +262,30 @@ class DeleteVersion(commands.Command):
 
 
 class RestoreVersion(VersionCommand, commands.ShowOne):
-    """Have a stopped server go back to a version"""
+    """Restore a stopped server to a version"""
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Arguments of the command."""
+        """Add the arguments of the command."""
         parser = super().get_parser(prog_name)
         parser.add_argument('--dry-run', action='store_true',
-                            help='Only tell how many bytes would be written')
+                            help='Only report how many bytes would be written')
         parser.add_argument('--discard-current', action='store_true',
-                            help='Do not save what the server is now as a'
-                                 ' version first')
+                            help='Do not save the current state as a version'
+                                 ' first')
         parser.add_argument('--method', choices=('auto', 'rollback',
                                                  'rebuild'),
-                            help='Write what differs in place (rollback), or'
-                                 ' the disks anew (rebuild); auto, the'
-                                 ' default, does what is cheaper, and the'
-                                 ' result says why')
+                            help='Write only what differs in place (rollback),'
+                                 ' or write whole new disks (rebuild); auto,'
+                                 ' the default, chooses the cheaper one, and'
+                                 ' the result says why')
         parser.add_argument('--restart', action='store_true',
                             help='Stop the server first if it runs, and start'
-                                 ' it afterwards; waits for the end')
+                                 ' it afterwards; implies --wait')
         add_wait(parser)
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
-        """Tell the service, and wait if that was asked for."""
+        """Call the service; wait if requested."""
         version_id = parsed_args.version
         started_again = None
         if parsed_args.restart:
@@ -300,14 +302,14 @@ class RestoreVersion(VersionCommand, commands.ShowOne):
                 task = wait_for_task(self.client, task, 'Restoring',
                                      parsed_args.timeout)
         except sdk_exceptions.ConflictException:
-            # Nothing was begun: the server is what it was.
+            # The restore was refused: the server is unchanged.
             self._start(started_again)
             raise
         self._start(started_again)
         return formats.fields(_TASK, task)
 
     def _stop(self, server, timeout):
-        """Stop a server that runs; the server, or None if it was off."""
+        """Stop a server; return it, or None if it did not run."""
         compute = self.connection.compute
         server = compute.get_server(server)
         if server.status != 'ACTIVE':
@@ -322,10 +324,10 @@ class RestoreVersion(VersionCommand, commands.ShowOne):
 
 
 class ExportVersion(VersionCommand, commands.ShowOne):
-    """Make an image of a version, or find the one that was made of it"""
+    """Export a version as an image; done once for each version"""
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Arguments of the command."""
+        """Add the arguments of the command."""
         parser = super().get_parser(prog_name)
         parser.add_argument('--name', metavar='<name>',
                             help='Name of the image')
@@ -333,7 +335,7 @@ class ExportVersion(VersionCommand, commands.ShowOne):
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
-        """Tell the service, and wait if that was asked for."""
+        """Call the service; wait if requested."""
         options = {'name': parsed_args.name} if parsed_args.name else {}
         task = self.client.export_server_version(parsed_args.version,
                                                  **options)
@@ -344,18 +346,19 @@ class ExportVersion(VersionCommand, commands.ShowOne):
 
 
 class DiffVersions(commands.ShowOne):
-    """Tell in what two versions differ"""
+    """Show how much two versions differ"""
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Arguments of the command."""
+        """Add the arguments of the command."""
         parser = super().get_parser(prog_name)
         parser.add_argument('old', metavar='<old>', help='ID of a version')
-        parser.add_argument('new', metavar='<new>', help='ID of another one')
+        parser.add_argument('new', metavar='<new>',
+                            help='ID of another version')
         add_timeout(parser)
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
-        """Have them compared, and wait for the answer."""
+        """Compare the versions and wait for the result."""
         task = self.client.diff_server_versions(parsed_args.old,
                                                 parsed_args.new)
         result = wait_for_task(self.client, task, 'Comparing',
@@ -366,67 +369,66 @@ class DiffVersions(commands.ShowOne):
 
 
 class ListTasks(commands.Lister):
-    """List work on versions, the latest first"""
+    """List tasks on versions, latest first"""
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Arguments of the command."""
+        """Add the arguments of the command."""
         parser = super().get_parser(prog_name)
         parser.add_argument('--version', metavar='<version>',
                             dest='version_id',
-                            help='Work on this version only')
+                            help='List only tasks on this version')
         parser.add_argument('--state', choices=(
             'queued', 'running', 'done', 'failed', 'cancelled'),
-            help='Work in this state only')
+            help='List only tasks in this state')
         commands.add_paging(parser)
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
-        """Ask the service."""
+        """Call the service."""
         return formats.table(_TASKS, self.client.version_tasks(
             **commands.query(parsed_args, 'version_id', 'state')))
 
 
 class TaskCommand(commands.Command):
-    """A command about some work."""
+    """A command about one task."""
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Arguments of the command."""
+        """Add the arguments of the command."""
         parser = super().get_parser(prog_name)
         parser.add_argument('task', metavar='<task>', help='ID of the task')
         return parser
 
 
 class ShowTask(TaskCommand, commands.ShowOne):
-    """Show how far some work on versions is, or what it came to"""
+    """Show the progress or the result of a task"""
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
-        """Ask the service."""
+        """Call the service."""
         return formats.fields(
             _TASK, self.client.get_version_task(parsed_args.task))
 
 
 class CancelTask(TaskCommand):
-    """Cancel some work on versions"""
+    """Cancel a task"""
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
-        """Tell the service."""
+        """Call the service."""
         self.client.cancel_version_task(parsed_args.task)
 
 
 class Verify(commands.ShowOne):
-    """Read all that a project has stored, and name what is damaged"""
+    """Read a project's whole version store and list damaged versions"""
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Arguments of the command."""
+        """Add the arguments of the command."""
         parser = super().get_parser(prog_name)
         parser.add_argument('--project', metavar='<project>',
-                            help='Whose versions (name or ID; default: your'
-                                 ' project\'s)')
+                            help='Project (name or ID; default: your own)')
         add_wait(parser)
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
-        """Tell the service, and wait if that was asked for."""
+        """Call the service; wait if requested."""
         project = parsed_args.project
         task = self.client.verify_versions(
             self.project_id(project) if project else None)
@@ -438,9 +440,9 @@ class Verify(commands.ShowOne):
 
 def server_id(connection: typing.Any, name: str, may_be_gone: bool = False
               ) -> str:
-    """The id of a server by its name or id.
+    """Return the ID of a server by its name or ID.
 
-    :param may_be_gone: take what nobody knows for an id
+    :param may_be_gone: take an unknown name for the ID of a deleted server
     :raises NotFoundException: there is none
     """
     found = connection.compute.find_server(name,

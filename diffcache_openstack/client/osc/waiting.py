@@ -9,7 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""A progress bar for what the service is doing."""
+"""A progress bar for work that the service does."""
 
 import typing
 
@@ -27,7 +27,7 @@ class Bar:
         self._drawn = False
 
     def job(self, job: typing.Any) -> None:
-        """Show how far a precache job is."""
+        """Show the progress of a precache job."""
         counts = job.progress
         text = f'{counts["ready"]} of {counts["targets"]} targets'
         if counts['failed']:
@@ -39,7 +39,7 @@ class Bar:
         self._draw(done / total if total else 0.0, text)
 
     def show(self, done: int, total: int, what: str) -> None:
-        """Show that so much of something is done."""
+        """Show that ``done`` of ``total`` are done."""
         self._draw(done / total if total else 0.0,
                    f'{done} of {total} {what}')
 

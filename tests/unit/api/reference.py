@@ -21,9 +21,9 @@ import textwrap
 import typing
 
 from diffcache_openstack.api import handlers
+from diffcache_openstack.api import microversions
 from diffcache_openstack.api import policies
 from diffcache_openstack.api import routing
-from diffcache_openstack.api import versions
 
 PATH = (pathlib.Path(__file__).parents[3] / 'doc' / 'source' / 'reference'
         / 'api-routes.inc')
@@ -138,4 +138,4 @@ def routes_without(samples: typing.Container) -> list[routing.Route]:
 
 
 # What the samples ask for, when the version does not matter.
-VERSION = str(versions.MAXIMUM)
+VERSION = str(microversions.MAXIMUM)

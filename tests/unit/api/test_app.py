@@ -18,7 +18,7 @@ from oslo_context import context
 from oslo_db import exception as db_exception
 
 from diffcache_openstack.api import app
-from diffcache_openstack.api import versions
+from diffcache_openstack.api import microversions
 from diffcache_openstack.common import context as contexts
 from diffcache_openstack.common import messaging
 from tests.unit.api import base
@@ -28,7 +28,7 @@ class TestDiscovery(base.ApiTest):
 
     def test_needs_no_token(self):
         [found] = self.get('/', user=None)['versions']
-        self.assertEqual(('1.0', str(versions.MAXIMUM)),
+        self.assertEqual(('1.0', str(microversions.MAXIMUM)),
                          (found['min_version'], found['max_version']))
         self.assertEqual(found, self.get('/v1', user=None)['version'])
 
@@ -65,7 +65,7 @@ class TestVersions(base.ApiTest):
 
     def test_latest(self):
         _status, _body, headers = self.call('GET', '/v1/hosts')
-        self.assertEqual(f'diffcache {versions.MAXIMUM}',
+        self.assertEqual(f'diffcache {microversions.MAXIMUM}',
                          headers['OpenStack-API-Version'])
 
     def test_unsupported(self):

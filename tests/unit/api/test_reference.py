@@ -19,7 +19,7 @@ import os
 import pathlib
 
 from diffcache_openstack.api import handlers
-from diffcache_openstack.api import versions
+from diffcache_openstack.api import microversions
 from tests import base as tests_base
 from tests.unit.api import base
 from tests.unit.api import reference
@@ -187,5 +187,5 @@ class TestHistory(tests_base.TestCase):
     def test_each_version_is_told(self):
         document = pathlib.Path(reference.PATH).with_name('api.rst')
         text = ' '.join(document.read_text().split())
-        for number, change in versions.HISTORY.items():
+        for number, change in microversions.HISTORY.items():
             self.assertIn(f'{number} {change}', text)

@@ -144,6 +144,26 @@ class TestLoadDriver(base.TestCase):
         self.assertRaises(exceptions.InvalidInput, glance.load_driver, conf,
                           'none')
 
+    def test_a_driver_without_its_library_is_refused(self):
+        conf = cfg.ConfigOpts()
+        conf([], project='diffcache', default_config_files=[])
+        with mock.patch.dict('sys.modules', {'os_brick': None}):
+            self.assertRaises(exceptions.InvalidInput, glance.load_driver,
+                              conf, 'cinder')
+
+    def test_other_drivers_are_not_loaded(self):
+        # Of cinder's, whose libraries need not be installed, two errors were
+        # printed each time a store was opened.
+        conf = cfg.ConfigOpts()
+        config = self.write_file('x.conf', (
+            f'[glance_store]\nfilesystem_store_datadir = {self.directory}\n'
+            ).encode())
+        conf([], project='diffcache', default_config_files=[str(config)])
+        with self.assertNoLogs(level='WARNING'):
+            store = glance.load_driver(conf, 'file')
+        self.assertEqual(str(self.directory), store.datadir)
+        self.assertNotIn('cinder_catalog_info', conf.glance_store)
+
 
 class TestSharedClient(base.TestCase):
 

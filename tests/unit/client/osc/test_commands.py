@@ -137,7 +137,7 @@ class TestPlans(cloud.CommandTest):
         error = self.assertRaises(
             exceptions.CommandError, self.take, plans.ShowPlan, plan['id'],
             '--graph', str(self.directory / 'none' / 'plan.png'))
-        self.assertIn('none/plan.png was not written', str(error))
+        self.assertIn('/none/plan.png: ', str(error))
         self.assertRaises(
             SystemExit, self.take, plans.ShowPlan, plan['id'], '--graph',
             str(self.directory / 'plan.cow'))
