@@ -72,7 +72,7 @@ class Core:
         try:
             response = self._answer(request)
         except Exception as error:
-            # The edge: whatever it is, it is told in one format.
+            # The outermost handler: every error gets the same format.
             response = self._refusal(request, error)
         response.headers[microversions.HEADER] = \
             f'{microversions.SERVICE_TYPE} {request.version}'
@@ -86,7 +86,7 @@ class Core:
         route, arguments = self._map.bind_to_environ(request.environ).match()
         if request.version < route.since:
             raise http.NotFound(
-                f'This is there from version {route.since} on; send'
+                f'This requires version {route.since}; send'
                 f' "{microversions.HEADER}: {microversions.SERVICE_TYPE}'
                 f' {route.since}".')
         self._services.enforcer.require(request.context, route.policy)

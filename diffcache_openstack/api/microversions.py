@@ -11,9 +11,8 @@
 #    under the License.
 """Microversions of the API.
 
-A request names one in its header ``OpenStack-API-Version: diffcache X.Y``. A
-change that a client can notice makes a new one, and its text below is its
-place in the history.
+A request selects one by its header ``OpenStack-API-Version: diffcache X.Y``.
+Every change that a client can notice gets a new one, with its text below.
 """
 
 import collections.abc
@@ -25,19 +24,19 @@ from werkzeug import exceptions as http
 SERVICE_TYPE = 'diffcache'
 HEADER = 'OpenStack-API-Version'
 
-# What each version brought, oldest first.
+# Changes of each version, oldest first.
 HISTORY: dict[str, str] = {
     '1.0': 'Hosts, templates, patches, plans, lookups, requests, forecasts,'
            ' precache jobs and reports of sites.',
-    '1.1': 'Templates tell their ``members``: how many images name them as'
-           ' their family.',
-    '1.2': 'Versions of servers, tasks that work on them, and policies that'
-           ' say when servers are saved.',
-    '1.3': 'Targets of precache jobs tell ``attempts`` and ``retry_at``.',
-    '1.4': 'Restores of versions take a ``method``, and tell in their result'
-           ' which one it was, and why.',
-    '1.5': 'A host that is alive is not forgotten: ``DELETE`` of it is'
-           ' answered with 409.',
+    '1.1': 'Templates have ``members``: the number of images whose family'
+           ' they are.',
+    '1.2': 'Versions of servers, tasks on them, and policies about when'
+           ' servers are saved.',
+    '1.3': 'Targets of precache jobs have ``attempts`` and ``retry_at``.',
+    '1.4': 'Restores of versions accept a ``method``; their result contains'
+           ' the method used, and why.',
+    '1.5': 'A host that is alive cannot be removed: ``DELETE`` responds'
+           ' with 409.',
 }
 
 
@@ -52,9 +51,9 @@ class Version(typing.NamedTuple):
 
 
 def parse(text: str) -> Version:
-    """The version that a text such as 1.0 names.
+    """Parse a version such as 1.0.
 
-    :raises ValueError: it names none
+    :raises ValueError: the text is not a version
     """
     major, minor = text.split('.')
     if not (major.isdecimal() and minor.isdecimal()):
@@ -68,10 +67,10 @@ MAXIMUM = VERSIONS[-1]
 
 
 def of_request(headers: collections.abc.Mapping[str, str]) -> Version:
-    """The version that a request asks for; without a wish the oldest.
+    """Return the version that a request selects; the oldest by default.
 
-    :raises BadRequest: the header holds no version
-    :raises NotAcceptable: the version is none of those supported
+    :raises BadRequest: the header contains no version
+    :raises NotAcceptable: the version is not supported
     """
     text = microversion_parse.get_version(dict(headers), SERVICE_TYPE)
     if text is None:
@@ -82,7 +81,7 @@ def of_request(headers: collections.abc.Mapping[str, str]) -> Version:
         found = parse(text)
     except ValueError:
         raise http.BadRequest(
-            f'"{text}" is no version; send "{HEADER}: {SERVICE_TYPE}'
+            f'"{text}" is not a version; send "{HEADER}: {SERVICE_TYPE}'
             f' {MAXIMUM}".') from None
     if found not in VERSIONS:
         raise http.NotAcceptable(

@@ -9,7 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""Listings in parts, with a link to the next one."""
+"""Listings in pages, with a link to the next one."""
 
 import typing
 import urllib.parse
@@ -20,7 +20,7 @@ from diffcache_openstack.db import listing
 
 def document(request: requests.Request, name: str,
              part: listing.Part) -> dict[str, typing.Any]:
-    """A part of a listing, and the link that API guidelines ask for.
+    """Return a page of a listing with the link of the API guidelines.
 
     :param name: of the listing, the key of its entries
     """

@@ -9,7 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""Who may do what, by oslo.policy."""
+"""Access control by oslo.policy."""
 
 import time
 import typing
@@ -26,15 +26,15 @@ from diffcache_openstack.conf import opts
 POLICY_FILE = 'policy.yaml'
 
 
-# How long a decision holds, seconds. The library looks at its files and at
-# the signatures of its checks each time it decides, which takes longer.
+# Seconds for which a decision is cached. The library checks its files and the
+# signatures of its checks for each decision, which takes longer.
 _LIFETIME = 1.0
-# Kinds of checks that name a service which decides.
+# Kinds of checks that call another service.
 _REMOTE = ('http', 'https', 'opa')
 
 
 class Enforcer:
-    """The rules in force: the defaults, and what the policy file changes."""
+    """The rules in force: defaults and changes of the policy file."""
 
     def __init__(self, conf: cfg.ConfigOpts):
         """Read the policy file, if there is one.
@@ -50,21 +50,21 @@ class Enforcer:
         self._forget_at = 0.0
 
     def require(self, ctxt: contexts.RequestContext, rule: str) -> None:
-        """Refuse what a rule does not allow.
+        """Refuse a request that a rule does not allow.
 
-        :raises Forbidden: naming the rule, and what it takes
+        :raises Forbidden: it names the rule and what it requires
         """
         if not self.may(ctxt, rule):
             raise http.Forbidden(
-                f'The policy {rule} does not allow this; it takes'
-                f' {self.needed(rule)}. Ask who runs the cloud for such a'
-                f' role, or to change the policy file.')
+                f'The policy {rule} does not allow this; it requires'
+                f' {self.needed(rule)}. Ask your cloud administrator for'
+                f' such a role, or to change the policy file.')
 
     def needed(self, rule: str) -> str:
-        """What a rule takes, in the words of a policy file.
+        """Return what a rule requires, in the language of a policy file.
 
-        Names of other rules are replaced with what those say. Addresses of
-        services that decide are nobody's business, and left out.
+        Names of other rules are replaced by their definitions. Addresses of
+        other services are internal, and left out.
         """
         return _spelled(self.rules.rules, self.rules.rules.get(rule), ())
 
@@ -79,7 +79,7 @@ class Enforcer:
         now = time.monotonic()
         if now >= self._forget_at:
             self._decisions, self._forget_at = {}, now + _LIFETIME
-        # All that a rule can look at.
+        # Everything that a rule can depend on.
         key = (rule, repr(target), repr(ctxt.to_policy_values()))
         decision = self._decisions.get(key)
         if decision is None:
@@ -90,14 +90,14 @@ class Enforcer:
         try:
             return bool(self.rules.authorize(rule, target, ctxt))
         except policy.InvalidScope:
-            # The token is of a scope that the rule is not for.
+            # The rule does not apply to the token's scope.
             return False
 
 
 def _spelled(rules, check, within):
-    """A check as text, without names of rules.
+    """Return a check as text, without names of rules.
 
-    :param within: names of the rules that it is a part of
+    :param within: names of the rules that contain it
     """
     for kind, word, other in ((policy.AndCheck, ' and ', ' or '),
                               (policy.OrCheck, ' or ', ' and ')):
@@ -111,12 +111,12 @@ def _spelled(rules, check, within):
         return _spelled(rules, rules.get(check.match),
                         (*within, check.match))
     if check is None or str(check) == '!':
-        return 'what nobody has'
+        return 'a role that does not exist'
     if getattr(check, 'kind', '') in _REMOTE:
         return 'the consent of another service'
     return str(check)
 
 
 def get_enforcer() -> policy.Enforcer:
-    """The rules of this host's configuration, for oslo.policy's tools."""
+    """Return the rules of this configuration, for oslo.policy's tools."""
     return Enforcer(opts.new_config(argv=[])).rules

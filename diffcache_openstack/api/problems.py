@@ -9,10 +9,10 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""Errors as OpenStack's API guidelines want them to be told.
+"""Errors in the format of OpenStack's API guidelines.
 
 A body is ``{"errors": [{"status", "code", "title", "detail", "request_id"}]}``
-whose ``code`` is stable: clients decide by it, never by the texts.
+with a stable ``code``: clients decide by it, never by the texts.
 """
 
 import typing
@@ -26,7 +26,7 @@ from diffcache_openstack.common import exceptions
 
 LOG = log.getLogger(__name__)
 
-# The first class that an error belongs to decides.
+# The first class that matches an error determines the status.
 _STATUS: tuple[tuple[type[exceptions.DiffCacheError], int], ...] = (
     (exceptions.NotFound, 404),
     (exceptions.InvalidInput, 400),
@@ -35,7 +35,7 @@ _STATUS: tuple[tuple[type[exceptions.DiffCacheError], int], ...] = (
     (exceptions.NoSpace, 507),
     (exceptions.RetryableError, 503),
 )
-# Codes of what is not named after its HTTP status.
+# Codes that do not follow from the HTTP status.
 CONCURRENT_UPDATE = 'diffcache.concurrent_update'
 _CODES: dict[type[Exception], str] = {
     exceptions.Busy: CONCURRENT_UPDATE,
@@ -43,7 +43,7 @@ _CODES: dict[type[Exception], str] = {
 
 
 class Problem(typing.NamedTuple):
-    """An error as it is told."""
+    """An error as it is reported to the client."""
 
     status: int
     code: str
@@ -52,23 +52,23 @@ class Problem(typing.NamedTuple):
 
 
 def of(error: Exception) -> Problem:
-    """What to tell of an error; one that nobody foresaw is logged."""
+    """Return the report of an error; log an unexpected one."""
     if isinstance(error, http.HTTPException):
         return _problem(error.code or 500, error.description or '')
     for kind, status in _STATUS:
         if isinstance(error, kind):
             return _problem(status, str(error), _CODES.get(kind))
     if isinstance(error, db_exception.DBConnectionError):
-        LOG.error('The database does not answer: %s', error)
-        return _problem(503, 'The database of the service does not answer;'
-                             ' try again later.')
-    LOG.exception('Request failed')
-    return _problem(500, 'The service failed; its log has the details under'
-                         ' the id of this request.')
+        LOG.error('Could not reach the database: %s', error)
+        return _problem(503, 'The service cannot reach its database; try'
+                             ' again later.')
+    LOG.exception('Unexpected error in a request')
+    return _problem(500, 'Unexpected error; the log of the service has the'
+                         ' details under the ID of this request.')
 
 
 def body(problem: Problem, request_id: str) -> dict[str, typing.Any]:
-    """The document that tells a problem."""
+    """Return the document that reports a problem."""
     return {'errors': [{
         'status': problem.status, 'code': problem.code,
         'title': problem.title, 'detail': problem.detail,

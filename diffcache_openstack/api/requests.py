@@ -9,7 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""A request as handlers see it."""
+"""Requests as passed to handlers."""
 
 import dataclasses
 import functools
@@ -33,18 +33,18 @@ from diffcache_openstack.rpc import conductor_api
 from diffcache_openstack.rpc import conductor_control_api
 from diffcache_openstack.rpc import conductor_versions_api
 
-# The rule that lets a caller see what belongs to any project.
+# Rule that lets a caller see the resources of every project.
 ALL_PROJECTS = 'diffcache:all_projects'
 
 
 class StrictJson:
-    """Reading and writing JSON, without numbers that JSON does not have."""
+    """Reads and writes JSON, without NaN and infinity."""
 
     dumps = staticmethod(json.dumps)
 
     @staticmethod
     def loads(text: str | bytes) -> typing.Any:
-        """What a text says.
+        """Parse a text.
 
         :raises ValueError: it is no JSON, is nested too deeply, or has a
             string that is no text
@@ -56,20 +56,20 @@ class StrictJson:
         except RecursionError:
             raise ValueError('it is nested too deeply') from None
         except UnicodeEncodeError:
-            raise ValueError('a string has half of a character') from None
+            raise ValueError('a string contains a lone surrogate') from None
         return found
 
 
 def _finite(text):
     number = float(text)
     if not math.isfinite(number):
-        raise ValueError(f'{text[:20]} is no number that can be used')
+        raise ValueError(f'{text[:20]} is not a usable number')
     return number
 
 
 @dataclasses.dataclass(frozen=True)
 class Services:
-    """What answering takes.
+    """Services that handlers use.
 
     :param database: only ever read from
     :param conductor: the first of the conductor's interfaces
@@ -91,7 +91,7 @@ class Services:
 
 
 class Request(wrappers.Request):
-    """A request, who sent it, and what answering it takes.
+    """A request with its sender and the services that handlers use.
 
     :ivar parameters: the query, checked and typed
     :ivar document: the body, checked; None if the route has none
@@ -108,12 +108,12 @@ class Request(wrappers.Request):
 
     def read(self, function: typing.Callable, *args: typing.Any
              ) -> typing.Any:
-        """What a function of ``db`` finds."""
+        """Return the result of a function of ``db``."""
         return self.services.database.read(function, *args)
 
     def look(self, function: typing.Callable, *args: typing.Any
              ) -> typing.Any:
-        """The same for a function that selects columns only; cheaper."""
+        """Return the result of a function that only selects columns."""
         return self.services.database.look(function, *args)
 
     def may(self, rule: str) -> bool:
@@ -121,20 +121,20 @@ class Request(wrappers.Request):
         return self.services.enforcer.may(self.context, rule)
 
     def find_server(self, server_id: str) -> nova.Server:
-        """A server of Nova's, if Nova shows it to the caller.
+        """Return a server of Nova if the caller may see it.
 
         :raises NotFound: it does not
         """
         return self.services.servers.get(server_id, self.context.auth_token)
 
     def filters(self) -> dict[str, typing.Any]:
-        """The parameters but those of paging."""
+        """Return the parameters except those of paging."""
         return {name: value for name, value in self.parameters.items()
                 if name not in ('limit', 'marker')}
 
     @property
     def page(self) -> listing.Page:
-        """Which part of a listing is wanted."""
+        """Return the requested page of a listing."""
         options = self.services.conf.api
         limit = self.parameters.get('limit', options.default_limit)
         return listing.Page(min(limit, options.max_limit),
@@ -142,15 +142,15 @@ class Request(wrappers.Request):
 
     @functools.cached_property
     def viewer(self) -> listing.Viewer:
-        """Whose eyes a listing is for."""
+        """Return the project whose resources a listing may contain."""
         return listing.Viewer(self.context.project_id,
                               self.may(ALL_PROJECTS))
 
     def content(self) -> typing.Any:
-        """The body, parsed.
+        """Return the parsed body.
 
-        :raises BadRequest: it is no JSON
-        :raises UnsupportedMediaType: it does not say it were
+        :raises BadRequest: it is not JSON
+        :raises UnsupportedMediaType: its type is not JSON
         """
         if not self.is_json:
             raise http.UnsupportedMediaType(
@@ -158,5 +158,5 @@ class Request(wrappers.Request):
         return self.get_json()
 
     def on_json_loading_failed(self, e: ValueError | None) -> typing.Any:
-        """Say what is wrong with a body that is no JSON."""
-        raise http.BadRequest(f'The body is no JSON: {e}')
+        """Refuse a body that is not JSON."""
+        raise http.BadRequest(f'The body is not JSON: {e}')

@@ -25,7 +25,7 @@ from diffcache_openstack.api import microversions
 
 NO_PARAMETERS: dict = {
     'type': 'object', 'properties': {}, 'additionalProperties': False}
-# Of answers without a body.
+# Schema of responses without a body.
 NOTHING: dict = {'type': 'null'}
 
 Handler = collections.abc.Callable[..., typing.Any]
@@ -56,19 +56,19 @@ class Route:
 
     @property
     def template(self) -> str:
-        """The path as documents and policies write it: ``/v1/hosts/{x}``."""
+        """The path in the notation of policies: ``/v1/hosts/{x}``."""
         return self.path.replace('<', '{').replace('>', '}')
 
 
 class Table:
-    """The routes of one resource; handlers join it by decoration."""
+    """The routes of one resource; handlers are added by decoration."""
 
     def __init__(self) -> None:
         self.routes: list[Route] = []
 
     def route(self, method: str, path: str, **description: typing.Any
               ) -> collections.abc.Callable[[Handler], Handler]:
-        """Have a function answer a method of a path.
+        """Add a function as the handler of a method and path.
 
         It is called with the request and the path's arguments, and returns
         the body, or the body and headers.
@@ -83,7 +83,7 @@ class Table:
 
 
 def build_map(routes: collections.abc.Iterable[Route]) -> routing.Map:
-    """What finds the route of a path and method."""
+    """Return the map that finds the route of a path and method."""
     return routing.Map(
         [routing.Rule(route.path, methods=[route.method], endpoint=route)
          for route in routes],

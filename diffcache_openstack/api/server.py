@@ -9,7 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""Serving the application with cheroot.
+"""HTTP server of the API, with cheroot.
 
 Cheroot is CherryPy's HTTP server: threads, HTTP/1.1 with kept connections,
 and a maintained project of its own. Several workers share the port through
@@ -28,10 +28,10 @@ LOG = log.getLogger(__name__)
 
 
 class ApiService(service.Service):
-    """Answers the API until it is stopped."""
+    """Serves the API until it is stopped."""
 
     def start(self) -> None:
-        """Listen, and answer in threads.
+        """Listen and serve requests in threads.
 
         :raises PermanentError: the database cannot be used
         :raises OSError: the address cannot be listened on
@@ -49,7 +49,7 @@ class ApiService(service.Service):
                  self._server.bind_addr[1])
 
     def stop(self, graceful: bool = False) -> None:
-        """Finish what is being answered, then end."""
+        """Complete the current requests, then end."""
         self._server.stop()
         self._thread.join()
         super().stop(graceful)
@@ -60,5 +60,5 @@ class _Server(wsgi.Server):
 
     def error_log(self, msg: str = '', level: int = 20,
                   traceback: bool = False) -> None:
-        """One message."""
+        """Log one message."""
         LOG.log(level, '%s', msg, exc_info=traceback)

@@ -9,7 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""Checking what comes in, and on demand what goes out, against schemas."""
+"""Validation of requests, and optionally of responses, against schemas."""
 
 import collections.abc
 import datetime
@@ -58,13 +58,13 @@ def _is_uuid(value: object) -> bool:
 
 @_FORMATS.checks('printable')
 def _is_printable(value: object) -> bool:
-    # Names are shown in other people's terminals.
+    # Names are shown in other users' terminals.
     return not isinstance(value, str) or not any(
         unicodedata.category(character) == 'Cc' for character in value)
 
 
 class ResponseMismatch(Exception):
-    """An answer does not fit its own schema."""
+    """A response does not match its own schema."""
 
 
 @functools.cache
@@ -79,7 +79,7 @@ def _first_error(schema, document):
 
 
 def check_body(schema: dict, document: typing.Any) -> None:
-    """Refuse a body that does not fit.
+    """Refuse a body that does not match its schema.
 
     :raises BadRequest: naming the field, and what is wrong with it
     """
@@ -94,7 +94,7 @@ def _check(schema, document, whole):
 
 
 def _told(error):
-    """What is wrong, which is said last, without all of a long value."""
+    """Return the message of an error, with long values shortened."""
     text = error.message
     value = repr(error.instance)
     if len(text) > _MOST_SHOWN and text.startswith(value):
@@ -110,9 +110,9 @@ def _told(error):
 
 def parse_query(schema: dict, given: datastructures.MultiDict
                 ) -> dict[str, typing.Any]:
-    """The parameters of a query, typed as the schema says.
+    """Return the parameters of a query with the types of the schema.
 
-    :raises BadRequest: one is unknown, is given twice, or does not fit
+    :raises BadRequest: one is unknown, repeated or invalid
     """
     properties = schema['properties']
     found = {}
@@ -120,7 +120,7 @@ def parse_query(schema: dict, given: datastructures.MultiDict
         if name not in properties:
             known = ', '.join(sorted(properties)) or 'none'
             raise http.BadRequest(
-                f'Parameter "{name[:_MOST_SHOWN]}" is unknown here; known:'
+                f'Parameter "{name[:_MOST_SHOWN]}" is unknown; known are'
                 f' {known}.')
         if len(values) > 1:
             raise http.BadRequest(f'Parameter "{name}" is given twice.')
@@ -140,7 +140,7 @@ def _typed(name, text, schema):
         kind = 'number'
     if kind == 'number':
         raise http.BadRequest(
-            f'{name}: "{text[:_MOST_SHOWN]}" is no number.')
+            f'{name}: "{text[:_MOST_SHOWN]}" is not a number.')
     if kind == 'boolean':
         return _boolean(name, text)
     return text
@@ -157,19 +157,20 @@ def _boolean(name, text):
 
 def check_response(conf: cfg.ConfigOpts, schema: dict,
                    document: collections.abc.Mapping) -> None:
-    """Look at an answer as the option response_validation says.
+    """Check a response if the option response_validation says so.
 
-    :raises ResponseMismatch: it does not fit, and that shall be an error
+    :raises ResponseMismatch: it does not match, and the option is "error"
     """
     mode = conf.api.response_validation
     if mode == 'ignore':
         return
-    # Through JSON, so that what is checked is what is sent.
+    # Through JSON, to check what is really sent.
     error = _first_error(schema, json.loads(json.dumps(document)))
     if error is None:
         return
     where = '/'.join(str(part) for part in error.absolute_path)
-    text = f'The answer does not fit its schema at {where}: {error.message}'
+    text = (f'The response does not match its schema at {where}:'
+            f' {error.message}')
     if mode == 'error':
         raise ResponseMismatch(text)
     LOG.warning('%s', text)

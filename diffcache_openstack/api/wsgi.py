@@ -9,7 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""``application``, for a WSGI server of the operator's choice.
+"""``application`` for any WSGI server.
 
 It reads the configuration where the services do, or from the files that the
 environment variable ``OS_DIFFCACHE_CONFIG_FILES`` names, separated by ``;``,
@@ -27,7 +27,7 @@ NAME = 'diffcache-api'
 
 
 def config_arguments(environ: os._Environ | dict) -> list[str]:
-    """The command line that an environment stands for."""
+    """Return the command line that corresponds to an environment."""
     files = [path for path in
              environ.get('OS_DIFFCACHE_CONFIG_FILES', '').split(';') if path]
     folder = environ.get('OS_DIFFCACHE_CONFIG_DIR')

@@ -18,7 +18,7 @@ from oslo_config import cfg
 GROUP = cfg.OptGroup(
     'api',
     title='The REST API',
-    help='How diffcache-api answers. Who may use it is said in'
+    help='How diffcache-api serves requests. Access is configured in'
          ' [keystone_authtoken] and in the policy file.')
 
 OPTS = [
@@ -26,9 +26,9 @@ OPTS = [
         'bind_host',
         default='127.0.0.1',
         help='''
-Address that diffcache-api listens on. Put a proxy that ends TLS before it
-when it is reached from other machines. Under another WSGI server
-(``diffcache_openstack.api.wsgi``) that server decides.
+Address that diffcache-api listens on. Use a proxy that terminates TLS if it is
+reached from other machines. Not used by another WSGI server
+(``diffcache_openstack.api.wsgi``).
 '''),
     cfg.PortOpt(
         'bind_port',
@@ -40,8 +40,7 @@ when it is reached from other machines. Under another WSGI server
         min=1,
         max=64,
         help='''
-Worker processes of diffcache-api. Each uses one processor at most; more
-answer more requests at once.
+Worker processes of diffcache-api. Each uses at most one processor.
 '''),
     cfg.IntOpt(
         'threads',
@@ -49,9 +48,9 @@ answer more requests at once.
         min=1,
         max=512,
         help='''
-Requests that one worker answers at a time. More help while requests wait for
-the database or the conductor, and each may take a connection of
-``[database] max_pool_size`` and ``max_overflow``.
+Requests that one worker serves at the same time. Raise it if requests wait for
+the database or the conductor. Each may take a connection of ``[database]
+max_pool_size`` and ``max_overflow``.
 '''),
     cfg.IntOpt(
         'default_limit',
@@ -59,7 +58,7 @@ the database or the conductor, and each may take a connection of
         min=1,
         mutable=True,
         help='''
-Entries of a listing when the request does not name a limit.
+Entries in one response of a listing if the request sets no limit.
 '''),
     cfg.IntOpt(
         'max_limit',
@@ -67,31 +66,31 @@ Entries of a listing when the request does not name a limit.
         min=1,
         mutable=True,
         help='''
-Most entries of one answer, whatever the request asks for; the rest is
-reached with markers. Raising it makes answers larger and slower.
+Most entries in one response, whatever limit the request sets; clients get the
+rest with markers. Higher values make responses larger and slower.
 '''),
     cfg.StrOpt(
         'response_validation',
         default='ignore',
         choices=[
-            ('error', 'Answer 500 instead.'),
-            ('warn', 'Answer and write a warning to the log.'),
-            ('ignore', 'Do not look.')],
+            ('error', 'Respond with 500 instead.'),
+            ('warn', 'Respond and log a warning.'),
+            ('ignore', 'Do not check.')],
         mutable=True,
         help='''
-What to do with an answer that does not fit its own schema, which would be a
-bug. Looking costs some milliseconds per answer.
+What to do with a response that does not match its own schema, which would be a
+bug. Checking takes some milliseconds per response.
 '''),
 ]
 
 
 def register_opts(conf: cfg.ConfigOpts) -> None:
-    """Add the group to a configuration."""
-    # A group remembers its options' values: each configuration its own.
+    """Register the group on a configuration."""
+    # A group stores the values of its options: one for each configuration.
     conf.register_group(copy.deepcopy(GROUP))
     conf.register_opts(OPTS, group=GROUP)
 
 
 def list_opts() -> dict[cfg.OptGroup, list[cfg.Opt]]:
-    """The group and its options, for the sample configuration."""
+    """Return the group and its options for the sample configuration."""
     return {GROUP: OPTS}

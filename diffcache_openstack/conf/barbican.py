@@ -9,7 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""Options of asking Barbican for the keys of versions."""
+"""Options of the Barbican client, for keys of versions."""
 
 import copy
 
@@ -21,18 +21,18 @@ from diffcache_openstack.common import keystone_opts
 GROUP = cfg.OptGroup(
     'barbican',
     title='The key manager',
-    help='As which user agents ask Barbican for the keys that versions are'
-         ' encrypted with; see [versions] key_manager. Beside the options for'
-         ' authentication, the group has those of castellan.')
+    help='Credentials with which agents get the keys of versions from'
+         ' Barbican; see [versions] key_manager. The group also contains the'
+         ' options of castellan.')
 
 
 def register_opts(conf: cfg.ConfigOpts) -> None:
     """Add the group to a configuration; castellan adds its own options."""
-    # A group remembers its options' values: each configuration its own.
+    # A group stores the values of its options: one for each configuration.
     conf.register_group(copy.deepcopy(GROUP))
     loading.register_auth_conf_options(conf, GROUP.name)
 
 
 def list_opts() -> dict[cfg.OptGroup, list[cfg.Opt]]:
-    """The group and its options, for the sample configuration."""
+    """Return the group and its options for the sample configuration."""
     return {GROUP: keystone_opts.auth_opts()}

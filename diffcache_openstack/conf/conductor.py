@@ -28,8 +28,8 @@ OPTS = [
         min=1,
         max=64,
         help='''
-Worker processes of this conductor. One answers some hundred hosts; with
-several, the death of one is not noticed by agents.
+Worker processes of this conductor. One serves some hundred hosts; with
+several, agents do not notice the failure of one.
 '''),
     cfg.IntOpt(
         'host_timeout',
@@ -37,45 +37,44 @@ several, the death of one is not noticed by agents.
         min=2,
         mutable=True,
         help='''
-Seconds without a sign of life after which a host counts as dead: peers no
-longer read from it and plans no longer use it. At least three times
-``[agent] heartbeat_interval``, so that a lost message means nothing. Silence
-while no conductor ran, or none could reach the database, does not count.
+Seconds without a heartbeat after which a host is considered dead: peers do not
+read from it and plans do not use it. Use at least three times ``[agent]
+heartbeat_interval``, so that a lost message has no effect. Time in which no
+conductor ran, or none reached the database, does not count.
 '''),
     cfg.IntOpt(
         'check_interval',
         default=5,
         min=1,
         help='''
-Seconds between two looks at which hosts went silent and which sites are due
-for a plan.
+Seconds between two checks for dead hosts and for sites that need a new plan.
 '''),
     cfg.IntOpt(
         'rpc_timeout',
         default=30,
         min=1,
         help='''
-Seconds an agent waits for an answer of the conductor. An agent that gets none
-keeps serving from what it knows and tries again later.
+Seconds that an agent waits for a reply of the conductor. Without one it
+continues with the site map it has, and retries later.
 '''),
     cfg.FloatOpt(
         'notify_delay',
         default=0.2,
         min=0.0,
         help='''
-Seconds to wait after a change before hosts are told that their site's map is
-out of date, so that a burst of changes tells them once.
+Seconds between a change and the notification of hosts that their site map is
+out of date. Changes within this time cause one notification.
 '''),
 ]
 
 
 def register_opts(conf: cfg.ConfigOpts) -> None:
-    """Add the group to a configuration."""
-    # A group remembers its options' values: each configuration its own.
+    """Register the group on a configuration."""
+    # A group stores the values of its options: one for each configuration.
     conf.register_group(copy.deepcopy(GROUP))
     conf.register_opts(OPTS, group=GROUP)
 
 
 def list_opts() -> dict[cfg.OptGroup, list[cfg.Opt]]:
-    """The group and its options, for the sample configuration."""
+    """Return the group and its options for the sample configuration."""
     return {GROUP: OPTS}

@@ -9,7 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""Options of the fill: getting what the plan says, in the background."""
+"""Options of fills: fetching the objects of the plan in the background."""
 
 import copy
 
@@ -18,17 +18,16 @@ from oslo_config import cfg
 from diffcache_openstack.common import units
 
 WINDOWS_HELP = '''
-Times of day at which this may run, in local time: ``22:00-06:00``, or with
-days, ``mon-fri 22:00-06:00`` and ``sat-sun 00:00-24:00``. A window whose end
-is before its start runs past midnight. Several windows may be given. No
-window means always.
+List of local times: ``22:00-06:00``, or with days, ``mon-fri 22:00-06:00`` and
+``sat-sun 00:00-24:00``. A window whose end is before its start ends on the
+next day. An empty list means always.
 '''
 
 GROUP = cfg.OptGroup(
     'fill',
     title='Filling the cache',
-    help='How the agent fetches what a plan wants it to hold while it also'
-         ' serves requests.')
+    help='How the agent fetches the objects of its plan while it also serves'
+         ' requests.')
 
 OPTS = [
     cfg.Opt(
@@ -36,15 +35,16 @@ OPTS = [
         type=units.Size(),
         default=0,
         help='''
-Most bytes per second that fills of this host take, with a unit if you like
-(``2MB``). Requests are not bound by it. Set it below the site's WAN bandwidth
-divided by its hosts so that fills leave room for requests. 0 is no limit.
+Most bytes per second that fills of this host fetch, in bytes or with a unit
+(``2MB``). Requests are not limited. Use less than the site's WAN bandwidth
+divided by its number of hosts, so that requests are not slowed down. 0 sets no
+limit.
 '''),
     cfg.ListOpt(
         'windows',
         default=[],
         help='When fills may run.' + WINDOWS_HELP + '''
-Objects that are already at the site are copied between its hosts at any time.
+Objects that the site already has are copied between its hosts at any time.
 '''),
     cfg.IntOpt(
         'concurrency',
@@ -52,20 +52,20 @@ Objects that are already at the site are copied between its hosts at any time.
         min=1,
         max=16,
         help='''
-Objects fetched at once. Objects are ordered by what they save per byte, so 1
-has the most valuable ones ready earliest; more helps only if a single
-connection cannot use the link.
+Objects to fetch at the same time. They are ordered by savings per byte, so 1
+completes the most valuable ones first; higher values help only if one
+connection cannot use the whole link.
 '''),
 ]
 
 
 def register_opts(conf: cfg.ConfigOpts) -> None:
-    """Add the group to a configuration."""
-    # A group remembers its options' values: each configuration its own.
+    """Register the group on a configuration."""
+    # A group stores the values of its options: one for each configuration.
     conf.register_group(copy.deepcopy(GROUP))
     conf.register_opts(OPTS, group=GROUP)
 
 
 def list_opts() -> dict[cfg.OptGroup, list[cfg.Opt]]:
-    """The group and its options, for the sample configuration."""
+    """Return the group and its options for the sample configuration."""
     return {GROUP: OPTS}

@@ -9,7 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""How the repository's agent reaches Glance."""
+"""Options of the Glance client of the repository's agent."""
 
 import copy
 
@@ -21,11 +21,11 @@ from diffcache_openstack.common import units
 GROUP = cfg.OptGroup(
     'glance',
     title='The image service',
-    help='How the agent with the role "repository" reads images from Glance,'
-         ' and makes images of versions. The user has to see the images of'
+    help='How the agent with the role "repository" reads images from Glance'
+         ' and uploads exported versions. The user has to see the images of'
          ' all projects.')
 
-# Glance answers an upload when its store has all of the image.
+# Glance answers an upload after its store has written the whole image.
 _DEFAULTS = keystone_opts.defaults('image', 300.0)
 
 OPTS = [
@@ -35,22 +35,22 @@ OPTS = [
         default=10 ** 12,
         sample_default='1TB',
         help='''
-Largest image, as a file and unpacked, that is taken into the repository, in
-bytes or with a unit. Larger ones are left to Glance. Raise it if guests have
-larger disks; lower it to keep somebody's absurd upload from filling the
-repository's disk.
+Largest image, as a file and as a disk, that is added to the repository, in
+bytes or with a unit. Larger images are served by Glance alone. Raise it if
+guests have larger disks; lower it to protect the repository's disk from
+oversized uploads.
 '''),
 ]
 
 
 def register_opts(conf: cfg.ConfigOpts) -> None:
-    """Add the group to a configuration."""
-    # A group remembers its options' values: each configuration its own.
+    """Register the group on a configuration."""
+    # A group stores the values of its options: one for each configuration.
     conf.register_group(copy.deepcopy(GROUP))
     conf.register_opts(OPTS, group=GROUP)
     keystone_opts.register_opts(conf, GROUP.name, _DEFAULTS)
 
 
 def list_opts() -> dict[cfg.OptGroup, list[cfg.Opt]]:
-    """The group and its options, for the sample configuration."""
+    """Return the group and its options for the sample configuration."""
     return {GROUP: [*OPTS, *keystone_opts.sample_opts(_DEFAULTS)]}

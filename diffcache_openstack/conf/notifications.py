@@ -9,7 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""Options for listening to other services' notifications."""
+"""Options of the listener to notifications of Nova and Glance."""
 
 import copy
 
@@ -18,31 +18,31 @@ from oslo_config import cfg
 GROUP = cfg.OptGroup(
     'notifications',
     title='Notifications of Nova and Glance',
-    help='The conductor learns from them which images are in demand, and the'
-         ' repository\'s agent which images there are.')
+    help='They inform the conductor about requests for images, and the'
+         ' repository\'s agent about new and deleted images.')
 
 OPTS = [
     cfg.BoolOpt(
         'enabled',
         default=True,
         help='''
-Whether the conductor listens. Without it the planner knows only what the
-agents report: what a cache of Nova or Glance absorbs is not seen.
+Whether the conductor listens to them. Without them the planner knows only the
+requests that agents report, not those that caches of Nova or Glance serve.
 '''),
     cfg.StrOpt(
         'transport_url',
         secret=True,
         help='''
-The message broker that Nova and Glance send their notifications to, such as
-``rabbit://user:password@host:5672/``. The one of this service unless given.
+Message broker that Nova and Glance send notifications to, such as
+``rabbit://user:password@host:5672/``. Default: ``[DEFAULT] transport_url``.
 '''),
     cfg.ListOpt(
         'topics',
         default=['diffcache'],
         help='''
-Topics to listen to. Each of them has to be one of those that Nova and Glance
-name in ``[oslo_messaging_notifications] topics``. Give this suite a topic of
-its own: who listens to a topic takes its messages away from others.
+Topics to listen to. Each has to be in ``[oslo_messaging_notifications]
+topics`` of Nova and Glance. Use a topic that no other service consumes: each
+message is delivered to one consumer only.
 '''),
     cfg.StrOpt(
         'nova_exchange',
@@ -57,12 +57,12 @@ its own: who listens to a topic takes its messages away from others.
 
 
 def register_opts(conf: cfg.ConfigOpts) -> None:
-    """Add the group to a configuration."""
-    # A group remembers its options' values: each configuration its own.
+    """Register the group on a configuration."""
+    # A group stores the values of its options: one for each configuration.
     conf.register_group(copy.deepcopy(GROUP))
     conf.register_opts(OPTS, group=GROUP)
 
 
 def list_opts() -> dict[cfg.OptGroup, list[cfg.Opt]]:
-    """The group and its options, for the sample configuration."""
+    """Return the group and its options for the sample configuration."""
     return {GROUP: OPTS}

@@ -9,7 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""Options of asking Nova for servers, and for hosts of aggregates."""
+"""Options of the Nova client of the conductor and the API."""
 
 import copy
 
@@ -19,22 +19,22 @@ from diffcache_openstack.common import keystone_opts
 
 GROUP = cfg.OptGroup(
     'nova',
-    title='Asking Nova',
-    help='How the conductor and the API find servers that are saved as'
-         ' versions, and the hosts of aggregates and availability zones that'
-         ' precache jobs name. Without it, no server is saved, and jobs have'
-         ' to name hosts.')
+    title='The compute service',
+    help='How the conductor and the API look up servers to save as versions,'
+         ' and the hosts of aggregates and availability zones for precache'
+         ' jobs. Without it no server can be saved, and jobs have to name'
+         ' hosts.')
 
 _DEFAULTS = keystone_opts.defaults('compute', 60.0)
 
 
 def register_opts(conf: cfg.ConfigOpts) -> None:
-    """Add the group to a configuration."""
-    # A group remembers its options' values: each configuration its own.
+    """Register the group on a configuration."""
+    # A group stores the values of its options: one for each configuration.
     conf.register_group(copy.deepcopy(GROUP))
     keystone_opts.register_opts(conf, GROUP.name, _DEFAULTS)
 
 
 def list_opts() -> dict[cfg.OptGroup, list[cfg.Opt]]:
-    """The group and its options, for the sample configuration."""
+    """Return the group and its options for the sample configuration."""
     return {GROUP: keystone_opts.sample_opts(_DEFAULTS)}

@@ -9,10 +9,10 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""All options of the suite, and the configuration objects made of them.
+"""All options of the suite, and configuration objects with them.
 
-There is no global configuration: each service is given its own object, so
-that several roles, and several sites, can live in one process.
+There is no global configuration: each service gets its own object, so that
+several roles and several sites can run in one process.
 """
 
 import collections.abc
@@ -32,14 +32,14 @@ from oslo_utils import importutils
 from diffcache_openstack import conf as package
 
 PROJECT = 'diffcache'
-# Queues of this suite live in an exchange of their own, so that topics cannot
-# clash with those of other services on the same broker.
+# Queues of this suite are in a separate exchange, so that topics cannot clash
+# with those of other services on the same broker.
 EXCHANGE = 'diffcache'
 DEFAULT_CONNECTION = 'sqlite:////var/lib/diffcache/diffcache.sqlite'
 
 
 def groups() -> list[types.ModuleType]:
-    """The modules that each define one group of options, by name."""
+    """Return the modules that define a group of options each, by name."""
     names = sorted(module.name for module in
                    pkgutil.iter_modules(package.__path__))
     return [importlib.import_module(f'{package.__name__}.{name}')
@@ -47,22 +47,22 @@ def groups() -> list[types.ModuleType]:
 
 
 def list_opts() -> list[tuple[cfg.OptGroup, list[cfg.Opt]]]:
-    """Every group and its options, for oslo-config-generator."""
+    """Return every group and its options for oslo-config-generator."""
     return [item for module in groups()
             for item in module.list_opts().items()]
 
 
 def set_defaults() -> None:
-    """Change defaults of oslo's own options; the generator calls this."""
+    """Change defaults of oslo's options; called by the generator."""
     cfg.set_defaults(db_options.database_opts, connection=DEFAULT_CONNECTION)
     oslo_messaging.set_transport_defaults(EXCHANGE)
 
 
 def _unlisted_messaging_opts() -> dict[str, list[cfg.Opt]]:
-    """Groups that oslo.messaging registers on its global configuration only.
+    """Return groups that oslo.messaging registers only globally.
 
-    It reads them from every configuration that it is given, so ours need
-    them too. Older versions lack one or both.
+    It reads them from every configuration passed to it, so ours need them
+    too. Older versions lack one or both.
     """
     found = {}
     for module, group in (('_metrics', 'oslo_messaging_metrics'),

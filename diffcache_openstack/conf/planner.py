@@ -9,7 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""Options of the planner: which host holds what."""
+"""Options of the planner, which places objects on hosts."""
 
 import copy
 
@@ -17,7 +17,7 @@ from oslo_config import cfg
 
 GROUP = cfg.OptGroup(
     'planner',
-    title='Planning what each host holds',
+    title='Cache placement',
     help='The conductor computes a plan for each site from the catalogue,'
          ' the history of requests and what the hosts can hold.')
 
@@ -27,10 +27,10 @@ OPTS = [
         default='auto',
         mutable=True,
         help='''
-Name of the algorithm, out of the namespace ``diffcache.placement.solvers``.
-``auto`` finds good plans at any scale and says how far from the best they can
-be at most; ``ilp`` proves small ones optimal; ``greedy`` is the algorithm of
-the DiffCache paper, which leaves patches out where a site has one host.
+Solver to use, from the entry point namespace ``diffcache.placement.solvers``.
+``auto`` finds good plans at any scale with a bound on their distance from the
+optimum; ``ilp`` proves small plans optimal; ``greedy`` is the algorithm of the
+DiffCache paper, which uses no patches at a site with one host.
 '''),
     cfg.IntOpt(
         'interval',
@@ -38,8 +38,8 @@ the DiffCache paper, which leaves patches out where a site has one host.
         min=0,
         mutable=True,
         help='''
-Seconds between two plans of a site. Shorter follows changing demand faster
-but moves more bytes over the WAN to do so. 0 plans only when asked
+Seconds between two plans of a site. Lower values follow changing demand faster
+and move more bytes over the WAN. 0 computes plans only on request
 (``diffcache-manage plan create``).
 '''),
     cfg.FloatOpt(
@@ -48,14 +48,15 @@ but moves more bytes over the WAN to do so. 0 plans only when asked
         min=0.1,
         mutable=True,
         help='''
-Seconds the solver may take for one site; it then returns the best plan found.
+Seconds that the solver may take for one site; it then returns the best plan
+found.
 '''),
     cfg.IntOpt(
         'threads',
         default=1,
         min=1,
         mutable=True,
-        help='Threads of the solver. Not every solver can use more than one.'),
+        help='Threads of the solver, if it can use more than one.'),
     cfg.IntOpt(
         'max_patches',
         default=1,
@@ -79,8 +80,8 @@ conductor runs: hosts learn it from the site map.
         min=1,
         mutable=True,
         help='''
-Seconds after which a request counts half in the forecast of demand. Default:
-a week, so that weekends do not empty the cache of the working days.
+Seconds after which a request counts half in the forecast of demand. The
+default of a week keeps images of working days in the cache over a weekend.
 '''),
     cfg.FloatOpt(
         'prior',
@@ -88,9 +89,9 @@ a week, so that weekends do not empty the cache of the working days.
         min=0.0,
         mutable=True,
         help='''
-Requests that every image is taken to have had a moment ago at each host,
-beside what was really requested. Lets images that nobody asked for yet have
-room that is left over. 0 plans for images with a history only.
+Recent requests assumed for every image at each host, in addition to real ones.
+Higher values give images that were never requested a share of free capacity. 0
+places only images with a history.
 '''),
     cfg.FloatOpt(
         'trend_limit',
@@ -98,9 +99,8 @@ room that is left over. 0 plans for images with a history only.
         min=1.0,
         mutable=True,
         help='''
-Most by which the forecast of an image is multiplied or divided because its
-requests became more or fewer lately (within a quarter of ``half_life``). 1
-follows no trends.
+Largest factor by which a recent trend (within a quarter of ``half_life``)
+raises or lowers the forecast of an image. 1 ignores trends.
 '''),
     cfg.FloatOpt(
         'family_weight',
@@ -108,9 +108,10 @@ follows no trends.
         min=0.0,
         mutable=True,
         help='''
-Requests of an image that count as much as the mean of its family, the images
-it shares patches or its origin with. Lets new images start with what is
-asked of their relatives. 0 looks at each image's own requests only.
+Weight of the mean forecast of an image's family (images with a common origin
+or with patches between them), as a number of requests of the image itself.
+Higher values give new images more of their family's demand. 0 uses only the
+image's own requests.
 '''),
     cfg.FloatOpt(
         'host_weight',
@@ -118,8 +119,8 @@ asked of their relatives. 0 looks at each image's own requests only.
         min=0.0,
         mutable=True,
         help='''
-Requests of an image at a host that count as much as the assumption that all
-hosts ask for it alike.
+Weight of the mean demand of all hosts for an image, as a number of requests at
+the host itself. Higher values make the forecasts of hosts more alike.
 '''),
     cfg.IntOpt(
         'max_templates',
@@ -127,8 +128,8 @@ hosts ask for it alike.
         min=1,
         mutable=True,
         help='''
-Images that a site's plan considers: those with the highest forecast. Bounds
-the solver's time and memory in catalogues of many thousand images.
+Most images that a site's plan considers: those with the highest forecast.
+Limits the solver's time and memory in catalogues of many thousand images.
 '''),
     cfg.FloatOpt(
         'min_gain',
@@ -137,9 +138,9 @@ the solver's time and memory in catalogues of many thousand images.
         max=1.0,
         mutable=True,
         help='''
-Fraction by which a new plan has to lower the expected cost, what moving its
-objects costs taken off, before it replaces the current one. Keeps hosts from
-exchanging objects of equal worth at each round. 0 takes any that is better.
+Fraction by which a new plan has to lower the expected cost, including the cost
+of moving its objects, to replace the current plan. Prevents hosts from
+exchanging objects of equal worth with each plan. 0 accepts any better plan.
 '''),
     cfg.FloatOpt(
         'move_weight',
@@ -147,9 +148,9 @@ exchanging objects of equal worth at each round. 0 takes any that is better.
         min=0.0,
         mutable=True,
         help='''
-Seconds of waiting for images that a second of transferring objects to their
-hosts is worth. What a new plan moves has to pay for itself within
-``horizon``. 0 moves objects for any saving.
+Cost of one second of moving objects to hosts, in seconds of waiting for
+images. A new plan has to save the cost of its moves within ``horizon``. 0
+moves objects for any saving.
 '''),
     cfg.IntOpt(
         'horizon',
@@ -157,16 +158,16 @@ hosts is worth. What a new plan moves has to pay for itself within
         min=60,
         mutable=True,
         help='''
-Seconds that a plan is expected to last, over which the cost of its transfers
-is spread.
+Seconds that a plan is expected to last; the cost of its moves is spread over
+them.
 '''),
     cfg.ListOpt(
         'drained_hosts',
         default=[],
         mutable=True,
         help='''
-Hosts that shall hold nothing, by name: the next plan empties them and moves
-what is worth it to the others.
+Names of hosts to empty: the next plan places nothing on them and moves objects
+to other hosts where that pays.
 '''),
     cfg.FloatOpt(
         'local_bandwidth',
@@ -231,12 +232,12 @@ the time for its target's size. Measured times replace the assumption.
 
 
 def register_opts(conf: cfg.ConfigOpts) -> None:
-    """Add the group to a configuration."""
-    # A group remembers its options' values: each configuration its own.
+    """Register the group on a configuration."""
+    # A group stores the values of its options: one for each configuration.
     conf.register_group(copy.deepcopy(GROUP))
     conf.register_opts(OPTS, group=GROUP)
 
 
 def list_opts() -> dict[cfg.OptGroup, list[cfg.Opt]]:
-    """The group and its options, for the sample configuration."""
+    """Return the group and its options for the sample configuration."""
     return {GROUP: OPTS}

@@ -9,7 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""Options of the repository's agent: signing images and making patches."""
+"""Options of the repository's agent: ingesting images, creating patches."""
 
 import copy
 
@@ -20,15 +20,16 @@ from diffcache_openstack.conf import fill
 GROUP = cfg.OptGroup(
     'repository',
     title='The repository',
-    help='How the agent with the role "repository" prepares images.')
+    help='How the agent with the role "repository" adds images and creates'
+         ' patches.')
 
 OPTS = [
     cfg.StrOpt(
         'image_source',
         default='',
         help='''
-Image service whose images are taken in: ``glance``, which the group
-``[glance]`` tells how to reach. Empty takes in only what is registered with
+Image service whose images are added to the repository: ``glance``, configured
+in the group ``[glance]``. Empty adds only images that are registered with
 "diffcache-manage image register".
 '''),
     cfg.IntOpt(
@@ -37,8 +38,8 @@ Image service whose images are taken in: ``glance``, which the group
         min=1,
         max=19,
         help='''
-Compression level of patches (zstd). Higher levels save some percent of WAN
-bytes and cost a multiple of the time to make a patch; the time to apply one
+Compression level of patches (zstd). Higher levels make patches some percent
+smaller and take several times as long to create; the time to apply a patch
 hardly changes.
 '''),
     cfg.FloatOpt(
@@ -47,53 +48,52 @@ hardly changes.
         min=0.0,
         max=1.0,
         help='''
-A patch is kept only if it is at most this fraction of its target's data. A
-larger one saves too little to be worth the space and the time to apply it. 0
-makes no patches.
+Largest patch to keep, as a fraction of its target's data. Larger patches save
+too little for the space and the time to apply them. 0 creates no patches.
 '''),
     cfg.IntOpt(
         'nearest_bases',
         default=8,
         min=1,
         help='''
-From how many other images, at most, patches are made to each image: those
-whose patch to it is smallest, as estimated from a sample of both. More give
-the planner more to choose from, and cost the repository time and space.
+Most bases from which patches to an image are created: those with the smallest
+patches, as estimated from a sample of both images. Higher values give the
+planner more choices, and take more time and space at the repository.
 '''),
     cfg.FloatOpt(
         'max_load',
         default=0.0,
         min=0.0,
         help='''
-Load of the machine, averaged over a minute and divided by its processors,
-above which no further patch is begun. A patch keeps all processors busy
-while it is made. 0 sets no limit.
+Load average of one minute, divided by the number of processors, above which no
+further patch is started. Creating a patch uses all processors. 0 sets no
+limit.
 '''),
     cfg.ListOpt(
         'windows',
         default=[],
-        help='When patches may be made.' + fill.WINDOWS_HELP + '''
-Registering an image and reading its content once is not bound by it.
+        help='When patches may be created.' + fill.WINDOWS_HELP + '''
+Adding an image and reading its content once is not limited by it.
 '''),
     cfg.IntOpt(
         'scan_interval',
         default=60,
         min=1,
         help='''
-Seconds between two looks for pairs of images whose patch is missing, also
-after the clock or the load has stopped the making of patches. A
-registration is followed by a look at once.
+Seconds between two searches for missing patches, also after ``windows`` or
+``max_load`` paused the creation of patches. A new image starts a search at
+once.
 '''),
 ]
 
 
 def register_opts(conf: cfg.ConfigOpts) -> None:
-    """Add the group to a configuration."""
-    # A group remembers its options' values: each configuration its own.
+    """Register the group on a configuration."""
+    # A group stores the values of its options: one for each configuration.
     conf.register_group(copy.deepcopy(GROUP))
     conf.register_opts(OPTS, group=GROUP)
 
 
 def list_opts() -> dict[cfg.OptGroup, list[cfg.Opt]]:
-    """The group and its options, for the sample configuration."""
+    """Return the group and its options for the sample configuration."""
     return {GROUP: OPTS}

@@ -9,7 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""Options of saving servers as versions."""
+"""Options of versions of servers."""
 
 import copy
 
@@ -21,7 +21,7 @@ GROUP = cfg.OptGroup(
     'versions',
     title='Versions of servers',
     help='Where versions are stored, and how hosts save and restore servers.'
-         ' Agents read all of it; the conductor reads the intervals.')
+         ' Agents use all options, the conductor the intervals.')
 
 OPTS = [
     cfg.StrOpt(
@@ -29,86 +29,84 @@ OPTS = [
         default='',
         help='''
 Store of versions: ``file:///directory``, on a filesystem that all hosts share,
-or ``glance:DRIVER`` (``glance:swift:PREFIX``), whose options are in the group
-``[glance_store]`` of ``store_config``. All hosts, and the agent of the
-repository, have to name the same one. Each project has a part of its own in
-it. Empty, this host saves and restores nothing.
+or ``glance:DRIVER`` (``glance:swift:PREFIX``), configured in the group
+``[glance_store]`` of ``store_config``. All agents have to use the same store.
+Each project has a separate part of it. Empty disables versions on this host.
 '''),
     cfg.ListOpt(
         'store_config',
         default=[],
-        help='Files with the options of ``[glance_store]``, for a store that'
-             ' glance_store drives.'),
+        help='Configuration files with the group ``[glance_store]``, for a'
+             ' store of ``glance:``.'),
     cfg.StrOpt(
         'key_file',
         help='''
-File with 32 bytes, or 64 hexadecimal digits, that versions are encrypted with.
-Each project's key is derived from it. Without it, and without
-``key_manager``, the store is in the clear. Without the file, nothing in an
-encrypted store can be read again.
+File with the key that versions are encrypted with: 32 bytes or 64 hexadecimal
+digits. A key for each project is derived from it. Without it, and without
+``key_manager``, versions are not encrypted. If the file is lost, an encrypted
+store cannot be read.
 '''),
     cfg.BoolOpt(
         'key_manager',
         default=False,
         help='''
-Have the key manager of ``[key_manager] backend``, which is Barbican unless
-that says otherwise, make and keep a key for each project, with the first
-version that is saved of it. Versions are encrypted with it. The user whom the
-group ``[barbican]`` names has to be allowed to create and read secrets. What
-was stored in the clear before is not taken for encrypted, and is refused.
+Whether to encrypt versions with a key per project that the key manager of
+``[key_manager] backend`` (by default Barbican) creates with the project's
+first version. The user of the group ``[barbican]`` needs the right to create
+and read secrets. Versions that were stored unencrypted before can then not be
+read.
 '''),
     cfg.ListOpt(
         'directories',
         default=['/var/lib/nova/instances'],
         help='''
-Directories below which servers' disks and their base images are: Nova's
-``[DEFAULT] instances_path``. The agent opens no disk, and no backing file of
-one, that is anywhere else.
+Directories with the disks of servers and their base images: Nova's ``[DEFAULT]
+instances_path``. The agent opens no disk and no backing file outside of them.
 '''),
     cfg.StrOpt(
         'libvirt_uri',
         default='qemu:///system',
-        help='How the agent reaches the hypervisor of this host.'),
+        help='libvirt URI of the hypervisor of this host.'),
     cfg.Opt(
         'rate',
         type=units.Size(),
         sample_default='100MB',
         help='''
-Bytes per second that are read of a disk at most while it is saved, in bytes or
-with a unit. Lower it if guests feel it; saving takes longer then. Not set, the
-disk is read as fast as it goes. A request may name a lower one.
+Most bytes per second to read from a disk while it is saved, in bytes or with a
+unit. Lower values slow down guests less and saving more. Unset means no limit.
+A request may set a lower limit.
 '''),
     cfg.IntOpt(
         'workers',
         default=1,
         min=1,
         max=16,
-        help='How many servers of this host may be saved, restored or exported'
-             ' at the same time.'),
+        help='Number of servers of this host that are saved, restored or'
+             ' exported at the same time.'),
     cfg.IntOpt(
         'hook_timeout',
         default=600,
         min=1,
         help='''
-Seconds that Nova waits, when a server is shut down or deleted, for a version
-that the server's policy wants to have saved then. After that the server is
-shut down or deleted without it, unless the policy requires it.
+Seconds that Nova waits for a version to be saved when a server with such a
+policy is shut down or deleted. After that the server is shut down or deleted
+without it, unless the policy requires the version.
 '''),
     cfg.IntOpt(
         'resend_interval',
         default=60,
         min=2,
         help='''
-Seconds without a sign of life after which the conductor sends a task to its
-host again. The host does no work twice.
+Seconds without a report after which the conductor sends a task to its host
+again. The host does not repeat work.
 '''),
     cfg.IntOpt(
         'prune_interval',
         default=86400,
         min=0,
         help='''
-Seconds between two times at which the space of deleted versions is given back,
-for each project. 0 never does it.
+Seconds between two prunings of a project's store, which free the space of
+deleted versions. 0 disables pruning.
 '''),
     cfg.IntOpt(
         'level',
@@ -116,8 +114,8 @@ for each project. 0 never does it.
         min=1,
         max=19,
         help='''
-zstd level at which saves compress. 1 takes a fifth less of the host's CPU time
-and 5% more space.
+Compression level of new versions (zstd). 1 takes a fifth less CPU time of the
+host and 5% more space than 3.
 '''),
     cfg.IntOpt(
         'prune_level',
@@ -125,9 +123,9 @@ and 5% more space.
         min=0,
         max=19,
         help='''
-zstd level at which what was saved is compressed again when space is given
-back: 17 makes it 7% smaller than level 3 does, at some 3 MB per second of CPU
-time. Restores are no slower after it. 0 leaves it as it was saved.
+Level at which pruning compresses stored blocks again (zstd). 17 makes them 7%
+smaller than 3 does, at about 3 MB per second of CPU time. Restores are not
+slower. 0 does not compress again.
 '''),
     cfg.Opt(
         'prune_limit',
@@ -135,33 +133,32 @@ time. Restores are no slower after it. 0 leaves it as it was saved.
         default=256 * 1000 ** 2,
         sample_default='256MB',
         help='''
-Bytes of a project that are compressed again at a time, as none of its servers
-can be saved meanwhile. The rest waits for the next time.
+Most bytes of a project that one pruning compresses again. No server of the
+project can be saved during it. The rest is done by the next pruning.
 '''),
     cfg.IntOpt(
         'verify_interval',
         default=604800,
         min=0,
         help='''
-Seconds between two times at which everything that a project has stored is read
-and verified. 0 never does it. What is damaged is named in the log and in the
-task's result.
+Seconds between two verifications of a project's whole store. Damaged versions
+are listed in the log and in the task's result. 0 disables verification.
 '''),
     cfg.IntOpt(
         'task_lifetime',
         default=604800,
         min=60,
-        help='Seconds for which tasks that ended can still be looked at.'),
+        help='Seconds after which tasks that ended are deleted.'),
 ]
 
 
 def register_opts(conf: cfg.ConfigOpts) -> None:
-    """Add the group to a configuration."""
-    # A group remembers its options' values: each configuration its own.
+    """Register the group on a configuration."""
+    # A group stores the values of its options: one for each configuration.
     conf.register_group(copy.deepcopy(GROUP))
     conf.register_opts(OPTS, group=GROUP)
 
 
 def list_opts() -> dict[cfg.OptGroup, list[cfg.Opt]]:
-    """The group and its options, for the sample configuration."""
+    """Return the group and its options for the sample configuration."""
     return {GROUP: OPTS}

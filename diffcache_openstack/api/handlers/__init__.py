@@ -9,7 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""What answers requests, one file per resource."""
+"""Handlers of requests, one file per resource."""
 
 import itertools
 
@@ -29,7 +29,7 @@ from diffcache_openstack.api import routing
 
 
 def routes() -> list[routing.Route]:
-    """Every route of the API."""
+    """Return every route of the API."""
     return list(itertools.chain.from_iterable(
         module.TABLE.routes for module in (
             root, hosts, templates, patches, plans, lookups, requests,

@@ -9,7 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""Hosts: how they are, and what they hold."""
+"""Hosts: their state and the objects they hold."""
 
 import typing
 
@@ -24,7 +24,7 @@ from diffcache_openstack.conductor.planning import model
 from diffcache_openstack.db import host_views
 
 TABLE = routing.Table()
-# The version from which on hosts that are alive are not forgotten.
+# Since this version, hosts that are alive cannot be removed.
 _ONLY_DEAD = microversions.parse('1.5')
 
 
@@ -41,7 +41,7 @@ def list_hosts(request: requests.Request) -> dict[str, typing.Any]:
              query=common.query({}), response=schemas.SHOW)
 def show_host(request: requests.Request, name: str
               ) -> dict[str, typing.Any]:
-    """Show a host, and the Mbit/s that it is taken to receive at."""
+    """Show a host and its assumed bandwidth of receiving (Mbit/s)."""
     host = request.look(host_views.get_host, name)
     links = model.links_of(host['site'], request.services.conf.planner)
     return {'host': {**host, 'links': {
@@ -52,7 +52,7 @@ def show_host(request: requests.Request, name: str
              query=schemas.OBJECTS_QUERY, response=schemas.OBJECTS)
 def list_objects(request: requests.Request, name: str
                  ) -> dict[str, typing.Any]:
-    """List what a host holds."""
+    """List the objects that a host holds."""
     part = request.look(host_views.list_objects, name, request.filters(),
                         request.page)
     return paging.document(request, 'objects', part)
@@ -61,7 +61,7 @@ def list_objects(request: requests.Request, name: str
 @TABLE.route('DELETE', '/v1/hosts/<name>', policy=policies.DELETE,
              response=routing.NOTHING, status=204)
 def delete_host(request: requests.Request, name: str) -> None:
-    """Forget a host that will not come back.
+    """Remove a host that was retired.
 
     From version 1.5 on, a host that is alive is refused.
     """

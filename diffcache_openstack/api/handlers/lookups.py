@@ -9,7 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""Lookups: how a host would get an image, and at what cost."""
+"""Lookups: the ways for a host to get an image, and their costs."""
 
 import typing
 
@@ -29,7 +29,7 @@ _WAYS = 10
 @TABLE.route('GET', '/v1/lookups', policy=policies.SHOW,
              query=schemas.QUERY, response=schemas.SHOW)
 def show_lookup(request: requests.Request) -> dict[str, typing.Any]:
-    """Show the ways of an image to a host, cheapest first.
+    """Show the ways for a host to get an image, cheapest first.
 
     They are those that the host's agent would try, in that order, by what is
     known to be held where.
@@ -57,7 +57,7 @@ def _site_of(session, name):
         raise sites.unknown_host(name)
     if host.role != objects.COMPUTE:
         raise exceptions.InvalidInput(
-            f'Host {name} is the repository, where every image is; ask for a'
+            f'Host {name} is the repository, which holds every image; name a'
             f' compute host, see "openstack image cache host list --role'
             f' compute".')
     return host.site

@@ -9,7 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""Patches: what makes one template of another."""
+"""Patches, which turn one template into another."""
 
 import typing
 
@@ -26,7 +26,7 @@ TABLE = routing.Table()
 @TABLE.route('GET', '/v1/patches', policy=policies.LIST,
              query=schemas.LIST_QUERY, response=schemas.LIST)
 def list_patches(request: requests.Request) -> dict[str, typing.Any]:
-    """List patches by id."""
+    """List patches by ID."""
     part = request.look(template_views.list_patches, request.filters(),
                         request.page)
     return paging.document(request, 'patches', part)

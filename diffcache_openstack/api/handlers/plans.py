@@ -9,7 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""Plans: what hosts shall hold, now or if somebody says so."""
+"""Plans: the objects that hosts should hold, current or proposed."""
 
 import typing
 
@@ -29,7 +29,7 @@ _COMPUTING = ('computing', 'failed')
 @TABLE.route('GET', '/v1/plans', policy=policies.LIST,
              query=schemas.LIST_QUERY, response=schemas.LIST)
 def list_plans(request: requests.Request) -> dict[str, typing.Any]:
-    """List plans, the latest first."""
+    """List plans, latest first."""
     part = request.look(plan_views.list_plans, request.filters(),
                         request.page)
     return paging.document(request, 'plans', part)
@@ -39,7 +39,7 @@ def list_plans(request: requests.Request) -> dict[str, typing.Any]:
              response=schemas.SHOW)
 def show_plan(request: requests.Request, plan_id: str
               ) -> dict[str, typing.Any]:
-    """Show a plan, with all that it wants on hosts."""
+    """Show a plan with all objects that it places."""
     return {'plan': request.look(plan_views.get_plan, plan_id)}
 
 
@@ -47,11 +47,11 @@ def show_plan(request: requests.Request, plan_id: str
              body=schemas.CREATE, response=schemas.CREATED, status=202)
 def create_plan(request: requests.Request
                 ) -> tuple[dict[str, typing.Any], dict[str, str]]:
-    """Begin to compute a plan, which is only proposed when it is done."""
-    wish = request.document['plan']
+    """Start to compute a plan, which will be a proposal."""
+    values = request.document['plan']
     plan_id = request.services.control.propose_plan(
-        request.context, wish['site'], wish.get('solver'),
-        wish.get('time_limit'))
+        request.context, values['site'], values.get('solver'),
+        values.get('time_limit'))
     plan = _summary(request, plan_id)
     return {'plan': plan}, {
         'Location': f'{request.url_root}v1/plans/{plan_id}'}
@@ -61,12 +61,12 @@ def create_plan(request: requests.Request
              query=schemas.EXPLANATION_QUERY, response=schemas.EXPLANATION)
 def explain_plan(request: requests.Request, plan_id: str
                  ) -> dict[str, typing.Any]:
-    """Show why a plan wants each object where it does."""
+    """Explain why a plan places each object where it does."""
     plan = _summary(request, plan_id)
     if plan['state'] in _COMPUTING:
         raise http.Conflict(
-            f'Plan {plan_id} is {plan["state"]} and wants nothing that could'
-            f' be explained.')
+            f'Plan {plan_id} is {plan["state"]} and places no objects to'
+            f' explain.')
     reasons = request.services.control.explain_plan(request.context, plan_id)
     host = request.parameters.get('host')
     return {'explanation': [reason for reason in reasons
@@ -77,7 +77,7 @@ def explain_plan(request: requests.Request, plan_id: str
              body=schemas.APPLY, response=schemas.CREATED)
 def apply_plan(request: requests.Request, plan_id: str
                ) -> dict[str, typing.Any]:
-    """Put a proposed plan into force."""
+    """Make a proposed plan the current one."""
     request.services.control.apply_plan(
         request.context, plan_id, request.document.get('generation'))
     return {'plan': _summary(request, plan_id)}
@@ -87,7 +87,7 @@ def apply_plan(request: requests.Request, plan_id: str
              body=schemas.CANCEL, response=schemas.CREATED)
 def cancel_plan(request: requests.Request, plan_id: str
                 ) -> dict[str, typing.Any]:
-    """Drop a proposed plan, or stop waiting for it."""
+    """Discard a proposed plan, or stop computing it."""
     request.services.control.cancel_plan(request.context, plan_id)
     return {'plan': _summary(request, plan_id)}
 
@@ -95,11 +95,11 @@ def cancel_plan(request: requests.Request, plan_id: str
 @TABLE.route('POST', '/v1/what-if', policy=policies.WHAT_IF,
              body=schemas.WHAT_IF, response=schemas.WHAT_IF_ANSWER)
 def what_if(request: requests.Request) -> dict[str, typing.Any]:
-    """Compare the best plans of a site before and after a change of it."""
-    wish = request.document['what_if']
+    """Compare the best plans of a site before and after a change."""
+    change = request.document['what_if']
     answer = request.services.control.what_if(
-        request.context, wish['site'], wish['changes'])
-    return {'what_if': {**wish, **answer}}
+        request.context, change['site'], change['changes'])
+    return {'what_if': {**change, **answer}}
 
 
 def _summary(request, plan_id):

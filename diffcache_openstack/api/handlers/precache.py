@@ -9,7 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""Precache jobs: what shall be cached before it is asked for."""
+"""Precache jobs: images to cache before they are requested."""
 
 import typing
 import uuid
@@ -32,7 +32,7 @@ _WITH_ATTEMPTS = microversions.parse('1.3')
 @TABLE.route('GET', '/v1/precache-jobs', policy=policies.LIST,
              query=schemas.LIST_QUERY, response=schemas.LIST)
 def list_jobs(request: requests.Request) -> dict[str, typing.Any]:
-    """List the precache jobs of the caller's project, by id."""
+    """List the precache jobs of the caller's project by ID."""
     part = request.look(db.list_jobs, request.viewer, request.filters(),
                         request.page)
     return paging.document(request, 'precache_jobs', part)
@@ -51,7 +51,7 @@ def show_job(request: requests.Request, job_id: str
              response=schemas.TARGETS)
 def list_targets(request: requests.Request, job_id: str
                  ) -> dict[str, typing.Any]:
-    """List how far a precache job is, by host and image."""
+    """List the progress of a precache job by host and image."""
     _shown(request, job_id)
     part = request.look(db.list_targets, job_id, request.filters(),
                         request.page)
@@ -99,7 +99,7 @@ def update_job(request: requests.Request, job_id: str
              response=schemas.SHOW)
 def cancel_job(request: requests.Request, job_id: str
                ) -> dict[str, typing.Any]:
-    """Cancel a precache job; what it had cached may then go."""
+    """Cancel a precache job; its images may then be evicted."""
     _shown(request, job_id)
     request.services.control.cancel_precache_job(
         request.context, job_id, request.document.get('generation'))
@@ -111,12 +111,12 @@ def cancel_job(request: requests.Request, job_id: str
              response=schemas.SHOW, status=202)
 def retry_job(request: requests.Request, job_id: str
               ) -> dict[str, typing.Any]:
-    """Have hosts try again at once what they are missing."""
+    """Retry the failed targets of a precache job now."""
     _shown(request, job_id)
     request.services.control.retry_precache_job(request.context, job_id)
     return _shown(request, job_id)
 
 
 def _shown(request, job_id):
-    """The job, if the caller may see it: what is not seen is not there."""
+    """Return the job if the caller may see it; otherwise it is not found."""
     return {'precache_job': request.look(db.get_job, request.viewer, job_id)}

@@ -9,7 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""Requests: the history, and what is expected."""
+"""Requests: the history and the forecast."""
 
 import typing
 
@@ -30,7 +30,7 @@ TABLE = routing.Table()
 @TABLE.route('GET', '/v1/requests', policy=policies.LIST,
              query=schemas.LIST_QUERY, response=schemas.LIST)
 def list_requests(request: requests.Request) -> dict[str, typing.Any]:
-    """List requests, the latest first."""
+    """List requests, latest first."""
     filters = request.filters()
     for name in ('since', 'until'):
         if name in filters:
@@ -43,7 +43,7 @@ def list_requests(request: requests.Request) -> dict[str, typing.Any]:
              query=schemas.FORECAST_QUERY, response=schemas.FORECAST)
 def show_forecast(request: requests.Request, name: str
                   ) -> dict[str, typing.Any]:
-    """Show the requests per day that plans of a site are made for."""
+    """Show the requests per day that a site's plans are computed for."""
     conf = request.services.conf
     limit = min(request.parameters.get('limit', conf.api.default_limit),
                 conf.api.max_limit)
@@ -57,11 +57,11 @@ def show_forecast(request: requests.Request, name: str
 
 
 def _instant(name, text):
-    """A time of a query; one without a zone is UTC."""
+    """Parse a time of a query; one without a zone is UTC."""
     try:
         found = timeutils.parse_isotime(text.replace(' ', '+'))
     except ValueError:
         raise http.BadRequest(
-            f'{name}: "{text}" is no time; write 2026-01-31T12:00:00Z.'
+            f'{name}: "{text}" is not a time; write 2026-01-31T12:00:00Z.'
         ) from None
     return found

@@ -9,7 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""Discovery: which versions there are."""
+"""Discovery of the API's versions."""
 
 import typing
 
@@ -32,7 +32,7 @@ def list_versions(request: requests.Request) -> dict[str, typing.Any]:
 @TABLE.route('GET', '/v1', policy=policies.DISCOVER,
              response=schemas.VERSION)
 def show_version(request: requests.Request) -> dict[str, typing.Any]:
-    """Show which microversions there are."""
+    """Show the supported microversions."""
     return {'version': _version(request)}
 
 

@@ -9,7 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""Sites, and reports of how they are doing."""
+"""Sites and their reports."""
 
 import datetime
 import typing
@@ -32,7 +32,7 @@ _DAYS = 7
 @TABLE.route('GET', '/v1/sites', policy=policies.LIST,
              query=schemas.LIST_QUERY, response=schemas.LIST)
 def list_sites(request: requests.Request) -> dict[str, typing.Any]:
-    """List sites by name, with how many hosts they have."""
+    """List sites by name, with their numbers of hosts."""
     part = request.look(site_views.list_sites, request.page)
     return paging.document(request, 'sites', part)
 
@@ -41,7 +41,7 @@ def list_sites(request: requests.Request) -> dict[str, typing.Any]:
              query=schemas.REPORT_QUERY, response=schemas.REPORT)
 def show_report(request: requests.Request, name: str
                 ) -> dict[str, typing.Any]:
-    """Show what a site holds, how requests were served, what that saved."""
+    """Show what a site holds, how it served requests, and the savings."""
     days = request.parameters.get('days', _DAYS)
     since = base.now() - datetime.timedelta(days=days)
     return {'report': request.look(_report, name, since)}

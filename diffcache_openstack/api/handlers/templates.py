@@ -9,7 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""Templates: images, their families, and where they are."""
+"""Templates: images of the catalogue, their families and locations."""
 
 import typing
 
@@ -28,7 +28,7 @@ _WITH_MEMBERS = microversions.parse('1.1')
 @TABLE.route('GET', '/v1/templates', policy=policies.LIST,
              query=schemas.LIST_QUERY, response=schemas.LIST)
 def list_templates(request: requests.Request) -> dict[str, typing.Any]:
-    """List the templates that the caller's project may see, by id."""
+    """List the templates that the caller's project may see, by ID."""
     part = request.look(template_views.list_templates, request.viewer,
                         request.filters(), request.page)
     for entry in part.entries:
@@ -50,7 +50,7 @@ def show_template(request: requests.Request, template_id: str
              policy=policies.LOCATIONS, response=schemas.LOCATIONS)
 def list_locations(request: requests.Request, template_id: str
                    ) -> dict[str, typing.Any]:
-    """List the living hosts that hold a template whole."""
+    """List the hosts that are alive and hold a whole template."""
     entry = request.look(template_views.get_template, request.viewer,
                          template_id)
     return {'locations': request.look(template_views.locations,
@@ -58,7 +58,7 @@ def list_locations(request: requests.Request, template_id: str
 
 
 def _adapt(request, entry):
-    """Leave out what the version asked for does not know."""
+    """Return the fields that the requested version has."""
     if request.version < _WITH_MEMBERS:
         del entry['members']
     return entry

@@ -9,7 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""When servers are saved, and which of their versions are kept."""
+"""Policies: when servers are saved and which versions are kept."""
 
 import typing
 import uuid
@@ -32,7 +32,7 @@ SINCE = microversions.parse('1.2')
              since=SINCE, query=schemas.POLICIES_QUERY,
              response=schemas.POLICIES)
 def list_policies(request: requests.Request) -> dict[str, typing.Any]:
-    """List the version policies of the caller's project, by id."""
+    """List the version policies of the caller's project by ID."""
     part = request.look(db.list_policies, request.viewer, request.filters(),
                         request.page)
     return paging.document(request, 'version_policies', part)
@@ -49,7 +49,7 @@ def show_policy(request: requests.Request, policy_id: str
 @TABLE.route('POST', '/v1/version-policies', policy=policies.SET_POLICY,
              since=SINCE, body=schemas.SET_POLICY, response=schemas.POLICY)
 def set_policy(request: requests.Request) -> dict[str, typing.Any]:
-    """Set the version policy of a server or a project, whole."""
+    """Replace the version policy of a server or a project."""
     values = dict(request.document['version_policy'])
     project_id = request.context.project_id
     if values.get('server_id'):
@@ -67,12 +67,12 @@ def set_policy(request: requests.Request) -> dict[str, typing.Any]:
              policy=policies.UNSET_POLICY, since=SINCE,
              response=routing.NOTHING, status=204)
 def unset_policy(request: requests.Request, policy_id: str) -> None:
-    """Take a version policy away; versions stay."""
+    """Delete a version policy; versions are kept."""
     _shown(request, policy_id)
     request.services.versions.unset_policy(request.context, policy_id)
 
 
 def _shown(request, policy_id):
-    """The policy, if the caller may see it."""
+    """Return the policy if the caller may see it."""
     return {'version_policy': request.look(db.get_policy, request.viewer,
                                            policy_id)}

@@ -9,7 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""Work on versions of servers: what is being done, and what it came to."""
+"""Tasks on versions of servers: their progress and results."""
 
 import typing
 import uuid
@@ -29,7 +29,7 @@ SINCE = microversions.parse('1.2')
 @TABLE.route('GET', '/v1/version-tasks', policy=policies.TASKS, since=SINCE,
              query=schemas.TASKS_QUERY, response=schemas.TASKS)
 def list_tasks(request: requests.Request) -> dict[str, typing.Any]:
-    """List work on the versions of the caller's project, the latest first."""
+    """List tasks on the versions of the caller's project, latest first."""
     part = request.look(db.list_tasks, request.viewer, request.filters(),
                         request.page)
     return paging.document(request, 'version_tasks', part)
@@ -39,7 +39,7 @@ def list_tasks(request: requests.Request) -> dict[str, typing.Any]:
              since=SINCE, response=schemas.TASK)
 def show_task(request: requests.Request, task_id: str
               ) -> dict[str, typing.Any]:
-    """Show how far some work is, or what it came to."""
+    """Show the progress or the result of a task."""
     return shown(request, task_id)
 
 
@@ -48,7 +48,7 @@ def show_task(request: requests.Request, task_id: str
              response=schemas.TASK)
 def cancel_task(request: requests.Request, task_id: str
                 ) -> dict[str, typing.Any]:
-    """Cancel some work that does not have to be brought to its end."""
+    """Cancel a task that may be interrupted."""
     shown(request, task_id)
     request.services.versions.cancel_task(request.context, task_id)
     return shown(request, task_id)
@@ -58,7 +58,7 @@ def cancel_task(request: requests.Request, task_id: str
              since=SINCE, body=schemas.VERIFY, response=schemas.TASK,
              status=202)
 def verify(request: requests.Request) -> dict[str, typing.Any]:
-    """Read all that a project has stored, and name what is damaged."""
+    """Read a project's whole version store and list damaged versions."""
     task_id = str(uuid.uuid4())
     request.services.versions.verify_versions(
         request.context, request.document['verify'].get(
@@ -67,6 +67,6 @@ def verify(request: requests.Request) -> dict[str, typing.Any]:
 
 
 def shown(request: requests.Request, task_id: str) -> dict[str, typing.Any]:
-    """The task, if the caller may see it."""
+    """Return the task if the caller may see it."""
     return {'version_task': request.look(db.get_task, request.viewer,
                                          task_id)}

@@ -34,7 +34,7 @@ _WITH_METHOD = microversions.parse('1.4')
 @TABLE.route('GET', '/v1/versions', policy=policies.LIST, since=SINCE,
              query=schemas.LIST_QUERY, response=schemas.LIST)
 def list_versions(request: requests.Request) -> dict[str, typing.Any]:
-    """List the versions of the caller's project, the latest first."""
+    """List the versions of the caller's project, latest first."""
     part = request.look(db.list_versions, request.viewer, request.filters(),
                         request.page)
     return paging.document(request, 'versions', part)
@@ -44,7 +44,7 @@ def list_versions(request: requests.Request) -> dict[str, typing.Any]:
              since=SINCE, response=schemas.SHOW)
 def show_version(request: requests.Request, version_id: str
                  ) -> dict[str, typing.Any]:
-    """Show a version of the caller's project, and how far work on it is."""
+    """Show a version of the caller's project with its current task."""
     return _shown(request, version_id)
 
 
@@ -52,7 +52,7 @@ def show_version(request: requests.Request, version_id: str
              body=schemas.CREATE, response=schemas.SHOW, status=202)
 def create_version(request: requests.Request
                    ) -> tuple[dict[str, typing.Any], dict[str, str]]:
-    """Save a server, running or not, as a version."""
+    """Save the disks of a server as a new version."""
     version_id = str(uuid.uuid4())
     values = dict(request.document['version'])
     server = request.find_server(values.pop('server_id'))
@@ -83,7 +83,7 @@ def update_version(request: requests.Request, version_id: str
 @TABLE.route('DELETE', '/v1/versions/<version_id>', policy=policies.DELETE,
              since=SINCE, response=routing.NOTHING, status=204)
 def delete_version(request: requests.Request, version_id: str) -> None:
-    """Delete a version; it is gone when its store has forgotten it."""
+    """Delete a version; it disappears when its store has deleted it."""
     _shown(request, version_id)
     request.services.versions.delete_version(request.context, version_id)
 
@@ -93,7 +93,7 @@ def delete_version(request: requests.Request, version_id: str) -> None:
              response=schemas.TASK, status=202)
 def restore_version(request: requests.Request, version_id: str
                     ) -> dict[str, typing.Any]:
-    """Have a stopped server go back to a version."""
+    """Restore a stopped server to a version."""
     options = request.document['restore']
     if 'method' in options and request.version < _WITH_METHOD:
         raise exceptions.InvalidInput(
@@ -114,7 +114,7 @@ def restore_version(request: requests.Request, version_id: str
              response=schemas.TASK, status=202)
 def export_version(request: requests.Request, version_id: str
                    ) -> dict[str, typing.Any]:
-    """Make a version an image of its project, or find that it is one."""
+    """Export a version as an image of its project; done once."""
     _shown(request, version_id)
     task_id = str(uuid.uuid4())
     request.services.versions.export_version(
@@ -128,7 +128,7 @@ def export_version(request: requests.Request, version_id: str
              status=202)
 def diff_versions(request: requests.Request, version_id: str
                   ) -> dict[str, typing.Any]:
-    """Compare two versions; costs what differs."""
+    """Compare two versions."""
     against = request.document['diff']['against']
     _shown(request, version_id)
     _shown(request, against)
@@ -139,6 +139,6 @@ def diff_versions(request: requests.Request, version_id: str
 
 
 def _shown(request, version_id):
-    """The version, if the caller may see it."""
+    """Return the version if the caller may see it."""
     return {'version': request.look(db.get_version, request.viewer,
                                     version_id)}

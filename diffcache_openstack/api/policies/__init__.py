@@ -29,7 +29,7 @@ from diffcache_openstack.api.policies import versions
 
 
 def list_rules() -> list[policy.RuleDefault]:
-    """Every rule, for the enforcer and for the sample."""
+    """Return every rule, for the enforcer and for the sample."""
     return list(itertools.chain.from_iterable(
         module.RULES for module in (
             base, root, hosts, lookups, patches, plans, precache, requests,

@@ -9,11 +9,11 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""Rules that the resources' own are made of.
+"""Rules that the rules of resources refer to.
 
-``reader`` and ``member`` are roles in a project. ``admin`` runs the cloud,
-``service`` is another OpenStack service; both see every project's things, and
-so does a reader with the scope of the system.
+``reader`` and ``member`` are roles in a project. ``admin`` is a cloud
+administrator, ``service`` another OpenStack service; both see the resources of
+every project, and so does a reader with the scope of the system.
 """
 
 import typing
@@ -34,7 +34,7 @@ Operations = list[tuple[str, str]]
 
 def documented(name: str, check: str, description: str,
                *operations: tuple[str, str]) -> policy.DocumentedRuleDefault:
-    """A rule of a resource, for the operations it is about."""
+    """Return a rule of a resource with the operations it controls."""
     listed: typing.Any = [{'method': method, 'path': path}
                           for method, path in operations]
     return policy.DocumentedRuleDefault(
@@ -50,7 +50,7 @@ class Rules(list[policy.DocumentedRuleDefault]):
 
     def add(self, action: str, check: str, description: str,
             *operations: tuple[str, str]) -> str:
-        """Have a rule of an action; returns the rule's name."""
+        """Add the rule of an action; return the rule's name."""
         name = f'diffcache:{self._resource}:{action}'
         self.append(documented(name, check, description, *operations))
         return name
@@ -58,23 +58,23 @@ class Rules(list[policy.DocumentedRuleDefault]):
 
 RULES = [
     policy.RuleDefault(
-        'admin_api', 'role:admin', 'Those who run the cloud.'),
+        'admin_api', 'role:admin', 'Cloud administrators.'),
     policy.RuleDefault(
-        'service_api', 'role:service', 'Other services of OpenStack.'),
+        'service_api', 'role:service', 'Other OpenStack services.'),
     policy.RuleDefault(
         'admin_or_service', 'rule:admin_api or rule:service_api',
-        'Those who run the cloud, and its services.'),
+        'Cloud administrators and other OpenStack services.'),
     policy.RuleDefault(
         'operator_reader',
         'rule:admin_or_service or (role:reader and system_scope:all)',
-        'Those who may look at hosts, plans and every project.'),
+        'May read hosts, plans and the resources of every project.'),
     policy.RuleDefault(
         'project_reader', 'role:reader or rule:operator_reader',
-        'Those who may look at what their project may see.'),
+        'May read the resources visible to their project.'),
     policy.RuleDefault(
         'project_member',
         '(role:member and project_id:%(project_id)s) or rule:admin_api',
-        'Those who may change what is their project\'s.'),
+        'May change the resources of their project.'),
     documented(
         'diffcache:all_projects', OPERATOR_READER,
         'See templates, precache jobs and versions of all projects.',

@@ -18,8 +18,8 @@ LIST = RULES.add(
     'list', base.OPERATOR_READER, 'List hosts.',
     ('GET', '/v1/hosts'))
 SHOW = RULES.add(
-    'show', base.OPERATOR_READER, 'Show a host, and what it holds.',
+    'show', base.OPERATOR_READER, 'Show a host and the objects it holds.',
     ('GET', '/v1/hosts/{name}'), ('GET', '/v1/hosts/{name}/objects'))
 DELETE = RULES.add(
-    'delete', base.ADMIN, 'Forget a host.',
+    'delete', base.ADMIN, 'Remove a host.',
     ('DELETE', '/v1/hosts/{name}'))

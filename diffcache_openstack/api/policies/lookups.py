@@ -16,5 +16,5 @@ from diffcache_openstack.api.policies import base
 RULES = base.Rules('lookups')
 SHOW = RULES.add(
     'show', base.OPERATOR_READER,
-    'See how a host would get an image, and at what cost.',
+    'Show the ways for a host to get an image, and their costs.',
     ('GET', '/v1/lookups'))

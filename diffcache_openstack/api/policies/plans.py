@@ -18,17 +18,18 @@ LIST = RULES.add(
     'list', base.OPERATOR_READER, 'List plans.',
     ('GET', '/v1/plans'))
 SHOW = RULES.add(
-    'show', base.OPERATOR_READER, 'Show a plan, what it wants where, and why.',
+    'show', base.OPERATOR_READER,
+    'Show a plan with the objects it places, and why.',
     ('GET', '/v1/plans/{plan_id}'), ('GET', '/v1/plans/{plan_id}/explanation'))
 CREATE = RULES.add(
-    'create', base.ADMIN, 'Have a plan computed.',
+    'create', base.ADMIN, 'Compute a plan.',
     ('POST', '/v1/plans'))
 WHAT_IF = RULES.add(
-    'what_if', base.ADMIN, 'Ask what a change of a site would be worth.',
+    'what_if', base.ADMIN, 'Estimate the cost of a changed site.',
     ('POST', '/v1/what-if'))
 APPLY = RULES.add(
-    'apply', base.ADMIN, 'Put a proposed plan into force.',
+    'apply', base.ADMIN, 'Make a proposed plan the current one.',
     ('POST', '/v1/plans/{plan_id}/apply'))
 CANCEL = RULES.add(
-    'cancel', base.ADMIN, 'Drop a proposed plan.',
+    'cancel', base.ADMIN, 'Discard a proposed plan.',
     ('POST', '/v1/plans/{plan_id}/cancel'))

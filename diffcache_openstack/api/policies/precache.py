@@ -21,7 +21,7 @@ SHOW = RULES.add(
     'show', base.READER, 'Show a precache job of the project.',
     ('GET', '/v1/precache-jobs/{job_id}'),
     ('GET', '/v1/precache-jobs/{job_id}/targets'))
-# Space on hosts is the operator's to give.
+# The capacity of hosts belongs to the operator.
 CREATE = RULES.add(
     'create', base.ADMIN_OR_SERVICE, 'Create a precache job.',
     ('POST', '/v1/precache-jobs'))
@@ -32,5 +32,5 @@ CANCEL = RULES.add(
     'cancel', base.MEMBER, 'Cancel a precache job.',
     ('POST', '/v1/precache-jobs/{job_id}/cancel'))
 RETRY = RULES.add(
-    'retry', base.MEMBER, 'Have hosts try again what they are missing.',
+    'retry', base.MEMBER, 'Retry the failed targets of a precache job.',
     ('POST', '/v1/precache-jobs/{job_id}/retry'))

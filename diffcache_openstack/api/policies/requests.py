@@ -19,5 +19,5 @@ LIST = RULES.add(
     ('GET', '/v1/requests'))
 FORECAST = RULES.add(
     'forecast', base.OPERATOR_READER,
-    'See what requests a site is expected to have.',
+    'Show the requests expected at a site.',
     ('GET', '/v1/sites/{name}/forecast'))

@@ -16,6 +16,6 @@ from diffcache_openstack.api.policies import base
 DISCOVER = 'diffcache:discover'
 
 RULES = [
-    base.documented(DISCOVER, '@', 'See which versions there are.',
+    base.documented(DISCOVER, '@', 'List the versions of the API.',
                     ('GET', '/'), ('GET', '/v1')),
 ]

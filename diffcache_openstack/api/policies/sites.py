@@ -18,5 +18,5 @@ LIST = RULES.add(
     'list', base.OPERATOR_READER, 'List sites.',
     ('GET', '/v1/sites'))
 REPORT = RULES.add(
-    'report', base.OPERATOR_READER, 'See how a site is doing.',
+    'report', base.OPERATOR_READER, 'Show a summary of a site.',
     ('GET', '/v1/sites/{name}/report'))

@@ -22,5 +22,5 @@ SHOW = RULES.add(
     ('GET', '/v1/templates/{template_id}'))
 LOCATIONS = RULES.add(
     'locations', base.OPERATOR_READER,
-    'See the names of the hosts that hold a template.',
+    'List the hosts that hold a template.',
     ('GET', '/v1/templates/{template_id}/locations'))

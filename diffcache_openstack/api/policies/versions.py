@@ -39,25 +39,25 @@ RULES = [
                     ('GET', _PATH)),
     base.documented(CREATE, base.MEMBER, 'Save a server of the project.',
                     ('POST', '/v1/versions')),
-    base.documented(UPDATE, base.MEMBER, 'Change what a version is called,'
-                    ' and whether it is protected.', ('PATCH', _PATH)),
+    base.documented(UPDATE, base.MEMBER, 'Change the name, description or'
+                    ' protection of a version.', ('PATCH', _PATH)),
     base.documented(DELETE, base.MEMBER, 'Delete a version.',
                     ('DELETE', _PATH)),
-    base.documented(RESTORE, base.MEMBER, 'Roll a server back in place.',
+    base.documented(RESTORE, base.MEMBER, 'Restore a server to a version.',
                     ('POST', f'{_PATH}/restore')),
-    base.documented(EXPORT, base.MEMBER, 'Make an image of a version.',
+    base.documented(EXPORT, base.MEMBER, 'Export a version as an image.',
                     ('POST', f'{_PATH}/export')),
     base.documented(DIFF, base.MEMBER, 'Compare two versions.',
                     ('POST', f'{_PATH}/diff')),
     base.documented(TASKS, base.READER,
-                    'List work on the project\'s versions.',
+                    'List tasks on the project\'s versions.',
                     ('GET', '/v1/version-tasks')),
-    base.documented(TASK, base.READER, 'Show how far some work is.',
+    base.documented(TASK, base.READER, 'Show a task.',
                     ('GET', '/v1/version-tasks/{task_id}')),
-    base.documented(CANCEL, base.MEMBER, 'Cancel some work.',
+    base.documented(CANCEL, base.MEMBER, 'Cancel a task.',
                     ('POST', '/v1/version-tasks/{task_id}/cancel')),
-    # Reads all that a project has stored, which costs the operator.
-    base.documented(VERIFY, base.ADMIN, 'Have what is stored verified.',
+    # Reads a project's whole store, which loads the operator's machines.
+    base.documented(VERIFY, base.ADMIN, 'Verify the stored versions.',
                     ('POST', '/v1/version-tasks/verify')),
     base.documented(POLICIES, base.READER,
                     'List the project\'s version policies.',
@@ -67,6 +67,6 @@ RULES = [
     base.documented(SET_POLICY, base.MEMBER, 'Set the version policy of a'
                     ' server or of the project.',
                     ('POST', '/v1/version-policies')),
-    base.documented(UNSET_POLICY, base.MEMBER, 'Take a version policy away.',
+    base.documented(UNSET_POLICY, base.MEMBER, 'Delete a version policy.',
                     ('DELETE', '/v1/version-policies/{policy_id}')),
 ]

@@ -9,7 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""Parts that the resources' schemas share."""
+"""Parts of schemas that several resources share."""
 
 import typing
 
@@ -27,7 +27,7 @@ HASH: Schema = {'type': 'string', 'pattern': '^[0-9a-f]{64}$'}
 UUID: Schema = {'type': 'string', 'format': 'uuid'}
 # Names are compared, never interpreted; the columns' lengths bound them.
 NAME: Schema = {'type': 'string', 'minLength': 1, 'maxLength': 255}
-# What people call their own things; need not be unique.
+# Names that users give to resources; they need not be unique.
 LABEL: Schema = {'type': 'string', 'maxLength': 255, 'format': 'printable'}
 SITE: Schema = {'type': 'string', 'minLength': 1, 'maxLength': 64}
 TEMPLATE: Schema = {'type': 'string', 'minLength': 1, 'maxLength': 128}
@@ -41,32 +41,32 @@ _LINKS: Schema = {
         'required': ['rel', 'href'], 'additionalProperties': False}}
 _PAGING: Schema = {
     'limit': {'type': 'integer', 'minimum': 1,
-              'description': 'Entries of one answer at most.'},
+              'description': 'Most entries in one response.'},
     'marker': {'type': 'string', 'minLength': 1, 'maxLength': 255,
-               'description': 'The last entry of the part before.'},
+               'description': 'List entries after this ID.'},
 }
 
 
 def closed(properties: Schema, optional: typing.Iterable[str] = ()
            ) -> Schema:
-    """An object with these properties and no other."""
+    """Return the schema of an object with exactly these properties."""
     return {'type': 'object', 'properties': properties,
             'required': sorted(set(properties) - set(optional)),
             'additionalProperties': False}
 
 
 def listing(name: str, entry: Schema) -> Schema:
-    """A part of a listing."""
+    """Return the schema of one page of a listing."""
     links = f'{name}_links'
     return closed({name: {'type': 'array', 'items': entry}, links: _LINKS},
                   [links])
 
 
 def query(properties: Schema) -> Schema:
-    """Parameters of a request; none has to be given."""
+    """Return the schema of optional parameters of a request."""
     return closed(properties, properties)
 
 
 def paged_query(properties: Schema) -> Schema:
-    """Filters of a listing, and those that say which part of it."""
+    """Return the schema of filters and paging of a listing."""
     return query({**properties, **_PAGING})

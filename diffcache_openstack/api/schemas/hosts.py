@@ -27,12 +27,13 @@ _HOST = {
     'held': _FILL, 'plan': _PLAN_FILL}
 
 LIST_QUERY = common.paged_query({
-    'site': {**common.SITE, 'description': 'Hosts of this site only.'},
-    'role': {**_HOST['role'], 'description': 'Hosts of this role only.'},
+    'site': {**common.SITE, 'description': 'List only hosts of this site.'},
+    'role': {**_HOST['role'], 'description':
+             'List only hosts with this role.'},
     'alive': {**common.BOOLEAN, 'description':
-              'Hosts only that are alive, or only that are not.'},
+              'List only hosts that are alive, or only others.'},
     'holds': {**common.HASH, 'description':
-              'Hosts only that hold the object with this hash.'}})
+              'List only hosts that hold the object with this hash.'}})
 LIST = common.listing('hosts', common.closed(_HOST))
 
 SHOW = common.closed({'host': common.closed({
@@ -41,7 +42,7 @@ SHOW = common.closed({'host': common.closed({
         'repo': common.NUMBER})})})
 
 OBJECTS_QUERY = common.paged_query({
-    'kind': {**_KIND, 'description': 'Objects of this kind only.'}})
+    'kind': {**_KIND, 'description': 'List only objects of this kind.'}})
 OBJECTS = common.listing('objects', common.closed({
     'id': common.HASH, 'kind': _KIND, 'bytes': common.COUNT,
     'templates': {'type': 'array', 'items': common.TEMPLATE}}))

@@ -25,11 +25,11 @@ _WAY = common.closed({
 
 QUERY = {
     **common.closed({
-        'host': {**common.NAME, 'description': 'The host that asks.'},
+        'host': {**common.NAME, 'description': 'Host that needs the image.'},
         'template_id': {**common.TEMPLATE, 'description':
-                        'The template it asks for.'},
+                        'Template to look up.'},
         'limit': {'type': 'integer', 'minimum': 1, 'description':
-                  'Ways at most. Default: 10.'}}, ['limit'])}
+                  'Most ways to list (default: 10).'}}, ['limit'])}
 SHOW = common.closed({'lookup': common.closed({
     'host': common.NAME, 'site': common.SITE, 'template_id': common.TEMPLATE,
     'content_id': common.HASH, 'map_generation': common.COUNT,

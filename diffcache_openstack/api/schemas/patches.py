@@ -21,8 +21,8 @@ _PATCH = common.closed({
 
 LIST_QUERY = common.paged_query({
     'base': {**common.TEMPLATE, 'description':
-             'Patches from this template, or this content.'},
+             'List only patches from this template or content.'},
     'target': {**common.TEMPLATE, 'description':
-               'Patches to this template, or this content.'}})
+               'List only patches to this template or content.'}})
 LIST = common.listing('patches', _PATCH)
 SHOW = common.closed({'patch': _PATCH})

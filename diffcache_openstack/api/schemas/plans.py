@@ -31,28 +31,29 @@ _ITEM = common.closed({
     'saved_seconds': common.NUMBER, 'held': common.BOOLEAN,
     'base': common.TEXT_OR_NULL, 'target': common.TEXT_OR_NULL,
     'templates': {'type': 'array', 'items': common.TEMPLATE}})
-# What a site might be like; what is not given stays as it is.
+# Changes of a site; what is not given is not changed.
 _MOST_MBPS = 10 ** 9
 _MOST_BYTES = 2 ** 60
 CHANGES = common.query({
     'add_hosts': {'type': 'integer', 'minimum': 0, 'maximum': 1000,
-                  'description': 'Hosts more; they share the requests.'},
+                  'description': 'Hosts to add; they share the requests.'},
     'capacity_bytes': {'type': 'integer', 'minimum': -_MOST_BYTES,
                        'maximum': _MOST_BYTES, 'description':
-                       'Bytes more, or less, on every host.'},
+                       'Bytes to add to each host\'s capacity; below 0 for'
+                       ' less.'},
     'repository_mbps': {'type': 'number', 'exclusiveMinimum': 0,
                         'maximum': _MOST_MBPS,
-                        'description': 'Bandwidth of the WAN.'},
+                        'description': 'Bandwidth of the WAN (Mbit/s).'},
     'peer_mbps': {'type': 'number', 'exclusiveMinimum': 0,
                   'maximum': _MOST_MBPS,
-                  'description': 'Bandwidth of the LAN.'},
+                  'description': 'Bandwidth of the LAN (Mbit/s).'},
     'demand_factor': {'type': 'number', 'exclusiveMinimum': 0,
                       'maximum': 10 ** 6,
                       'description': 'Factor on all requests.'}})
 
 LIST_QUERY = common.paged_query({
-    'site': {**common.SITE, 'description': 'Plans of this site.'},
-    'state': {**_STATE, 'description': 'Plans in this state.'}})
+    'site': {**common.SITE, 'description': 'List only plans of this site.'},
+    'state': {**_STATE, 'description': 'List only plans in this state.'}})
 LIST = common.listing('plans', common.closed(_PLAN))
 SHOW = common.closed({'plan': common.closed({
     **_PLAN, 'hosts': {'type': 'array', 'items': common.NAME},
@@ -62,19 +63,19 @@ CREATED = common.closed({'plan': common.closed(_PLAN)})
 CREATE = common.closed({'plan': common.closed({
     'site': common.SITE,
     'solver': {'type': 'string', 'pattern': '^[a-z0-9_-]{1,64}$',
-               'description': 'Algorithm; the configuration\'s if it is not'
-               ' given.'},
+               'description': 'Solver to use (default: the conductor\'s).'},
     'time_limit': {'type': 'number', 'exclusiveMinimum': 0, 'maximum': 600,
-                   'description': 'Seconds the solver may take.'}},
+                   'description': 'Most seconds that the solver may take.'}},
     ['solver', 'time_limit'])})
 APPLY = common.query({
     'generation': {**common.COUNT, 'description':
-                   'Generation of the plan in force that the caller has'
-                   ' seen; another one makes this fail with 409.'}})
+                   'Generation of the current plan that the caller has'
+                   ' seen; if it has changed, the response is 409.'}})
 CANCEL = common.query({})
 
 EXPLANATION_QUERY = common.query({
-    'host': {**common.NAME, 'description': 'Objects of this host only.'}})
+    'host': {**common.NAME, 'description':
+             'Explain only objects of this host.'}})
 _REASON = common.closed({
     'host': common.NAME, 'kind': _KIND, 'id': common.HASH,
     'bytes': common.COUNT, 'saves_s': common.NUMBER,

@@ -26,23 +26,23 @@ def _names(description):
 
 _CHANGEABLE = {
     'name': {**common.LABEL, 'description':
-             'For people; need not be unique.'},
+             'Human-readable name; need not be unique.'},
     'priority': {'type': 'integer', 'minimum': 0, 'maximum': 100,
-                 'description': 'Weight against other demand; 50 is an'
-                 ' ordinary job.'},
+                 'description': 'Priority over other objects of the plan'
+                 ' (default: 50).'},
     'rate': {'type': ['integer', 'null'], 'minimum': 1, 'maximum': 2 ** 40,
-             'description': 'Most bytes per second that each host takes for'
-             ' it.'},
+             'description': 'Most bytes per second that each host fetches for'
+             ' the job.'},
     'window': {'type': ['string', 'null'], 'maxLength': 255, 'description':
-               'When hosts may fetch, such as "mon-fri 22:00-06:00", by the'
-               ' conductor\'s clock.'},
+               'Times when hosts may fetch, such as "mon-fri 22:00-06:00", in'
+               ' the conductor\'s local time.'},
     'pinned': {**common.BOOLEAN, 'description':
-               'The image itself has to be on each host; else a base and a'
-               ' patch will do.'},
+               'Require the whole image on each host; otherwise a base and a'
+               ' patch at the site suffice.'},
     'expires_at': {**common.INSTANT_OR_NULL, 'description':
-                   'When the job ends; what it had cached may then go.'}}
+                   'When the job ends; its images may then be evicted.'}}
 _TARGETS = {
-    'images': _names('Ids of images.'),
+    'images': _names('IDs of images.'),
     'families': _names('Ids of images that others name as their family; all'
                        ' of those, and new ones.'),
     'hosts': _names('Names of hosts.'),
@@ -60,14 +60,16 @@ _JOB = common.closed({
     **_CHANGEABLE, **_TARGETS})
 
 LIST_QUERY = common.paged_query({
-    'state': {**_STATE, 'description': 'Jobs in this state.'},
-    'project_id': {**common.NAME, 'description': 'Jobs of this project.'}})
+    'state': {**_STATE, 'description': 'List only jobs in this state.'},
+    'project_id': {**common.NAME, 'description':
+                   'List only jobs of this project.'}})
 LIST = common.listing('precache_jobs', _JOB)
 SHOW = common.closed({'precache_job': _JOB})
 
 TARGETS_QUERY = common.paged_query({
-    'state': {**_TARGET_STATE, 'description': 'Targets in this state.'},
-    'host': {**common.NAME, 'description': 'Targets of this host.'}})
+    'state': {**_TARGET_STATE, 'description':
+              'List only targets in this state.'},
+    'host': {**common.NAME, 'description': 'List only targets on this host.'}})
 _SINCE_1_3 = {'attempts': common.COUNT, 'retry_at': common.INSTANT_OR_NULL}
 TARGETS = common.listing('targets', common.closed({
     'id': common.STRING, 'host': common.NAME, 'template_id': common.TEMPLATE,
@@ -86,9 +88,10 @@ CREATE = common.closed({'precache_job': {
                       ('hosts', 'aggregates', 'availability_zones'))]}})
 UPDATE = common.closed({'precache_job': common.closed(
     {**_CHANGEABLE, 'generation': {
-        **common.COUNT, 'description': 'That the caller has seen; another'
-        ' one makes this fail with 409.'}}, _CHANGEABLE)})
+        **common.COUNT, 'description': 'Generation that the caller has seen;'
+        ' if it has changed, the response is 409.'}}, _CHANGEABLE)})
 CANCEL = common.query({
-    'generation': {**common.COUNT, 'description': 'That the caller has'
-                   ' seen; another one makes this fail with 409.'}})
+    'generation': {**common.COUNT, 'description': 'Generation that the'
+                   ' caller has seen; if it has changed, the response is'
+                   ' 409.'}})
 RETRY = common.query({})

@@ -23,23 +23,24 @@ _REQUEST = common.closed({
     'started_at': common.INSTANT, 'error': common.TEXT_OR_NULL})
 
 LIST_QUERY = common.paged_query({
-    'host': {**common.NAME, 'description': 'Requests of this host.'},
-    'site': {**common.SITE, 'description': 'Requests of this site.'},
+    'host': {**common.NAME, 'description': 'List only requests of this host.'},
+    'site': {**common.SITE, 'description': 'List only requests of this site.'},
     'template_id': {**common.TEMPLATE, 'description':
-                    'Requests for this template.'},
+                    'List only requests for this template.'},
     'way': {**common.NAME, 'description':
-            'Requests served this way: local, peer, build or repository.'},
+            'List only requests served this way: local, peer, build or'
+            ' repository.'},
     'failed': {**common.BOOLEAN, 'description':
-               'Requests only that failed, or only that did not.'},
+               'List only requests that failed, or only others.'},
     'since': {**common.INSTANT, 'description':
-              'Requests that started at this instant or later.'},
+              'List only requests since this time.'},
     'until': {**common.INSTANT, 'description':
-              'Requests that started before this instant.'}})
+              'List only requests before this time.'}})
 LIST = common.listing('requests', _REQUEST)
 
 FORECAST_QUERY = common.query({
     'limit': {'type': 'integer', 'minimum': 1, 'description':
-              'Entries at most, those expected most often.'}})
+              'Most entries to list; those expected most often.'}})
 FORECAST = common.closed({'site': common.SITE, 'forecast': {
     'type': 'array', 'items': common.closed({
         'content_id': common.HASH, 'host': common.NAME,

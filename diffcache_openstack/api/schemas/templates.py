@@ -28,22 +28,23 @@ _TEMPLATE = {
 _ENTRY = common.closed(_TEMPLATE, ['members'])
 
 LIST_QUERY = common.paged_query({
-    'name': {**common.NAME, 'description': 'Templates of this name.'},
+    'name': {**common.NAME, 'description':
+             'List only templates with this name.'},
     'family': {**common.TEMPLATE, 'description':
-               'Templates that name this one as their family.'},
+               'List only templates whose family is this template.'},
     'content_id': {**common.HASH, 'description':
-                   'Templates with this content.'},
+                   'List only templates with this content.'},
     'owner': {**common.NAME, 'description':
-              'Templates of this project.'},
+              'List only templates of this project.'},
     'visibility': {**_VISIBILITY, 'description':
-                   'Templates of this visibility.'},
+                   'List only templates with this visibility.'},
     'status': {**_STATUS, 'description':
-               'Templates with this status; without it all but deleted'
-               ' ones.'},
+               'List only templates with this status (default: all but'
+               ' deleted ones).'},
     'host': {**common.NAME, 'description':
-             'Templates that this host holds whole; for operators.'},
+             'List only templates that this host holds; for operators.'},
     'disk_format': {**common.NAME, 'description':
-                    'Templates whose file has this format.'}})
+                    'List only templates whose file has this format.'}})
 LIST = common.listing('templates', _ENTRY)
 SHOW = common.closed({'template': _ENTRY})
 

@@ -9,7 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""Schemas of versions of servers, of the work on them, and of policies."""
+"""Schemas of versions of servers, tasks on them, and policies."""
 
 from diffcache_openstack.api.schemas import common
 
@@ -22,18 +22,18 @@ _KIND = {'type': 'string', 'enum': ['save', 'restore', 'export', 'diff',
 _TASK_STATE = {'type': 'string', 'enum': ['queued', 'running', 'done',
                                           'failed', 'cancelled']}
 _SERVER = {'type': 'string', 'minLength': 1, 'maxLength': 64,
-           'description': 'Id of a server.'}
+           'description': 'ID of a server.'}
 _ALPHA = {'type': 'string', 'pattern': r'^(auto|0(\.[0-9]{1,6})?|1(\.0+)?)$',
           'maxLength': 16, 'description':
-          'Part of the chunk groups that is stored again so that it can be'
-          ' read fast: 0 takes the least storage, 1 restores fastest, auto'
-          ' does what keeps restores fast enough.'}
+          'Part of the chunk groups to store as differential: 0 takes the'
+          ' least storage, 1 restores fastest, auto keeps restores fast'
+          ' enough.'}
 _CHANGEABLE = {
     'name': {**common.LABEL, 'description':
-             'For people; need not be unique.'},
+             'Human-readable name; need not be unique.'},
     'description': {'type': 'string', 'maxLength': 4096},
     'protected': {**common.BOOLEAN, 'description':
-                  'Neither policies nor people delete it.'}}
+                  'Refuse to delete the version.'}}
 _VERSION = common.closed({
     **_CHANGEABLE, 'id': common.UUID, 'server_id': _SERVER,
     'project_id': common.STRING, 'user_id': common.TEXT_OR_NULL,
@@ -53,37 +53,38 @@ _VERSION = common.closed({
         'done': common.COUNT, 'total': common.COUNT})]}})
 
 LIST_QUERY = common.paged_query({
-    'server_id': {**_SERVER, 'description': 'Versions of this server.'},
+    'server_id': {**_SERVER, 'description':
+                  'List only versions of this server.'},
     'project_id': {**common.NAME, 'description':
-                   'Versions of this project.'},
-    'state': {**_STATE, 'description': 'Versions in this state.'},
+                   'List only versions of this project.'},
+    'state': {**_STATE, 'description': 'List only versions in this state.'},
     'trigger': {**_TRIGGER, 'description':
-                'Versions that were saved for this reason.'}})
+                'List only versions that were saved for this reason.'}})
 LIST = common.listing('versions', _VERSION)
 SHOW = common.closed({'version': _VERSION})
 CREATE = common.closed({'version': common.closed({
     **_CHANGEABLE, 'server_id': _SERVER, 'alpha': _ALPHA,
     'rate': {'type': ['integer', 'null'], 'minimum': 1, 'maximum': 2 ** 40,
-             'description': 'Most bytes per second that are read of the'
+             'description': 'Most bytes per second to read from the'
              ' server\'s disks.'}}, [*_CHANGEABLE, 'alpha', 'rate'])})
 UPDATE = common.closed({'version': common.closed(
     {**_CHANGEABLE, 'generation': {
-        **common.COUNT, 'description': 'That the caller has seen; another'
-        ' one makes this fail with 409.'}}, _CHANGEABLE)})
+        **common.COUNT, 'description': 'Generation that the caller has seen;'
+        ' if it has changed, the response is 409.'}}, _CHANGEABLE)})
 RESTORE = common.closed({'restore': common.query({
     'keep_current': {**common.BOOLEAN, 'description':
-                     'Save what the server is now as a version first'
+                     'Save the current state as a version first'
                      ' (default: true).'},
     'dry_run': {**common.BOOLEAN, 'description':
-                'Only tell how many bytes would be written.'},
+                'Only report how many bytes would be written.'},
     'method': {'type': 'string', 'enum': ['auto', 'rollback', 'rebuild'],
                'description':
-               'Write what differs in place (rollback), or the disks anew'
-               ' (rebuild); auto, the default, does what is cheaper. From'
-               ' version 1.4 on.'}})})
+               'Write only what differs in place (rollback), or write'
+               ' whole new disks (rebuild); auto, the default, chooses the'
+               ' cheaper one. Since version 1.4.'}})})
 EXPORT = common.closed({'export': common.query({
     'name': {**common.LABEL, 'description':
-             'Of the image.'}})})
+             'Name of the image.'}})})
 DIFF = common.closed({'diff': common.closed({
     'against': {**common.UUID, 'description': 'The other version.'}})})
 
@@ -93,20 +94,22 @@ _TASK = common.closed({
     'version_id': common.TEXT_OR_NULL, 'host': common.TEXT_OR_NULL,
     'done': common.COUNT, 'total': common.COUNT,
     'result': {'type': 'object', 'description':
-               'What it came to; depends on the kind.'},
+               'Result; depends on the kind.'},
     'error': common.TEXT_OR_NULL, 'created_at': common.INSTANT,
     'updated_at': common.INSTANT})
 TASKS_QUERY = common.paged_query({
-    'server_id': {**_SERVER, 'description': 'Tasks of this server.'},
-    'version_id': {**common.UUID, 'description': 'Tasks of this version.'},
-    'project_id': {**common.NAME, 'description': 'Tasks of this project.'},
-    'state': {**_TASK_STATE, 'description': 'Tasks in this state.'},
-    'kind': {**_KIND, 'description': 'Tasks of this kind.'}})
+    'server_id': {**_SERVER, 'description': 'List only tasks on this server.'},
+    'version_id': {**common.UUID, 'description':
+                   'List only tasks on this version.'},
+    'project_id': {**common.NAME, 'description':
+                   'List only tasks of this project.'},
+    'state': {**_TASK_STATE, 'description': 'List only tasks in this state.'},
+    'kind': {**_KIND, 'description': 'List only tasks of this kind.'}})
 TASKS = common.listing('version_tasks', _TASK)
 TASK = common.closed({'version_task': _TASK})
 VERIFY = common.closed({'verify': common.query({
     'project_id': {**common.NAME, 'description':
-                   'Whose versions (default: the caller\'s project).'}})})
+                   'Project to verify (default: the caller\'s).'}})})
 CANCEL = common.query({})
 
 
@@ -118,10 +121,11 @@ def _number(description):
 _POLICY_VALUES = {
     'every': {'type': ['integer', 'null'], 'minimum': 60,
               'maximum': 31536000, 'description':
-              'Seconds between two versions; null saves by no clock.'},
-    'keep_last': _number('How many of the last versions are kept.'),
-    **{f'keep_{name}': _number(f'For how many {unit} the last version of'
-                               f' each is kept.') for name, unit in (
+              'Seconds between two versions; null disables the'
+              ' schedule.'},
+    'keep_last': _number('Number of latest versions to keep.'),
+    **{f'keep_{name}': _number(f'Number of {unit} whose last version to'
+                               f' keep.') for name, unit in (
         ('hourly', 'hours'), ('daily', 'days'), ('weekly', 'weeks'),
         ('monthly', 'months'))},
     'on_shutdown': {**common.BOOLEAN, 'description':
@@ -129,20 +133,21 @@ _POLICY_VALUES = {
     'on_delete': {**common.BOOLEAN, 'description':
                   'Save the server before it is deleted.'},
     'required': {**common.BOOLEAN, 'description':
-                 'A server that cannot be saved then is not shut down, or'
-                 ' not deleted.'},
+                 'Refuse to shut down or delete a server that could not'
+                 ' be saved.'},
     'alpha': _ALPHA}
 _SUBJECT = {'type': ['string', 'null'], 'minLength': 1, 'maxLength': 64,
-            'description': 'Id of a server; null means all servers of the'
-            ' project that have no policy of their own.'}
+            'description': 'ID of a server; null means all servers of the'
+            ' project without a policy of their own.'}
 _POLICY = common.closed({
     'id': common.UUID, 'project_id': common.STRING, 'server_id': _SUBJECT,
     **_POLICY_VALUES, 'created_at': common.INSTANT,
     'updated_at': common.INSTANT})
 POLICIES_QUERY = common.paged_query({
-    'server_id': {**_SERVER, 'description': 'The policy of this server.'},
+    'server_id': {**_SERVER, 'description':
+                  'List only the policy of this server.'},
     'project_id': {**common.NAME, 'description':
-                   'Policies of this project.'}})
+                   'List only policies of this project.'}})
 POLICIES = common.listing('version_policies', _POLICY)
 POLICY = common.closed({'version_policy': _POLICY})
 SET_POLICY = common.closed({'version_policy': common.query({

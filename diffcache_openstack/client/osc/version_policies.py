@@ -79,7 +79,7 @@ class SetPolicy(commands.ShowOne):
         parser = super().get_parser(prog_name)
         _add_subject(parser)
         parser.add_argument('--every', type=_duration, metavar='<duration>',
-                            help='Time between two versions, such as 30m, 6h or'
+                            help='Time between two versions, such as 6h or'
                                  ' 1d')
         for name in _PERIODS:
             what = ('so many of the latest versions' if name == 'last' else

@@ -270,6 +270,43 @@ class TestSites(cloud.CommandTest):
         rows = self.listed(sites.ShowForecast, 'edge', '--limit', '1')
         self.assertEqual([['t2']], [row['Images'] for row in rows])
 
+    def test_the_only_site_need_not_be_named(self):
+        # The repository's site has no compute host.
+        err = io.StringIO()
+        with contextlib.redirect_stderr(err):
+            report = self.shown(sites.ShowReport)
+            self.listed(sites.ShowForecast)
+            plan = self.shown(plans.CreatePlan, '--wait')
+            self.take(plans.ApplyPlan, plan['id'])
+            shown = self.shown(plans.ShowPlan)
+        self.assertEqual('edge', report['site'])
+        self.assertEqual((plan['id'], 'edge'), (shown['id'], shown['site']))
+        self.assertEqual('Site: edge\n' * 4, err.getvalue())
+
+    def test_one_of_several_sites_has_to_be_named(self):
+        for number, site in enumerate(('north', 'edge', 'south')):
+            self.database.write(db_sites.put_host, database.host(
+                f'host-{number}', site=site), objects_base.now())
+        error = self.assertRaises(exceptions.CommandError, self.take,
+                                  sites.ShowReport)
+        self.assertIn('edge, north, south', str(error))
+        self.assertEqual('north',
+                         self.shown(sites.ShowReport, 'north')['site'])
+
+    def test_a_site_without_a_plan(self):
+        for words in ((), ('edge',), ('nowhere',)):
+            error = self.assertRaises(exceptions.CommandError, self.take,
+                                      plans.ShowPlan, *words)
+            self.assertIn('neither the ID of a plan nor a site with a current'
+                          ' plan', str(error))
+
+    def test_no_site(self):
+        self.database.write(db_sites.remove_host, 'h1')
+        self.database.write(db_sites.remove_host, 'h2')
+        error = self.assertRaises(exceptions.CommandError, self.take,
+                                  sites.ShowReport)
+        self.assertIn('No compute host has reported yet', str(error))
+
     def test_requests(self):
         self.assertEqual(3, len(self.listed(
             sites.ListRequests, '--image', 't2', '--way', 'build')))
