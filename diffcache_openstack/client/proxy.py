@@ -9,7 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""The service as openstacksdk shows it: ``connection.diffcache``."""
+"""Proxy of the service for openstacksdk: ``connection.diffcache``."""
 
 import collections.abc
 import time
@@ -29,16 +29,16 @@ from diffcache_openstack.client import versions
 
 Listing = collections.abc.Iterator
 
-# How often a change that met another one is tried on what is there then.
+# Attempts to change a resource that others change at the same time.
 _TRIES = 5
 
 
 class Proxy(versions.VersionCalls, proxy.Proxy):
-    """Calls of the service. Listings take the API's filters by name."""
+    """Calls of the service. Listings accept the API's filters by name."""
 
     def request(self, *args: typing.Any, **kwargs: typing.Any
                 ) -> typing.Any:
-        """Send; an error says what the service said."""
+        """Send a request; errors carry the message of the service."""
         response = super().request(*args, **kwargs)
         detail = _detail(response)
         if detail:
@@ -46,74 +46,74 @@ class Proxy(versions.VersionCalls, proxy.Proxy):
         return response
 
     def hosts(self, **query: typing.Any) -> Listing[_host.Host]:
-        """Hosts, by name."""
+        """List hosts by name."""
         return self._list(_host.Host, **query)
 
     def get_host(self, name: str) -> _host.Host:
-        """A host."""
+        """Return a host."""
         return self._get(_host.Host, name)
 
     def delete_host(self, name: str) -> None:
-        """Forget a host that will not come back."""
+        """Remove a host that was retired."""
         self._delete(_host.Host, name, ignore_missing=False)
 
     def host_objects(self, name: str, **query: typing.Any
                      ) -> Listing[_host.HeldObject]:
-        """What a host holds."""
+        """List the objects that a host holds."""
         return self._list(_host.HeldObject, host=base.part(name), **query)
 
     def templates(self, **query: typing.Any) -> Listing[_template.Template]:
-        """Images of the catalogue, by id."""
+        """List the templates of the catalogue by ID."""
         return self._list(_template.Template, **query)
 
     def get_template(self, template_id: str) -> _template.Template:
-        """An image of the catalogue."""
+        """Return a template."""
         return self._get(_template.Template, template_id)
 
     def template_locations(self, template_id: str
                            ) -> Listing[_template.Location]:
-        """Hosts that hold an image whole."""
+        """List the hosts that hold a whole template."""
         return self._list(_template.Location,
                           template_id=base.part(template_id))
 
     def patches(self, **query: typing.Any) -> Listing[_template.Patch]:
-        """Patches, by id."""
+        """List patches by ID."""
         return self._list(_template.Patch, **query)
 
     def get_patch(self, patch_id: str) -> _template.Patch:
-        """A patch."""
+        """Return a patch."""
         return self._get(_template.Patch, patch_id)
 
     def plans(self, **query: typing.Any) -> Listing[_plan.Plan]:
-        """Plans, the latest first."""
+        """List plans, latest first."""
         return self._list(_plan.Plan, **query)
 
     def get_plan(self, plan_id: str) -> _plan.Plan:
-        """A plan with all its items."""
+        """Return a plan with all its items."""
         return self._get(_plan.Plan, plan_id)
 
     def create_plan(self, **values: typing.Any) -> _plan.Plan:
-        """Have a plan computed, which is only proposed when it is done."""
+        """Start to compute a plan as a proposal."""
         return self._create(_plan.Plan, **values)
 
     def apply_plan(self, plan: _plan.Plan | str,
                    generation: int | None = None) -> _plan.Plan:
-        """Put a proposed plan into force."""
+        """Make a proposed plan the current one."""
         return self._get_resource(_plan.Plan, plan).apply(self, generation)
 
     def cancel_plan(self, plan: _plan.Plan | str) -> _plan.Plan:
-        """Drop a proposed plan."""
+        """Discard a proposed plan."""
         return self._get_resource(_plan.Plan, plan).cancel(self)
 
     def explain_plan(self, plan_id: str, **query: typing.Any
                      ) -> list[dict[str, typing.Any]]:
-        """Why a plan wants each object where it does."""
+        """Explain why a plan places each object where it does."""
         return self._document(f'/plans/{base.part(plan_id)}/explanation',
                               query)['explanation']
 
     def what_if(self, site: str, **changes: typing.Any
                 ) -> dict[str, typing.Any]:
-        """What a change of a site would be worth."""
+        """Estimate the cost of a site if it were different."""
         return self.post(
             '/what-if', microversion=base.MAX_MICROVERSION,
             json={'what_if': {'site': site, 'changes': changes}},
@@ -121,46 +121,46 @@ class Proxy(versions.VersionCalls, proxy.Proxy):
 
     def lookup(self, host: str, template_id: str, **query: typing.Any
                ) -> dict[str, typing.Any]:
-        """How a host would get an image, cheapest way first."""
+        """Return the ways for a host to get an image, cheapest first."""
         return self._document('/lookups', {
             'host': host, 'template_id': template_id, **query})['lookup']
 
     def requests(self, **query: typing.Any) -> Listing[_request.Request]:
-        """Past requests, the latest first."""
+        """List past requests, latest first."""
         return self._list(_request.Request, **query)
 
     def sites(self, **query: typing.Any) -> Listing[_site.Site]:
-        """Sites, by name."""
+        """List sites by name."""
         return self._list(_site.Site, **query)
 
     def site_report(self, name: str, **query: typing.Any
                     ) -> dict[str, typing.Any]:
-        """How a site is doing."""
+        """Return the summary of a site."""
         return self._document(f'/sites/{base.part(name)}/report',
                               query)['report']
 
     def site_forecast(self, name: str, **query: typing.Any
                       ) -> list[dict[str, typing.Any]]:
-        """What requests a site is expected to have."""
+        """Return the requests expected at a site."""
         return self._document(f'/sites/{base.part(name)}/forecast',
                               query)['forecast']
 
     def precache_jobs(self, **query: typing.Any
                       ) -> Listing[_job.PrecacheJob]:
-        """Precache jobs, by id."""
+        """List precache jobs by ID."""
         return self._list(_job.PrecacheJob, **query)
 
     def get_precache_job(self, job_id: str) -> _job.PrecacheJob:
-        """A precache job."""
+        """Return a precache job."""
         return self._get(_job.PrecacheJob, job_id)
 
     def create_precache_job(self, **values: typing.Any) -> _job.PrecacheJob:
-        """Have images cached before they are asked for."""
+        """Cache images on hosts before they are requested."""
         return self._create(_job.PrecacheJob, **values)
 
     def update_precache_job(self, job_id: str, **values: typing.Any
                             ) -> _job.PrecacheJob:
-        """Change a job; again if somebody else changed it meanwhile.
+        """Change a job; retry after a concurrent change.
 
         :param values: by the names of the API: ``pinned``, not ``is_pinned``
         """
@@ -224,10 +224,10 @@ class Proxy(versions.VersionCalls, proxy.Proxy):
             self, job_id: str, timeout: float, interval: float = 2.0,
             progress: collections.abc.Callable[..., None] | None = None,
             ) -> _job.PrecacheJob:
-        """Wait until a job is ready, has ended, or cannot get any further.
+        """Wait until a job is ready, has ended, or cannot make progress.
 
         :param timeout: seconds
-        :param progress: is called with the job each time it was looked at
+        :param progress: called with the job after each poll
         :raises ResourceTimeout: it takes longer
         """
         def is_done(job):
@@ -243,7 +243,7 @@ class Proxy(versions.VersionCalls, proxy.Proxy):
 
     def _get_resource(self, resource_type: typing.Any, value: typing.Any,
                       **attrs: typing.Any) -> typing.Any:
-        """A resource that the caller named, whatever the name looks like."""
+        """Return a resource by a name that may need quoting."""
         if isinstance(value, str):
             value = base.part(value)
         return super()._get_resource(resource_type, value, **attrs)
@@ -254,8 +254,8 @@ class Proxy(versions.VersionCalls, proxy.Proxy):
             return self._wait_on(found, look, is_done, timeout, interval)
         except KeyboardInterrupt as error:
             raise KeyboardInterrupt(
-                f'{found.label} {found.id} is not waited for any more; the'
-                f' service goes on with it.') from error
+                f'Stopped waiting for {found.label.lower()} {found.id}; the'
+                f' service continues it.') from error
 
     @staticmethod
     def _wait_on(found, look, is_done, timeout, interval):
@@ -266,7 +266,7 @@ class Proxy(versions.VersionCalls, proxy.Proxy):
             if time.monotonic() + interval > deadline:
                 raise exceptions.ResourceTimeout(
                     f'{found.label} {found.id} is still {found.state} after'
-                    f' {timeout:g} s; the service goes on with it.')
+                    f' {timeout:g} s; the service continues it.')
             time.sleep(interval)
             found = look()
 
@@ -280,7 +280,7 @@ class Proxy(versions.VersionCalls, proxy.Proxy):
 
 
 def _detail(response):
-    """What an error of the service says; None for what is none."""
+    """Return the message of the service's error, or None."""
     if response.status_code < 400:
         return None
     try:

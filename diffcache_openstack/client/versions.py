@@ -9,7 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""Calls about versions of servers, a part of the proxy."""
+"""Calls about versions of servers: a part of the proxy."""
 
 import collections.abc
 import typing
@@ -28,28 +28,28 @@ ENDED = ('done', 'failed', 'cancelled')
 
 
 class VersionCalls(proxy.Proxy):
-    """What the service does with versions; :class:`.proxy.Proxy` has it."""
+    """Calls about versions; mixed into :class:`.proxy.Proxy`."""
 
-    # Of the class that this one is a part of.
+    # Defined by the class that mixes this one in.
     _wait: collections.abc.Callable[..., typing.Any]
 
     def server_versions(self, **query: typing.Any
                         ) -> Listing[_version.ServerVersion]:
-        """Versions, the latest first."""
+        """List versions, latest first."""
         return self._list(_version.ServerVersion, **query)
 
     def get_server_version(self, version_id: str) -> _version.ServerVersion:
-        """A version."""
+        """Return a version."""
         return self._get(_version.ServerVersion, version_id)
 
     def create_server_version(self, **values: typing.Any
                               ) -> _version.ServerVersion:
-        """Have a server saved."""
+        """Start to save a server."""
         return self._create(_version.ServerVersion, **values)
 
     def update_server_version(self, version_id: str, **values: typing.Any
                               ) -> _version.ServerVersion:
-        """Change a version; again if somebody else changed it meanwhile.
+        """Change a version; retry after a concurrent change.
 
         :param values: by the names of the API
         """
@@ -63,14 +63,14 @@ class VersionCalls(proxy.Proxy):
         raise AssertionError('not reached')
 
     def delete_server_version(self, version_id: str) -> None:
-        """Have a version deleted."""
+        """Start to delete a version."""
         self._delete(_version.ServerVersion, version_id,
                      ignore_missing=False)
 
     def restore_server_version(self, version_id: str,
                                **options: bool | str
                                ) -> _version.VersionTask:
-        """Have a stopped server go back to a version.
+        """Start to restore a stopped server to a version.
 
         :param options: ``keep_current``, ``dry_run``, ``method``
         """
@@ -78,7 +78,7 @@ class VersionCalls(proxy.Proxy):
 
     def export_server_version(self, version_id: str, **options: str
                               ) -> _version.VersionTask:
-        """Have an image made of a version.
+        """Start to export a version as an image.
 
         :param options: ``name``
         """
@@ -86,44 +86,44 @@ class VersionCalls(proxy.Proxy):
 
     def diff_server_versions(self, version_id: str, against: str
                              ) -> _version.VersionTask:
-        """Have two versions compared."""
+        """Start to compare two versions."""
         return self._begin(version_id, 'diff', {'against': against})
 
     def version_tasks(self, **query: typing.Any
                       ) -> Listing[_version.VersionTask]:
-        """Work on versions, the latest first."""
+        """List tasks on versions, latest first."""
         return self._list(_version.VersionTask, **query)
 
     def get_version_task(self, task_id: str) -> _version.VersionTask:
-        """Some work on versions."""
+        """Return a task."""
         return self._get(_version.VersionTask, task_id)
 
     def cancel_version_task(self, task_id: str) -> _version.VersionTask:
-        """Give some work up."""
+        """Cancel a task."""
         return self._get_resource(_version.VersionTask, task_id).cancel(self)
 
     def verify_versions(self, project_id: str | None = None
                         ) -> _version.VersionTask:
-        """Have all that a project has stored verified."""
+        """Start to verify a project's whole version store."""
         values = {} if project_id is None else {'project_id': project_id}
         return self._task('/version-tasks/verify', {'verify': values})
 
     def version_policies(self, **query: typing.Any
                          ) -> Listing[_version.VersionPolicy]:
-        """Policies, by id."""
+        """List policies by ID."""
         return self._list(_version.VersionPolicy, **query)
 
     def get_version_policy(self, policy_id: str) -> _version.VersionPolicy:
-        """A policy."""
+        """Return a policy."""
         return self._get(_version.VersionPolicy, policy_id)
 
     def set_version_policy(self, **values: typing.Any
                            ) -> _version.VersionPolicy:
-        """Set the policy of a server or the project, whole."""
+        """Replace the policy of a server or the project."""
         return self._create(_version.VersionPolicy, **values)
 
     def unset_version_policy(self, policy_id: str) -> None:
-        """Take a policy away."""
+        """Delete a policy."""
         self._delete(_version.VersionPolicy, policy_id,
                      ignore_missing=False)
 
@@ -131,10 +131,10 @@ class VersionCalls(proxy.Proxy):
                                 interval: float = 1.0,
                                 progress: Progress | None = None
                                 ) -> _version.ServerVersion:
-        """Wait until a version is saved, or is not going to be.
+        """Wait until saving a version has succeeded or failed.
 
         :param timeout: seconds
-        :param progress: is called with the version's task each time
+        :param progress: called with the version's task after each poll
         :raises ResourceTimeout: it takes longer
         """
         def is_done(version):
@@ -149,10 +149,10 @@ class VersionCalls(proxy.Proxy):
                               interval: float = 1.0,
                               progress: Progress | None = None
                               ) -> _version.VersionTask:
-        """Wait until some work has ended.
+        """Wait until a task has ended.
 
         :param timeout: seconds
-        :param progress: is called with the task each time
+        :param progress: called with the task after each poll
         :raises ResourceTimeout: it takes longer
         """
         def is_done(task):

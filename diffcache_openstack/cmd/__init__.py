@@ -13,6 +13,6 @@
 
 import warnings
 
-# Libraries below oslo.messaging load eventlet if it happens to be installed;
-# nothing here uses it, and its advice helps nobody who runs a command.
+# Libraries below oslo.messaging load eventlet if it is installed. Nothing here
+# uses it, so its deprecation warning does not concern the user of a command.
 warnings.filterwarnings('ignore', message=r'\s*Eventlet is deprecated')

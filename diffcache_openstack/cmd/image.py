@@ -23,16 +23,16 @@ from diffcache_openstack.cmd import progress
 
 
 class Manifest(show.ShowOne):
-    """Write the manifest of an image: the hashes of all its leaves."""
+    """Create the manifest of an image: the hashes of all its leaves."""
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser = super().get_parser(prog_name)
         parser.add_argument('image', metavar='IMAGE',
-                            help='Raw or qcow2 image; the manifest is of '
-                                 'what a guest reads from it.')
+                            help='Raw or qcow2 image; its content as a guest '
+                                 'reads it is hashed.')
         parser.add_argument('output', metavar='OUTPUT',
-                            help='Manifest to write; it appears when it is '
-                                 'complete.')
+                            help='Manifest to write; the file appears when '
+                                 'it is complete.')
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace
@@ -44,15 +44,15 @@ class Manifest(show.ShowOne):
 
 
 class Trim(show.ShowOne):
-    """Write the same guest with the blocks zeroed that it marks free."""
+    """Copy an image with the free blocks of its filesystems zeroed."""
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser = super().get_parser(prog_name)
         parser.add_argument('image', metavar='IMAGE',
-                            help='Raw or qcow2 image; it is not changed.')
+                            help='Raw or qcow2 image to read.')
         parser.add_argument('output', metavar='OUTPUT',
-                            help='Image to write; it appears when it is '
-                                 'complete.')
+                            help='Image to write; the file appears when it '
+                                 'is complete.')
         parser.add_argument('--output-format', choices=trim.FORMATS,
                             help='Format of the output; qcow2 is '
                                  'compressed (default: that of IMAGE).')
@@ -67,7 +67,7 @@ class Trim(show.ShowOne):
         for found in done.filesystems:
             if found['free'] is None:
                 self.app.LOG.warning(
-                    'The %s at byte %d of %s was left as it is: %s',
+                    'Could not trim the %s at byte %d of %s: %s',
                     found['kind'], found['offset'], args.image,
                     found['reason'])
         fields = dataclasses.asdict(done)

@@ -24,10 +24,10 @@ _MB = 1e6
 
 
 class Bar:
-    """A bar on a terminal, drawn once the work has taken a second.
+    """A progress bar, drawn after the first second of work.
 
-    Is a context manager, and itself the function to report to. On anything
-    but a terminal it draws nothing.
+    A context manager and a progress callback at the same time. Draws nothing
+    unless its stream is a terminal.
     """
 
     def __init__(self, label: str, stream: TextIO) -> None:
@@ -37,7 +37,7 @@ class Bar:
         self._drawn = False
 
     def __call__(self, done: int, total: int) -> None:
-        """Show that ``done`` of ``total`` bytes are done."""
+        """Show that ``done`` of ``total`` bytes are processed."""
         elapsed = time.monotonic() - self._started
         if not self._stream.isatty() or elapsed < _PATIENCE_S:
             return
@@ -61,6 +61,6 @@ class Bar:
 
 
 def of(what: command.Command, label: str) -> Bar:
-    """Return the bar of a command; a quiet run gets one without output."""
+    """Return the progress bar of a command; a quiet one draws nothing."""
     quiet = not what.app.options.verbose_level
     return Bar(label, io.StringIO() if quiet else what.app.stderr)

@@ -11,8 +11,8 @@
 #    under the License.
 """Commands that start quickly.
 
-What cliff looks up before a command runs, in the metadata of everything that
-is installed, takes longer than many a command.
+Before a command runs, cliff searches the metadata of all installed packages,
+which takes longer than many commands.
 """
 
 import importlib.metadata
@@ -24,15 +24,15 @@ from cliff import command
 import stevedore
 from stevedore import extension
 
-# The format that a command line asks for.
+# The output format that a command line selects.
 _FORMAT = re.compile('\0(?:-f\0?|--format[=\0])(?P<name>json|value)(?:\0|$)')
 
 
 class Quick(command.Command):
-    """Comes before cliff's class among a command's bases.
+    """Mixin for cliff commands, before cliff's own class: starts quickly.
 
-    Such a command has no hooks, and of the ways to format it loads only the
-    one that the command line names, if it names one that needs no library.
+    The command has no hooks, and loads only the formatter that the command
+    line selects, if that needs no library.
     """
 
     formatter_namespace: str
@@ -41,7 +41,7 @@ class Quick(command.Command):
         self._hooks = []
 
     def get_epilog(self) -> str:
-        """Nothing: the command is not another distribution's."""
+        """Return nothing: the command belongs to this distribution."""
         return ''
 
     def _load_formatter_plugins(self) -> stevedore.ExtensionManager[Any]:

@@ -23,43 +23,43 @@ from diffcache_openstack.embedded import report
 from diffcache_openstack.embedded import site
 from diffcache_openstack.embedded import testbed
 
-# Fractions of the images' mean data that the hosts hold: the paper's 5, 8
-# and 8 GB for images of 7 GB.
+# Capacities of the hosts as fractions of the mean image: the paper's 5, 8 and
+# 8 GB for images of 7 GB.
 _CAPACITIES = (5 / 7, 8 / 7, 8 / 7)
 
 
 class Run(show.ShowOne):
-    """Serve images at an embedded site four ways, and compare."""
+    """Serve images at an embedded site in four modes and compare them."""
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser = super().get_parser(prog_name)
         parser.add_argument('images', nargs='+', metavar='IMAGE',
-                            help='Raw disk image; two at least.')
+                            help='Raw disk image; at least two.')
         parser.add_argument('--state', required=True, metavar='DIR',
-                            help='Directory for the site and its results; '
-                                 'holds all images and patches.')
+                            help='Directory for all images, patches, caches '
+                                 'and results.')
         parser.add_argument('--wan', type=float, default=200.0,
                             metavar='MBITS',
-                            help='Speed of the link to the repository in '
+                            help='Bandwidth of the link to the repository in '
                                  'Mbit/s (default: 200).')
         parser.add_argument('--lan', type=float, default=10000.0,
                             metavar='MBITS',
-                            help='Speed of each host\'s link to its peers '
-                                 '(default: 10000).')
+                            help='Bandwidth of each host\'s link to its peers '
+                                 'in Mbit/s (default: 10000).')
         parser.add_argument('--local', type=float, default=10000.0,
                             metavar='MBITS',
-                            help='Speed of copies on one host that the cost '
-                                 'model assumes (default: 10000).')
+                            help='Bandwidth of copies on one host in the '
+                                 'cost model, in Mbit/s (default: 10000).')
         parser.add_argument('--capacity', action='append', metavar='SIZE',
-                            help='Space of a host\'s cache, such as 300MB; '
-                                 'once per host (default: three hosts with '
-                                 '5/7, 8/7 and 8/7 of the mean image).')
+                            help='Cache capacity of a host, such as 300MB; '
+                                 'repeat for each host (default: three hosts '
+                                 'with 5/7, 8/7 and 8/7 of the mean image).')
         parser.add_argument('--requests', type=int, default=15, metavar='N',
                             help='Requests to serve (default: 15).')
         parser.add_argument('--seed', type=int, default=1, metavar='N',
                             help='Seed of the random requests (default: 1).')
         parser.add_argument('--solver', default='greedy', metavar='NAME',
-                            help='Solver that makes the plan '
+                            help='Solver that computes the plan '
                                  '(default: greedy).')
         return parser
 
@@ -68,8 +68,8 @@ class Run(show.ShowOne):
         images = [self._image(name) for name in parsed_args.images]
         if len(images) < 2:
             raise exceptions.InvalidInput(
-                'One image has nothing to be patched from; name two at '
-                'least.')
+                'One image has no other to be patched from; name at least '
+                'two.')
         links = site.LinkSpec(parsed_args.wan, parsed_args.lan,
                               parsed_args.local)
         setup = testbed.Setup(
@@ -77,11 +77,11 @@ class Run(show.ShowOne):
             requests=parsed_args.requests, seed=parsed_args.seed,
             solver=parsed_args.solver)
         state = pathlib.Path(parsed_args.state).resolve()
-        result = testbed.run(images, setup, state, self._tell)
+        result = testbed.run(images, setup, state, self._report)
         report.write_json(result.document, state / 'testbed.json')
         if not result.document['identical']:
             raise exceptions.IntegrityError(
-                f'An image served differs from the one registered; see '
+                f'A delivered image differs from the registered one; see '
                 f'{state / "testbed.json"}.')
         columns = {'identical': True}
         for mode, found in result.document['modes'].items():
@@ -89,7 +89,7 @@ class Run(show.ShowOne):
                 columns[f'{mode}_{field}'] = found[field]
         return list(columns), list(columns.values())
 
-    def _tell(self, text: str) -> None:
+    def _report(self, text: str) -> None:
         print(text, file=self.app.stderr, flush=True)
 
     @staticmethod

@@ -9,7 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""``diffcache version``: versions of disks in a store, on files."""
+"""``diffcache version``: versions of disks in a store."""
 
 import argparse
 import pathlib
@@ -40,15 +40,15 @@ def _columns(fields: dict[str, Any]) -> tuple[list[str], list[Any]]:
 def _add_store_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         '--store', metavar='URI', required=True,
-        help='Where the versions are: file:///directory, or glance:DRIVER '
-             'for a store of glance_store.')
+        help='Version store: file:///directory, or glance:DRIVER for a store '
+             'of glance_store.')
     parser.add_argument(
         '--store-config', metavar='FILE', action='append',
-        help='Configuration with the options of [glance_store].')
+        help='Configuration file with the group [glance_store].')
     parser.add_argument(
         '--key-file', metavar='FILE', type=pathlib.Path,
-        help='File with the 32 bytes of the key that blocks are sealed with, '
-             'as 64 hex digits or as they are.')
+        help='File with the key that blocks are encrypted with: 32 bytes or '
+             '64 hexadecimal digits.')
 
 
 def _open(args: argparse.Namespace, **options: Any
@@ -78,42 +78,42 @@ def _rate(text: str) -> float:
         value = 0.0
     if value <= 0:
         raise argparse.ArgumentTypeError(
-            f'{text!r} is no rate: write MB per second')
+            f'{text!r} is not a rate: write MB per second')
     return value * _MB
 
 
 def _size(text: str) -> int:
-    # Brings oslo.config, which saving can do without.
+    # Imports oslo.config, which saving does not need.
     from diffcache_openstack.common import units
     return units.parse_size(text)
 
 
 class _Disk(quick.Quick, show.ShowOne):
-    """Options of the commands that look at a disk."""
+    """Options of the commands that read a disk."""
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser = super().get_parser(prog_name)
         _add_store_options(parser)
         parser.add_argument(
             '--base', metavar='IMAGE', type=pathlib.Path,
-            help='Base image that the disk lies on. What equals it is not '
+            help='Base image of the disk. Blocks that equal it are not '
                  'stored.')
         parser.add_argument(
             '--rate', type=_rate, metavar='MB/s',
-            help='Read the disk no faster than this.')
+            help='Read at most so many megabytes per second.')
         parser.add_argument(
             '--scan', action='store_true',
-            help='Take no internal snapshot: compare the whole disk as it '
-                 'is. Nothing may write it meanwhile.')
+            help='Compare the whole disk instead of taking an internal '
+                 'snapshot. Nothing may write to it meanwhile.')
         return parser
 
     @staticmethod
     def disk_of(args: argparse.Namespace, series: str, **options: Any
                 ) -> version_store.Disk:
-        """The disk that the command is about.
+        """Return the disk that the command reads.
 
         :raises NotFound: it, or its base, does not exist
-        :raises InvalidInput: it is no file and no device
+        :raises InvalidInput: it is neither a file nor a device
         """
         files.check_readable(str(args.disk), 'disk')
         if args.base is not None:
@@ -131,33 +131,32 @@ class Save(_Disk):
         parser.add_argument('disk', metavar='DISK', type=pathlib.Path,
                             help='Disk to save: raw or qcow2.')
         parser.add_argument('--series', metavar='NAME', required=True,
-                            help='What the versions of one disk are called.')
+                            help='Series of the disk: the name that all its '
+                                 'versions share.')
         parser.add_argument(
             '--parent', metavar='VERSION',
-            help='Version to store the difference from (default: the '
-                 'newest of the series).')
+            help='Version to store the difference to (default: the newest '
+                 'of the series).')
         parser.add_argument(
             '--alpha', type=_alpha, default=0.0, metavar='A',
-            help='Part of the chunk groups that is stored as differential: '
-                 '0 takes the least storage (default), 1 restores fastest, '
-                 'auto does what keeps restores fast enough.')
+            help='Part of the chunk groups to store as differential: 0 '
+                 '(default) takes the least storage, 1 restores fastest, auto '
+                 'keeps restores fast enough.')
         parser.add_argument(
             '--snapshot', metavar='NAME',
-            help='Internal snapshot to save; made if there is none of this '
-                 'name.')
+            help='Internal snapshot to save; created if it does not exist.')
         parser.add_argument(
             '--qmp', metavar='SOCKET', type=pathlib.Path,
-            help='Monitor of the running guest that has the disk: the '
-                 'snapshot is taken through it.')
+            help='QMP monitor of the running guest that uses the disk; takes '
+                 'the snapshot.')
         parser.add_argument(
             '--guest-agent', metavar='SOCKET', type=pathlib.Path,
-            help='Channel of its guest agent, which is asked to keep the '
-                 'filesystems still meanwhile.')
+            help='Socket of its guest agent, which freezes the filesystems '
+                 'meanwhile.')
         parser.add_argument(
             '--block-size', type=_size, metavar='BYTES',
             default=store_access.BLOCK_SIZE,
-            help='Size of a block in a store that is yet to be made '
-                 '(default: 4096).')
+            help='Size of a block if the store is created (default: 4096).')
         parser.add_argument(
             '--level', type=int, default=store_access.LEVEL, metavar='N',
             choices=range(1, 20), help='Compression level, 1 to 19: higher '
@@ -185,7 +184,7 @@ class List(quick.Quick, lister.Lister):
         parser = super().get_parser(prog_name)
         _add_store_options(parser)
         parser.add_argument('--series', metavar='NAME',
-                            help='Only the versions of this series.')
+                            help='List only versions of this series.')
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace
@@ -198,13 +197,13 @@ class List(quick.Quick, lister.Lister):
 
 
 class Show(quick.Quick, show.ShowOne):
-    """Describe a version."""
+    """Show a version."""
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser = super().get_parser(prog_name)
         _add_store_options(parser)
         parser.add_argument('version', metavar='VERSION',
-                            help='Version, or the beginning of its id.')
+                            help='ID of a version, or its first digits.')
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace
@@ -217,7 +216,7 @@ class Show(quick.Quick, show.ShowOne):
 
 
 class Verify(quick.Quick, show.ShowOne):
-    """Read everything in a store, and name what is damaged."""
+    """Read a whole store and list damaged objects and versions."""
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser = super().get_parser(prog_name)
@@ -236,8 +235,8 @@ class Verify(quick.Quick, show.ShowOne):
         for damage in result.damage:
             self.app.LOG.error('%s: %s', damage.object, damage.reason)
         for version in result.versions_damaged:
-            self.app.LOG.error('version %s cannot be restored whole; save '
-                               'its disk again, or restore the objects from '
+            self.app.LOG.error('version %s cannot be restored; save its disk '
+                               'again, or restore the damaged objects from '
                                'a copy of the store', version)
         return _columns({
             'intact': result.intact,
@@ -250,13 +249,13 @@ class Verify(quick.Quick, show.ShowOne):
 
 
 class Delete(quick.Quick, lister.Lister):
-    """Forget versions; prune gives their space back."""
+    """Delete versions; prune frees their space."""
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser = super().get_parser(prog_name)
         _add_store_options(parser)
         parser.add_argument('versions', metavar='VERSION', nargs='+',
-                            help='Version, or the beginning of its id.')
+                            help='ID of a version, or its first digits.')
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace
@@ -266,29 +265,28 @@ class Delete(quick.Quick, lister.Lister):
 
 
 class Prune(quick.Quick, show.ShowOne):
-    """Drop versions by age, and give back what no version needs."""
+    """Delete versions by age and free unused space."""
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser = super().get_parser(prog_name)
         _add_store_options(parser)
         parser.add_argument('--series', metavar='NAME',
-                            help='Apply the policy to this series only.')
+                            help='Delete only versions of this series.')
         for name in ('last', 'hourly', 'daily', 'weekly', 'monthly'):
             parser.add_argument(
                 f'--keep-{name}', type=int, default=0, metavar='N',
-                help=f'Versions to keep: the {name} N. Without any such '
-                     'option no version is dropped.')
+                help=f'Keep the {name} N versions. Without any --keep option '
+                     'no version is deleted.')
         parser.add_argument(
             '--dead-share', type=float, default=upkeep.DEAD_SHARE,
-            metavar='S', help='Write packs anew when more than this part of '
-            'their blocks is dead (default: 0.2).')
+            metavar='S', help='Rewrite packs in which more than this part of '
+            'the blocks is unused (default: 0.2).')
         parser.add_argument(
             '--level', type=int, default=0, metavar='N',
-            choices=range(1, 20), help='Compress packs of a lower level than '
-            'this again, 1 to 19: higher is smaller and slower. Without it '
-            'packs stay as they are.')
+            choices=range(1, 20), help='Compress packs of a lower level '
+            'again, 1 to 19: higher is smaller and slower (default: do not).')
         parser.add_argument('--dry-run', action='store_true',
-                            help='Only tell what would be done.')
+                            help='Only report what would be done.')
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace
@@ -305,13 +303,15 @@ class Prune(quick.Quick, show.ShowOne):
 
 
 class Diff(quick.Quick, show.ShowOne):
-    """Tell in what two versions differ."""
+    """Show how much two versions differ."""
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser = super().get_parser(prog_name)
         _add_store_options(parser)
-        parser.add_argument('old', metavar='OLD', help='A version.')
-        parser.add_argument('new', metavar='NEW', help='Another one.')
+        parser.add_argument('old', metavar='OLD',
+                            help='ID of a version, or its first digits.')
+        parser.add_argument('new', metavar='NEW',
+                            help='ID of another version.')
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace
@@ -329,11 +329,11 @@ class Restore(quick.Quick, show.ShowOne):
         parser = super().get_parser(prog_name)
         _add_store_options(parser)
         parser.add_argument('version', metavar='VERSION',
-                            help='Version, or the beginning of its id.')
+                            help='ID of a version, or its first digits.')
         parser.add_argument('output', metavar='OUTPUT', type=pathlib.Path,
                             help='File to write; it appears when it is '
                                  'complete.')
-        # The output's format; how this command itself answers is told by -f.
+        # Format of the file; -f selects the format of the command's output.
         group = parser.add_argument_group('the file',
                                           conflict_handler='resolve')
         group.add_argument(
@@ -341,8 +341,8 @@ class Restore(quick.Quick, show.ShowOne):
             help='Format of the file (default: raw; qcow2 with --base).')
         parser.add_argument(
             '--base', metavar='IMAGE', type=pathlib.Path,
-            help='Base image that the version lies on. A qcow2 file names '
-                 'it as its backing file.')
+            help='Base image of the version. A qcow2 file gets it as its '
+                 'backing file.')
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace
@@ -355,19 +355,19 @@ class Restore(quick.Quick, show.ShowOne):
 
 
 class Rollback(_Disk):
-    """Make a disk be what a version was, writing only what differs."""
+    """Restore a disk in place, writing only what differs."""
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser = super().get_parser(prog_name)
         parser.add_argument('version', metavar='VERSION',
-                            help='Version, or the beginning of its id.')
+                            help='ID of a version, or its first digits.')
         parser.add_argument('disk', metavar='DISK', type=pathlib.Path,
                             help='Disk of a stopped guest.')
         parser.add_argument('--dry-run', action='store_true',
-                            help='Only tell what would be written.')
+                            help='Only report what would be written.')
         parser.add_argument(
             '--discard-current', action='store_true',
-            help='Do not keep the state before as a version.')
+            help='Do not save the current state as a version first.')
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace

@@ -9,7 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""How values are shown: to people in words, to programs as they are."""
+"""Output formats of values: readable in tables, exact for programs."""
 
 import collections.abc
 import typing
@@ -20,50 +20,50 @@ from diffcache_openstack.common import units
 
 
 class Size(columns.FormattableColumn):
-    """Bytes, with a unit for people."""
+    """Bytes; in tables with a unit."""
 
     def human_readable(self) -> str:
-        """Three digits and a unit."""
+        """Return three digits and a unit."""
         return '' if self._value is None else units.format_size(self._value)
 
 
 class Rounded(columns.FormattableColumn):
-    """A number, with three digits behind the point for people."""
+    """A number; in tables with three decimals."""
 
     def human_readable(self) -> str:
-        """The number, rounded."""
+        """Return the rounded number."""
         return '' if self._value is None else f'{self._value:.3f}'
 
 
 class Share(columns.FormattableColumn):
-    """A share of one, in per cent for people."""
+    """A fraction; in tables as a percentage."""
 
     def human_readable(self) -> str:
-        """Per cent."""
+        """Return the percentage."""
         return '' if self._value is None else f'{self._value:.1%}'
 
 
 class Hash(columns.FormattableColumn):
-    """A hash, of which the beginning does for people."""
+    """A hash; in tables its first digits."""
 
     def human_readable(self) -> str:
-        """The first twelve digits."""
+        """Return the first twelve digits."""
         return (self._value or '')[:12]
 
 
 class Names(columns.FormattableColumn):
-    """Names, separated by commas for people."""
+    """A list of names; in tables separated by commas."""
 
     def human_readable(self) -> str:
-        """Them all."""
+        """Return all names."""
         return ', '.join(self._value or ())
 
 
 class Fill(columns.FormattableColumn):
-    """Held bytes of a plan's, in words for people."""
+    """Held part of a plan; in tables as a sentence."""
 
     def human_readable(self) -> str:
-        """How much of how much."""
+        """Return the held and the total amounts."""
         plan = self._value or {}
         if not plan.get('objects'):
             return 'no plan'
@@ -73,10 +73,10 @@ class Fill(columns.FormattableColumn):
 
 
 class Progress(columns.FormattableColumn):
-    """Targets of a job that are ready, in words for people."""
+    """Ready targets of a job; in tables as a sentence."""
 
     def human_readable(self) -> str:
-        """How many of how many."""
+        """Return the numbers of ready and of all targets."""
         counts = self._value or {}
         text = f'{counts.get("ready", 0)} of {counts.get("targets", 0)}'
         if counts.get('failed'):
@@ -84,60 +84,64 @@ class Progress(columns.FormattableColumn):
         return text
 
     def machine_readable(self) -> dict[str, int]:
-        """The numbers."""
+        """Return the numbers."""
         return {name: (self._value or {}).get(name, 0)
                 for name in ('targets', 'ready', 'failed')}
 
 
 class BytesDone(columns.FormattableColumn):
-    """Bytes of a job's targets that are done, in words for people."""
+    """Fetched bytes of a job; in tables as a sentence."""
 
     def human_readable(self) -> str:
-        """How much of how much."""
+        """Return the held and the total amounts."""
         counts = self._value or {}
         return (f'{units.format_size(counts.get("bytes_done", 0))} of'
                 f' {units.format_size(counts.get("bytes", 0))}')
 
     def machine_readable(self) -> dict[str, int]:
-        """The numbers."""
+        """Return the numbers."""
         return {name: (self._value or {}).get(name, 0)
                 for name in ('bytes', 'bytes_done')}
 
 
+# Names of the API that are abbreviations.
+_SOURCES = {'repo': 'repository'}
+
+
 class Links(columns.FormattableColumn):
-    """What a host is taken to receive at, in words for people."""
+    """Assumed bandwidths of a host; in tables as a sentence."""
 
     def human_readable(self) -> str:
-        """Each kind of source with its bandwidth."""
-        return ', '.join(f'{name} {mbps:g} Mbit/s'
+        """Return each kind of source with its bandwidth."""
+        return ', '.join(f'{_SOURCES.get(name, name)} {mbps:g} Mbit/s'
                          for name, mbps in (self._value or {}).items())
 
 
 class HostCounts(columns.FormattableColumn):
-    """Hosts of a site, in words for people."""
+    """Hosts of a site; in tables as a sentence."""
 
     def human_readable(self) -> str:
-        """How many, and how much they may hold."""
+        """Return their number and capacity."""
         counts = self._value
         return (f'{counts["count"]}, {counts["alive"]} alive,'
                 f' {units.format_size(counts["capacity"])}')
 
 
 class Held(columns.FormattableColumn):
-    """What hosts hold, a line for each kind for people."""
+    """Held objects of hosts; in tables a line for each kind."""
 
     def human_readable(self) -> str:
-        """How many of each kind, and how large."""
+        """Return number and size of each kind."""
         return '\n'.join(
             f'{kind}: {held["objects"]}, {units.format_size(held["bytes"])}'
             for kind, held in sorted((self._value or {}).items()))
 
 
 class Ways(columns.FormattableColumn):
-    """How requests were served, a line for each way for people."""
+    """Ways of serving requests; in tables a line for each."""
 
     def human_readable(self) -> str:
-        """How many each way, how long they took, and what they moved."""
+        """Return number, duration and traffic of each way."""
         return '\n'.join(map(self._line, self._value or ()))
 
     @staticmethod
@@ -150,11 +154,38 @@ class Ways(columns.FormattableColumn):
         return text + f', WAN {units.format_size(way["wan_bytes"])}'
 
 
-class Targets(columns.FormattableColumn):
-    """A job's targets, a line for each for people."""
+class Task(columns.FormattableColumn):
+    """The current task of a version; in tables as a sentence."""
 
     def human_readable(self) -> str:
-        """Where, how far, and what is wrong."""
+        """Return its kind, state, progress and ID."""
+        task = self._value
+        if not task:
+            return ''
+        return (f'{task["kind"]} {task["state"]},'
+                f' {units.format_size(task["done"] or 0)} of'
+                f' {units.format_size(task["total"] or 0)} ({task["id"]})')
+
+    def machine_readable(self) -> typing.Any:
+        """Return the task, or an empty string if there is none."""
+        return self._value or ''
+
+
+class Disks(columns.FormattableColumn):
+    """Disks of a version; in tables a line for each."""
+
+    def human_readable(self) -> str:
+        """Return device and size of each."""
+        return '\n'.join(
+            f'{disk["device"]}: {units.format_size(disk["size"])}'
+            for disk in self._value or ())
+
+
+class Targets(columns.FormattableColumn):
+    """Targets of a job; in tables a line for each."""
+
+    def human_readable(self) -> str:
+        """Return place, progress and error of each."""
         return '\n'.join(self._line(target) for target in self._value or ())
 
     @staticmethod
@@ -172,21 +203,21 @@ class Targets(columns.FormattableColumn):
         return text
 
 
-# A column: its heading, the attribute or key, and how it is shown.
+# A column: its heading, the attribute or key, and its format.
 Column = tuple[str, str, type[columns.FormattableColumn] | None]
 
 
 def table(shown: collections.abc.Sequence[Column],
           entries: collections.abc.Iterable[typing.Any]
           ) -> tuple[tuple[str, ...], list[tuple]]:
-    """What a lister prints of resources or dicts."""
+    """Return the table of resources or dicts that a lister prints."""
     return (tuple(heading for heading, _, _ in shown),
             [_row(shown, entry) for entry in entries])
 
 
 def fields(shown: collections.abc.Sequence[Column], entry: typing.Any
            ) -> tuple[tuple[str, ...], tuple]:
-    """What showing one thing prints; headings as programs like them."""
+    """Return the fields of a resource, with names as identifiers."""
     return (tuple(heading.lower().replace(' ', '_')
                   for heading, _, _ in shown), _row(shown, entry))
 

@@ -13,9 +13,12 @@
 
 import argparse
 
+from osc_lib import exceptions
+
 from diffcache_openstack.client.osc import commands
 from diffcache_openstack.client.osc import formats
 
+_ID_DIGITS = 64
 _LISTED: list[formats.Column] = [
     ('Name', 'name', None), ('Site', 'site', None), ('Role', 'role', None),
     ('Alive', 'is_alive', None), ('Objects', 'held.objects', None),
@@ -44,14 +47,37 @@ class ListHosts(commands.Lister):
         state.add_argument('--dead', dest='alive', action='store_false',
                            help='List only hosts that are not alive')
         parser.add_argument('--holds', metavar='<hash>',
-                            help='List only hosts that hold this object')
+                            help='List only hosts that hold this object (ID'
+                                 ' or its first digits)')
         commands.add_paging(parser)
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
         """Call the service."""
+        if parsed_args.holds:
+            parsed_args.holds = self._object_id(parsed_args.holds)
         return formats.table(_LISTED, self.client.hosts(**commands.query(
             parsed_args, 'site', 'role', 'alive', 'holds')))
+
+    def _object_id(self, digits):
+        """Return the ID of the object that begins with some digits.
+
+        Tables show the first twelve digits only.
+
+        :raises CommandError: no object of the catalogue does, or several do
+        """
+        if len(digits) == _ID_DIGITS:
+            return digits
+        known = {template.content_id for template in self.client.templates()}
+        known |= {patch.id for patch in self.client.patches()}
+        found = sorted(each for each in known
+                       if each and each.startswith(digits))
+        if len(found) != 1:
+            raise exceptions.CommandError(
+                f'{len(found)} objects have an ID that begins with'
+                f' "{digits}"; see "openstack image cache patch list" and'
+                f' "openstack image cache object show".')
+        return found[0]
 
 
 class ShowHost(commands.HostCommand, commands.ShowOne):

@@ -265,13 +265,16 @@ class WhatIf(commands.SiteCommand, commands.ShowOne):
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
         """Call the service."""
-        changes = {name: getattr(parsed_args, name) for name in (
+        changes = {name: value for name in (
             'add_hosts', 'capacity_bytes', 'repository_mbps', 'peer_mbps',
-            'demand_factor')}
+            'demand_factor')
+            if (value := getattr(parsed_args, name)) is not None}
+        if not changes:
+            raise exceptions.CommandError(
+                'Nothing to compare; change something, such as'
+                ' "--add-hosts 1".')
         return formats.fields(_OUTCOME, self.client.what_if(
-            self.site_name(parsed_args.site),
-            **{name: value for name, value in changes.items()
-               if value is not None}))
+            self.site_name(parsed_args.site), **changes))
 
 
 def _picture(text):

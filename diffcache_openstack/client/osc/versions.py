@@ -45,8 +45,8 @@ _SHOWN: list[formats.Column] = [
     ('Stored', 'bytes_stored', formats.Size),
     ('Seconds', 'seconds', formats.Rounded),
     ('Pause ms', 'pause_ms', formats.Rounded),
-    ('Quiesced', 'is_quiesced', None), ('Disks', 'disks', None),
-    ('Task', 'task', None), ('Error', 'error', None),
+    ('Quiesced', 'is_quiesced', None), ('Disks', 'disks', formats.Disks),
+    ('Task', 'task', formats.Task), ('Error', 'error', None),
     ('Created At', 'created_at', None), ('Updated At', 'updated_at', None)]
 _TASK: list[formats.Column] = [
     ('ID', 'id', None), ('Kind', 'kind', None), ('State', 'state', None),

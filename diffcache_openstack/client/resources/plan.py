@@ -9,7 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""Plans: what hosts shall hold."""
+"""Plans: the objects that hosts should hold."""
 
 import typing
 
@@ -19,7 +19,7 @@ from diffcache_openstack.client.resources import base
 
 
 class Plan(base.Resource):
-    """A plan, in force or proposed."""
+    """A plan, current or proposed."""
 
     label = 'Plan'
     resource_key = 'plan'
@@ -32,7 +32,7 @@ class Plan(base.Resource):
     #: computing, proposed, failed, cancelled, current or superseded.
     state = resource.Body('state')
     generation = resource.Body('generation', type=int)
-    #: Generation of the plan in force when this one was computed.
+    #: Generation of the current plan when this one was computed.
     base_generation = resource.Body('base_generation', type=int)
     solver = resource.Body('solver')
     #: Seconds that the solver may take.
@@ -51,13 +51,13 @@ class Plan(base.Resource):
 
     def apply(self, session: typing.Any, generation: int | None = None
               ) -> 'Plan':
-        """Put it into force.
+        """Make it the current plan.
 
-        :param generation: of the plan in force that the caller has seen
+        :param generation: of the current plan that the caller has seen
         """
         body = {} if generation is None else {'generation': generation}
         return self.act(session, 'apply', body)
 
     def cancel(self, session: typing.Any) -> 'Plan':
-        """Drop it."""
+        """Discard it."""
         return self.act(session, 'cancel')

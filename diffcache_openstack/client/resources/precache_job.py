@@ -19,7 +19,7 @@ from diffcache_openstack.client.resources import base
 
 
 class PrecacheJob(base.Resource):
-    """Images that hosts shall have cached before they are asked for."""
+    """Images to cache on hosts before they are requested."""
 
     label = 'Precache job'
     resource_key = 'precache_job'
@@ -32,7 +32,7 @@ class PrecacheJob(base.Resource):
     user_id = resource.Body('user_id')
     #: running, ready, cancelled or expired.
     state = resource.Body('state')
-    #: Is raised by every change; a change has to name it.
+    #: Increased by every change; required to change the job.
     generation = resource.Body('generation', type=int)
     message = resource.Body('message')
     request_id = resource.Body('request_id')
@@ -54,9 +54,9 @@ class PrecacheJob(base.Resource):
 
     def change(self, session: typing.Any, values: dict[str, typing.Any]
                ) -> 'PrecacheJob':
-        """Change some fields, unless somebody else did since it was read.
+        """Change some fields, unless they were changed since it was read.
 
-        :raises ConflictException: somebody did
+        :raises ConflictException: they were
         """
         response = session.patch(
             f'{self.base_path}/{self.id}',
@@ -66,11 +66,11 @@ class PrecacheJob(base.Resource):
         return self
 
     def cancel(self, session: typing.Any) -> 'PrecacheJob':
-        """End it before its time."""
+        """Cancel the job."""
         return self.act(session, 'cancel')
 
     def retry(self, session: typing.Any) -> 'PrecacheJob':
-        """Have hosts try again at once what they are missing."""
+        """Retry the failed targets now."""
         return self.act(session, 'retry')
 
 
@@ -91,9 +91,9 @@ class Target(base.Resource):
     way = resource.Body('way')
     bytes_total = resource.Body('bytes_total', type=int)
     bytes_done = resource.Body('bytes_done', type=int)
-    #: Tries that failed since the host was told.
+    #: Failed attempts since the host was notified.
     attempts = resource.Body('attempts', type=int)
-    #: When there is another try.
+    #: Time of the next attempt.
     retry_at = resource.Body('retry_at')
     message = resource.Body('message')
     updated_at = resource.Body('updated_at')

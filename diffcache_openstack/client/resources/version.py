@@ -9,7 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""Versions of servers, work on them, and policies."""
+"""Versions of servers, tasks on them, and policies."""
 
 import typing
 
@@ -19,7 +19,7 @@ from diffcache_openstack.client.resources import base
 
 
 class ServerVersion(base.Resource):
-    """What the disks of a server were at an instant."""
+    """The disks of a server at one moment."""
 
     label = 'Version'
     resource_key = 'version'
@@ -35,17 +35,17 @@ class ServerVersion(base.Resource):
     project_id = resource.Body('project_id')
     user_id = resource.Body('user_id')
     request_id = resource.Body('request_id')
-    #: The version of the server that came before.
+    #: Previous version of the server.
     parent_id = resource.Body('parent_id')
     #: saving, available, error or deleting.
     state = resource.Body('state')
     #: request, schedule, shutdown, delete or rollback.
     trigger = resource.Body('trigger')
     is_protected = resource.Body('protected', type=bool)
-    #: Is raised by every change; a change has to name it.
+    #: Increased by every change; required to change the version.
     generation = resource.Body('generation', type=int)
     alpha = resource.Body('alpha')
-    #: Only when it is created: bytes per second that are read at most.
+    #: Only for creation: most bytes per second to read.
     rate = resource.Body('rate', type=int)
     host = resource.Body('host')
     base_image = resource.Body('base_image')
@@ -56,21 +56,21 @@ class ServerVersion(base.Resource):
     bytes_read = resource.Body('bytes_read', type=int)
     bytes_stored = resource.Body('bytes_stored', type=int)
     seconds = resource.Body('seconds', type=float)
-    #: How long the guest stood still.
+    #: Milliseconds for which the guest was paused.
     pause_ms = resource.Body('pause_ms', type=float)
     is_quiesced = resource.Body('quiesced', type=bool)
     disks = resource.Body('disks', type=list)
     error = resource.Body('error')
     created_at = resource.Body('created_at')
     updated_at = resource.Body('updated_at')
-    #: What is being done with it, and how far that is.
+    #: Current task and its progress.
     task = resource.Body('task')
 
     def change(self, session: typing.Any, values: dict[str, typing.Any]
                ) -> 'ServerVersion':
-        """Change some fields, unless somebody else did since it was read.
+        """Change some fields, unless they were changed since it was read.
 
-        :raises ConflictException: somebody did
+        :raises ConflictException: they were
         """
         response = session.patch(
             f'{self.base_path}/{self.id}',
@@ -81,7 +81,7 @@ class ServerVersion(base.Resource):
 
 
 class VersionTask(base.Resource):
-    """Work on versions."""
+    """A task on versions."""
 
     label = 'Task'
     resource_key = 'version_task'
@@ -107,12 +107,12 @@ class VersionTask(base.Resource):
     updated_at = resource.Body('updated_at')
 
     def cancel(self, session: typing.Any) -> 'VersionTask':
-        """Give it up."""
+        """Cancel the task."""
         return self.act(session, 'cancel')
 
 
 class VersionPolicy(base.Resource):
-    """When a server is saved, and which of its versions are kept."""
+    """When a server is saved and which of its versions are kept."""
 
     resource_key = 'version_policy'
     resources_key = 'version_policies'

@@ -11,6 +11,7 @@
 #    under the License.
 """The commands, over the API itself."""
 
+import contextlib
 import io
 import json
 import pathlib
@@ -26,6 +27,10 @@ from diffcache_openstack.client.osc import plans
 from diffcache_openstack.client.osc import precache
 from diffcache_openstack.client.osc import sites
 from diffcache_openstack.client.osc import waiting
+from diffcache_openstack.db import catalogue
+from diffcache_openstack.db import sites as db_sites
+from diffcache_openstack import objects as server_objects
+from diffcache_openstack.objects import base as objects_base
 from tests.unit.api import base
 from tests.unit.client import cloud
 from tests.unit.db import database
@@ -40,6 +45,22 @@ class TestHosts(cloud.CommandTest):
         self.assertEqual([('h1', 55), ('h2', 0)],
                          [(row['Name'], row['Held']) for row in rows])
         self.assertEqual([], self.listed(hosts.ListHosts, '--dead'))
+
+    def test_holders_of_an_object(self):
+        # Tables show the first twelve digits.
+        patch = database.patch(2, 1, id='ab' * 32)
+        when = objects_base.now()
+        self.database.write(catalogue.put_patch, patch, when)
+        self.database.write(db_sites.put_holdings, 'h1', [
+            database.holding(1), server_objects.Holding(
+                kind=server_objects.PATCHES, id=patch.id, bytes=5)], when)
+        for holder in (patch.id[:12], patch.id, database.content(1)):
+            rows = self.listed(hosts.ListHosts, '--holds', holder)
+            self.assertEqual(['h1'], [row['Name'] for row in rows])
+        error = self.assertRaises(exceptions.CommandError, self.take,
+                                  hosts.ListHosts, '--holds', 'f00d')
+        self.assertIn('0 objects have an ID that begins with "f00d"',
+                      str(error))
 
     def test_part_of_a_list(self):
         rows = self.listed(hosts.ListHosts, '--limit', '1', '--marker', 'h1')
@@ -142,6 +163,11 @@ class TestPlans(cloud.CommandTest):
             SystemExit, self.take, plans.ShowPlan, plan['id'], '--graph',
             str(self.directory / 'plan.cow'))
         self.assertFalse(list(pathlib.Path(self.directory).glob('plan*')))
+
+    def test_what_if_nothing_changes(self):
+        error = self.assertRaises(exceptions.CommandError, self.take,
+                                  plans.WhatIf, 'edge')
+        self.assertIn('--add-hosts 1', str(error))
 
     def test_what_if(self):
         shown = self.shown(plans.WhatIf, 'edge', '--repository-mbps', '1000')

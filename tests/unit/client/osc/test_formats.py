@@ -1,0 +1,42 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+from diffcache_openstack.client.osc import formats
+from tests import base
+
+
+class TestColumns(base.TestCase):
+
+    def test_task(self):
+        task = {'id': 'x', 'kind': 'save', 'state': 'running',
+                'done': 1_500_000, 'total': 3_000_000}
+        column = formats.Task(task)
+        self.assertEqual('save running, 1.5 MB of 3.0 MB (x)',
+                         column.human_readable())
+        self.assertEqual(task, column.machine_readable())
+        for column in (formats.Task(None), formats.Task('')):
+            self.assertEqual('', column.human_readable())
+            self.assertEqual('', column.machine_readable())
+
+    def test_disks(self):
+        disks = [{'device': 'vda', 'size': 10 ** 9},
+                 {'device': 'vdb', 'size': 5}]
+        column = formats.Disks(disks)
+        self.assertEqual('vda: 1.0 GB\nvdb: 5 B', column.human_readable())
+        self.assertEqual(disks, column.machine_readable())
+        self.assertEqual('', formats.Disks([]).human_readable())
+
+    def test_links(self):
+        links = {'local': 4000.0, 'repo': 20.0}
+        column = formats.Links(links)
+        self.assertEqual('local 4000 Mbit/s, repository 20 Mbit/s',
+                         column.human_readable())
+        self.assertEqual(links, column.machine_readable())
