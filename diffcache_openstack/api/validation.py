@@ -90,10 +90,10 @@ def _check(schema, document, whole):
     error = _first_error(schema, document)
     if error is not None:
         where = '/'.join(str(part) for part in error.absolute_path)
-        raise http.BadRequest(f'{where or whole}: {_told(error)}')
+        raise http.BadRequest(f'{where or whole}: {_message(error)}')
 
 
-def _told(error):
+def _message(error):
     """Return the message of an error, with long values shortened."""
     text = error.message
     value = repr(error.instance)

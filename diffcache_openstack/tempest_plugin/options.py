@@ -9,7 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""Options that Tempest has to be given for the scenarios."""
+"""Options of Tempest for the scenarios."""
 
 from oslo_config import cfg
 
@@ -19,7 +19,7 @@ SERVICE_OPTS = [
     cfg.BoolOpt(
         'diffcache',
         default=True,
-        help='Whether the suite runs in this cloud.'),
+        help='Whether DiffCache is available in this cloud.'),
 ]
 
 GROUP = cfg.OptGroup('diffcache', title='DiffCache for OpenStack')
@@ -29,40 +29,40 @@ OPTS = [
         'agent_sockets',
         default={},
         help='''
-Local sockets of the agents of compute hosts as Tempest can reach them, by the
-name of the host: ``compute-1:/run/one.sock,compute-2:/run/two.sock``.
-Scenarios that look at what a host holds use these hosts.
+Paths of the agents' sockets on the machine that runs Tempest, by name of the
+compute host: ``compute-1:/run/one.sock,compute-2:/run/two.sock``. Scenarios
+that check what a host holds use these hosts.
 '''),
     cfg.DictOpt(
         'base_directories',
         default={},
         help='''
-Directories in which Nova keeps base images, as Tempest can reach them, by the
-name of the host.
+Paths of Nova's directories of base images on the machine that runs Tempest, by
+name of the compute host.
 '''),
     cfg.DictOpt(
         'image_files',
         default={},
         help='''
-Files of bootable raw images, by a name: ``base`` and ``derived``, which was
-made by copying the former and changing the copy; others are images that take
-up space in a host's cache.
+Files of bootable raw images, by name: ``base``; ``derived``, which was created
+by changing a copy of it; all others are used to fill a host's cache.
 '''),
     cfg.StrOpt(
         'marker',
         default='DIFFCACHE-GUEST-READY',
-        help='What a guest of these images says on its console when it runs.'),
+        help='Text that a guest of these images prints to its console when it'
+             ' is up.'),
     cfg.StrOpt(
         'wan_bytes_command',
         default='',
         help='''
-Command that prints how many bytes have crossed the link from the centre to
-the site so far.
+Command that prints the number of bytes sent so far from the centre to the
+site.
 '''),
     cfg.StrOpt(
         'stop_conductor_command',
         default='',
-        help='Command that stops every conductor of the suite.'),
+        help='Command that stops all conductors of DiffCache.'),
     cfg.StrOpt(
         'start_conductor_command',
         default='',
@@ -79,12 +79,12 @@ the site so far.
 
 
 def register_opts(conf: cfg.ConfigOpts) -> None:
-    """Add the options to Tempest's."""
+    """Register the options on Tempest's configuration."""
     conf.register_group(GROUP)
     conf.register_opts(OPTS, group=GROUP)
     conf.register_opts(SERVICE_OPTS, group=SERVICE_AVAILABLE)
 
 
 def list_opts() -> list[tuple[str, list]]:
-    """Groups and options, for Tempest's sample configuration."""
+    """Return groups and options for Tempest's sample configuration."""
     return [(GROUP.name, OPTS), (SERVICE_AVAILABLE.name, SERVICE_OPTS)]

@@ -93,7 +93,7 @@ class ScenarioTest(test.BaseTestCase):
         return image['id']
 
     def upload_new(self, which: str) -> str:
-        """Upload one of the image files, with data that nobody has.
+        """Upload one of the image files with unique data.
 
         :param which: a key of ``[diffcache] image_files``
         """

@@ -17,7 +17,7 @@ from diffcache_openstack.tempest_plugin.scenario import base
 
 
 class TestOutage(base.ScenarioTest):
-    """Hosts serve from what they hold whoever else is down."""
+    """Hosts deliver what they hold while other services are down."""
 
     @decorators.idempotent_id('4f6a2d1c-0f0e-4f5d-9d0b-1f1f4c3d7a06')
     def test_boot_with_the_conductor_down(self):

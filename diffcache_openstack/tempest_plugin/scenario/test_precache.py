@@ -29,7 +29,7 @@ class TestPrecache(base.ScenarioTest):
 
     @classmethod
     def skip_checks(cls) -> None:
-        """Skip where nobody says where Nova's base images are."""
+        """Skip if the path of Nova's base images is not configured."""
         super().skip_checks()
         if not CONF.diffcache.base_directories:
             raise cls.skipException('[diffcache] base_directories is not set')

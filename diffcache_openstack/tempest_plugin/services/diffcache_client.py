@@ -22,10 +22,10 @@ VERSION_HEADER = 'OpenStack-API-Version'
 
 
 class DiffCacheClient(rest_client.RestClient):
-    """Sends what it is told to, checks the status, parses the answer."""
+    """Sends requests, checks the status and parses the response."""
 
     api_version = 'v1'
-    #: The microversion that requests ask for; None for no wish.
+    #: The microversion that requests ask for; None for none.
     microversion: str | None = '1.5'
 
     def get_headers(self, accept_type: str | None = None,
