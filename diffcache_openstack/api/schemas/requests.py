@@ -29,7 +29,7 @@ LIST_QUERY = common.paged_query({
                     'List only requests for this template.'},
     'way': {**common.NAME, 'description':
             'List only requests served this way: local, peer, build or'
-            ' repository.'},
+            ' repository by an agent, nova or glance without one.'},
     'failed': {**common.BOOLEAN, 'description':
                'List only requests that failed, or only others.'},
     'since': {**common.INSTANT, 'description':

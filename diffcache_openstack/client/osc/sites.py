@@ -97,8 +97,10 @@ class ListRequests(commands.Lister):
         commands.add_filters(parser, 'requests', host='of this host',
                              site='of this site', image='for this image')
         parser.add_argument(
-            '--way', choices=('local', 'peer', 'build', 'repository'),
-            help='List only requests that were served this way')
+            '--way', choices=('local', 'peer', 'build', 'repository',
+                              'nova', 'glance'),
+            help='List only requests that were served this way; nova and'
+                 ' glance: by these without an agent')
         parser.add_argument('--failed', action='store_true', default=None,
                             help='List only requests that failed')
         parser.add_argument('--since', metavar='<time>',

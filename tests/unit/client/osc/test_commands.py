@@ -28,6 +28,7 @@ from diffcache_openstack.client.osc import precache
 from diffcache_openstack.client.osc import sites
 from diffcache_openstack.client.osc import waiting
 from diffcache_openstack.db import catalogue
+from diffcache_openstack.db import history
 from diffcache_openstack.db import sites as db_sites
 from diffcache_openstack import objects as server_objects
 from diffcache_openstack.objects import base as objects_base
@@ -337,6 +338,10 @@ class TestSites(cloud.CommandTest):
         self.assertEqual(3, len(self.listed(
             sites.ListRequests, '--image', 't2', '--way', 'build')))
         self.assertEqual([], self.listed(sites.ListRequests, '--failed'))
+        # As known from notifications.
+        for way in (history.BOOT, history.DOWNLOAD):
+            self.assertEqual([], self.listed(
+                sites.ListRequests, '--way', way))
 
     def test_lookup(self):
         ways = self.listed(lookups.Lookup, 'h1', 't2', '--limit', '2')
