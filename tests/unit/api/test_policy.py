@@ -94,8 +94,8 @@ class TestRefusals(database.DatabaseTest):
                 ('rule:one or role:one', 'role:one'),
                 ('rule:one and not role:two', 'role:one and not (role:two)'),
                 ('not (role:two or rule:one)', 'not (role:two or role:one)'),
-                ('!', 'what nobody has'),
-                ('rule:none', 'what nobody has'),
+                ('!', 'a role that does not exist'),
+                ('rule:none', 'a role that does not exist'),
                 ('http://decider.example/%(x)s or role:one',
                  'the consent of another service or role:one')):
             self.assertEqual(expected, self.needed(check), check)

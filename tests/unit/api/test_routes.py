@@ -211,7 +211,7 @@ class TestBodies(base.ApiTest):
                     'OpenStack-API-Version': 'diffcache latest'})
             with self.subTest(route=route.template, method=route.method):
                 self.assertEqual(400, answer.status_code, answer.text)
-                self.assertIn('no JSON', answer.text)
+                self.assertIn('not JSON', answer.text)
 
 
 class TestPolicyFile(base.ApiTest):

@@ -215,7 +215,7 @@ class TestChanges(JobTest):
                        {'hosts': ['\udc80']}):
             error = self.refused(400, 'POST', PATH, {'precache_job': {
                 'images': ['t1'], 'hosts': ['h1'], **values}})
-            self.assertIn('half of a character', error['detail'])
+            self.assertIn('lone surrogate', error['detail'])
 
     def test_malformed(self):
         for values in ({'images': []}, {'hosts': []}, {'priority': 101},

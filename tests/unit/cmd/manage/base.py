@@ -25,7 +25,6 @@ from diffcache_openstack import objects
 from diffcache_openstack.objects import base as objects_base
 from tests import base
 from tests.unit.agent import endpoint
-from tests.unit.agent import test_manager
 from tests.unit.db import database
 
 
@@ -37,6 +36,25 @@ class Result:
     @property
     def json(self):
         return json.loads(self.out)
+
+
+class Agent:
+    """Answers the calls of an agent, and notes them."""
+
+    def __init__(self):
+        self.calls = []
+
+    def register_image(self, path, template_id, name):
+        self.calls.append(('register_image', path, template_id, name))
+        return database.template(1, id=template_id, name=name,
+                                 content_id='0' * 64)
+
+    def get_image(self, template_id, output, mode):
+        self.calls.append(('get_image', template_id, output, mode))
+        return database.request(1, template_id=template_id, way='local')
+
+    def status(self):
+        return {'holdings': [['templates', '0' * 64, 5]]}
 
 
 class ManageTest(base.TestCase):
@@ -98,7 +116,7 @@ class FilledTest(ManageTest):
 
     def serve_agent(self, host):
         """Serve the calls of an agent with a fake one."""
-        worker = test_manager.Worker()
+        worker = Agent()
         bus = messaging.Bus(self.conf, objects_base.Serializer())
         self.addCleanup(bus.close)
         server = endpoint.server(bus, host, worker)
