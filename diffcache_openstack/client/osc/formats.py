@@ -171,6 +171,36 @@ class Task(columns.FormattableColumn):
         return self._value or ''
 
 
+class Result(columns.FormattableColumn):
+    """The result of a task; in tables a line for each value."""
+
+    def human_readable(self) -> str:
+        """Return the names and values."""
+        return '\n'.join(f'{name}: {value}'
+                         for name, value in (self._value or {}).items())
+
+    def machine_readable(self) -> typing.Any:
+        """Return the result, or an empty string if there is none."""
+        return self._value or ''
+
+
+class Duration(columns.FormattableColumn):
+    """Seconds; in tables with the largest unit that divides them."""
+
+    def human_readable(self) -> str:
+        """Return a number and one of s, m, h, d."""
+        if not self._value:
+            return ''
+        for unit, seconds in (('d', 86400), ('h', 3600), ('m', 60)):
+            if self._value % seconds == 0:
+                return f'{self._value // seconds}{unit}'
+        return f'{self._value}s'
+
+    def machine_readable(self) -> typing.Any:
+        """Return the seconds, or an empty string if there are none."""
+        return '' if self._value is None else self._value
+
+
 class Disks(columns.FormattableColumn):
     """Disks of a version; in tables a line for each."""
 

@@ -21,7 +21,7 @@ from diffcache_openstack.client.osc import versions
 
 _LISTED: list[formats.Column] = [
     ('ID', 'id', None), ('Server', 'server_id', None),
-    ('Every', 'every', None), ('Last', 'keep_last', None),
+    ('Every', 'every', formats.Duration), ('Last', 'keep_last', None),
     ('Hourly', 'keep_hourly', None), ('Daily', 'keep_daily', None),
     ('Weekly', 'keep_weekly', None), ('Monthly', 'keep_monthly', None),
     ('On Shutdown', 'is_on_shutdown', None),

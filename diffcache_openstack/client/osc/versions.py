@@ -52,7 +52,7 @@ _TASK: list[formats.Column] = [
     ('ID', 'id', None), ('Kind', 'kind', None), ('State', 'state', None),
     ('Version', 'version_id', None), ('Server', 'server_id', None),
     ('Host', 'host', None), ('Done', 'done', formats.Size),
-    ('Total', 'total', formats.Size), ('Result', 'result', None),
+    ('Total', 'total', formats.Size), ('Result', 'result', formats.Result),
     ('Error', 'error', None), ('Created At', 'created_at', None),
     ('Updated At', 'updated_at', None)]
 _TASKS = [column for column in _TASK if column[0] not in

@@ -34,6 +34,23 @@ class TestColumns(base.TestCase):
         self.assertEqual(disks, column.machine_readable())
         self.assertEqual('', formats.Disks([]).human_readable())
 
+    def test_result(self):
+        result = {'method': 'rollback', 'bytes_written': 0}
+        column = formats.Result(result)
+        self.assertEqual('method: rollback\nbytes_written: 0',
+                         column.human_readable())
+        self.assertEqual(result, column.machine_readable())
+        self.assertEqual(('', ''), (formats.Result(None).human_readable(),
+                                    formats.Result(None).machine_readable()))
+
+    def test_duration(self):
+        for seconds, text in ((86400, '1d'), (21600, '6h'), (5400, '90m'),
+                              (61, '61s'), (None, '')):
+            column = formats.Duration(seconds)
+            self.assertEqual(text, column.human_readable())
+            self.assertEqual('' if seconds is None else seconds,
+                             column.machine_readable())
+
     def test_links(self):
         links = {'local': 4000.0, 'repo': 20.0}
         column = formats.Links(links)
