@@ -254,7 +254,8 @@ class TestPrecache(cloud.CommandTest):
         error = self.assertRaises(
             exceptions.CommandError, self.take, precache.RetryJob, job['id'],
             '--wait')
-        self.assertIn('has nothing to do yet: Nova', str(error))
+        self.assertIn('has nothing to do yet: [nova] has no auth_type',
+                      str(error))
 
     def test_the_same_said_twice(self):
         job = self.shown(precache.CreateJob, 't1', 't1', '--host', 'h1',
