@@ -57,7 +57,7 @@ class BaseIndexes:
     :param token: suffix of the names of new blobs
     """
 
-    def __init__(self, opened: _native.VersionStore, head: catalogue.Catalogue,
+    def __init__(self, opened: _native.BlockStore, head: catalogue.Catalogue,
                  staging: pathlib.Path, token: str) -> None:
         self._opened = opened
         self._head = head

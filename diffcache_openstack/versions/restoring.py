@@ -98,15 +98,13 @@ def _write(access: store_access.StoreAccess, head: catalogue.Catalogue,
            version: catalogue.Version, output: Output,
            base: pathlib.Path | None, progress: Progress) -> int:
     """Write a version; return the bytes written."""
+    content = _native.Content(version.root, version.size, base)
     with access.opened(head) as opened, native_errors.translated():
         if output.format == 'raw':
-            return opened.restore_raw(
-                version.root, version.size, output.path, base=base,
-                progress=progress)
+            return opened.restore_raw(content, output.path, progress)
         return opened.restore_qcow2(
-            version.root, version.size, output.path, base=base,
-            backing=_backing(base if output.backed else None),
-            progress=progress)
+            content, output.path, _backing(base if output.backed else None),
+            progress)
 
 
 def _backing(base: pathlib.Path | None) -> tuple[str, str] | None:

@@ -96,6 +96,11 @@ class _Target:
         """``qcow2`` or ``raw``."""
         return self.info['format']
 
+    def content(self) -> _native.Content:
+        """Return what the disk will have."""
+        return _native.Content(self.version.root, self.version.size,
+                               self.request.base)
+
     def result(self, written: int, started: float) -> DiskRollback:
         """Return the result, given the bytes written and the start time."""
         return DiskRollback(
@@ -174,7 +179,7 @@ def roll_back_disks(access: store_access.StoreAccess,
     return RollbackResult(chosen, why, done)
 
 
-def _compare(opened: _native.VersionStore, head: catalogue.Catalogue,
+def _compare(opened: _native.BlockStore, head: catalogue.Catalogue,
              name: str, request: save_request.SaveRequest,
              progress: rollback_plan.Progress) -> _Target:
     version = head.find(name)
@@ -211,7 +216,7 @@ def _choose(targets: list[_Target], method: str) -> tuple[str, str]:
     return rollback_plan.choose_method(plans), rollback_plan.explain(plans)
 
 
-def _write_in_place(opened: _native.VersionStore, head: catalogue.Catalogue,
+def _write_in_place(opened: _native.BlockStore, head: catalogue.Catalogue,
                     targets: list[_Target], kept: str | None,
                     progress: rollback_plan.Progress) -> list[DiskRollback]:
     """Write what differs."""
@@ -230,15 +235,15 @@ def _write_in_place(opened: _native.VersionStore, head: catalogue.Catalogue,
             _delete_snapshots(target.request, head, target.info)
         with disk_writers.open_disk(target.disk, target.format) as disk:
             with native_errors.translated():
-                opened.give(target.version.root, target.version.size,
-                            target.plan.ranges, disk.write, disk.zero,
-                            base=target.request.base, progress=progress)
-            disk.flush()
-        done.append(target.result(disk.written, started))
+                written = opened.write_ranges(target.content(),
+                                              target.plan.ranges, disk,
+                                              progress)
+                disk.flush()
+        done.append(target.result(written, started))
     return done
 
 
-def _rebuild(opened: _native.VersionStore, targets: list[_Target],
+def _rebuild(opened: _native.BlockStore, targets: list[_Target],
              kept: str | None, progress: rollback_plan.Progress
              ) -> list[DiskRollback]:
     """Build new disks, and replace the old ones by them.
@@ -281,7 +286,7 @@ def _remove_rebuilt(disk: pathlib.Path) -> None:
         shutil.rmtree(_rebuilt_directory(disk))
 
 
-def _build(opened: _native.VersionStore, target: _Target, path: pathlib.Path,
+def _build(opened: _native.BlockStore, target: _Target, path: pathlib.Path,
            progress: rollback_plan.Progress) -> int:
     """Write a version to a file that can replace a disk.
 
@@ -291,9 +296,7 @@ def _build(opened: _native.VersionStore, target: _Target, path: pathlib.Path,
     base = target.request.base
     with native_errors.translated():
         if target.format == 'raw':
-            written = opened.restore_raw(
-                target.version.root, target.version.size, path, base=base,
-                progress=progress)
+            written = opened.restore_raw(target.content(), path, progress)
         else:
             backing = None
             if base is not None and target.info['backing'] is not None:
@@ -301,9 +304,8 @@ def _build(opened: _native.VersionStore, target: _Target, path: pathlib.Path,
                 # By the same name as before, which Nova and others know.
                 backing = (target.info['backing'],
                            'qcow2' if is_qcow2 else 'raw')
-            written = opened.restore_qcow2(
-                target.version.root, target.version.size, path, base=base,
-                backing=backing, progress=progress)
+            written = opened.restore_qcow2(target.content(), path, backing,
+                                           progress)
     _copy_owner(target.disk, path)
     return written
 

@@ -118,7 +118,7 @@ def _find_anchor(head: catalogue.Catalogue, version: catalogue.Version,
     return None
 
 
-def compare(opened: _native.VersionStore, head: catalogue.Catalogue,
+def compare(opened: _native.BlockStore, head: catalogue.Catalogue,
             version: catalogue.Version, request: save_request.SaveRequest,
             progress: Progress) -> RollbackPlan:
     """Find in what a disk's present state differs from a version.
@@ -126,29 +126,23 @@ def compare(opened: _native.VersionStore, head: catalogue.Catalogue,
     :raises InvalidInput: the disk and the version have different sizes
     """
     info = snapshots.disk_info(request.disk, request.disk_format)
+    if info['size'] != version.size:
+        raise exceptions.InvalidInput(
+            f'Cannot roll back {request.disk}: it has {info["size"]} bytes '
+            f'and version {version.id} has {version.size}. Resize the disk, '
+            f'or restore the version to a new file.')
+    against, snapshot = _find_anchor(head, version, info) or (version, None)
+    source = _native.DiskSource(
+        request.disk, info['format'], has_base=version.base is not None,
+        base_id=version.base.id if version.base else None, rate=request.rate)
     with native_errors.translated():
-        anchor = _find_anchor(head, version, info)
-        against = anchor[0] if anchor else version
-        base_id = version.base.id if version.base else None
-        draft = opened.scan(
-            request.disk, against.root, against.size, 'names',
-            request.disk.parent, 0, store_access.LEVEL,
-            disk_format=info['format'],
-            has_base=version.base is not None, base_id=base_id,
-            parent_snapshot=(anchor[1].name, anchor[1].fingerprint)
-            if anchor else None, rate=request.rate, progress=progress)
-        if draft.size != version.size:
-            raise exceptions.InvalidInput(
-                f'Cannot roll back {request.disk}: it has {draft.size} bytes '
-                f'and version {version.id} has {version.size}. Resize the '
-                f'disk, or restore the version to a new file.')
-        preview = opened.preview(draft, head.next_map)
-        ranges = opened.differences(preview, version.root, version.size,
-                                    base_id=base_id, draft=draft)
-        reference = (catalogue.BASE_ROOT if version.base
-                     else catalogue.ZERO_ROOT)
-        runs = opened.differential(reference, version.root, 0)
-    differing = sum(count for _, count in ranges)
-    return RollbackPlan(version.id, ranges, differing * head.block_size,
-                        sum(run[1] for run in runs) * head.block_size,
-                        draft.bytes_read)
+        found = opened.compare_disk(
+            source,
+            _native.Reference(
+                against.root, against.size,
+                (snapshot.name, snapshot.fingerprint) if snapshot else None),
+            _native.Reference(version.root, version.size), progress)
+    differing = sum(count for _, count in found.ranges)
+    return RollbackPlan(version.id, found.ranges, differing * head.block_size,
+                        found.blocks_stored * head.block_size,
+                        found.bytes_read)

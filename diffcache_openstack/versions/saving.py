@@ -92,17 +92,28 @@ class _Comparison:
     # The snapshot of the disk that has the state of that version.
     snapshot: catalogue.Snapshot | None
 
-    @property
-    def is_with_parent(self) -> bool:
-        """Whether the changes are those since the parent."""
-        return self.parent is None or self.against is self.parent
+    def reference(self, base: catalogue.Base | None) -> _native.Reference:
+        """Return what the disk is compared with."""
+        if self.against is None:
+            return _native.Reference(_empty_root(base), 0)
+        snapshot = self.snapshot
+        return _native.Reference(
+            self.against.root, self.against.size,
+            (snapshot.name, snapshot.fingerprint) if snapshot else None)
+
+    def other_parent(self) -> _native.Reference | None:
+        """Return the parent if a snapshot of another version was found."""
+        if (self.parent is None or self.snapshot is None
+                or self.against is self.parent):
+            return None
+        return _native.Reference(self.parent.root, self.parent.size)
 
 
 class _Save:
     """One save, of one or more disks, that ends with a commit."""
 
     def __init__(self, access: store_access.StoreAccess,
-                 head: catalogue.Catalogue, opened: _native.VersionStore,
+                 head: catalogue.Catalogue, opened: _native.BlockStore,
                  staging: pathlib.Path, token: str | None) -> None:
         self._access = access
         self._head = head
@@ -144,36 +155,27 @@ class _Save:
         self._states.take_snapshot(request, state, version_id)
         compared = self._comparison(state, base, parent)
         before = state.mark()
-        draft = self._scan(request, state, base, compared, progress)
+        saved = self._save_disk(request, state, base, compared, progress)
         if state.mark() != before:
             raise exceptions.Busy(
                 f'{request.disk} was written to while it was read: stop its '
                 f'guest, or name its QMP socket.')
-        if draft.bytes_before:
-            LOG.info('Resumed reading %s after %d bytes that an interrupted '
-                     'save had read', request.disk, draft.bytes_before)
-        if compared.snapshot and not draft.delta:
-            LOG.info('Compared all of %s with the stored map: its snapshot of '
-                     'the parent is missing', request.disk)
-        stored = self._store(request, base, compared, draft)
-        for path in stored['packs']:
-            self._add_pack(path)
-        self._add_map(stored)
+        _log(request, compared, saved)
+        for pack in saved.packs:
+            self._add_pack(pack)
+        self._add_map(saved)
         version = catalogue.Version(
             id=version_id, series=request.series,
             number=self._head.next_version,
             parent=parent.id if parent else None,
             created_at=datetime.datetime.now(datetime.UTC).isoformat(
                 timespec='seconds'),
-            size=draft.size, root=stored['root'], base=base,
-            alpha=str(request.alpha),
-            blocks_changed=self._changed(draft, compared, base,
-                                         stored['root']),
-            blocks_stored=sum(pack['blocks'] for pack in stored['packs']),
-            bytes_read=draft.bytes_read,
-            bytes_stored=stored['map_bytes'] + sum(
-                pack['data_bytes'] + pack['index_bytes']
-                for pack in stored['packs']),
+            size=saved.size, root=saved.root, base=base,
+            alpha=str(request.alpha), blocks_changed=saved.blocks_changed,
+            blocks_stored=sum(pack.blocks for pack in saved.packs),
+            bytes_read=saved.bytes_read,
+            bytes_stored=saved.map_bytes + sum(
+                pack.data_bytes + pack.index_bytes for pack in saved.packs),
             seconds=round(time.monotonic() - started, 3),
             pause_ms=round(state.pause.pause_ms, 3),
             frozen_ms=round(state.pause.frozen_ms, 3),
@@ -227,24 +229,23 @@ class _Save:
             against, snapshot = None, None
         return _Comparison(parent, against, snapshot)
 
-    def _scan(self, request: save_request.SaveRequest,
-              state: disk_states.DiskState, base: catalogue.Base | None,
-              compared: _Comparison, progress: Progress
-              ) -> _native.VersionDraft:
-        against, snapshot = compared.against, compared.snapshot
-        root = against.root if against else _empty_root(base)
+    def _save_disk(self, request: save_request.SaveRequest,
+                   state: disk_states.DiskState, base: catalogue.Base | None,
+                   compared: _Comparison, progress: Progress
+                   ) -> _native.SavedDisk:
+        source = _native.DiskSource(
+            state.path, state.info['format'], state.snapshot,
+            has_base=base is not None, base_id=base.id if base else None,
+            rate=request.rate)
+        target = _native.SaveTarget(
+            self._staging, self._head.next_version, self._head.next_pack,
+            self._head.next_map, self._access.level,
+            self._journal(request, state, base))
         with native_errors.translated():
-            return self._opened.scan(
-                state.path, root, against.size if against else 0,
-                'packs' if request.alpha == 0 else 'spool', self._staging,
-                self._head.next_pack, self._access.level,
-                disk_format=state.info['format'], snapshot=state.snapshot,
-                has_base=base is not None,
-                parent_snapshot=(snapshot.name, snapshot.fingerprint)
-                if snapshot else None,
-                base_id=base.id if base else None, rate=request.rate,
-                journal=self._journal(request, state, base),
-                progress=progress)
+            return self._opened.save_disk(
+                source, compared.reference(base), target,
+                compared.other_parent(), self._regrouping(request, base),
+                progress)
 
     def _journal(self, request: save_request.SaveRequest,
                  state: disk_states.DiskState, base: catalogue.Base | None
@@ -265,44 +266,16 @@ class _Save:
                           self._suffix, self._read])
         return self._staging / f'journal-{len(self._read)}', tag
 
-    def _store(self, request: save_request.SaveRequest,
-               base: catalogue.Base | None, compared: _Comparison,
-               draft: _native.VersionDraft) -> dict[str, Any]:
-        again: list[tuple[int, int]] = []
-        if request.alpha != 0:
-            again = self._groups(request, base, draft)
-        with native_errors.translated():
-            return self._opened.store(
-                draft, self._head.next_map, again, self._staging,
-                self._head.next_pack, self._access.level)
-
-    def _groups(self, request: save_request.SaveRequest,
-                base: catalogue.Base | None, draft: _native.VersionDraft
-                ) -> list[tuple[int, int]]:
-        """Return the ranges that alpha stores again."""
-        # Imports numpy, which most saves do not need.
-        from diffcache_openstack.versions import groups
+    def _regrouping(self, request: save_request.SaveRequest,
+                    base: catalogue.Base | None
+                    ) -> _native.Regrouping | None:
+        """Return which stored blocks alpha stores again, if any."""
         reference = self._reference(base, request.series)
-        if reference is None:
-            return []
-        with native_errors.translated():
-            preview = self._opened.preview(draft, self._head.next_map)
-            runs = self._opened.differential(
-                reference, preview, self._head.next_version)
-        delta = groups.Delta(runs, request.group_blocks)
-        if request.alpha != 'auto':
-            return delta.exact(float(request.alpha))
-        if not delta.blocks:
-            return []
-        with native_errors.translated():
-            frames = self._opened.frames(delta.stored_runs())
-            # All that a restore reads from the store, whichever version
-            # stored it.
-            stored = self._opened.differential(
-                _empty_root(base), preview, self._head.next_version)
-        shared = sum(run[1] for run in stored) - delta.blocks
-        costs = delta.costs(frames, self._head, shared)
-        return delta.automatic(costs, request.factor)
+        if request.alpha == 0 or reference is None:
+            return None
+        share = None if request.alpha == 'auto' else float(request.alpha)
+        return _native.Regrouping(share, request.factor, request.group_blocks,
+                                  reference, _empty_root(base))
 
     def _reference(self, base: catalogue.Base | None, series: str
                    ) -> catalogue.Root | None:
@@ -315,51 +288,43 @@ class _Save:
         older = self._head.of_series(series)
         return older[0].root if older else None
 
-    def _add_pack(self, pack: dict[str, Any]) -> None:
-        number = pack['id']
+    def _add_pack(self, pack: _native.WrittenPack) -> None:
+        number = pack.id
         entry = catalogue.Pack(
             blob=f'pack-{number:08d}-{self._suffix}',
             index=f'index-{number:08d}-{self._suffix}', generation=0,
-            origin=self._head.next_version, blocks=pack['blocks'],
-            data_bytes=pack['data_bytes'], index_bytes=pack['index_bytes'],
+            origin=self._head.next_version, blocks=pack.blocks,
+            data_bytes=pack.data_bytes, index_bytes=pack.index_bytes,
             level=self._access.level)
-        # The next disk of this commit finds its blocks there.
-        self._opened.add_pack(number, entry.origin, pack['index'],
-                              data=pack['data'])
-        self._uploads += [(entry.blob, pack['data']),
-                          (entry.index, pack['index'])]
+        self._uploads += [(entry.blob, pack.data), (entry.index, pack.index)]
         self._head.packs[number] = entry
         self._head.next_pack = number + 1
 
-    def _add_map(self, stored: dict[str, Any]) -> None:
-        if stored['map'] is None:
+    def _add_map(self, saved: _native.SavedDisk) -> None:
+        if saved.map is None:
             return
         number = self._head.next_map
         blob = catalogue.Blob(f'map-{number:08d}-{self._suffix}',
-                              stored['map_bytes'])
-        self._uploads.append((blob.blob, stored['map']))
+                              saved.map_bytes)
+        self._uploads.append((blob.blob, saved.map))
         self._head.maps[number] = blob
         self._head.next_map += 1
-
-    def _changed(self, draft: _native.VersionDraft, compared: _Comparison,
-                 base: catalogue.Base | None, root: catalogue.Root) -> int:
-        """Return how many blocks differ from the parent's."""
-        parent = compared.parent
-        if (parent is None or compared.snapshot is None
-                or compared.is_with_parent):
-            return draft.blocks_changed
-        with native_errors.translated():
-            ranges = self._opened.differences(
-                parent.root, root, max(parent.size, draft.size),
-                base_id=base.id if base else None)
-        return sum(count for _, count in ranges)
 
     def _commit(self) -> None:
         """Upload everything, and commit the catalogue."""
         upload_journal.UploadJournal(
-            self._access.store, self._staging).upload(
-                [(name, pathlib.Path(path)) for name, path in self._uploads])
+            self._access.store, self._staging).upload(self._uploads)
         self._access.commit(self._head)
+
+
+def _log(request: save_request.SaveRequest, compared: _Comparison,
+         saved: _native.SavedDisk) -> None:
+    if saved.bytes_resumed:
+        LOG.info('Resumed reading %s after %d bytes that an interrupted save '
+                 'had read', request.disk, saved.bytes_resumed)
+    if compared.snapshot and not saved.is_delta:
+        LOG.info('Compared all of %s with the stored map: its snapshot of the '
+                 'parent is missing', request.disk)
 
 
 def _empty_root(base: catalogue.Base | None) -> catalogue.Root:

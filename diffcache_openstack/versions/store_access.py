@@ -137,7 +137,7 @@ class StoreAccess:
 
     @contextlib.contextmanager
     def opened(self, head: catalogue.Catalogue
-               ) -> Iterator[_native.VersionStore]:
+               ) -> Iterator[_native.BlockStore]:
         """Open the blocks of a catalogue: all its indexes and maps.
 
         :raises IntegrityError: one of them is damaged
@@ -160,17 +160,18 @@ class StoreAccess:
 
     @contextlib.contextmanager
     def lenient(self, head: catalogue.Catalogue) -> Iterator[
-            tuple[_native.VersionStore, dict[str, str]]]:
+            tuple[_native.BlockStore, dict[str, str]]]:
         """Open the blocks of a catalogue but for damaged or missing blobs.
 
         The second value has messages about these, by the blobs' names.
         """
-        with native_errors.translated():
-            opened = _native.VersionStore(head.block_size, self.key)
         damage: dict[str, str] = {}
         with self._local() as local:
-            opened.set_reader(_reader(self.store.read if self.store.ranged
-                                      else local.read))
+            with native_errors.translated():
+                opened = _native.BlockStore(
+                    head.block_size, self.key,
+                    _reader(self.store.read if self.store.ranged
+                            else local.read))
             self._add_packs(head, opened, local, damage)
             for number, blob in head.maps.items():
                 with _noted(blob.blob, damage):
@@ -182,7 +183,7 @@ class StoreAccess:
 
     def _add_packs(self,
                    head: catalogue.Catalogue,
-                   opened: _native.VersionStore,
+                   opened: _native.BlockStore,
                    local: '_LocalFiles',
                    damage: dict[str,
                                 str]) -> None:

@@ -125,7 +125,7 @@ def _expired(head: catalogue.Catalogue,
 class _Rewrite:
     """How to rewrite a pack."""
 
-    write: Callable[..., dict[str, Any]]
+    write: Callable[..., _native.WrittenPack]
     # The zstd level for compression, and the least level of the new pack.
     level: int
     level_of_all: int
@@ -135,7 +135,7 @@ class _Pruning:
     """One prune: what is removed and what is rewritten."""
 
     def __init__(self, access: store_access.StoreAccess,
-                 head: catalogue.Catalogue, opened: _native.VersionStore,
+                 head: catalogue.Catalogue, opened: _native.BlockStore,
                  staging: pathlib.Path, rule: PruneRule) -> None:
         self._access = access
         self._head = head
@@ -200,10 +200,10 @@ class _Pruning:
             blob=f'pack-{number:08d}-{self._token}',
             index=f'index-{number:08d}-{self._token}',
             generation=pack.generation + 1, origin=pack.origin,
-            blocks=written['blocks'], data_bytes=written['data_bytes'],
-            index_bytes=written['index_bytes'], level=rewrite.level_of_all)
-        self._uploads += [(entry.blob, written['data']),
-                          (entry.index, written['index'])]
+            blocks=written.blocks, data_bytes=written.data_bytes,
+            index_bytes=written.index_bytes, level=rewrite.level_of_all)
+        self._uploads += [(entry.blob, written.data),
+                          (entry.index, written.index)]
         self._drop(pack.blob, pack.index)
         self._head.packs[number] = entry
 
@@ -315,7 +315,7 @@ def _verify(access: store_access.StoreAccess, head: catalogue.Catalogue,
 
 
 def _verify_pack(access: store_access.StoreAccess,
-                 opened: _native.VersionStore, number: int,
+                 opened: _native.BlockStore, number: int,
                  pack: catalogue.Pack, progress: Progress
                  ) -> tuple[list[Damage], set[int] | None]:
     try:
@@ -327,7 +327,7 @@ def _verify_pack(access: store_access.StoreAccess,
     return [Damage(pack.blob, reason) for reason in reasons], set(bad)
 
 
-def _verify_map(opened: _native.VersionStore, number: int,
+def _verify_map(opened: _native.BlockStore, number: int,
                 blob: catalogue.Blob) -> list[Damage]:
     try:
         with native_errors.translated():

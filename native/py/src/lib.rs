@@ -11,6 +11,8 @@ mod filesystems;
 mod placement;
 mod qcow2;
 mod sketch;
+mod version_disks;
+mod version_types;
 mod versions;
 
 #[pymodule]
@@ -22,6 +24,8 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     placement::register(m)?;
     qcow2::register(m)?;
     sketch::register(m)?;
+    version_disks::register(m)?;
+    version_types::register(m)?;
     versions::register(m)?;
     Ok(())
 }

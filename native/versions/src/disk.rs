@@ -1,5 +1,6 @@
-//! A disk as regions of blocks: what has to be read, and what its tables already tell.
+//! A disk as regions of blocks: what has to be read, and what is known from its tables.
 
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use diffcache_core::source::{FileSource, ReadAt};
@@ -15,7 +16,7 @@ pub const PIECE: u64 = 1 << 20;
 
 /// Where a region's bytes are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kept {
+pub enum Location {
     /// All zero.
     Zero,
     /// The base image's.
@@ -34,10 +35,10 @@ pub struct Region {
     /// Bytes.
     pub len: u64,
     /// Where they are.
-    pub kept: Kept,
+    pub location: Location,
 }
 
-/// What is to be looked at of a disk.
+/// The regions of a disk that are compared with a version.
 pub struct View {
     file: FileSource,
     compression: Compression,
@@ -48,26 +49,26 @@ pub struct View {
     pub regions: Vec<Region>,
     /// Bytes that were read of the disk so far.
     pub bytes_read: AtomicU64,
-    /// All of the disk is looked at, not only what changed.
+    /// All of the disk is covered, not only what changed.
     whole: bool,
 }
 
-/// How a disk is kept.
+/// The format of a disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
-    /// As it is. What a guest writes to its beginning means nothing.
+    /// Without tables, whatever a guest writes to its first bytes.
     Raw,
     /// With tables.
     Qcow2,
 }
 
 impl Format {
-    /// The format that is told, or else the one that the file's beginning says: to be believed only of files that no guest wrote itself.
+    /// The given format, or else the one detected by the first bytes, which the guest of a raw disk may have written.
     ///
     /// # Errors
     /// `Source`.
-    pub fn of(told: Option<Self>, file: &FileSource) -> Result<Self> {
-        match told {
+    pub fn of(given: Option<Self>, file: &FileSource) -> Result<Self> {
+        match given {
             Some(format) => Ok(format),
             None if Header::probe(file)? => Ok(Self::Qcow2),
             None => Ok(Self::Raw),
@@ -75,25 +76,40 @@ impl Format {
     }
 }
 
-/// Which state of a disk is looked at.
+/// Which state of a disk is read, and how.
 #[derive(Debug, Clone, Default)]
-pub struct Wanted<'a> {
-    /// How the disk is kept; found out if nobody knows.
+pub struct DiskSource {
+    /// The file.
+    pub path: PathBuf,
+    /// The disk's format; detected if not given.
     pub format: Option<Format>,
     /// A qcow2 disk's internal snapshot; its present state if there is none.
-    pub snapshot: Option<&'a str>,
-    /// The snapshot that keeps the parent's state, with its fingerprint.
-    pub parent: Option<(&'a str, &'a str)>,
+    pub snapshot: Option<String>,
     /// Blocks that a qcow2 disk does not have are the base image's.
     pub has_base: bool,
+    /// The content id of the base image, if it is known.
+    pub base_id: Option<String>,
+    /// At most so many bytes are read in a second.
+    pub rate: Option<f64>,
+}
+
+/// A snapshot of a disk by its name and its fingerprint, which another snapshot of the same name does not have.
+#[derive(Debug, Clone)]
+pub struct SnapshotId {
+    /// Its name.
+    pub name: String,
+    /// Its fingerprint.
+    pub fingerprint: String,
 }
 
 fn push(regions: &mut Vec<Region>, region: Region) {
     if let Some(last) = regions.last_mut() {
         let joined = last.start + last.len == region.start
-            && match (last.kept, region.kept) {
-                (Kept::Zero, Kept::Zero) | (Kept::Base, Kept::Base) => true,
-                (Kept::At(a), Kept::At(b)) => a + last.len == b && last.len + region.len <= PIECE,
+            && match (last.location, region.location) {
+                (Location::Zero, Location::Zero) | (Location::Base, Location::Base) => true,
+                (Location::At(a), Location::At(b)) => {
+                    a + last.len == b && last.len + region.len <= PIECE
+                }
                 _ => false,
             };
         if joined {
@@ -105,16 +121,21 @@ fn push(regions: &mut Vec<Region>, region: Region) {
 }
 
 impl View {
-    /// Looks at the tables of a qcow2 disk, or at the holes of a raw one. Returns also whether the view is a delta: only what changed since
-    /// the parent's snapshot. It is none if the snapshot is gone, or is another of the same name.
+    /// Reads the tables of a qcow2 disk, or the holes of a raw one. Returns also whether the view is a delta: only what changed since the
+    /// snapshot `parent`. It is none if that snapshot does not exist, or is another of the same name.
     ///
     /// # Errors
-    /// `Source`, `Qcow2`; `Invalid` if the wanted snapshot does not exist, or clusters are smaller than blocks.
-    pub fn open(file: FileSource, wanted: &Wanted<'_>, block_size: u32) -> Result<(Self, bool)> {
-        if Format::of(wanted.format, &file)? == Format::Qcow2 {
-            return Self::open_qcow2(file, wanted, block_size);
+    /// `Source`, `Qcow2`; `Invalid` if the source's snapshot does not exist, or clusters are smaller than blocks.
+    pub fn open(
+        source: &DiskSource,
+        parent: Option<&SnapshotId>,
+        block_size: u32,
+    ) -> Result<(Self, bool)> {
+        let file = FileSource::open(&source.path)?;
+        if Format::of(source.format, &file)? == Format::Qcow2 {
+            return Self::open_qcow2(file, source, parent, block_size);
         }
-        if wanted.snapshot.is_some() {
+        if source.snapshot.is_some() {
             return Err(VersionsError::Invalid(format!(
                 "{} is raw: it has no snapshots",
                 file.name()
@@ -135,7 +156,12 @@ impl View {
         Ok((view, false))
     }
 
-    fn open_qcow2(file: FileSource, wanted: &Wanted<'_>, block_size: u32) -> Result<(Self, bool)> {
+    fn open_qcow2(
+        file: FileSource,
+        source: &DiskSource,
+        parent: Option<&SnapshotId>,
+        block_size: u32,
+    ) -> Result<(Self, bool)> {
         let disk = Disk::open(&file)?;
         if disk.header().cluster_size() < u64::from(block_size) {
             return Err(VersionsError::Invalid(format!(
@@ -144,15 +170,15 @@ impl View {
                 disk.header().cluster_size()
             )));
         }
-        let snapshot = match wanted.snapshot {
+        let snapshot = match &source.snapshot {
             None => None,
             Some(name) => Some(disk.snapshot(name).ok_or_else(|| {
                 VersionsError::Invalid(format!("{} has no snapshot {name}", file.name()))
             })?),
         };
         let state = disk.state(snapshot)?;
-        let parent = parent_state(&disk, wanted)?;
-        let regions = qcow2_regions(&disk, &state, parent.as_ref(), wanted.has_base)?;
+        let parent = parent_state(&disk, parent)?;
+        let regions = qcow2_regions(&disk, &state, parent.as_ref(), source.has_base)?;
         let (size, delta) = (state.size, parent.is_some());
         let tables = disk.bytes_read();
         let (compression, cluster_size) = (disk.header().compression, disk.header().cluster_size());
@@ -175,7 +201,9 @@ impl View {
 
     /// Bytes of the regions that have to be read.
     pub fn bytes_to_read(&self) -> u64 {
-        let read = |region: &&Region| matches!(region.kept, Kept::At(_) | Kept::Compressed(..));
+        let read = |region: &&Region| {
+            matches!(region.location, Location::At(_) | Location::Compressed(..))
+        };
         self.regions
             .iter()
             .filter(read)
@@ -188,16 +216,16 @@ impl View {
     /// # Errors
     /// `Source`; `Qcow2` if a compressed cluster is damaged.
     pub fn read(&self, region: &Region, out: &mut [u8]) -> Result<()> {
-        match region.kept {
-            Kept::Zero | Kept::Base => out.fill(0),
-            Kept::At(offset) => {
+        match region.location {
+            Location::Zero | Location::Base => out.fill(0),
+            Location::At(offset) => {
                 // A qcow2 file may end within its last cluster.
                 let there = self.file.len().saturating_sub(offset).min(region.len) as usize;
                 self.file.read_exact_at(&mut out[..there], offset)?;
                 out[there..].fill(0);
                 self.bytes_read.fetch_add(there as u64, Ordering::Relaxed);
             }
-            Kept::Compressed(offset, len) => {
+            Location::Compressed(offset, len) => {
                 let mut stream = vec![0; len as usize];
                 self.file.read_exact_at(&mut stream, offset)?;
                 self.bytes_read.fetch_add(len, Ordering::Relaxed);
@@ -211,9 +239,9 @@ impl View {
         Ok(())
     }
 
-    /// Tells the system that a region's bytes will not be read again soon, if so much is read that others' would have to go for them.
+    /// Drops a region's bytes from the page cache if all of the disk is read, so that this evicts nothing else.
     pub fn forget(&self, region: &Region) {
-        if let (true, Kept::At(offset)) = (self.whole, region.kept) {
+        if let (true, Location::At(offset)) = (self.whole, region.location) {
             let len = std::num::NonZeroU64::new(region.len);
             // Advice: that it is not taken costs memory, nothing else.
             let _ =
@@ -223,12 +251,12 @@ impl View {
 }
 
 /// The state of the snapshot that keeps the parent, if it is still that snapshot.
-fn parent_state(disk: &Disk<'_>, wanted: &Wanted<'_>) -> Result<Option<State>> {
-    let Some((name, fingerprint)) = wanted.parent else {
+fn parent_state(disk: &Disk<'_>, parent: Option<&SnapshotId>) -> Result<Option<State>> {
+    let Some(parent) = parent else {
         return Ok(None);
     };
-    match disk.snapshot(name) {
-        Some(snapshot) if snapshot.fingerprint == fingerprint => {
+    match disk.snapshot(&parent.name) {
+        Some(snapshot) if snapshot.fingerprint == parent.fingerprint => {
             Ok(Some(disk.state(Some(snapshot))?))
         }
         _ => Ok(None),
@@ -241,7 +269,11 @@ fn qcow2_regions(
     parent: Option<&State>,
     has_base: bool,
 ) -> Result<Vec<Region>> {
-    let absent = if has_base { Kept::Base } else { Kept::Zero };
+    let absent = if has_base {
+        Location::Base
+    } else {
+        Location::Zero
+    };
     let (cluster, size) = (disk.header().cluster_size(), state.size);
     let mut regions = Vec::new();
     let mut at = 0;
@@ -253,18 +285,25 @@ fn qcow2_regions(
                 Region {
                     start: at,
                     len: start - at,
-                    kept: absent,
+                    location: absent,
                 },
             );
         }
-        let kept = match place {
+        let location = match place {
             Cluster::Unallocated => absent,
-            Cluster::Zero => Kept::Zero,
-            Cluster::Plain(offset) => Kept::At(offset),
-            Cluster::Compressed { offset, length } => Kept::Compressed(offset, length),
+            Cluster::Zero => Location::Zero,
+            Cluster::Plain(offset) => Location::At(offset),
+            Cluster::Compressed { offset, length } => Location::Compressed(offset, length),
         };
         let len = cluster.min(size - start);
-        push(&mut regions, Region { start, len, kept });
+        push(
+            &mut regions,
+            Region {
+                start,
+                len,
+                location,
+            },
+        );
         at = start + len;
     })?;
     if parent.is_none() && at < size {
@@ -274,7 +313,7 @@ fn qcow2_regions(
             Region {
                 start: at,
                 len,
-                kept: absent,
+                location: absent,
             },
         );
     }
@@ -298,7 +337,7 @@ fn raw_regions(file: &FileSource, block_size: u32) -> Result<Vec<Region>> {
                 Region {
                     start: at,
                     len: from - at,
-                    kept: Kept::Zero,
+                    location: Location::Zero,
                 },
             );
         }
@@ -308,7 +347,7 @@ fn raw_regions(file: &FileSource, block_size: u32) -> Result<Vec<Region>> {
             regions.push(Region {
                 start,
                 len,
-                kept: Kept::At(start),
+                location: Location::At(start),
             });
             start += len;
         }
@@ -324,11 +363,14 @@ mod tests {
 
     #[test]
     fn holes_of_a_raw_disk_are_zero_and_data_is_read_in_pieces() {
-        let file = tempfile::tempfile().unwrap();
-        file.set_len(8 << 20).unwrap();
-        file.write_all_at(&[7; 100], 5 << 20).unwrap();
-        let source = FileSource::from_file(file, "disk".to_owned()).unwrap();
-        let (view, delta) = View::open(source, &Wanted::default(), 4096).unwrap();
+        let file = tempfile::NamedTempFile::new().unwrap();
+        file.as_file().set_len(8 << 20).unwrap();
+        file.as_file().write_all_at(&[7; 100], 5 << 20).unwrap();
+        let source = DiskSource {
+            path: file.path().to_owned(),
+            ..DiskSource::default()
+        };
+        let (view, delta) = View::open(&source, None, 4096).unwrap();
         assert!(!delta);
         assert_eq!(
             view.regions.iter().map(|region| region.len).sum::<u64>(),
@@ -338,7 +380,7 @@ mod tests {
         let data = view
             .regions
             .iter()
-            .find(|region| region.kept == Kept::At(5 << 20))
+            .find(|region| region.location == Location::At(5 << 20))
             .unwrap();
         let mut out = vec![1; data.len as usize];
         view.read(data, &mut out).unwrap();

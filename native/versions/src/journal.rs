@@ -1,4 +1,4 @@
-//! The journal of a save: what of its work is done, so that the same save goes on after its process was killed.
+//! The journal of a save: its progress, so that the same save resumes after its process was killed.
 //!
 //! While a long save reads a disk, it writes down from time to time how far it is and what it has found, and where the blocks that were new
 //! lie in the packs, or in the spool, that it has begun. Whoever makes the same save again checks that it is the same, and that these have
@@ -8,7 +8,7 @@
 
 use std::fs::File;
 use std::io::{Read, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use crate::codec::Cursor;
 use crate::crypt::{Cipher, Name, NAME_LEN};
@@ -21,18 +21,9 @@ const MAGIC: &[u8; 8] = b"DCVSAVE1";
 const KEY_LEN: usize = 32;
 const HEADER: usize = MAGIC.len() + KEY_LEN;
 
-/// Where a save keeps its journal, and what tells it from others.
-#[derive(Debug, Clone)]
-pub struct Place {
-    /// The file.
-    pub path: PathBuf,
-    /// What the caller knows that must be the same: the store's head, and the disk's state.
-    pub tag: String,
-}
-
 /// What an interrupted save had done.
 #[derive(Default)]
-pub struct Left {
+pub struct Interrupted {
     /// What it had found.
     pub state: ScanState,
     /// The frames that it had written, in order. Of a spool, which has none, the names of the blocks in it.
@@ -60,7 +51,7 @@ impl Journal {
         key: &[u8; KEY_LEN],
         block_size: u32,
         cipher: &Cipher,
-    ) -> Result<(Self, Option<Left>)> {
+    ) -> Result<(Self, Option<Interrupted>)> {
         let name = path.display().to_string();
         let mut file = File::options()
             .read(true)
@@ -213,10 +204,10 @@ fn get_names(cursor: &mut Cursor<'_>, count: u64) -> Result<Vec<Name>> {
 }
 
 /// What the whole records say, and where the last of them ends; nothing if there is none.
-fn whole_records(bytes: &[u8], block_size: u32, cipher: &Cipher) -> (usize, Option<Left>) {
+fn whole_records(bytes: &[u8], block_size: u32, cipher: &Cipher) -> (usize, Option<Interrupted>) {
     let (mut end, mut left) = (HEADER, None);
     while let Some(body) = next_record(&bytes[end..]) {
-        let mut sum = left.take().unwrap_or_else(Left::default);
+        let mut sum = left.take().unwrap_or_else(Interrupted::default);
         let read = cipher
             .open(body.to_vec(), "the journal of a save")
             .and_then(|opened| read_record(&opened, block_size, &mut sum));
@@ -244,7 +235,7 @@ fn next_record(bytes: &[u8]) -> Option<&[u8]> {
     (frame_check(body) == check).then_some(body)
 }
 
-fn read_record(body: &[u8], block_size: u32, left: &mut Left) -> Result<()> {
+fn read_record(body: &[u8], block_size: u32, left: &mut Interrupted) -> Result<()> {
     let mut cursor = Cursor::new(body, "the journal of a save");
     let state = &mut left.state;
     state.pieces = cursor.u64()?;
@@ -268,7 +259,7 @@ fn read_record(body: &[u8], block_size: u32, left: &mut Left) -> Result<()> {
     left.rest.blocks = cursor.take(len)?.to_vec();
     match cursor.is_empty() {
         true => Ok(()),
-        false => Err(cursor.error("it goes on")),
+        false => Err(cursor.error("it has bytes after its end")),
     }
 }
 
@@ -321,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_down_is_told_wherever_the_file_ends() {
+    fn records_are_read_wherever_the_file_ends() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("journal");
         let key = [7; KEY_LEN];
@@ -387,7 +378,7 @@ mod tests {
         let path = dir.path().join("journal");
         let (key, cipher) = ([1; KEY_LEN], Cipher::new(Some(&[5; 32])));
         let (mut journal, _) = Journal::open(&path, &key, SIZE, &cipher).unwrap();
-        let secret = b"what nobody else may read";
+        let secret = b"what no other may read";
         let mut waiting = rest(1);
         waiting.blocks[..secret.len()].copy_from_slice(secret);
         journal.record(&state(2, 1), &[], &waiting).unwrap();

@@ -405,7 +405,14 @@ impl Maps {
         self.paths.insert(id, path);
     }
 
-    /// Adds a map that was just made.
+    /// A number that no map has.
+    pub fn unused_id(&self) -> u32 {
+        let loaded = self.loaded().keys().max().copied().unwrap_or(0);
+        let known = self.paths.keys().max().copied().unwrap_or(0);
+        loaded.max(known).saturating_add(1)
+    }
+
+    /// Adds a map that is in memory.
     pub fn insert(&self, map: Arc<MapFile>) {
         self.loaded().insert(map.id(), map);
     }

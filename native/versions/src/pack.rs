@@ -432,7 +432,7 @@ impl PackWriter {
     ///
     /// # Errors
     /// `Io`.
-    fn go_on(dir: &Path, index: PackIndex, frames: &[Packed]) -> Result<Option<Self>> {
+    fn resume(dir: &Path, index: PackIndex, frames: &[Packed]) -> Result<Option<Self>> {
         let data = dir.join(format!("pack-{}-{}", index.id, index.generation));
         let index_path = dir.join(format!("index-{}-{}", index.id, index.generation));
         let name = data.display().to_string();
@@ -562,7 +562,7 @@ pub struct PackSet<'a> {
     /// Blocks that were given to the pack being written.
     given: u32,
     rest: Unpacked,
-    /// Frames that were written since anybody asked.
+    /// Frames that were written since the last call of `fresh`.
     fresh: Vec<Packed>,
     done: Vec<Written>,
 }
@@ -583,12 +583,12 @@ impl<'a> PackSet<'a> {
         }
     }
 
-    /// Goes on with packs that were begun from `next` on. Tells by `false` that they do not have what was written to them: then the packs are
-    /// to be begun anew.
+    /// Resumes the packs that an interrupted save began from `next` on. Returns `false` if they do not have what was recorded: then the save
+    /// has to start again.
     ///
     /// # Errors
     /// `Io`.
-    pub fn go_on(&mut self, frames: &[Packed], rest: Unpacked) -> Result<bool> {
+    pub fn resume(&mut self, frames: &[Packed], rest: Unpacked) -> Result<bool> {
         for frames in frames.chunk_by(|one, other| one.pack == other.pack) {
             if let Some(writer) = self.writer.take() {
                 self.done.push(writer.finish(None)?);
@@ -598,7 +598,7 @@ impl<'a> PackSet<'a> {
             if frames.first().is_none_or(|frame| frame.pack != self.next) {
                 return Ok(false);
             }
-            self.writer = PackWriter::go_on(&self.options.dir, index, frames)?;
+            self.writer = PackWriter::resume(&self.options.dir, index, frames)?;
             let Some(writer) = &self.writer else {
                 return Ok(false);
             };

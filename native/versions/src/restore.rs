@@ -1,4 +1,4 @@
-//! Versions as disks again: raw, as a qcow2 file on a base image, or by what differs from the disk's present state.
+//! Restoring versions: to a raw file, or to a qcow2 file with or without a backing file.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -11,12 +11,8 @@ use diffcache_core::task::{for_each_piece, Task};
 use diffcache_qcow2::header::Backing;
 use diffcache_qcow2::writer::{Content as Kind, Layout, CLUSTER};
 
-use crate::base::{BaseBlock, BaseIndex};
-use crate::crypt::Name;
 use crate::error::{Result, VersionsError};
 use crate::map::{BlockRef, NodeRef, Run};
-use crate::save::Draft;
-use crate::scan::SPOOLED;
 use crate::store::Store;
 use crate::tree;
 
@@ -38,19 +34,19 @@ pub struct Image<'a> {
 }
 
 /// A part of a disk that is not all zeroes.
-struct Window {
-    bytes: Vec<u8>,
+pub(crate) struct Window {
+    pub bytes: Vec<u8>,
     /// Successive blocks that are not zero: where they start in `bytes`, and their bytes.
-    data: Vec<(usize, usize)>,
+    pub data: Vec<(usize, usize)>,
 }
 
 impl Image<'_> {
-    fn block(&self) -> u64 {
+    pub(crate) fn block(&self) -> u64 {
         u64::from(self.store.block_size)
     }
 
     /// The bytes `start..start + len` (whole blocks), zeroes after the disk's end.
-    fn window(&self, start: u64, len: u64) -> Result<Window> {
+    pub(crate) fn window(&self, start: u64, len: u64) -> Result<Window> {
         let block = self.block();
         let mut window = Window {
             bytes: vec![0; len as usize],
@@ -327,115 +323,4 @@ fn finish(output: Output, path: &Path) -> Result<()> {
     File::open(directory)
         .and_then(|directory| directory.sync_all())
         .map_err(VersionsError::io(name))
-}
-
-/// What a block holds, as far as it can be told without reading it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Content<'a> {
-    Zero,
-    Base,
-    Named(&'a Name),
-}
-
-fn content<'a>(
-    store: &'a Store,
-    draft: Option<&'a Draft>,
-    base: Option<&'a BaseIndex>,
-    block: u64,
-    at: BlockRef,
-) -> Result<Content<'a>> {
-    match (at, base) {
-        (BlockRef::Zero, _) => Ok(Content::Zero),
-        (BlockRef::Base, None) => Ok(Content::Base),
-        (BlockRef::Base, Some(base)) => Ok(match base.block(block) {
-            BaseBlock::Zero => Content::Zero,
-            BaseBlock::Data(name) => Content::Named(name),
-        }),
-        (BlockRef::Stored { pack, slot }, _) if pack == SPOOLED => draft
-            .and_then(|draft| draft.spooled_name(slot))
-            .map(Content::Named)
-            .ok_or_else(|| VersionsError::Missing(format!("block {slot} of the draft"))),
-        (BlockRef::Stored { pack, slot }, _) => Ok(Content::Named(store.name(pack, slot)?)),
-    }
-}
-
-/// The blocks in which two trees really differ: ascending ranges (first, count). `draft` is the one that the old tree previews, if it does.
-///
-/// # Errors
-/// As `tree::diff`.
-pub fn differences(
-    store: &Store,
-    (old, draft): (NodeRef, Option<&Draft>),
-    new: NodeRef,
-    base: Option<&BaseIndex>,
-    end: u64,
-) -> Result<Vec<(u64, u64)>> {
-    let mut out: Vec<(u64, u64)> = Vec::new();
-    tree::diff(&store.maps, old, new, &mut |part| {
-        // Beyond the disks' end nothing counts, and marks may cover more than any disk has.
-        for i in 0..part.len.min(end.saturating_sub(part.start)) {
-            let block = part.start + i;
-            let was = content(store, draft, base, block, part.old.plus(i))?;
-            let is = content(store, None, base, block, part.new.plus(i))?;
-            if was == is {
-                continue;
-            }
-            match out.last_mut() {
-                Some((start, len)) if *start + *len == block => *len += 1,
-                _ => out.push((block, 1)),
-            }
-        }
-        Ok(())
-    })?;
-    Ok(out)
-}
-
-/// Takes what a disk is to become.
-pub trait Sink {
-    /// These bytes belong at `offset`.
-    ///
-    /// # Errors
-    /// The first error ends the job.
-    fn write(&mut self, offset: u64, bytes: &[u8]) -> Result<()>;
-    /// `len` bytes from `offset` on are zero.
-    ///
-    /// # Errors
-    /// As `write`.
-    fn zero(&mut self, offset: u64, len: u64) -> Result<()>;
-}
-
-impl Image<'_> {
-    /// Gives what some ranges of blocks hold to `sink`, in order.
-    ///
-    /// # Errors
-    /// As `to_raw`; what the sink returns.
-    pub fn give(&self, ranges: &[(u64, u64)], sink: &mut dyn Sink, task: &Task<'_>) -> Result<()> {
-        let block = self.block();
-        let total = ranges.iter().map(|range| range.1 * block).sum();
-        let meter = task.meter(total);
-        for (first, count) in ranges {
-            let mut at = first * block;
-            let end = ((first + count) * block).min(self.size);
-            while at < end {
-                task.check()?;
-                let len = (1 << 20).min(end - at);
-                let window = self.window(at, len.next_multiple_of(block))?;
-                let mut done = 0;
-                for (start, data) in &window.data {
-                    if *start > done {
-                        sink.zero(at + done as u64, (*start - done) as u64)?;
-                    }
-                    let stop = (*start + *data).min(len as usize);
-                    sink.write(at + *start as u64, &window.bytes[*start..stop])?;
-                    done = stop;
-                }
-                if (done as u64) < len {
-                    sink.zero(at + done as u64, len - done as u64)?;
-                }
-                meter.add(len);
-                at += len;
-            }
-        }
-        Ok(())
-    }
 }

@@ -1,4 +1,4 @@
-//! Saving a disk: a draft, and the packs and the map that make it a version.
+//! Saving a disk: one call compares it with a version, and writes the packs and the map that make it a version of its own.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -6,128 +6,235 @@ use std::sync::Arc;
 
 use diffcache_core::task::Task;
 
-use crate::crypt::Name;
-use crate::disk::{Kept as Lies, View};
+use crate::compare::{differences, Reference};
+use crate::disk::{DiskSource, Location, View};
 use crate::error::{Result, VersionsError};
-use crate::journal::{Journal, Left, Place};
+use crate::groups::Regrouping;
+use crate::journal::{Interrupted, Journal};
 use crate::map::{push_run, BlockRef, MapFile, NodeRef, Run};
 use crate::pack::{PackOptions, PackSet, Written};
-use crate::scan::{go_on, overlay, scan, Look, Spool, Target, SPOOLED};
-use crate::scan_state::{Counts, ScanState};
+use crate::scan::{self, overlay, NewPacks, Scan, Target};
+use crate::scan_state::ScanState;
+use crate::spool::{Spool, SPOOLED};
 use crate::store::Store;
 use crate::tree;
 
-/// What changed on a disk, found but not yet a version.
-pub struct Draft {
+/// Where a save writes its files, and the numbers that they get.
+#[derive(Debug, Clone)]
+pub struct SaveTarget {
+    /// The directory for packs, indexes and the map.
+    pub directory: PathBuf,
+    /// The number of the new version.
+    pub version: u64,
+    /// The first number for new packs.
+    pub next_pack: u32,
+    /// The number of the new map.
+    pub next_map: u32,
+    /// zstd level of new packs.
+    pub level: i32,
+    /// Where the save records its progress, if it may be resumed.
+    pub journal: Option<JournalPlace>,
+}
+
+/// The file of a save's journal, and what identifies the save.
+#[derive(Debug, Clone)]
+pub struct JournalPlace {
+    /// The file.
+    pub path: PathBuf,
+    /// What the caller knows that must be the same: the store's catalogue, and the disk's state.
+    pub tag: String,
+}
+
+impl SaveTarget {
+    fn packs<'a>(&self, store: &'a Store) -> PackSet<'a> {
+        let options = PackOptions {
+            dir: self.directory.clone(),
+            block_size: store.block_size,
+            level: self.level,
+        };
+        PackSet::new(options, &store.cipher, self.next_pack)
+    }
+}
+
+/// A disk to save, the versions that it is compared with, and where the result is written.
+pub struct SaveRequest {
+    /// The disk.
+    pub source: DiskSource,
+    /// The version that the disk is compared with: the parent, or one whose state a snapshot of the disk has.
+    pub against: Reference,
+    /// The parent, if that is another version.
+    pub parent: Option<Reference>,
+    /// Which stored blocks are stored again with the new ones; `None` for an incremental version.
+    pub regrouping: Option<Regrouping>,
+    /// Where the result is written.
+    pub target: SaveTarget,
+}
+
+/// What a save adds to the store.
+#[derive(Debug)]
+pub struct SavedDisk {
     /// Bytes of the disk.
     pub size: u64,
-    /// How many blocks are what.
-    pub counts: Counts,
+    /// The new tree.
+    pub root: NodeRef,
+    /// The new packs.
+    pub packs: Vec<Written>,
+    /// The file of the new map; `None` if the tree is that of `against`.
+    pub map: Option<PathBuf>,
+    /// Bytes of that file.
+    pub map_len: u64,
+    /// Blocks that differ from the parent's.
+    pub blocks_changed: u64,
     /// Bytes that were read of the disk.
     pub bytes_read: u64,
     /// Of these, the ones that an interrupted save had read.
-    pub bytes_before: u64,
+    pub bytes_resumed: u64,
+    /// Only what changed since the snapshot of `against` was read.
+    pub is_delta: bool,
+}
+
+/// What a scan found, and the packs that hold it.
+struct Stored {
+    state: ScanState,
+    bytes_resumed: u64,
+    /// What changed, with blocks in packs.
     changes: Vec<Run>,
-    kept: Kept,
+    packs: Vec<Written>,
 }
 
-enum Kept {
-    Packs(Vec<Written>),
-    Spool(Spool),
-    Names(Vec<Name>),
-}
-
-/// Where and how a draft is stored.
-pub struct SaveOptions {
-    /// How packs are made.
-    pub packs: PackOptions,
-    /// The first number for new packs.
-    pub next_pack: u32,
-    /// Where the save writes down how far it is; nowhere if it is not to be gone on with.
-    pub journal: Option<Place>,
-}
-
-/// Finds what changed, and stores what is new in packs at once (the incremental delta).
+/// Saves a disk.
 ///
 /// # Errors
-/// As `scan::scan`.
-pub fn incremental(
-    look: &Look<'_>,
-    options: &SaveOptions,
-    session: &mut HashMap<Name, BlockRef>,
-) -> Result<Draft> {
-    let Some(place) = &options.journal else {
-        let mut packs = packs_of(look, options);
-        let found = scan(look, &mut Target::Packs(&mut packs), session)?;
-        let kept = Kept::Packs(packs.finish(&look.task.silent())?);
-        return Ok(draft(look.view, found, 0, kept));
+/// `Source`, `Qcow2`, `Io`; `Damaged` or `Missing` if what the store has of `against` is; `Invalid` if the disk has too many blocks, or an
+/// option is out of range; `Cancelled`.
+pub fn save_disk(store: &Store, request: &SaveRequest, task: &Task<'_>) -> Result<SavedDisk> {
+    let (source, against) = (&request.source, &request.against);
+    let (view, is_delta) = View::open(source, against.snapshot.as_ref(), store.block_size)?;
+    let scan = against.scan(store, source, &view, task);
+    let stored = match &request.regrouping {
+        None => store_new(&scan, &request.target)?,
+        Some(regrouping) => store_regrouped(&scan, regrouping, &request.target)?,
     };
-    let (mut journal, left) = journal_of(look, options, place, "packs")?;
-    let (state, mut packs) = match left {
-        Some(left) => take_up(look, options, left, session)?,
-        None => None,
+    let mut saved = SavedDisk {
+        size: view.size,
+        root: against.root,
+        packs: stored.packs,
+        map: None,
+        map_len: 0,
+        blocks_changed: stored.state.counts.changed,
+        bytes_read: stored.state.bytes_read,
+        bytes_resumed: stored.bytes_resumed,
+        is_delta,
+    };
+    let mut map = MapFile::new(request.target.next_map, 0);
+    saved.root = tree::update(&store.maps, against.root, &stored.changes, &mut map)?;
+    if !map.is_empty() {
+        let bytes = map.encode()?;
+        let name = format!("map-{}-0", request.target.next_map);
+        let path = request.target.directory.join(name);
+        std::fs::write(&path, &bytes).map_err(VersionsError::io(path.display().to_string()))?;
+        saved.map_len = bytes.len() as u64;
+        saved.map = Some(path);
     }
-    .map_or_else(
-        || {
-            let packs = packs_of(look, options);
-            journal.forget().map(|()| (ScanState::default(), packs))
-        },
-        Ok,
-    )?;
-    let before = state.bytes_read;
-    let mut target = Target::Packs(&mut packs);
-    let found = go_on(look, &mut target, session, state, Some(&mut journal))?;
-    let kept = Kept::Packs(packs.finish(&look.task.silent())?);
-    Ok(draft(look.view, found, before, kept))
+    store.maps.insert(Arc::new(map));
+    Ok(saved)
 }
 
-/// Opens the journal of a save, whose new blocks go to a kind of place. Returns also what it had done if it was interrupted.
-fn journal_of(
-    look: &Look<'_>,
-    options: &SaveOptions,
-    place: &Place,
+/// Blocks in which a saved disk differs from its parent. The packs of the save must have been added to the store.
+///
+/// # Errors
+/// As `differences`.
+pub fn blocks_changed(store: &Store, request: &SaveRequest, saved: &SavedDisk) -> Result<u64> {
+    let Some(parent) = &request.parent else {
+        return Ok(saved.blocks_changed);
+    };
+    let base = request
+        .source
+        .base_id
+        .as_deref()
+        .and_then(|id| store.base(id));
+    let end = saved
+        .size
+        .max(parent.size)
+        .div_ceil(u64::from(store.block_size));
+    let ranges = differences(store, (parent.root, &[]), saved.root, base, end)?;
+    Ok(ranges.iter().map(|(_, count)| count).sum())
+}
+
+/// Stores new blocks in packs at once: the incremental delta.
+fn store_new(scan: &Scan<'_>, target: &SaveTarget) -> Result<Stored> {
+    let (mut journal, interrupted) = open_journal(scan, target, "packs")?.unzip();
+    let resumed = match interrupted.flatten() {
+        Some(interrupted) => resume_packs(scan, target, interrupted)?,
+        None => None,
+    };
+    let (state, mut new) = match (resumed, &mut journal) {
+        (Some(resumed), _) => resumed,
+        (None, Some(journal)) => {
+            journal.forget()?;
+            (
+                ScanState::default(),
+                NewPacks::new(target.packs(scan.store)),
+            )
+        }
+        (None, None) => (
+            ScanState::default(),
+            NewPacks::new(target.packs(scan.store)),
+        ),
+    };
+    let bytes_resumed = state.bytes_read;
+    let state = scan::run(scan, &mut Target::Packs(&mut new), state, journal.as_mut())?;
+    Ok(Stored {
+        bytes_resumed,
+        changes: state.runs.clone(),
+        packs: new.packs.finish(&scan.task.silent())?,
+        state,
+    })
+}
+
+/// Opens the journal of a save, if it has one. Returns also what the save had done if it was interrupted.
+fn open_journal(
+    scan: &Scan<'_>,
+    target: &SaveTarget,
     kind: &str,
-) -> Result<(Journal, Option<Left>)> {
-    let key = key_of(look, options, &format!("{kind} {}", place.tag));
-    let (block_size, cipher) = (look.store.block_size, &look.store.cipher);
-    Journal::open(&place.path, &key, block_size, cipher)
+) -> Result<Option<(Journal, Option<Interrupted>)>> {
+    let Some(place) = &target.journal else {
+        return Ok(None);
+    };
+    let key = journal_key(scan, target, &format!("{kind} {}", place.tag));
+    let (block_size, cipher) = (scan.store.block_size, &scan.store.cipher);
+    Journal::open(&place.path, &key, block_size, cipher).map(Some)
 }
 
-fn packs_of<'a>(look: &Look<'a>, options: &SaveOptions) -> PackSet<'a> {
-    let cipher = &look.store.cipher;
-    PackSet::new(options.packs.clone(), cipher, options.next_pack)
-}
-
-/// Goes on with the packs of an interrupted save; `None` if they do not have what its journal says.
-fn take_up<'a>(
-    look: &Look<'a>,
-    options: &SaveOptions,
-    left: Left,
-    session: &mut HashMap<Name, BlockRef>,
-) -> Result<Option<(ScanState, PackSet<'a>)>> {
-    let mut packs = packs_of(look, options);
-    if !packs.go_on(&left.frames, left.rest)? {
+/// The packs of an interrupted save; `None` if they do not have what its journal says.
+fn resume_packs<'a>(
+    scan: &Scan<'a>,
+    target: &SaveTarget,
+    interrupted: Interrupted,
+) -> Result<Option<(ScanState, NewPacks<'a>)>> {
+    let mut new = NewPacks::new(target.packs(scan.store));
+    if !new.packs.resume(&interrupted.frames, interrupted.rest)? {
         return Ok(None);
     }
-    for (name, (pack, slot)) in packs.places(&left.frames) {
-        session.insert(name, BlockRef::Stored { pack, slot });
+    for (name, (pack, slot)) in new.packs.places(&interrupted.frames) {
+        new.known.insert(name, BlockRef::Stored { pack, slot });
     }
-    Ok(Some((left.state, packs)))
+    Ok(Some((interrupted.state, new)))
 }
 
-/// What tells a save from all others that would find something else, or put it elsewhere.
-fn key_of(look: &Look<'_>, options: &SaveOptions, tag: &str) -> [u8; 32] {
+/// A hash of all that decides what the save finds, and where it puts that.
+fn journal_key(scan: &Scan<'_>, target: &SaveTarget, tag: &str) -> [u8; 32] {
     let mut hasher = blake3::Hasher::new();
-    let (view, parent) = (look.view, &look.parent);
+    let (view, parent) = (scan.view, &scan.parent);
     let root = match parent.root {
         NodeRef::Zero => [0, 0, 0],
         NodeRef::Base => [1, 0, 0],
         NodeRef::Node { map, index } => [2, map, index],
     };
     for number in root.into_iter().chain([
-        options.next_pack,
-        look.store.block_size,
-        options.packs.level as u32,
+        target.next_pack,
+        scan.store.block_size,
+        target.level as u32,
         u32::from(parent.has_base),
         u32::from(parent.base.is_some()),
     ]) {
@@ -137,11 +244,11 @@ fn key_of(look: &Look<'_>, options: &SaveOptions, tag: &str) -> [u8; 32] {
         hasher.update(&number.to_le_bytes());
     }
     for region in &view.regions {
-        let place = match region.kept {
-            Lies::Zero => [0, 0, 0],
-            Lies::Base => [1, 0, 0],
-            Lies::At(offset) => [2, offset, 0],
-            Lies::Compressed(offset, len) => [3, offset, len],
+        let place = match region.location {
+            Location::Zero => [0, 0, 0],
+            Location::Base => [1, 0, 0],
+            Location::At(offset) => [2, offset, 0],
+            Location::Compressed(offset, len) => [3, offset, len],
         };
         for number in [region.start, region.len].into_iter().chain(place) {
             hasher.update(&number.to_le_bytes());
@@ -151,143 +258,58 @@ fn key_of(look: &Look<'_>, options: &SaveOptions, tag: &str) -> [u8; 32] {
     *hasher.finalize().as_bytes()
 }
 
-/// Finds what changed, and spools what is new, so that it can be stored together with blocks that the store already has.
-///
-/// # Errors
-/// As `scan::scan`.
-pub fn spooled(
-    look: &Look<'_>,
-    options: &SaveOptions,
-    session: &mut HashMap<Name, BlockRef>,
-) -> Result<Draft> {
-    let Some(place) = &options.journal else {
-        let mut spool = Spool::create(&options.packs.dir, look.store)?;
-        let found = scan(look, &mut Target::Spool(&mut spool), session)?;
-        return Ok(draft(look.view, found, 0, Kept::Spool(spool)));
+/// Stores new blocks together with the groups that are stored again, in the order of the disk.
+fn store_regrouped(
+    scan: &Scan<'_>,
+    regrouping: &Regrouping,
+    target: &SaveTarget,
+) -> Result<Stored> {
+    let (mut journal, interrupted) = open_journal(scan, target, "spool")?.unzip();
+    let mut spool = match &target.journal {
+        Some(place) => Spool::open(&place.path.with_extension("spool"), scan.store)?,
+        None => Spool::create(&target.directory, scan.store)?,
     };
-    let (mut journal, left) = journal_of(look, options, place, "spool")?;
-    let mut spool = Spool::open(&place.path.with_extension("spool"), look.store)?;
-    let state = match left {
-        Some(left) if spool.go_on(&left.frames)? => left.state,
+    let mut state = ScanState::default();
+    match interrupted.flatten() {
+        Some(interrupted) if spool.resume(&interrupted.frames)? => state = interrupted.state,
         _ => {
-            journal.forget()?;
+            if let Some(journal) = &mut journal {
+                journal.forget()?;
+            }
             spool.clear()?;
-            ScanState::default()
         }
-    };
-    let before = state.bytes_read;
-    let mut target = Target::Spool(&mut spool);
-    let found = go_on(look, &mut target, session, state, Some(&mut journal))?;
-    Ok(draft(look.view, found, before, Kept::Spool(spool)))
+    }
+    let bytes_resumed = state.bytes_read;
+    let state = scan::run(
+        scan,
+        &mut Target::Spool(&mut spool),
+        state,
+        journal.as_mut(),
+    )?;
+    let store = scan.store;
+    let root = preview(store, scan.parent.root, &state.runs, target.next_map)?;
+    let again = regrouping.ranges(store, root, target.version)?;
+    let silent = scan.task.silent();
+    let mut rewriter = Rewriter::new(store, &spool, target);
+    rewriter.run(&state.runs, &again, root, &silent)?;
+    let (changes, packs) = rewriter.finish(&silent)?;
+    Ok(Stored {
+        state,
+        bytes_resumed,
+        changes,
+        packs,
+    })
 }
 
-/// Finds what changed, and stores nothing.
+/// A tree in memory only, in which new blocks have the pack `SPOOLED`. `id` is a number that no map has.
 ///
 /// # Errors
-/// As `scan::scan`.
-pub fn compare(look: &Look<'_>) -> Result<Draft> {
-    let mut names = Vec::new();
-    let found = scan(look, &mut Target::Names(&mut names), &mut HashMap::new())?;
-    Ok(draft(look.view, found, 0, Kept::Names(names)))
-}
-
-fn draft(view: &View, found: ScanState, before: u64, kept: Kept) -> Draft {
-    Draft {
-        size: view.size,
-        counts: found.counts,
-        bytes_read: found.bytes_read,
-        bytes_before: before,
-        changes: found.runs,
-        kept,
-    }
-}
-
-/// What a save adds to the store.
-pub struct Saved {
-    /// The new tree.
-    pub root: NodeRef,
-    /// Its packs.
-    pub packs: Vec<Written>,
-    /// The file of its map; `None` if the tree is its parent's.
-    pub map: Option<PathBuf>,
-    /// Bytes of that file.
-    pub map_len: u64,
-    /// Blocks that were written again though the store had them.
-    pub rewritten: u64,
-}
-
-impl Draft {
-    /// What changed: ascending runs. Blocks that are in no pack yet have the pack `SPOOLED`.
-    pub fn changes(&self) -> &[Run] {
-        &self.changes
-    }
-
-    /// The name of a block that is in no pack yet.
-    pub fn spooled_name(&self, slot: u32) -> Option<&Name> {
-        match &self.kept {
-            Kept::Names(names) => names.get(slot as usize),
-            _ => None,
-        }
-    }
-
-    /// The draft's tree, in memory only; new blocks have the pack `SPOOLED`. `id` is a number no map has.
-    ///
-    /// # Errors
-    /// As `tree::update`.
-    pub fn preview(&self, store: &Store, parent: NodeRef, id: u32) -> Result<NodeRef> {
-        let mut map = MapFile::new(id, 0);
-        let root = tree::update(&store.maps, parent, &self.changes, &mut map)?;
-        store.maps.insert(Arc::new(map));
-        Ok(root)
-    }
-
-    /// Writes what makes the draft a version. `again` are the blocks, ascending ranges (first, count), that are to be stored with the new
-    /// ones in the order of the disk though the store has them: the differential groups. Needs a spooled draft if there are any.
-    ///
-    /// # Errors
-    /// `Io`, `Damaged`, `Missing`, `Cancelled`; `Invalid` if the draft was not spooled.
-    pub fn store(
-        &self,
-        store: &Store,
-        parent: NodeRef,
-        map_id: u32,
-        again: &[(u64, u64)],
-        options: &SaveOptions,
-        task: &Task<'_>,
-    ) -> Result<Saved> {
-        let (changes, packs, rewritten) = match &self.kept {
-            Kept::Packs(packs) if again.is_empty() => (self.changes.clone(), packs.clone(), 0),
-            Kept::Spool(spool) => {
-                let root = self.preview(store, parent, map_id)?;
-                let mut writer = Rewriter::new(store, spool, options);
-                writer.run(&self.changes, again, root, task)?;
-                writer.finish(task)?
-            }
-            _ => {
-                return Err(VersionsError::Invalid(
-                    "this draft was not spooled: it cannot be stored like that".to_owned(),
-                ))
-            }
-        };
-        let mut map = MapFile::new(map_id, 0);
-        let root = tree::update(&store.maps, parent, &changes, &mut map)?;
-        let mut saved = Saved {
-            root,
-            packs,
-            map: None,
-            map_len: 0,
-            rewritten,
-        };
-        if !map.is_empty() {
-            let bytes = map.encode()?;
-            let path = options.packs.dir.join(format!("map-{map_id}-0"));
-            std::fs::write(&path, &bytes).map_err(VersionsError::io(path.display().to_string()))?;
-            saved.map_len = bytes.len() as u64;
-            saved.map = Some(path);
-        }
-        store.maps.insert(Arc::new(map));
-        Ok(saved)
-    }
+/// As `tree::update`.
+pub fn preview(store: &Store, parent: NodeRef, changes: &[Run], id: u32) -> Result<NodeRef> {
+    let mut map = MapFile::new(id, 0);
+    let root = tree::update(&store.maps, parent, changes, &mut map)?;
+    store.maps.insert(Arc::new(map));
+    Ok(root)
 }
 
 /// Writes new blocks and differential groups in the order of the disk.
@@ -298,19 +320,17 @@ struct Rewriter<'a> {
     /// Where spooled blocks went.
     placed: HashMap<u32, BlockRef>,
     out: Vec<Run>,
-    rewritten: u64,
     block: Vec<u8>,
 }
 
 impl<'a> Rewriter<'a> {
-    fn new(store: &'a Store, spool: &'a Spool, options: &SaveOptions) -> Self {
+    fn new(store: &'a Store, spool: &'a Spool, target: &SaveTarget) -> Self {
         Self {
             store,
             spool,
-            packs: PackSet::new(options.packs.clone(), &store.cipher, options.next_pack),
+            packs: target.packs(store),
             placed: HashMap::new(),
             out: Vec::new(),
-            rewritten: 0,
             block: vec![0; store.block_size as usize],
         }
     }
@@ -365,7 +385,6 @@ impl<'a> Rewriter<'a> {
             }
             self.spool.read(slot, &mut self.block)?
         } else if again {
-            self.rewritten += 1;
             self.store.read_block(pack, slot, &mut self.block)?;
             *self.store.name(pack, slot)?
         } else {
@@ -379,7 +398,7 @@ impl<'a> Rewriter<'a> {
         Ok(placed)
     }
 
-    fn finish(self, task: &Task<'_>) -> Result<(Vec<Run>, Vec<Written>, u64)> {
-        Ok((self.out, self.packs.finish(task)?, self.rewritten))
+    fn finish(self, task: &Task<'_>) -> Result<(Vec<Run>, Vec<Written>)> {
+        Ok((self.out, self.packs.finish(task)?))
     }
 }

@@ -10,7 +10,7 @@ use crate::base::BaseIndex;
 use crate::crypt::{Cipher, Name, NAME_LEN};
 use crate::error::{Result, VersionsError};
 use crate::map::{BlockRef, Maps};
-use crate::pack::{decode_frame, PackIndex};
+use crate::pack::{decode_frame, PackIndex, Written};
 
 /// Decompressed frames kept in memory, in bytes: while a disk is put together from its start to its end, each of a hundred older
 /// versions has a frame open.
@@ -120,6 +120,19 @@ impl Store {
         self.packs.insert(id, pack);
         // Built again when it is needed.
         self.table = OnceLock::new();
+        Ok(())
+    }
+
+    /// Adds packs that were just written, so that blocks in them are found.
+    ///
+    /// # Errors
+    /// As `add_pack`; `Io`.
+    pub fn add_written(&mut self, packs: &[Written], origin: u64) -> Result<()> {
+        for pack in packs {
+            let name = pack.index.display().to_string();
+            let index = std::fs::read(&pack.index).map_err(VersionsError::io(name))?;
+            self.add_pack(pack.id, origin, &index, Place::File(pack.data.clone()))?;
+        }
         Ok(())
     }
 

@@ -111,6 +111,19 @@ class VersionsTestCase(base.TestCase):
                           restoring.Output(output, 'raw'), base_image)
         return output.read_bytes()
 
+    def blocks_by_origin(self, version) -> dict[int, int]:
+        """How many blocks of a version each version's packs have."""
+        head = self.access.head()
+        counts: dict[int, int] = {}
+        with self.access.opened(head) as opened:
+            live = opened.live([version.root])
+            for number, pack in head.packs.items():
+                needed, _ = opened.need(number, live)
+                if needed:
+                    counts[pack.origin] = (counts.get(pack.origin, 0)
+                                           + needed)
+        return counts
+
     def assert_same_disk(self, one: pathlib.Path, other: pathlib.Path):
         """Let QEMU compare two disks of any format."""
         done = subprocess.run(['qemu-img', 'compare', str(one), str(other)],

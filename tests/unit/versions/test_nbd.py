@@ -43,13 +43,13 @@ def is_locked():
     return False
 
 
-def meet(_waiting):
+def meet(_connected):
     while sys.argv[2] == 'served' and not is_locked():
         time.sleep(0.01)
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-nbd.Client = meet
+nbd.open_export = meet
 with nbd.Server(disk, 'qcow2'):
     pass
 '''

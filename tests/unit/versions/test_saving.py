@@ -202,12 +202,9 @@ class TestTogether(fixture.VersionsTestCase):
         # Chunk 3 once more, beside 4, though A has it: 4 instead of 3.
         self.assertEqual([1, 0, 4],
                          [each.blocks_stored for each in versions])
-        head = self.access.head()
-        with self.access.opened(head) as opened:
-            runs = opened.differential(
-                head.of_series('c')[0].root, versions[2].root, 0)
-        self.assertEqual([(2, 4, versions[2].number)],
-                         [run[:3] for run in runs])
+        # The whole differential delta comes from the pack of version C.
+        self.assertEqual({3: 2, versions[2].number: 4},
+                         self.blocks_by_origin(versions[2]))
         self.assertEqual(requests[2].disk.read_bytes(),
                          self.content(versions[2]))
 
@@ -230,9 +227,9 @@ class TestAlpha(fixture.VersionsTestCase):
         return last, self.access.head()
 
     def owners(self, head, version):
-        with self.access.opened(head) as opened:
-            return {run[2] for run in opened.differential(
-                head.of_series('a')[0].root, version.root, 0)}
+        """The versions that stored what the oldest one does not have."""
+        oldest = head.of_series('a')[0]
+        return set(self.blocks_by_origin(version)) - {oldest.number}
 
     def test_differential_versions_lie_in_one_place(self):
         last, head = self.chain(1.0)

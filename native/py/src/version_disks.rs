@@ -1,0 +1,99 @@
+//! Disks that versions are written to in place.
+
+use std::fs::File;
+use std::os::fd::{BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use diffcache_versions::in_place::{RawDisk, Writer};
+use diffcache_versions::nbd::NbdDisk;
+use diffcache_versions::VersionsError;
+use pyo3::exceptions::PyOSError;
+use pyo3::prelude::*;
+
+use crate::versions::versions_error;
+
+enum Disk {
+    Raw(RawDisk),
+    Nbd(NbdDisk),
+}
+
+impl Disk {
+    fn writer(&mut self) -> &mut (dyn Writer + Send) {
+        match self {
+            Disk::Raw(disk) => disk,
+            Disk::Nbd(disk) => disk,
+        }
+    }
+}
+
+/// A disk that is open for writing.
+#[pyclass(frozen)]
+pub struct DiskWriter(Mutex<Option<Disk>>);
+
+impl DiskWriter {
+    fn disk(&self) -> MutexGuard<'_, Option<Disk>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Calls `job` with the disk.
+    pub fn with<T>(
+        &self,
+        job: impl FnOnce(&mut dyn Writer) -> Result<T, VersionsError>,
+    ) -> Result<T, VersionsError> {
+        match self.disk().as_mut() {
+            Some(disk) => job(disk.writer()),
+            None => Err(VersionsError::Invalid("the disk is closed".to_owned())),
+        }
+    }
+}
+
+/// A descriptor of its own for a file of the caller's. Locks on the open file are shared.
+fn duplicate(fd: i32) -> PyResult<OwnedFd> {
+    if fd < 0 {
+        return Err(PyOSError::new_err("the file is closed"));
+    }
+    // SAFETY: the descriptor is only borrowed for this call, in which the caller's file object keeps it open; one that is not open is an
+    // error of `dup` and no undefined behaviour.
+    let borrowed = unsafe { BorrowedFd::borrow_raw(fd) };
+    Ok(borrowed.try_clone_to_owned()?)
+}
+
+#[pymethods]
+impl DiskWriter {
+    /// A raw disk by the descriptor of its file; `name` is for messages.
+    #[staticmethod]
+    fn raw(fd: i32, name: String) -> PyResult<Self> {
+        let disk = RawDisk::new(File::from(duplicate(fd)?), name);
+        Ok(Self(Mutex::new(Some(Disk::Raw(disk)))))
+    }
+
+    /// The disk that an NBD server exports, by the descriptor of a socket that is connected to it.
+    #[staticmethod]
+    fn nbd(py: Python<'_>, fd: i32) -> PyResult<Self> {
+        let stream = UnixStream::from(duplicate(fd)?);
+        let disk = py.detach(|| NbdDisk::open(stream));
+        let disk = disk.map_err(versions_error)?;
+        Ok(Self(Mutex::new(Some(Disk::Nbd(disk)))))
+    }
+
+    /// Makes all that was written durable.
+    fn flush(&self, py: Python<'_>) -> PyResult<()> {
+        py.detach(|| self.with(|writer| writer.flush()))
+            .map_err(versions_error)
+    }
+
+    /// Closes the disk, and ends the session with an NBD server.
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        py.detach(|| match self.disk().take() {
+            Some(Disk::Nbd(disk)) => disk.disconnect(),
+            _ => Ok(()),
+        })
+        .map_err(versions_error)
+    }
+}
+
+/// Adds this module's names to the extension module.
+pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    m.add_class::<DiskWriter>()
+}
