@@ -16,6 +16,7 @@ import pathlib
 from typing import Iterator
 
 from diffcache_openstack import _native
+from diffcache_openstack.common import exceptions
 from diffcache_openstack.versions import locks
 from diffcache_openstack.versions import nbd
 
@@ -28,10 +29,15 @@ def open_disk(path: pathlib.Path, disk_format: str
     A raw disk is written directly, one of another format through qemu-nbd.
 
     :raises Busy: a guest uses the disk
+    :raises ServiceUnavailable: qemu-nbd ended; also in the block
     """
     if disk_format != 'raw':
-        with nbd.Server(path, disk_format) as disk:
-            yield disk
+        try:
+            with nbd.Server(path, disk_format) as disk:
+                yield disk
+        except exceptions.PeerUnavailable as exc:
+            raise exceptions.ServiceUnavailable(
+                f'Could not write to {path}: {exc}') from exc
         return
     with open(path, 'r+b', buffering=0) as stream:
         locks.exclude(stream.fileno(), path)

@@ -234,7 +234,8 @@ def _write_in_place(opened: _native.BlockStore, head: catalogue.Catalogue,
         if target.format == 'qcow2':
             _delete_snapshots(target.request, head, target.info)
         with disk_writers.open_disk(target.disk, target.format) as disk:
-            with native_errors.translated():
+            with (files.space_errors(target.disk),
+                  native_errors.translated()):
                 written = opened.write_ranges(target.content(),
                                               target.plan.ranges, disk,
                                               progress)
@@ -294,7 +295,7 @@ def _build(opened: _native.BlockStore, target: _Target, path: pathlib.Path,
     """
     path.parent.mkdir(mode=0o700)
     base = target.request.base
-    with native_errors.translated():
+    with files.space_errors(path), native_errors.translated():
         if target.format == 'raw':
             written = opened.restore_raw(target.content(), path, progress)
         else:

@@ -163,10 +163,16 @@ impl NbdDisk {
             return Ok(());
         }
         // The protocol's numbers are those of Linux.
-        Err(VersionsError::Io {
-            name: format!("the NBD server, {command:?} at byte {offset}"),
-            source: io::Error::from_raw_os_error(error as i32),
-        })
+        let source = io::Error::from_raw_os_error(error as i32);
+        match source.kind() {
+            io::ErrorKind::StorageFull => Err(VersionsError::Io {
+                name: format!("the NBD server, {command:?} at byte {offset}"),
+                source,
+            }),
+            _ => Err(refused(&format!(
+                "could not do {command:?} at byte {offset}: {source}"
+            ))),
+        }
     }
 
     fn receive_all(&mut self) -> Result<()> {
@@ -283,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_of_the_server_is_that_of_the_system() {
+    fn a_full_filesystem_of_the_server_is_an_error_of_the_system() {
         let (client, server) = serve(accepted(), vec![0, 28]);
         let mut disk = NbdDisk::open(client).unwrap();
         disk.write(0, &[1; 512]).unwrap();
@@ -293,6 +299,18 @@ mod tests {
                 assert!(name.contains("Write at byte 4096"));
                 assert_eq!(source.raw_os_error(), Some(28));
             }
+            other => panic!("{other:?}"),
+        }
+        server.join().unwrap();
+    }
+
+    #[test]
+    fn other_errors_of_the_server_name_the_request() {
+        let (client, server) = serve(accepted(), vec![5]);
+        let mut disk = NbdDisk::open(client).unwrap();
+        disk.zero(512, 4096).unwrap();
+        match disk.receive_all() {
+            Err(VersionsError::Invalid(text)) => assert!(text.contains("WriteZeroes at byte 512")),
             other => panic!("{other:?}"),
         }
         server.join().unwrap();
