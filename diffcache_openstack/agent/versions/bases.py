@@ -9,7 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""Content ids of base images: each is read once, and not for each save."""
+"""Content ids of base images, each computed once and not for each save."""
 
 import logging
 import pathlib
@@ -22,15 +22,14 @@ from diffcache_openstack.common import files
 
 LOG = logging.getLogger(__name__)
 
-_MOST = 1000
+_MAX_ENTRIES = 1000
 
 
-class Bases:
-    """Remembers ids by file, over restarts.
+class BaseIds:
+    """A cache of content ids by file, over restarts.
 
-    Nova names a base image after what it is, and never writes to it again; its
-    times of access and change it does touch. So path, inode and size tell
-    whether it is the file that was read.
+    Nova names a base image after its content, and never writes to it again,
+    but changes its times. So path, inode and size identify the file.
 
     :param path: of the state file
     """
@@ -43,9 +42,9 @@ class Bases:
             known, dict) else {}
 
     def content_id(self, image: pathlib.Path) -> str:
-        """The content id of an image.
+        """Return the content id of an image.
 
-        :raises InvalidInput: it is refused
+        :raises InvalidInput: the image is refused
         """
         state = image.stat()
         mark = [state.st_dev, state.st_ino, state.st_size]
@@ -60,11 +59,11 @@ class Bases:
             return content_id
 
     def _write(self):
-        while len(self._known) > _MOST:
+        while len(self._known) > _MAX_ENTRIES:
             self._known.pop(next(iter(self._known)))
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
             files.write_json(self._path, self._known)
         except (OSError, exceptions.NoSpace) as error:
-            LOG.warning('Content ids of base images are not kept in %s, and'
-                        ' found out again: %s', self._path, error)
+            LOG.warning('Could not store content ids of base images in %s,'
+                        ' will compute them again: %s', self._path, error)

@@ -9,7 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""Servers of this host, as libvirt knows them: their disks and monitors."""
+"""Servers of this host in libvirt: their disks, monitors and agents."""
 
 import dataclasses
 import json
@@ -29,8 +29,8 @@ LOG = logging.getLogger(__name__)
 # Seconds that a guest's agent may take for an answer.
 _AGENT_SECONDS = 20
 _AGENT_CHANNEL = "./devices/channel/target[@name='org.qemu.guest_agent.0']"
-# What libvirt says of an agent that answered with an error: the code of it
-# is the one that it has for errors of its own, too.
+# libvirt's message if the agent answered with an error. Its error code does
+# not differ from that of libvirt's own errors.
 _REFUSED = 'unable to execute QEMU agent command'
 _FORMATS = ('raw', 'qcow2')
 
@@ -39,8 +39,8 @@ _FORMATS = ('raw', 'qcow2')
 class Disk:
     """A disk of a server that is a file of this host.
 
-    :param device: what the guest calls it, such as vda
-    :param base: the image that it lies on, if it does
+    :param device: its name in the guest, such as vda
+    :param base: its base image, if it has one
     """
 
     device: str
@@ -51,10 +51,10 @@ class Disk:
 
 @dataclasses.dataclass(frozen=True)
 class Guest:
-    """A server as its hypervisor has it.
+    """A server of the hypervisor.
 
-    :param monitor: None while it is off
-    :param agent: None if there is none in the guest that could be asked
+    :param monitor: None while it is stopped
+    :param agent: None if no agent is connected
     """
 
     server_id: str
@@ -64,12 +64,12 @@ class Guest:
 
     @property
     def running(self) -> bool:
-        """Whether its disks belong to a hypervisor now."""
+        """Whether a hypervisor uses its disks."""
         return self.monitor is not None
 
 
 class Monitor:
-    """QEMU's monitor of a domain, through libvirt, which owns it."""
+    """The QEMU monitor of a domain, through libvirt."""
 
     def __init__(self, library: types.ModuleType, qemu: types.ModuleType,
                  domain: typing.Any) -> None:
@@ -78,7 +78,7 @@ class Monitor:
         self._domain = domain
 
     def command(self, name: str, /, **arguments: typing.Any) -> typing.Any:
-        """What a command returns.
+        """Run a command and return its result.
 
         :raises PermanentError: the command was refused
         :raises ServiceUnavailable: no answer came
@@ -99,7 +99,7 @@ class Monitor:
 
 
 class Agent:
-    """The agent in a guest, through libvirt. What it says is the guest's."""
+    """The guest agent of a domain, through libvirt; it is not trusted."""
 
     def __init__(self, library: types.ModuleType, qemu: types.ModuleType,
                  domain: typing.Any) -> None:
@@ -108,9 +108,9 @@ class Agent:
         self._domain = domain
 
     def count(self, name: str) -> int:
-        """What a command without arguments answers: a number.
+        """Run a command without arguments whose answer is a number.
 
-        :raises PermanentError: the guest refused, or said something else
+        :raises PermanentError: the guest refused, or gave another answer
         :raises ServiceUnavailable: no answer came
         """
         try:
@@ -152,11 +152,11 @@ class Guests:
         self._connection: typing.Any = None
 
     def find(self, server_id: str) -> Guest:
-        """A server of this host.
+        """Return a server of this host.
 
         :raises NotFound: this host has no such server, or it has no disk
-            that could be saved
-        :raises InvalidInput: a disk is where none may be
+            that can be saved
+        :raises InvalidInput: a disk is outside of the allowed directories
         :raises ServiceUnavailable: libvirt does not answer
         """
         library, qemu = _libraries()
@@ -169,10 +169,9 @@ class Guests:
             if error.get_error_code() in (library.VIR_ERR_NO_DOMAIN,
                                           library.VIR_ERR_INVALID_ARG):
                 raise exceptions.NotFound(
-                    f'This host has no server {server_id}; ask the one'
-                    f' where it is.') from error
+                    f'Server {server_id} is not on this host.') from error
             raise exceptions.ServiceUnavailable(
-                f'libvirt at {self._uri} does not tell of server'
+                f'libvirt at {self._uri} could not describe server'
                 f' {server_id}: {error}') from error
         tree = ElementTree.fromstring(text)
         disks = tuple(self._disks(tree))
@@ -188,9 +187,9 @@ class Guests:
             Agent(library, qemu, domain) if _has_agent(tree) else None)
 
     def check(self, path: pathlib.Path) -> pathlib.Path:
-        """The real path of a file, if it is one that may be opened.
+        """Return the real path of a file in the allowed directories.
 
-        :raises InvalidInput: it is elsewhere; the message names the option
+        :raises InvalidInput: it is outside; the message names the option
         """
         real = pathlib.Path(os.path.realpath(path))
         if not any(real.is_relative_to(directory)
@@ -209,17 +208,17 @@ class Guests:
                 continue
             kind = driver.get('type')
             if kind not in _FORMATS:
-                LOG.warning('A disk of the format %s is not saved: %s', kind,
-                            source.get('file'))
+                LOG.warning('Not saving disk %s: its format is %s',
+                            source.get('file'), kind)
                 continue
             path = self.check(pathlib.Path(source.get('file')))
             yield Disk(target.get('dev'), path, kind, self._base(path, kind))
 
     def _base(self, path, kind):
-        """The image that a disk says it lies on.
+        """Return the backing file of a disk, if it has one.
 
-        Only the hypervisor and Nova write what a qcow2 disk says there; it
-        is believed of images in the directories that they have.
+        Only the hypervisor and Nova write that name; it is trusted for images
+        in the allowed directories.
         """
         if kind != 'qcow2':
             return None
@@ -241,7 +240,7 @@ def _has_agent(tree):
 
 
 def _libraries() -> tuple[types.ModuleType, types.ModuleType]:
-    """libvirt's bindings, which only hosts with servers need.
+    """Import libvirt's bindings, which only compute hosts need.
 
     :raises PermanentError: they are not installed
     """
@@ -252,6 +251,6 @@ def _libraries() -> tuple[types.ModuleType, types.ModuleType]:
         raise exceptions.PermanentError(
             'This host cannot save servers: install libvirt-python for its'
             ' agent.') from error
-    # What goes wrong is raised, and need not be printed as well.
+    # Errors are raised, and need not be printed as well.
     libvirt.registerErrorHandler(lambda *_: None, None)
     return libvirt, libvirt_qemu

@@ -9,7 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""Versions in the agent: what the conductor and Nova's driver ask of it."""
+"""Versions in the agent: tasks of the conductor and of Nova's driver."""
 
 import collections.abc
 import logging
@@ -44,11 +44,11 @@ Watch = collections.abc.Callable[[int, int], bool]
 
 
 class VersionService:
-    """Does this host's tasks, and those that Nova's driver begins.
+    """Performs the tasks of this host, and those that Nova's driver starts.
 
-    :param agent: delivers base images
-    :param conductor: is told how far tasks are
-    :param name: this host
+    :param agent: provides base images
+    :param conductor: receives reports on tasks
+    :param name: of this host
     """
 
     def __init__(self, conf: cfg.ConfigOpts, agent: version_worker.Images,
@@ -68,35 +68,35 @@ class VersionService:
             state / 'tasks', worker.perform, self._report, options.workers)
 
     def start(self) -> None:
-        """Go on with what the last run left."""
+        """Resume the tasks that the last process left."""
         self._tidy()
         self.tasks.start()
 
     def _tidy(self) -> None:
-        """Remove copies of disks that no save will ask for again."""
+        """Remove copies of disks that no save will use."""
         tags = [view_cleanup.tag_of(task) for task in self.tasks.left()]
         for directory in self._conf.versions.directories:
             try:
                 view_cleanup.remove_abandoned(pathlib.Path(directory), tags)
             except OSError as error:
-                LOG.warning('Copies of disks may be left in %s: %s',
+                LOG.warning('Could not remove copies of disks in %s: %s',
                             directory, error)
 
     def stop(self) -> None:
-        """Interrupt what runs, to be begun again at the next start."""
+        """Interrupt tasks, which are resumed at the next start."""
         self.tasks.stop()
 
     def save_before(self, server_id: str, project_id: str, trigger: str,
                     image_id: str | None, watch: Watch
                     ) -> dict[str, typing.Any]:
-        """Save a server that is about to go, if its policy wants that.
+        """Save a server before it stops or is deleted, if its policy says so.
 
         :param trigger: ``shutdown`` or ``delete``
-        :param watch: is told how far it is; returns whether anybody waits
-        :returns: ``version``, the id or None; ``required``; ``error``, why
-            there is none though the policy wants one
-        :raises InvalidInput: there is no such trigger
-        :raises ServiceUnavailable: nobody can tell what the policy is
+        :param watch: gets the progress; returns False to cancel
+        :returns: ``version``, the id or None; ``required``; ``error``, the
+            reason if a required save failed
+        :raises InvalidInput: the trigger is unknown
+        :raises ServiceUnavailable: the policy cannot be read
         """
         if trigger not in _HOOKS:
             raise exceptions.InvalidInput(
@@ -115,7 +115,7 @@ class VersionService:
                 'required': required, 'error': error}
 
     def _begin(self, new, deadline, watch):
-        """The task, once it is its project's turn; None if there is none."""
+        """Return the task once no other of its project writes, if any."""
         while True:
             try:
                 return self._conductor.begin_local(self._context, self._name,
@@ -126,15 +126,15 @@ class VersionService:
                 time.sleep(_AGAIN_SECONDS)
 
     def _wait(self, task, deadline, watch) -> str | None:
-        doing = self.tasks.perform(task)
-        while not doing.ended.wait(1.0):
-            wanted = watch(doing.report.done, doing.report.total)
+        running = self.tasks.perform(task)
+        while not running.ended.wait(1.0):
+            wanted = watch(running.report.done, running.report.total)
             if not wanted or time.monotonic() > deadline:
-                # What is going to be removed cannot be saved later.
+                # A server that is being deleted cannot be saved later.
                 self.tasks.cancel(task.id)
                 return (f'Version {task.version_id} was not saved in'
                         f' {self._conf.versions.hook_timeout} s.')
-        return doing.report.error
+        return running.report.error
 
     def _report(self, report: objects.TaskReport) -> bool:
         return self._conductor.report_task(self._context, report)
@@ -152,10 +152,10 @@ class VersionsManager:
     @messaging.exposed
     def perform(self, ctxt: contexts.RequestContext,
                 task: objects.VersionTask) -> None:
-        """Do a task."""
+        """Perform a task."""
         self._service.tasks.perform(task)
 
     @messaging.exposed
     def cancel(self, ctxt: contexts.RequestContext, task_id: str) -> None:
-        """Give a task up."""
+        """Cancel a task."""
         self._service.tasks.cancel(task_id)

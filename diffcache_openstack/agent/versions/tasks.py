@@ -9,12 +9,12 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""Tasks of this host concerning versions, kept over restarts.
+"""Tasks on versions that this host performs, stored over restarts.
 
-Each task is a file until the conductor knows how it ended. A task that the
-agent's end interrupted is begun again at the next start; what it had learned
-that must not be done twice is in the file. For a while after its end a task is
-remembered, so that one that is sent twice is done once.
+Each task has a file until the conductor knows its result. A task that was
+interrupted by the agent's stop is resumed at the next start; results that it
+must not repeat are in the file. Completed tasks are remembered for a day, so
+that one that is sent twice is performed once.
 """
 
 import concurrent.futures
@@ -33,18 +33,18 @@ from diffcache_openstack.objects import versions
 
 LOG = logging.getLogger(__name__)
 
-# Between two reports of what runs, and two tries to tell of what ended.
+# Between two reports of a task, and two attempts to report its result.
 REPORT_SECONDS = 3.0
 _REMEMBERED_SECONDS = 24 * 3600.0
 
 Report = typing.Callable[[objects.TaskReport], bool]
 
 
-class Doing:
-    """A task that is being done.
+class RunningTask:
+    """A task in this process.
 
-    :ivar cancel: is set when nobody wants it any more
-    :ivar notes: what the task must not forget over a restart
+    :ivar cancel: set when the task is cancelled
+    :ivar notes: stored results of a task's steps, for its resumption
     """
 
     def __init__(self, task: objects.VersionTask, path: pathlib.Path,
@@ -53,46 +53,47 @@ class Doing:
         self.notes = notes
         self.cancel = threading.Event()
         self.ended = threading.Event()
-        self.told = False
-        # This process ends: the next one goes on with the task.
+        self.reported = False
+        # This process stops: the next one resumes the task.
         self.interrupted = False
         self.report = objects.TaskReport(task_id=task.id,
                                          state=versions.RUNNING)
         self._path = path
 
     def progress(self, done: int, total: int) -> None:
-        """Take note of the bytes done and the bytes in all.
+        """Set the bytes done and in total, for the next report.
 
-        :raises Interrupted: this process ends
+        :raises Interrupted: this process stops
         """
         if self.interrupted:
-            raise exceptions.Interrupted('The agent ends.')
+            raise exceptions.Interrupted('The agent is stopping.')
         self.report.done, self.report.total = done, max(done, total)
 
     def note(self, **values: typing.Any) -> None:
-        """Remember something durably."""
+        """Store notes durably."""
         self.notes.update(values)
         self.write()
 
     def write(self) -> None:
-        """Make the file say what is known."""
+        """Write the task's file."""
         files.write_json(self._path, {
             'task': self.task.obj_to_primitive(), 'notes': self.notes,
-            'told': self.told,
+            'told': self.reported,
             'report': self.report.obj_to_primitive()
             if self.report.state in versions.ENDED else None})
 
 
-Perform = typing.Callable[[Doing], None]
+Perform = typing.Callable[[RunningTask], None]
 
 
 class Tasks:
-    """Does tasks, some at a time, and tells of them.
+    """Performs tasks, several at a time, and reports on them.
 
     :param directory: for the files
-    :param perform: does one; sets its report's ``saved``, ``kept`` and
-        ``result``, and raises what goes wrong
-    :param report: tells the conductor, and returns whether to go on
+    :param perform: performs one; sets its report's ``saved``, ``kept`` and
+        ``result``, and raises errors
+    :param report: sends a report to the conductor; returns False if the task
+        was cancelled
     """
 
     def __init__(self, directory: pathlib.Path, perform: Perform,
@@ -101,13 +102,13 @@ class Tasks:
         self._perform = perform
         self._report = report
         self._lock = threading.Lock()
-        self._known: dict[str, Doing] = {}
+        self._known: dict[str, RunningTask] = {}
         self._closing = threading.Event()
         self._pool = concurrent.futures.ThreadPoolExecutor(
             workers, thread_name_prefix='versions')
 
     def left(self) -> list[str]:
-        """The ids of the tasks that the last run did not bring to an end."""
+        """Return the ids of tasks that the last process did not complete."""
         found = []
         for path in self._directory.glob('*.json'):
             with contextlib.suppress(OSError, ValueError, KeyError,
@@ -117,7 +118,7 @@ class Tasks:
         return found
 
     def start(self) -> None:
-        """Go on with what the last run left, and begin to report."""
+        """Resume the tasks that the last process left, and start to report."""
         self._directory.mkdir(parents=True, exist_ok=True)
         for path in sorted(self._directory.glob('*.json')):
             self._load(path)
@@ -125,137 +126,139 @@ class Tasks:
                          name='version-reports').start()
 
     def stop(self) -> None:
-        """Interrupt what runs; it is begun again at the next start."""
+        """Interrupt tasks, which are resumed at the next start."""
         self._closing.set()
-        for doing in list(self._known.values()):
-            doing.interrupted = True
-            doing.cancel.set()
+        for running in list(self._known.values()):
+            running.interrupted = True
+            running.cancel.set()
         self._pool.shutdown(cancel_futures=True)
 
-    def perform(self, task: objects.VersionTask) -> Doing:
-        """Do a task, unless it is known."""
+    def perform(self, task: objects.VersionTask) -> RunningTask:
+        """Perform a task, unless it is known."""
         with self._lock:
-            doing = self._known.get(task.id)
-            if doing is not None:
-                # Whoever sends it again does not know how it ended.
-                doing.told = False
-                return doing
-            doing = Doing(task, self._directory / f'{task.id}.json', {})
-            doing.write()
-            self._known[task.id] = doing
-        self._pool.submit(self._do, doing)
-        return doing
+            running = self._known.get(task.id)
+            if running is not None:
+                # The sender does not know its result.
+                running.reported = False
+                return running
+            running = RunningTask(
+                task, self._directory / f'{task.id}.json', {})
+            running.write()
+            self._known[task.id] = running
+        self._pool.submit(self._do, running)
+        return running
 
     def cancel(self, task_id: str) -> None:
-        """Give a task up; one that is not known is none."""
-        doing = self._known.get(task_id)
-        if doing is not None:
-            doing.cancel.set()
+        """Cancel a task, if it is known."""
+        running = self._known.get(task_id)
+        if running is not None:
+            running.cancel.set()
 
     def _load(self, path):
         try:
             document = files.read_json(path)
             task = objects.VersionTask.parse_kept(document['task'])
-            doing = Doing(task, path, document['notes'])
-            doing.told = document['told']
+            running = RunningTask(task, path, document['notes'])
+            running.reported = document['told']
             if document['report'] is not None:
-                doing.report = objects.TaskReport.parse_kept(
+                running.report = objects.TaskReport.parse_kept(
                     document['report'])
-                doing.ended.set()
+                running.ended.set()
         except (OSError, ValueError, KeyError, TypeError,
                 exceptions.FormatError) as error:
-            LOG.error('Task %s cannot be read and is left out; the conductor'
+            LOG.error('Ignoring unreadable task file %s; the conductor'
                       ' will send it again: %s', path, error)
             path.unlink(missing_ok=True)
             return
-        self._known[task.id] = doing
-        if not doing.ended.is_set():
+        self._known[task.id] = running
+        if not running.ended.is_set():
             LOG.info('Task %s (%s) is begun again', task.id, task.kind)
-            self._pool.submit(self._do, doing)
+            self._pool.submit(self._do, running)
 
-    def _do(self, doing):
+    def _do(self, running):
         started = time.monotonic()
         try:
-            if doing.cancel.is_set():
-                raise exceptions.Cancelled('It was cancelled.')
-            self._perform(doing)
+            if running.cancel.is_set():
+                raise exceptions.Cancelled('The task was cancelled.')
+            self._perform(running)
             state, error = versions.DONE, None
         except exceptions.Interrupted:
-            return  # The file brings it back.
+            return  # Resumed from its file.
         except exceptions.Cancelled:
             if self._closing.is_set():
-                return  # The file brings it back.
-            state, error = versions.CANCELLED, 'It was cancelled.'
+                return  # Resumed from its file.
+            state, error = versions.CANCELLED, 'The task was cancelled.'
         except exceptions.DiffCacheError as reason:
             state, error = versions.FAILED, str(reason)
         except Exception as reason:
-            LOG.exception('Task %s (%s)', doing.task.id, doing.task.kind)
+            LOG.exception('Task %s (%s)', running.task.id, running.task.kind)
             state, error = versions.FAILED, (
                 f'The agent failed with {type(reason).__name__}; its log has'
                 f' the details.')
-        doing.report.state, doing.report.error = state, error
-        _keep_end(doing)
-        LOG.info('Task %s (%s): %s after %.2f s%s', doing.task.id,
-                 doing.task.kind, state, time.monotonic() - started,
+        running.report.state, running.report.error = state, error
+        _write_result(running)
+        LOG.info('Task %s (%s): %s after %.2f s%s', running.task.id,
+                 running.task.kind, state, time.monotonic() - started,
                  f': {error}' if error else '')
-        self._tell(doing)
-        doing.ended.set()
+        self._send_report(running)
+        running.ended.set()
 
     def _report_all(self):
         while not self._closing.wait(REPORT_SECONDS):
-            for doing in list(self._known.values()):
+            for running in list(self._known.values()):
                 try:
-                    self._look_at(doing)
+                    self._report_or_forget(running)
                 except Exception:
-                    # The thread's edge: other tasks are to be told of, too.
-                    LOG.exception('Task %s is not reported now',
-                                  doing.task.id)
+                    # Other tasks have to be reported, too.
+                    LOG.exception('Could not report task %s, will retry',
+                                  running.task.id)
 
-    def _look_at(self, doing):
-        if not doing.told:
-            self._tell(doing)
-        elif doing.ended.is_set():
-            self._forget_old(doing)
+    def _report_or_forget(self, running):
+        if not running.reported:
+            self._send_report(running)
+        elif running.ended.is_set():
+            self._forget_old(running)
 
-    def _tell(self, doing):
-        """Tell the conductor how far a task is; later if it is away."""
-        report = doing.report
+    def _send_report(self, running):
+        """Report a task to the conductor; later if it is unreachable."""
+        report = running.report
         try:
             wanted = self._report(report)
         except exceptions.DiffCacheError as error:
-            LOG.debug('Task %s is not reported now: %s', report.task_id,
-                      error)
+            LOG.debug('Could not report task %s, will retry: %s',
+                      report.task_id, error)
             return
         except Exception:
-            LOG.exception('Task %s is not reported', report.task_id)
+            LOG.exception('Could not report task %s', report.task_id)
             return
         if report.state in versions.ENDED:
-            doing.told = True
-            _keep_end(doing)
+            running.reported = True
+            _write_result(running)
         elif not wanted:
-            LOG.info('Nobody wants task %s any more', report.task_id)
-            doing.cancel.set()
+            LOG.info('Task %s was cancelled by the conductor', report.task_id)
+            running.cancel.set()
 
-    def _forget_old(self, doing):
-        path = self._directory / f'{doing.task.id}.json'
+    def _forget_old(self, running):
+        path = self._directory / f'{running.task.id}.json'
         try:
             old = time.time() - path.stat().st_mtime > _REMEMBERED_SECONDS
         except FileNotFoundError:
             old = True
         if old:
             with self._lock:
-                self._known.pop(doing.task.id, None)
+                self._known.pop(running.task.id, None)
             path.unlink(missing_ok=True)
 
 
-def _keep_end(doing: Doing) -> None:
-    """Have the file say how a task ended; without that it is done again."""
+def _write_result(running: RunningTask) -> None:
+    """Write a task's result; without it the task is performed again."""
     try:
-        doing.write()
+        running.write()
     except (OSError, exceptions.DiffCacheError) as error:
-        LOG.error('The end of task %s is not kept: %s', doing.task.id, error)
+        LOG.error('Could not write the result of task %s: %s; it will be '
+                  'performed again after a restart', running.task.id, error)
 
 
 def result(**values: typing.Any) -> str:
-    """What a report's ``result`` is, of values by name."""
+    """Encode values by name as a report's ``result``."""
     return json.dumps(values)

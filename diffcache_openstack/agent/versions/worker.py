@@ -37,10 +37,10 @@ from diffcache_openstack.versions import view_cleanup
 
 LOG = logging.getLogger(__name__)
 
-# Another writer of the store ends sooner or later, and a service comes back.
+# Between attempts while another writer holds the store, or a service is down.
 _WAITS_SECONDS = (1.0, 3.0, 9.0, 27.0, 60.0)
-_PASSING = (exceptions.Busy, exceptions.ServiceUnavailable)
-_MOST_RANGES = 1000
+_RETRYABLE = (exceptions.Busy, exceptions.ServiceUnavailable)
+_MAX_RANGES = 1000
 
 
 class Images(typing.Protocol):
@@ -52,10 +52,10 @@ class Images(typing.Protocol):
 
 
 class Worker:
-    """Does tasks.
+    """Performs tasks.
 
-    :param agent: delivers base images
-    :param directory: for what is needed for the time of a task
+    :param agent: provides base images
+    :param directory: for temporary files of tasks
     :param rate: bytes per second that are read of a disk at most, or None
     """
 
@@ -67,49 +67,50 @@ class Worker:
         self._agent = agent
         self._glance = glance
         self._directory = directory
-        self._bases = bases.Bases(directory.parent / 'bases.json')
+        self._bases = bases.BaseIds(directory.parent / 'bases.json')
         self._rate = rate
-        self._ways: dict[str, tasks.Perform] = {
+        self._methods: dict[str, tasks.Perform] = {
             versions.SAVE: self._save, versions.RESTORE: self._restore,
             versions.EXPORT: self._export, versions.DIFF: self._diff,
             versions.FORGET: self._forget, versions.PRUNE: self._prune,
             versions.VERIFY: self._verify}
 
-    def perform(self, doing: tasks.Doing) -> None:
-        """Do a task; what it came to is in its report.
+    def perform(self, running: tasks.RunningTask) -> None:
+        """Perform a task and set the results of its report.
 
-        :raises DiffCacheError: it cannot be done
+        :raises DiffCacheError: it failed
         """
         try:
-            _again(doing, lambda: self._ways[doing.task.kind](doing))
+            method = self._methods[running.task.kind]
+            _with_retries(running, lambda: method(running))
         except exceptions.DiffCacheError:
-            if not doing.interrupted:
-                self._give_up(doing.task)
+            if not running.interrupted:
+                self._discard_views(running.task)
             raise
 
     # -- saving
 
-    def _give_up(self, task) -> None:
-        """Remove what a save left because it might have been tried again."""
+    def _discard_views(self, task) -> None:
+        """Remove the views that a save left for another attempt."""
         if task.kind not in (versions.SAVE, versions.RESTORE):
             return
         try:
             guest = self._guests.find(task.server_id)
             view_cleanup.discard([disk.path for disk in guest.disks], task.id)
         except (exceptions.DiffCacheError, OSError) as error:
-            LOG.warning('Copies of disks of server %s may be left: %s',
+            LOG.warning('Could not remove copies of disks of server %s: %s',
                         task.server_id, error)
 
-    def _save(self, doing):
-        doing.report.saved = self._saved(doing)
+    def _save(self, running):
+        running.report.saved = self._saved(running)
 
-    def _saved(self, doing) -> objects.SavedVersion:
-        task = doing.task
+    def _saved(self, running) -> objects.SavedVersion:
+        task = running.task
         guest = self._guests.find(task.server_id)
         _refuse_interrupted(guest)
-        _thaw_again(doing, guest)
-        store = self._stores.open_or_make(task.project_id)
-        found = self._save_once(doing, store, guest)
+        _thaw_leftover(running, guest)
+        store = self._stores.open_for_save(task.project_id)
+        found = self._save_once(running, store, guest)
         return objects.SavedVersion(
             disks=[_disk(disk.device, version)
                    for disk, version in zip(guest.disks, found)],
@@ -122,11 +123,12 @@ class Worker:
             pause_ms=max(version.pause_ms for version in found),
             quiesced=all(version.quiesced for version in found))
 
-    def _save_once(self, doing, store, guest) -> list[catalogue.Version]:
-        """Save, unless the agent died between that and knowing it."""
+    def _save_once(self, running, store, guest) -> list[catalogue.Version]:
+        """Save, or return the versions if an earlier attempt was completed."""
         disks = [self._engine_disk(guest, disk) for disk in guest.disks]
-        return store.save(disks, _owner(guest), _alpha(doing.task.alpha),
-                          self._job(doing), token=doing.task.id)
+        return store.save(disks, _running_guest(guest),
+                          _alpha(running.task.alpha), self._job(running),
+                          token=running.task.id)
 
     def _engine_disk(self, guest, disk) -> version_store.Disk:
         base_id = None
@@ -135,54 +137,56 @@ class Worker:
         return version_store.Disk(disk.path, _series(guest, disk), disk.base,
                                   base_id=base_id, format=disk.format)
 
-    def _job(self, doing) -> version_store.Job:
-        rates = [rate for rate in (self._rate, doing.task.rate) if rate]
-        return version_store.Job(progress=doing.progress, cancel=doing.cancel,
-                                 rate=float(min(rates)) if rates else None)
+    def _job(self, running) -> version_store.Job:
+        rates = [rate for rate in (self._rate, running.task.rate) if rate]
+        return version_store.Job(
+            progress=running.progress, cancel=running.cancel,
+            rate=float(min(rates)) if rates else None)
 
-    # -- going back
+    # -- rolling back
 
-    def _restore(self, doing):
-        task = doing.task
+    def _restore(self, running):
+        task = running.task
         guest = self._guests.find(task.server_id)
         if guest.running:
             raise exceptions.Conflict(
-                f'Server {task.server_id} runs on this host: stop it first.')
+                f'Cannot restore server {task.server_id}: it is running. Stop'
+                f' it first (openstack server stop {task.server_id}).')
         pairs = _pairs(guest, task.disks)
         if task.dry_run:
-            self._plan(doing, pairs, guest)
+            self._plan(running, pairs, guest)
             return
-        self._keep(doing, guest)
+        self._keep(running, guest)
         store = self._stores.open(task.project_id)
-        # The same call finishes what a crash cut short.
-        back = store.roll_back_disks(
+        # After a crash the same call completes the rollback.
+        rolled_back = store.roll_back_disks(
             [(version, self._engine_disk(guest, disk))
-             for disk, version in pairs], task.method, self._job(doing))
-        disks = back.disks
-        doing.report.result = tasks.result(
-            method=back.method, reason=back.reason,
+             for disk, version in pairs], task.method, self._job(running))
+        disks = rolled_back.disks
+        running.report.result = tasks.result(
+            method=rolled_back.method, reason=rolled_back.reason,
             bytes_differing=sum(each.bytes_differing for each in disks),
             bytes_written=sum(each.bytes_written for each in disks),
             bytes_read=sum(each.bytes_read for each in disks),
             seconds=sum(each.seconds for each in disks))
 
-    def _keep(self, doing, guest):
-        """Save what the server is now, once."""
-        if doing.task.keep_version is None:
+    def _keep(self, running, guest):
+        """Save the server's present state, once."""
+        if running.task.keep_version is None:
             return
-        if 'kept' in doing.notes:
-            doing.report.kept = objects.SavedVersion.load(
-                doing.notes['kept'])
+        if 'kept' in running.notes:
+            running.report.kept = objects.SavedVersion.load(
+                running.notes['kept'])
             return
-        doing.report.kept = self._saved(doing)
-        doing.note(kept=doing.report.kept.obj_to_primitive())
+        running.report.kept = self._saved(running)
+        running.note(kept=running.report.kept.obj_to_primitive())
 
-    def _plan(self, doing, pairs, guest):
-        store = self._stores.open(doing.task.project_id)
+    def _plan(self, running, pairs, guest):
+        store = self._stores.open(running.task.project_id)
         plans = [store.plan_rollback(
-            version, self._engine_disk(guest, disk), self._job(doing))
+            version, self._engine_disk(guest, disk), self._job(running))
             for disk, version in pairs]
-        doing.report.result = tasks.result(
+        running.report.result = tasks.result(
             dry_run=True,
             bytes_differing=sum(plan.bytes_differing for plan in plans),
             bytes_rebuild=sum(plan.bytes_rebuild for plan in plans),
@@ -191,11 +195,11 @@ class Worker:
 
     # -- images
 
-    def _export(self, doing):
-        task = doing.task
+    def _export(self, running):
+        task = running.task
         if task.image_id and self._glance.is_there(task.image_id):
-            doing.report.result = tasks.result(image_id=task.image_id,
-                                               uploaded=0)
+            running.report.result = tasks.result(image_id=task.image_id,
+                                                 uploaded=0)
             return
         [disk] = task.disks
         with self._scratch(task) as scratch:
@@ -203,18 +207,18 @@ class Worker:
             base, base_id = self._base_of(disk, scratch)
             self._stores.open(task.project_id).export(
                 disk.version, restoring.Output(image, 'qcow2'), base,
-                base_id, self._job(doing))
+                base_id, self._job(running))
             size = image.stat().st_size
             image_id = self._glance.upload(image, images.New(
                 id=task.id, owner=task.project_id,
                 name=task.name or f'version {task.version_id}',
                 family=task.base_image, version_id=task.version_id,
-                min_disk=-(-disk.size // 2 ** 30)), doing.progress)
-        doing.report.result = tasks.result(image_id=image_id, uploaded=size)
+                min_disk=-(-disk.size // 2 ** 30)), running.progress)
+        running.report.result = tasks.result(image_id=image_id, uploaded=size)
 
     def _base_of(self, disk, scratch
                  ) -> tuple[pathlib.Path | None, str | None]:
-        """The image that a disk lies on, as a file, and its content id.
+        """Return the file of a disk's base image, and its content id.
 
         :raises ObjectMissing: neither the site nor this host has it
         """
@@ -228,9 +232,9 @@ class Worker:
             if path.is_file():
                 return path, self._bases.content_id(path)
         raise exceptions.ObjectMissing(
-            f'The version lies on the image {disk.base_name} (content'
-            f' {disk.base_id}), which neither the catalogue nor this host'
-            f' has; bring that image back.')
+            f'The base image {disk.base_name} (content {disk.base_id}) of the'
+            f' version is missing in the catalogue and on this host: restore'
+            f' that image.')
 
     @contextlib.contextmanager
     def _scratch(self, task) -> typing.Iterator[pathlib.Path]:
@@ -244,8 +248,8 @@ class Worker:
 
     # -- the store
 
-    def _diff(self, doing):
-        task = doing.task
+    def _diff(self, running):
+        task = running.task
         store = self._stores.open(task.project_id)
         others = {disk.device: disk.version for disk in task.others}
         found = {disk.device: store.diff(disk.version, others[disk.device])
@@ -253,62 +257,62 @@ class Worker:
         if not found:
             raise exceptions.InvalidInput(
                 'The versions have no disk in common.')
-        doing.report.result = tasks.result(
+        running.report.result = tasks.result(
             bytes=sum(each.bytes for each in found.values()),
             disks=[{'device': device, 'bytes': each.bytes,
-                    'ranges': each.ranges[:_MOST_RANGES],
+                    'ranges': each.ranges[:_MAX_RANGES],
                     'ranges_in_all': len(each.ranges)}
                    for device, each in found.items()])
 
-    def _forget(self, doing):
-        store = self._stores.open(doing.task.project_id)
+    def _forget(self, running):
+        store = self._stores.open(running.task.project_id)
         there = {version.id for version in _all(store)}
-        gone = [disk.version for disk in doing.task.disks
+        gone = [disk.version for disk in running.task.disks
                 if disk.version in there]
         if gone:
             store.delete(gone)
 
-    def _prune(self, doing):
-        store = self._stores.open(doing.task.project_id)
+    def _prune(self, running):
+        store = self._stores.open(running.task.project_id)
         if not _all(store):
             return
         pruned = store.prune(rule=self._stores.prune_rule,
-                             job=self._job(doing))
-        doing.report.result = tasks.result(
+                             job=self._job(running))
+        running.report.result = tasks.result(
             bytes_before=pruned.bytes_before, bytes_after=pruned.bytes_after)
 
-    def _verify(self, doing):
-        store = self._stores.open(doing.task.project_id)
-        found = store.verify(self._job(doing))
+    def _verify(self, running):
+        store = self._stores.open(running.task.project_id)
+        found = store.verify(self._job(running))
         for damage in found.damage:
             LOG.error('Versions of project %s: %s: %s',
-                      doing.task.project_id, damage.object, damage.reason)
-        doing.report.result = tasks.result(
+                      running.task.project_id, damage.object, damage.reason)
+        running.report.result = tasks.result(
             intact=found.intact, bytes_checked=found.bytes_checked,
             damage=[{'object': each.object, 'reason': each.reason}
                     for each in found.damage],
             disks_damaged=found.versions_damaged)
 
 
-def _again(doing, work):
-    """Do a task, again for a while if what is in its way may pass.
+def _with_retries(running, work):
+    """Perform a task, with some more attempts after retryable errors.
 
-    Every kind of task goes on where it was, so that an agent that was
-    killed can do it again.
+    Every kind of task can be repeated, and resumes where it was.
     """
     for seconds in _WAITS_SECONDS:
         try:
             work()
             return
-        except _PASSING as error:
-            LOG.info('Task %s waits %d s: %s', doing.task.id, seconds, error)
-            if doing.cancel.wait(seconds):
+        except _RETRYABLE as error:
+            LOG.info('Retrying task %s in %d s: %s', running.task.id,
+                     seconds, error)
+            if running.cancel.wait(seconds):
                 raise exceptions.Cancelled('It was cancelled.') from error
     work()
 
 
 def _series(guest, disk) -> str:
-    """What the versions of one disk are called in the store."""
+    """Return the name of a disk's series in the store."""
     return f'{guest.server_id}-{disk.device}'
 
 
@@ -316,10 +320,10 @@ def _all(store) -> list[catalogue.Version]:
     try:
         return store.versions()
     except exceptions.NotFound:
-        return []  # Nothing was ever saved to it.
+        return []  # Nothing was saved to it yet.
 
 
-def _owner(guest) -> snapshots.Guest | None:
+def _running_guest(guest) -> snapshots.Guest | None:
     if not guest.running:
         return None
     return snapshots.Guest(guest.monitor, guest.agent)
@@ -337,9 +341,9 @@ def _disk(device: str, version: catalogue.Version) -> objects.VersionDisk:
 
 
 def _pairs(guest, disks) -> list[tuple[guests.Disk, str]]:
-    """Each disk of a server, and its version.
+    """Return each disk of a server with its version.
 
-    :raises Conflict: the server has other disks by now
+    :raises Conflict: the server has other disks now
     """
     wanted = {disk.device: disk.version for disk in disks}
     if wanted.keys() != {disk.device for disk in guest.disks}:
@@ -350,28 +354,24 @@ def _pairs(guest, disks) -> list[tuple[guests.Disk, str]]:
     return [(disk, wanted[disk.device]) for disk in guest.disks]
 
 
-def _thaw_again(doing, guest) -> None:
-    """Let a guest go on that an agent froze before it was killed.
-
-    If the snapshot was made by then, the guest is not frozen, and thawed,
-    again.
-    """
+def _thaw_leftover(running, guest) -> None:
+    """Thaw a guest that an agent may have frozen before it was killed."""
     if guest.agent is None:
         return
-    if 'begun' in doing.notes:
+    if 'begun' in running.notes:
         guest_agent.thaw(guest.agent)
     else:
-        doing.note(begun=True)
+        running.note(begun=True)
 
 
 def _refuse_interrupted(guest) -> None:
-    """Refuse to save a disk that is neither one state nor the other.
+    """Refuse to save a disk in the middle of a rollback.
 
-    :raises Conflict: a rollback of a disk was cut short
+    :raises Conflict: a rollback of a disk was interrupted
     """
     for disk in guest.disks:
         if rollback_journal.read(disk.path) is not None:
             raise exceptions.Conflict(
-                f'{disk.path} is in the middle of a restore, and no state that'
-                f' could be saved: restore a version first, without keeping'
-                f' what is now (--discard-current).')
+                f'Cannot save {disk.path}: its restore was interrupted.'
+                f' Restore a version first, without saving the present state'
+                f' (--discard-current).')

@@ -94,7 +94,7 @@ class TestKeyManager(base.TestCase):
         self.stores = version_stores.Stores(self.conf, self.manager)
 
     def save(self, project, series='a'):
-        return self.stores.open_or_make(project).save(
+        return self.stores.open_for_save(project).save(
             [version_store.Disk(self.disk, series)])
 
     def part(self, project):
@@ -142,7 +142,7 @@ class TestKeyManager(base.TestCase):
         self.conf.set_override('key_manager', False, 'versions')
         self.save('p1')
         self.conf.set_override('key_manager', True, 'versions')
-        for opened in (self.stores.open, self.stores.open_or_make):
+        for opened in (self.stores.open, self.stores.open_for_save):
             error = self.assertRaises(exceptions.InvalidInput, opened, 'p1')
             self.assertIn('project p1', str(error))
 
@@ -175,7 +175,7 @@ class TestPart(base.TestCase):
 
     def test_parts_of_one_store(self):
         whole = file.FileStore(self.directory / 'store')
-        one, other = (version_stores.Part(whole, tag) for tag in ('a', 'b'))
+        one, other = (version_stores.PrefixedStore(whole, tag) for tag in ('a', 'b'))
         with whole.lock():
             one.create('x', b'1')
             other.create('x', b'22')

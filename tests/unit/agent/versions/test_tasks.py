@@ -189,7 +189,7 @@ class TestTasks(TasksTest):
             if doing.report.state in versions.ENDED:
                 raise exceptions.NoSpace('the disk is full')
 
-        self.patch(version_tasks.Doing, 'write', write)
+        self.patch(version_tasks.RunningTask, 'write', write)
         self.ended(self.new().perform(task()))
         self.assertIn((task().id, versions.DONE), self.reports)
 

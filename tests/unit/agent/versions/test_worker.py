@@ -95,7 +95,7 @@ class WorkerTest(base.TestCase):
             project_id='p', server_id=SERVER, **values))
 
     def do_again(self, task):
-        doing = tasks.Doing(
+        doing = tasks.RunningTask(
             task, self.directory / f'{task.id}.json', {})
         self.worker.perform(doing)
         return doing.report
@@ -165,7 +165,7 @@ class TestSaving(WorkerTest):
             project_id='p', server_id=SERVER)
         view = raw.with_name(f'.raw-disk.{view_cleanup.tag_of(task.id)}.view')
         view.write_bytes(b'2' * 8192)
-        doing = tasks.Doing(task, self.directory / 'task.json', {})
+        doing = tasks.RunningTask(task, self.directory / 'task.json', {})
         doing.interrupted = True
         self.assertRaises(exceptions.Interrupted, self.worker.perform, doing)
         self.assertTrue(view.exists())
