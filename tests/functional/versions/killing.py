@@ -37,7 +37,6 @@ from typing import Callable
 
 from diffcache_openstack.store import file
 from diffcache_openstack.versions import commits
-from diffcache_openstack.versions import nbd
 from diffcache_openstack.versions import restoring
 from diffcache_openstack.versions import retention
 from diffcache_openstack.versions import rollback
@@ -124,10 +123,15 @@ class Qcow2Disk:
 
     def write(self, changes: list[tuple[int, bytes]]) -> None:
         """Write bytes at offsets."""
-        with nbd.Server(self.path, 'qcow2') as client:
-            for offset, data in changes:
-                client.write(offset, data)
-            client.flush()
+        commands = []
+        with tempfile.TemporaryDirectory() as directory:
+            for number, (offset, data) in enumerate(changes):
+                pattern = pathlib.Path(directory) / str(number)
+                pattern.write_bytes(data)
+                commands += ['-c', f'write -q -s {pattern} {offset} '
+                             f'{len(data)}']
+            subprocess.run(['qemu-io', '-f', 'qcow2', *commands,
+                            str(self.path)], check=True)
 
 
 DISKS = {'raw': RawDisk, 'qcow2': Qcow2Disk}
@@ -290,7 +294,7 @@ class Round:
             raise Wrong('a disk that is built anew is neither state')
         self._check_versions()
         rollback.roll_back_disks(self.access, [(target, self.request())],
-                                 self.noise.choice(rollback.METHODS))
+                                 self.noise.choice(rollback_plan.METHODS))
         if self.disk.digest() != self.known[target]:
             raise Wrong('a restore that was taken up again went wrong')
         if rollback_journal.read(self.disk.path) is not None or any(
