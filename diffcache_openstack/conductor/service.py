@@ -121,7 +121,7 @@ class ConductorService(service.Service):
         nova = servers.Servers(self.conf)
         self._dispatcher = dispatch.Dispatcher(
             self.conf, self._database, agents, nova, name)
-        self._versions = versions.Versions(
+        self._versions = versions.VersionService(
             self.conf, self._database, self._dispatcher, nova)
         self._version_upkeep = upkeep.Upkeep(
             self.conf, self._database, self._versions, nova, name)

@@ -9,12 +9,12 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""Sending work on versions to the hosts that are to do it.
+"""Dispatching tasks on versions to hosts.
 
-Everything is in the database. A task is sent again until its host tells of
-it, and hosts do no task twice, so a conductor, broker or agent that is gone
-for a while costs time only. A store takes one writer at a time, and each
-project has a store of its own: of a project's tasks that write, one runs.
+All state is in the database. A task is sent again until its host reports on
+it, and hosts perform no task twice, so that an outage of a conductor, broker
+or agent only delays it. A store takes one writer at a time, and each project
+has a store of its own: of a project's tasks that write, one runs.
 """
 
 import concurrent.futures
@@ -40,14 +40,14 @@ LOG = log.getLogger(__name__)
 
 LEASE = 'versions'
 _LEASE_TIME = datetime.timedelta(seconds=60)
-# Those that change a store.
+# Tasks that change a store.
 WRITERS = (versions.SAVE, versions.RESTORE, versions.FORGET, versions.PRUNE)
 
 
 class Dispatcher:
-    """Sends tasks, one look at all of them at a time.
+    """Sends tasks, in rounds over all of them.
 
-    :param owner: this conductor, under a name no other has
+    :param owner: the unique name of this conductor
     """
 
     def __init__(self, conf: cfg.ConfigOpts, database: engine.Database,
@@ -58,22 +58,22 @@ class Dispatcher:
         self._agents = agents
         self._servers = servers
         self._owner = owner
-        # The lease keeps other conductors out, and not threads of this one.
+        # The lease excludes other conductors, not threads of this one.
         self._lock = threading.Lock()
         self._context = contexts.RequestContext.for_service('conductor')
         self._pool = concurrent.futures.ThreadPoolExecutor(
             1, thread_name_prefix='versions')
 
     def wake(self) -> None:
-        """Look soon, without waiting for it."""
+        """Start a round soon, without waiting for it."""
         self._pool.submit(self._look)
 
     def stop(self) -> None:
-        """Look no more."""
+        """Start no more rounds."""
         self._pool.shutdown(cancel_futures=True)
 
     def look(self) -> None:
-        """Send what can be sent, unless another conductor does."""
+        """Run a round, unless another conductor does."""
         with self._lock:
             self._take_turn()
 
@@ -92,7 +92,7 @@ class Dispatcher:
         try:
             self.look()
         except Exception:
-            LOG.exception('Tasks were not sent; the next round will')
+            LOG.exception('Could not send tasks; the next round will')
 
     def _send_all(self, now):
         tasks = self._database.read(db.open_tasks)
@@ -114,7 +114,7 @@ class Dispatcher:
                 busy.add(entry.task.project_id)
 
     def _send_again(self, entry, alive, now):
-        """Send a task that nobody told of for a while."""
+        """Send a task again whose host has not reported for a while."""
         last = max(filter(None, (entry.sent_at, entry.seen_at)))
         silence = (now - last).total_seconds()
         if silence < self._conf.versions.resend_interval:
@@ -122,7 +122,7 @@ class Dispatcher:
         host = entry.host
         if host not in alive:
             if entry.task.kind in versions.AT_THE_SERVER:
-                return  # It goes on when its host does.
+                return  # Resumed when its host is back.
             host = _any_host(entry.task, alive)
         if host is not None:
             self._hand_over(entry.task, host, now)
@@ -134,27 +134,29 @@ class Dispatcher:
             self._database.write(db.fail, task.id, str(error), now)
             return False
         except exceptions.RetryableError as error:
-            LOG.warning('Task %s (%s) waits: %s', task.id, task.kind, error)
+            LOG.warning('Postponing task %s (%s): %s', task.id, task.kind,
+                        error)
             return False
         return self._hand_over(task, host, now)
 
     def _hand_over(self, task, host, now):
-        """Send a task to a host; whether it counts as sent."""
+        """Send a task to a host; return whether it is marked as sent."""
         if not self._database.write(db.sent, task.id, host, now):
             return False
-        LOG.info('Task %s: %s of version %s goes to host %s', task.id,
+        LOG.info('Sending task %s, %s of version %s, to host %s', task.id,
                  task.kind, task.version_id, host)
         try:
             self._agents.perform(self._context, host, task)
         except exceptions.ServiceUnavailable as error:
-            LOG.warning('Task %s will be sent again: %s', task.id, error)
+            LOG.warning('Could not send task %s, will retry: %s', task.id,
+                        error)
         return True
 
     def _host_of(self, task, alive):
-        """The host that has to do a task.
+        """Return the host for a task.
 
-        :raises NotFound: there is no server any more
-        :raises RetryableError: there is no such host at the moment
+        :raises NotFound: the server does not exist any more
+        :raises RetryableError: no such host is alive
         """
         if task.kind in versions.AT_THE_SERVER:
             host = self._servers.get(task.server_id).host
@@ -164,21 +166,21 @@ class Dispatcher:
                     f' and those that failed to start have no disks.')
             if host not in alive:
                 raise exceptions.ServiceUnavailable(
-                    f'the agent of host {host}, where server'
-                    f' {task.server_id} is, gives no sign of life')
+                    f'the agent of host {host}, which has server'
+                    f' {task.server_id}, is not alive')
             return host
         host = _any_host(task, alive)
         if host is None:
             raise exceptions.ServiceUnavailable(
-                'no agent gives a sign of life')
+                'no agent is alive')
         return host
 
 
 def _any_host(task: objects.VersionTask, alive: dict[str, objects.Host]
               ) -> str | None:
-    """A host that can do what any host can; the repository if there is one.
+    """Return a host for a task of any host, preferably the repository.
 
-    It has every base image, and is the one that may write to Glance.
+    The repository has all base images, and may write to Glance.
     """
     ordered = sorted(alive.values(), key=lambda host: (
         host.role != objects.REPOSITORY, host.name))

@@ -9,7 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""Versions of servers: what people, policies and hosts ask for."""
+"""Versions of servers: requests of users, policies and hosts."""
 
 import datetime
 import json
@@ -34,12 +34,12 @@ from diffcache_openstack.objects import versions
 
 LOG = log.getLogger(__name__)
 
-# Names of tasks that save versions are made of the versions' ids.
+# The ids of tasks that save versions are computed from the versions' ids.
 _SAVES = uuid.UUID('5b0a8d7e-4c53-4e0f-9a35-0d3f7c6f1b52')
 
 
-class Versions:
-    """Keeps the catalogue of versions, and has the work on them done."""
+class VersionService:
+    """Changes the catalogue of versions, and starts tasks on them."""
 
     def __init__(self, conf: cfg.ConfigOpts, database: engine.Database,
                  dispatcher: dispatch.Dispatcher, servers: nova.Servers):
@@ -49,7 +49,7 @@ class Versions:
         self._servers = servers
 
     def create(self, new: objects.NewVersion) -> None:
-        """Have a server saved."""
+        """Start to save a server."""
         self._database.write(_create, new, save_task(new), base.now())
         LOG.info('Version %s of server %s: %s', new.id, new.server_id,
                  new.trigger)
@@ -57,19 +57,19 @@ class Versions:
 
     def update(self, version_id: str, generation: int,
                values: dict[str, typing.Any]) -> None:
-        """Change what may be changed of a version."""
+        """Change the name, description or protection of a version."""
         self._database.write(db.update, version_id, generation, values,
                              base.now())
 
     def delete(self, version_id: str) -> None:
-        """Have a version deleted."""
+        """Start to delete a version."""
         self._database.write(forget, version_id, base.now())
         self._dispatcher.wake()
 
     def restore(self, version_id: str, task_id: str,
                 keep_version: str | None, dry_run: bool, method: str
                 ) -> None:
-        """Have a server go back."""
+        """Start to restore a server to a version."""
         server_id = self._database.read(_server_of, version_id)
         server = self._servers.get(server_id)
         if not server.stopped:
@@ -84,17 +84,17 @@ class Versions:
         self._dispatcher.wake()
 
     def export(self, version_id: str, task_id: str, name: str) -> None:
-        """Have a version made an image."""
+        """Start to export a version as an image."""
         self._database.write(_export, version_id, task_id, name, base.now())
         self._dispatcher.wake()
 
     def diff(self, version_id: str, against: str, task_id: str) -> None:
-        """Have two versions compared."""
+        """Start to compare two versions."""
         self._database.write(_diff, version_id, against, task_id, base.now())
         self._dispatcher.wake()
 
     def verify(self, project_id: str, task_id: str) -> None:
-        """Have what a project has stored verified."""
+        """Start to verify the store of a project."""
         if not self._database.read(db.servers_of, project_id):
             raise exceptions.NotFound(
                 f'Project {project_id} has no versions.')
@@ -111,13 +111,13 @@ class Versions:
             agents.cancel(ctxt, host, task_id)
 
     def report(self, report: objects.TaskReport) -> bool:
-        """Take note of how far a host is."""
+        """Store a host's report on a task."""
         wanted = self._database.write(db_tasks.report, report, base.now())
         if report.state in versions.ENDED:
             if report.error:
                 LOG.warning('Task %s: %s: %s', report.task_id, report.state,
                             report.error)
-            # Others of its project may have waited for it.
+            # Other tasks of its project may wait for it.
             self._dispatcher.wake()
         return wanted
 
@@ -126,12 +126,12 @@ class Versions:
         return self._database.write(db_policies.put, policy, base.now())
 
     def unset_policy(self, policy_id: str) -> None:
-        """Take a policy away."""
+        """Remove a policy."""
         self._database.write(db_policies.remove, policy_id)
 
     def begin_local(self, host: str, new: objects.NewVersion
                     ) -> list | None:
-        """A task for a host that is about to stop or remove a server."""
+        """Return a task for a host that will stop or delete a server."""
         policy = self._database.read(db_policies.of_server, new.project_id,
                                      new.server_id)
         if policy is None or not {

@@ -9,7 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""Saving servers when their policies say so, and keeping what they say."""
+"""Applying version policies: schedules, retention, pruning, verification."""
 
 import datetime
 import types
@@ -36,7 +36,7 @@ LOG = log.getLogger(__name__)
 
 LEASE = 'version-upkeep'
 _LEASE_TIME = datetime.timedelta(seconds=120)
-# How often it is looked whether servers are due, in the time between saves.
+# Checks whether servers are due, in the time between two saves.
 _LOOKS = 10
 _LONGEST_LOOK_SECONDS = 300.0
 # Servers in these states have disks that can be saved.
@@ -44,13 +44,14 @@ _SAVEABLE = ('ACTIVE', 'PAUSED', 'SHUTOFF', 'SUSPENDED')
 
 
 class Upkeep:
-    """Looks after schedules, retention, space and soundness, by rounds.
+    """Applies policies, prunes and verifies stores, in rounds.
 
-    :param owner: this conductor, under a name no other has
+    :param owner: the unique name of this conductor
     """
 
     def __init__(self, conf: cfg.ConfigOpts, database: engine.Database,
-                 worker: service.Versions, servers: nova.Servers, owner: str):
+                 worker: service.VersionService, servers: nova.Servers,
+                 owner: str):
         self._conf = conf
         self._database = database
         self._versions = worker
@@ -59,7 +60,7 @@ class Upkeep:
         self._looked: dict[str, datetime.datetime] = {}
 
     def round(self) -> None:
-        """Look once, unless another conductor does."""
+        """Run a round, unless another conductor does."""
         now = base.now()
         if self._database.write(plans.take_lease, LEASE, self._owner, now,
                                 now + _LEASE_TIME) is not None:
@@ -76,7 +77,7 @@ class Upkeep:
         self._verify(now)
 
     def tidy(self) -> None:
-        """Forget tasks that ended long ago."""
+        """Delete old completed tasks."""
         before = base.now() - datetime.timedelta(
             seconds=self._conf.versions.task_lifetime)
         self._database.write(db_tasks.prune, before)
@@ -95,7 +96,7 @@ class Upkeep:
                 self._save(policy, server)
 
     def _is_time_to_look(self, policy, now):
-        """Not to ask Nova each round for what is due in hours."""
+        """Return whether to list servers; not in each round."""
         interval = min(policy.every / _LOOKS, _LONGEST_LOOK_SECONDS)
         last = self._looked.get(policy.id)
         if last and (now - last).total_seconds() < interval:
@@ -111,7 +112,7 @@ class Upkeep:
         try:
             return [self._servers.get(policy.server_id)]
         except exceptions.NotFound:
-            return []  # Deleted; its versions stay, and are still dropped.
+            return []  # Deleted; the policy still drops its versions.
 
     def _save(self, policy, server):
         try:
@@ -120,7 +121,7 @@ class Upkeep:
                 project_id=server.project_id, trigger=versions.SCHEDULE,
                 alpha=policy.alpha, base_image=server.image_id))
         except exceptions.Conflict as error:
-            LOG.info('Server %s is not saved now: %s', server.id, error)
+            LOG.info('Postponing the save of server %s: %s', server.id, error)
 
     def _drop(self, policy, own, now):
         """Delete the versions that a policy does not keep."""
@@ -138,12 +139,12 @@ class Upkeep:
                 types.SimpleNamespace(**version._asdict()) for version
                 in self._database.read(db.prunable, server_id)]
             for version in retention.dropped(found, kept):
-                LOG.info('Version %s of server %s is not kept by policy %s',
+                LOG.info('Deleting version %s of server %s by policy %s',
                          version.id, server_id, policy.id)
                 self._database.write(service.forget, version.id, now)
 
     def _give_back(self, now):
-        """Have the space of deleted versions given back."""
+        """Start to prune stores with deleted versions."""
         forgotten = self._database.read(db_tasks.last_of_kind,
                                         versions.FORGET)
         pruned = self._database.read(db_tasks.last_of_kind, versions.PRUNE)
@@ -153,7 +154,7 @@ class Upkeep:
                 self._queue(versions.PRUNE, project_id, now)
 
     def _verify(self, now):
-        """Have everything read from time to time."""
+        """Start to verify stores from time to time."""
         verified = self._database.read(db_tasks.last_of_kind,
                                        versions.VERIFY)
         for project_id, first in self._database.read(

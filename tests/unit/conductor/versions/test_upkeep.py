@@ -42,8 +42,8 @@ class RoundTest(database.DatabaseTest):
     def setUp(self):
         super().setUp()
         self.nova = fakes.Nova(PROJECT, 'q')
-        worker = service.Versions(self.conf, self.database, Dispatcher(),
-                                  self.nova)
+        worker = service.VersionService(
+            self.conf, self.database, Dispatcher(), self.nova)
         self.upkeep = upkeep.Upkeep(
             self.conf, self.database, worker, self.nova, 'me')
 
