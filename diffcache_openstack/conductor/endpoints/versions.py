@@ -33,7 +33,7 @@ class VersionsManager:
     target = oslo_messaging.Target(namespace=conductor_versions_api.NAMESPACE,
                                    version=conductor_versions_api.VERSION)
 
-    def __init__(self, worker: service.Versions, agents: typing.Any):
+    def __init__(self, worker: service.VersionService, agents: typing.Any):
         self._versions = worker
         self._agents = agents
 

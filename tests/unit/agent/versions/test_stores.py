@@ -175,7 +175,8 @@ class TestPart(base.TestCase):
 
     def test_parts_of_one_store(self):
         whole = file.FileStore(self.directory / 'store')
-        one, other = (version_stores.PrefixedStore(whole, tag) for tag in ('a', 'b'))
+        one, other = (version_stores.PrefixedStore(whole, tag)
+                      for tag in ('a', 'b'))
         with whole.lock():
             one.create('x', b'1')
             other.create('x', b'22')
