@@ -168,7 +168,7 @@ class TestRequestIds(base.ApiTest):
         self.listen('h1').hold = lambda *_plan: found.put(
             context.get_current())
         self.api.plan_now(self.ctxt, 'edge')
-        found.get(timeout=base.test_manager.ANSWER_SECONDS)
+        found.get(timeout=base.test_agents.ANSWER_SECONDS)
         _status, body, headers = self.call(
             'POST', '/v1/plans', {'plan': {'site': 'edge'}})
         self.conductor._proposals._pool.submit(int).result()
@@ -176,7 +176,7 @@ class TestRequestIds(base.ApiTest):
             'POST', f'/v1/plans/{body["plan"]["id"]}/apply', {},
             **{'X-OpenStack-Request-ID': sent})
         self.assertEqual(200, status)
-        seen = found.get(timeout=base.test_manager.ANSWER_SECONDS)
+        seen = found.get(timeout=base.test_agents.ANSWER_SECONDS)
         self.assertEqual(
             (sent, headers['X-OpenStack-Request-ID']),
             (seen.global_request_id, seen.request_id))

@@ -39,7 +39,7 @@ class TestLookups(base.ApiTest):
                          [way['seconds'] for way in ways])
         self.assertEqual('peer', ways[0]['way'])
         whole = [way for way in ways if way['way'] == 'repository']
-        self.assertEqual(100 * base.test_manager.MB, whole[0]['wan_bytes'])
+        self.assertEqual(100 * base.test_agents.MB, whole[0]['wan_bytes'])
 
     def test_changes_are_seen(self):
         self.assertEqual('peer', self.look_up('h2', 't1')['ways'][0]['way'])

@@ -56,7 +56,7 @@ class TestLife(JobTest):
             [('h1', 'ready', 'local'), ('h2', 'fetching', None)],
             [(target['host'], target['state'], target['way'])
              for target in self.targets(job)])
-        size = 100 * base.test_manager.MB
+        size = 100 * base.test_agents.MB
         self.assertEqual(
             {'targets': 2, 'ready': 1, 'failed': 0, 'bytes': 2 * size,
              'bytes_done': size}, self.show(job)['progress'])
@@ -140,7 +140,7 @@ class TestLife(JobTest):
     def test_survives_the_conductor(self):
         job = self.create()
         self.conductor.stop()
-        another = base.test_manager.service.ConductorService(self.conf)
+        another = base.test_agents.service.ConductorService(self.conf)
         another.start()
         self.addCleanup(another.stop)
         another._precacher._owner = self.conductor._precacher._owner
@@ -196,12 +196,12 @@ class TestChanges(JobTest):
         agent = self.listen('h1')
         job = self.create()
         self.round()
-        first = agent.plans.get(timeout=base.test_manager.ANSWER_SECONDS)
+        first = agent.plans.get(timeout=base.test_agents.ANSWER_SECONDS)
         status, _body, _headers = self.call(
             'POST', f'{PATH}/{job["id"]}/retry', {})
         self.assertEqual(202, status)
         self.assertEqual(first, agent.plans.get(
-            timeout=base.test_manager.ANSWER_SECONDS))
+            timeout=base.test_agents.ANSWER_SECONDS))
 
     def test_names_that_would_write_into_other_peoples_terminals(self):
         for name in ('a\x00b', '\x1b[2J', 'two\nlines', '\x9b1m'):

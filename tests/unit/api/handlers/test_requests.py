@@ -82,7 +82,7 @@ class TestSites(base.ApiTest):
             [('build', 3, 0, 1.5, 15)],
             [(way['way'], way['requests'], way['failed'], way['mean_s'],
               way['wan_bytes']) for way in report['requests']])
-        self.assertEqual(300 * base.test_manager.MB, report['whole_bytes'])
+        self.assertEqual(300 * base.test_agents.MB, report['whole_bytes'])
         self.assertEqual({'objects': 1, 'bytes': 50},
                          report['held']['templates'])
 
