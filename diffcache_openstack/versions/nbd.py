@@ -76,9 +76,10 @@ class Server:
 
     def _start(self, listening: int) -> subprocess.Popen[str]:
         # A server ends when its last client disconnects, but not if that was
-        # killed before the handshake: the kernel signals it then
-        # (``--pdeathsig``), and one that starts too late for that finds that
-        # it has another parent. It takes sockets as systemd passes them; only
+        # killed before the handshake: the kernel kills it then
+        # (``--pdeathsig``; it loses a SIGTERM that arrives before its main
+        # loop runs), and one that starts too late for that finds that it has
+        # another parent. It takes sockets as systemd passes them; only
         # the shell knows its process id in advance. It gets the socket as its
         # input, since a shell may support no descriptors of two digits.
         script = ('[ "$PPID" = "$1" ] || exit 1; shift; '
@@ -86,7 +87,7 @@ class Server:
                   'exec qemu-nbd "$@" 3<&0 </dev/null')
         try:
             return subprocess.Popen(
-                ['setpriv', '--pdeathsig', 'TERM', '/bin/sh', '-c', script,
+                ['setpriv', '--pdeathsig', 'KILL', '/bin/sh', '-c', script,
                  'sh', str(os.getpid()), '--format', self._format,
                  '--cache', 'writeback', '--discard', 'unmap',
                  '--detect-zeroes', 'off', str(self._disk)],
