@@ -128,7 +128,7 @@ def read_errors(what: object) -> typing.Iterator[None]:
 
 
 def temporary_beside(path: pathlib.Path) -> pathlib.Path:
-    """A hidden name in the same directory that nobody else uses."""
+    """Return an unused hidden name in the same directory."""
     return path.with_name(f'.{path.name}.{uuid.uuid4().hex[:12]}.part')
 
 

@@ -92,7 +92,7 @@ class Notifier:
                         error)
 
     def _current(self):
-        """The context of whoever made this be sent, for the agents' logs."""
+        """Return the context of the request that caused it."""
         current = oslo_context.get_current()
         if isinstance(current, contexts.RequestContext):
             return current
@@ -103,7 +103,7 @@ class Notifier:
             with self._wake:
                 self._wake.wait_for(
                     lambda: self._changed or self._stopped.is_set())
-            # Whatever changes meanwhile is told in one go.
+            # Changes made meanwhile are sent together.
             if self._stopped.wait(self._delay):
                 return
             with self._wake:

@@ -26,7 +26,7 @@ _NEVER = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 class Liveness:
     """Declares hosts dead that gave no sign of life for long.
 
-    Silence counts only while somebody listens: after an outage of the
+    Silence counts only while the conductor listens: after an outage of the
     conductor, or of the database that keeps what hosts report, they have as
     much time to be heard again as they have otherwise.
     """
@@ -40,7 +40,7 @@ class Liveness:
         """Declare dead who was silent for ``[conductor] host_timeout``.
 
         :returns: names of hosts, and the sites whose map changed
-        :raises oslo_db.exception.DBError: nobody could be looked at
+        :raises oslo_db.exception.DBError: the hosts could not be read
         """
         before = base.now() - datetime.timedelta(
             seconds=self._conf.conductor.host_timeout)

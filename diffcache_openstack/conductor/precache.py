@@ -18,7 +18,7 @@ keep each job's list of targets right, to have plans made when jobs change,
 and to tell how far each target is.
 
 Everything is in the database. Conductors take turns by a lease, and a
-conductor that starts anew goes on where the last one was.
+conductor that starts resumes where the last one stopped.
 """
 
 import collections
@@ -76,7 +76,7 @@ class Precacher:
         self._notifier = notifier
         self._owner = owner
         self._compute = compute.Compute(conf)
-        # Sites of jobs that had nobody to plan for.
+        # Sites of jobs without any host to plan for.
         self._empty_sites: set[str] = set()
 
     def create(self, job: objects.PrecacheJob) -> None:
@@ -250,7 +250,7 @@ class View:
         """Put together what there is.
 
         :param wanted: (host, object id) of the plans in force
-        :param fills: of those, what is not held yet and how that stands
+        :param fills: of those, the objects not held yet, with their state
         """
         self._hosts = {host.name: host for host in hosts}
         self._wanted = wanted

@@ -80,7 +80,7 @@ def errors_explained(conf: cfg.ConfigOpts) -> collections.abc.Iterator[None]:
             'The database has no schema yet; run "diffcache-manage db'
             ' sync".') from error
     except (db_exception.DBError, sa.exc.SQLAlchemyError) as error:
-        # What stands before the at sign may be a password.
+        # The part before the at sign may be a password.
         where = conf.database.connection.rsplit('@', 1)[-1]
         inner = getattr(error, 'inner_exception', None) or error
         raise exceptions.PermanentError(

@@ -125,7 +125,7 @@ def report(session: orm.Session, told: objects.TaskReport,
            when: datetime.datetime) -> bool:
     """Note how far a host is with a task.
 
-    :returns: whether the host is to go on; False if nobody wants it any more
+    :returns: whether the host shall continue; False if the task is cancelled
     """
     row = _find(session, told.task_id)
     if row is None or row.state in versions.ENDED:

@@ -187,7 +187,7 @@ class VersionPolicy(base.DiffCacheObject):
 
 @base.DiffCacheObjectRegistry.register
 class NewVersion(base.DiffCacheObject):
-    """A version that somebody wants to have saved."""
+    """A request to save a version."""
 
     VERSION = '1.0'
 

@@ -11,7 +11,7 @@
 #    under the License.
 """Blobs in a store that glance_store offers: S3, Swift, Ceph RBD and others.
 
-The driver is told by options of the group ``glance_store``, as in Glance's own
+Options of the group ``glance_store`` choose the driver, as in Glance's own
 configuration file.
 """
 

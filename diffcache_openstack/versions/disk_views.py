@@ -83,7 +83,7 @@ class Reflink(DiskView):
             reflinks.clone_start(source, view, self._probed())
 
     def _probed(self) -> int:
-        """Return how many bytes to share for a check; 0 stands for all."""
+        """Return how many bytes to share for a check; 0 means all."""
         return _PROBED if self._disk.stat().st_size >= _PROBED else 0
 
     def create(self) -> None:

@@ -88,7 +88,7 @@ def prune(access: store_access.StoreAccess,
           progress: Progress = None) -> Pruned:
     """Delete versions that no policy keeps, and free dead space.
 
-    :param policies: by series; None stands for all others
+    :param policies: by series; None means all others
     :param rule: which packs to rewrite
     """
     with access.writing() as staging:

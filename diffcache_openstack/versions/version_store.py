@@ -264,7 +264,7 @@ class VersionStore:
               dry_run: bool = False, job: Job = _QUIET) -> upkeep.Pruned:
         """Delete versions that no policy keeps; free dead space.
 
-        :param policies: by series; None stands for all others
+        :param policies: by series; None means all others
         :param rule: which packs are rewritten
         """
         return upkeep.prune(self._access, policies, rule, dry_run, job.report)

@@ -30,7 +30,7 @@ _HASH = 32
 class Cost:
     """Of an image's raw content, or of its file.
 
-    :param way: local, peer, build or repository; none if nobody offers it
+    :param way: local, peer, build or repository; none if no host offers it
     :param seconds: what the cost model predicts
     :param wan_bytes: what would cross the WAN
     :param at_site: whether it can be had without the WAN

@@ -134,7 +134,7 @@ class Try:
 
 @dataclasses.dataclass(frozen=True)
 class Missing:
-    """What the plan wants and is not held yet, and how that stands.
+    """Objects that the plan wants and that are not held yet, with their state.
 
     :param retry_in: seconds until the next try after a failure
     """
@@ -213,7 +213,7 @@ class Filler:
             self._tries.clear()
             wanted = {item.key for item in plan.items}
             for key, pace in self._working.items():
-                # What goes on under another limit goes on from where it is.
+                # A transfer under another limit resumes at its current offset.
                 # What a request waits for would begin anew for it.
                 if not pace.promoted and (
                         key not in wanted
@@ -241,7 +241,7 @@ class Filler:
                     and not self._is_withdrawn(item.key)]
 
     def report(self) -> list[Missing]:
-        """How what is missing stands, in the plan's order."""
+        """Return the state of missing objects, in the plan's order."""
         now = time.monotonic()
         with self._wake:
             return [self._missing(key, now) for key in self.missing()]

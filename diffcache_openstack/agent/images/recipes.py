@@ -11,7 +11,7 @@
 #    under the License.
 """Images as the files that Glance has, made from what the site holds.
 
-Hosts keep raw content. The file that somebody uploaded is the content itself,
+Hosts keep raw content. The file that a user uploaded is the content itself,
 if it was raw; else a *recipe* makes it of the content, bit for bit. Raw images
 are read where they lie, through base and patch if need be, and written
 nowhere. Other files are made once, verified, and kept for a while.
@@ -315,7 +315,7 @@ class ImageFiles:
         return None
 
     def _made(self, template, pace) -> FileReader:
-        """The file, made by us or by somebody who is just doing it."""
+        """Return the file, built by this caller or the flight it follows."""
         while True:
             with self._single_flight.share(
                     _key_of(template), pace, lambda _member: (

@@ -116,7 +116,7 @@ class Membership:
     def take(self) -> bool:
         """Take the file away from later callers, if no other member uses it.
 
-        :returns: whether this caller is the only member; nobody can join
+        :returns: whether this caller is the only member; no caller can join
             any more then
         """
         return self._flights.retire(self._flight)

@@ -26,7 +26,7 @@ class Use:
     :param hits: times it was served from here
     :param last_access: when it last was, seconds since 1970
     :param dismissed: whether an operator removed it from the cache, and
-        nobody has asked for it since
+        no client has requested it since
     """
 
     hits: int = 0

@@ -9,11 +9,11 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""The repository's part: signing images and making patches between them.
+"""The repository's catalogue: signs images and creates patches between them.
 
-All of it can be begun again after a crash: an image counts as registered
-once its record file exists, a patch once its own does, and both are told to
-the conductor until it has them.
+All of it resumes after a crash: an image counts as registered once its record
+file exists, a patch once its own does, and both are reported until the
+conductor has them.
 """
 
 import contextlib
@@ -133,7 +133,7 @@ class Repository:
         """Take an image into the repository.
 
         The file is copied (its extents shared where the filesystem can), so
-        that whoever writes to the original later changes nothing here.
+        that later writes to the original change nothing here.
 
         :param template_id: the image's id in Glance
         :raises InvalidInput: the file cannot be read
@@ -197,12 +197,13 @@ class Repository:
         """
         files.write_json(self._image_file(record.id),
                          dataclasses.asdict(record))
-        self._obey(record)
+        self._apply_status(record)
         self._host.report_due.set()
         try:
-            self._make_known(record)
+            self._report(record)
         except exceptions.RetryableError as error:
-            LOG.warning('The conductor is told of it later: %s', error)
+            LOG.warning('Could not report image %s to the conductor, will '
+                        'retry: %s', record.id, error)
         self.look()
 
     def images(self) -> list[ImageRecord]:
@@ -216,14 +217,14 @@ class Repository:
                 if views.Key(views.PATCHES, record.id) in self._held]
 
     def announce(self) -> bool:
-        """Tell the conductor of everything; it ignores what it knows.
+        """Report all images and patches; the conductor ignores known ones.
 
-        :returns: whether it could be told
+        :returns: whether the conductor was reached
         """
         images = self.images()
         contents = {image.content_id for image in images}
         calls: list[tuple[typing.Any, typing.Any]] = [
-            (self._make_known, image) for image in images]
+            (self._report, image) for image in images]
         # A patch to or from an image that is gone may be of use again.
         calls += [(self._catalogue.register_patch, patch)
                   for patch in self.patches()
@@ -232,10 +233,11 @@ class Repository:
             try:
                 call(record)
             except exceptions.RetryableError as error:
-                LOG.warning('The conductor is told later: %s', error)
+                LOG.warning('Could not report %s to the conductor, will '
+                            'retry: %s', record.id, error)
                 return False
             except exceptions.PermanentError as error:
-                LOG.error('The conductor refuses %s: %s', record.id, error)
+                LOG.error('The conductor refused %s: %s', record.id, error)
         self.look()
         return True
 
@@ -315,13 +317,13 @@ class Repository:
 
     # -- inside
 
-    def _make_known(self, record: ImageRecord) -> None:
+    def _report(self, record: ImageRecord) -> None:
         self._catalogue.register_template(record)
         if record.status == views.DELETED:
             # The catalogue remembers; Glance never uses the id again.
             self._image_file(record.id).unlink(missing_ok=True)
 
-    def _obey(self, record: ImageRecord) -> None:
+    def _apply_status(self, record: ImageRecord) -> None:
         """Let an image's objects be read, or not, by its status."""
         others = [image for image in self.images() if image.id != record.id]
         active = {image.content_id for image in others

@@ -85,7 +85,7 @@ class Source(typing.Protocol):
     """An image service."""
 
     def images(self) -> typing.Iterable[Image]:
-        """All images, whoever owns them.
+        """Return all images of all projects.
 
         :raises RetryableError: the service does not answer
         """

@@ -45,7 +45,7 @@ LOG = logging.getLogger(__name__)
 
 STAGING = 'staging'
 QUARANTINE = 'quarantine'
-# What may not be served at present; nobody can read it from there.
+# Objects that may not be served at present: peers cannot read them there.
 WITHDRAWN = 'withdrawn'
 # Damaged objects kept for the operator to look at; older ones are deleted.
 QUARANTINE_KEPT = 2
@@ -227,7 +227,7 @@ class Holdings:
     def adopt(self, key: views.Key, path: pathlib.Path, size: int) -> bool:
         """Hold what was made for a request, if there is room.
 
-        What a plan wants, or somebody uses, does not give way to it.
+        Objects that a plan wants, or that are in use, do not give way to it.
 
         :param path: a verified file on the filesystem of the root; it is
             renamed
@@ -347,14 +347,14 @@ class Holdings:
                 self._remove_stray(part)
 
     def release(self, key: views.Key) -> bool:
-        """Drop an object that the plan does not want and nobody uses.
+        """Drop an object that the plan does not want and that is not in use.
 
         :returns: whether it was held
         """
         with self._lock:
             if key not in self._victims():
                 return False
-            self._drop(key, 'nobody wants it any more')
+            self._drop(key, 'it is no longer wanted')
             return True
 
     def set_aside(self, key: views.Key) -> None:

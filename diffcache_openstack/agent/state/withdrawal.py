@@ -12,8 +12,8 @@
 """Images that were deactivated or deleted: gone from this host.
 
 The site map names them. Their content, their recipes, and patches that carry
-pieces of them are dropped, whether the plan wants them or not, and lent to
-nobody any more.
+pieces of them are dropped, whether the plan wants them or not, and no longer
+lent to peers.
 """
 
 import logging

@@ -29,7 +29,7 @@ from diffcache_openstack.common import keystone
 from diffcache_openstack.versions import version_store
 
 _ALGORITHM = 'AES'
-# The group whose options say who asks Barbican.
+# The group of options with the credentials for Barbican.
 GROUP = 'barbican'
 _REFUSED = (401, 403)
 
@@ -60,7 +60,7 @@ class Keys:
     """The keys of projects.
 
     Every method takes the request's context, by which the key manager knows
-    who asks: an ``oslo_context`` with a token, or a castellan credential.
+    the caller: an ``oslo_context`` with a token, or a castellan credential.
 
     :param manager: a key manager of castellan; the configured one if None
     """

@@ -36,7 +36,7 @@ from diffcache_openstack.placement import whatif
 
 LOG = log.getLogger(__name__)
 
-# How long a proposal that nobody applied is kept.
+# How long a proposal that was not applied is kept.
 KEPT = datetime.timedelta(days=7)
 # After the solver's time limit, what reading and writing may take.
 _SLACK = datetime.timedelta(seconds=120)
@@ -107,7 +107,7 @@ class Proposals:
             'saving': float(compared.saving)}
 
     def tidy(self) -> None:
-        """Fail what nobody computes any more; forget what is old."""
+        """Fail abandoned computations; remove old proposals."""
         now = base.now()
         limit = datetime.timedelta(seconds=self._conf.planner.time_limit)
         count = self._database.write(proposals.give_up,

@@ -31,7 +31,7 @@ def _datetime():
 
 
 def upgrade():
-    """Create the tables, and add what is told of targets."""
+    """Create the tables, and add what hosts report of targets."""
     op.create_table(
         'template_members',
         sa.Column('template_id', sa.String(128),
