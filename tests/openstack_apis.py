@@ -68,10 +68,14 @@ class Request(typing.NamedTuple):
         return dict(urllib.parse.parse_qsl(self.path.partition('?')[2]))
 
 
+NO_LENGTH = -1
+
+
 class Answer(typing.NamedTuple):
     """An answer; ``document`` is sent as JSON unless it is bytes.
 
-    :param length: of the body, as the header says; its own if None
+    :param length: of the body, as the header says; its own if None. With
+        NO_LENGTH there is no header, and the body ends with the connection
     """
 
     status: int = 200
@@ -188,11 +192,11 @@ class Cloud(fixtures.Fixture):
                 if not isinstance(body, bytes):
                     body, kind = json.dumps(body).encode(), 'application/json'
                 self.send_response(answer.status)
-                for name, value in {
-                        'Content-Type': kind,
-                        'Content-Length': str(
-                            len(body) if answer.length is None
-                            else answer.length), **answer.headers}.items():
+                length = len(body) if answer.length is None else answer.length
+                headers = {'Content-Length': str(length)} \
+                    if length != NO_LENGTH else {'Connection': 'close'}
+                for name, value in {'Content-Type': kind, **headers,
+                                    **answer.headers}.items():
                     self.send_header(name, value)
                 self.end_headers()
                 self.wfile.write(body)

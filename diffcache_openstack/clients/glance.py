@@ -69,8 +69,12 @@ class Glance(base.ServiceClient):
         It is not verified here.
         """
         with self._call(f'download image {image_id}') as own:
-            yield from own.images.data(_quoted(image_id),
-                                       do_checksum=False).wrapped or ()
+            data = own.images.data(_quoted(image_id),
+                                   do_checksum=False).wrapped
+            # Without a Content-Length, which a proxy may leave out, its
+            # length is 0, and it counts as false.
+            if data is not None:
+                yield from data
 
     def create(self, document: Document) -> None:
         """Create an image without a file."""

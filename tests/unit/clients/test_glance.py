@@ -119,6 +119,11 @@ class TestDownload(GlanceTest):
         self.assertEqual(data,
                          self.download(openstack_apis.Answer(document=data)))
 
+    def test_all_of_it_without_a_length(self):
+        """Apache, in front of uWSGI, sends a file in chunks."""
+        self.assertEqual(b'content', self.download(openstack_apis.Answer(
+            document=b'content', length=openstack_apis.NO_LENGTH)))
+
     def test_without_data(self):
         self.assertEqual(b'', self.download(
             openstack_apis.Answer(204, b'')))
