@@ -47,7 +47,8 @@ _IMAGE_PROPERTIES = {
         'container_format', 'os_hash_algo', 'os_hash_value')},
     **{name: {'type': ['null', 'integer']} for name in (
         'size', 'virtual_size', 'min_disk')}}
-_SCHEMAS = {
+#: What Glance says of its resources, by name.
+SCHEMAS = {
     'image': {'name': 'image', 'properties': _IMAGE_PROPERTIES,
               'additionalProperties': {'type': 'string'}},
     'member': {'name': 'member', 'properties': {
@@ -138,7 +139,7 @@ class Cloud(fixtures.Fixture):
         if path.startswith('/identity'):
             return self._identity(request)
         if path.startswith('/image/v2/schemas/'):
-            return Answer(document=_SCHEMAS[path.rpartition('/')[2]])
+            return Answer(document=SCHEMAS[path.rpartition('/')[2]])
         self.requests.append(request)
         waiting = self._answers.get((request.method, path))
         if waiting is None:

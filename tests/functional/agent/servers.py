@@ -39,6 +39,7 @@ from diffcache_openstack.versions import version_store as engine_of_versions
 from tests import base
 from tests.functional.fixtures import deployment
 from tests.functional.fixtures import libvirt
+from tests import openstack_apis
 
 NEEDS_LIBVIRT = unittest.skipUnless(libvirt.is_there(), libvirt.NEEDS)
 PROJECT = 'p' * 32
@@ -70,7 +71,12 @@ class Handler(http.server.BaseHTTPRequestHandler):
     def do_GET(self):
         kind, key = self.path.rsplit('/', 2)[-2:]
         if key.startswith('detail?'):
-            self._send(200, {'servers': list(self.server.servers.values())})
+            # Nova's client asks for pages until one is empty.
+            self._send(200, {'servers': [] if 'marker=' in key else list(
+                self.server.servers.values())})
+            return
+        if kind == 'schemas':
+            self._send(200, openstack_apis.SCHEMAS[key])
             return
         found = {'servers': self.server.servers,
                  'images': self.server.images}[kind].get(key)

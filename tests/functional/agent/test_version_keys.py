@@ -63,7 +63,7 @@ class TestBarbican(servers.ServersTestCase):
     def test_key_manager_that_is_away_and_key_that_is_gone(self):
         self.barbican.stop()
         version_id = self.begin()
-        self.site.wait(lambda: 'waits' in self.site.processes[
+        self.site.wait(lambda: 'Retrying task' in self.site.processes[
             'host-1'].printed())
         self.barbican.start()
         self.saved(version_id)

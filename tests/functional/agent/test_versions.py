@@ -164,7 +164,7 @@ class TestServers(servers.ServersTestCase):
         # A server that is not here cannot be saved, which is told.
         answer = client.save_server(str(uuid.uuid4()), wish)
         self.assertTrue(answer['required'])
-        self.assertTrue(re.search('has no server', answer['error']))
+        self.assertTrue(re.search('is not on this host', answer['error']))
 
     def test_saved_when_it_was_shut_down_if_the_policy_says_so(self):
         client = local_client.LocalClient(
@@ -228,6 +228,6 @@ class TestSeveralDisks(servers.ServersTestCase):
         task_id = self.begin_to_restore(first)
         found = self.site.wait(lambda: self.task_ended(task_id))
         self.assertEqual('failed', found['state'])
-        self.assertIn('resize the disk', found['error'])
+        self.assertIn('Resize the disk', found['error'])
         self.assertEqual(after, self.contents())
         self.assertEqual([], list(self.site.instances.glob('*.rollback')))
