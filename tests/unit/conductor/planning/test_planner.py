@@ -67,7 +67,8 @@ class TestPlan(PlannerTest):
         self.add_requests('t1', 10, 50)
         second = self.plan()
         self.assertEqual([database.content(1)], self.held(second))
-        self.assertEqual(first.generation + 1, second.generation)
+        # Generations follow the clock, so they may skip numbers.
+        self.assertLess(first.generation, second.generation)
         self.assertEqual(
             second, self.read(plans.current_plan, database.SITE))
 
