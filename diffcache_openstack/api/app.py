@@ -40,9 +40,9 @@ from diffcache_openstack.common import context as contexts
 from diffcache_openstack.common import messaging
 from diffcache_openstack.conductor.planning import planner
 from diffcache_openstack.conductor import servers
-from diffcache_openstack.conductor import service
 from diffcache_openstack.conductor import site_maps
 from diffcache_openstack.db import engine
+from diffcache_openstack.db import migration
 from diffcache_openstack.objects import base
 from diffcache_openstack.rpc import conductor_api
 from diffcache_openstack.rpc import conductor_control_api
@@ -170,7 +170,7 @@ def load(conf: cfg.ConfigOpts) -> WSGI:
     :raises PermanentError: the database's schema is not the code's
     """
     set_defaults()
-    service.check_schema(conf)
+    migration.wait_for_schema(conf)
     bus = messaging.Bus(conf, base.Serializer())
     database = engine.Database(conf)
     return build(conf, requests.Services(

@@ -117,7 +117,7 @@ class Bus:
                 f'Option transport_url cannot be used: {error}; give it as'
                 f' rabbit://USER:PASSWORD@HOST:5672/.') from error
         self._serializer = ContextSerializer(entities)
-        self._reach = Reach(_broker_addresses(conf, url))
+        self._reach = Reach(broker_addresses(conf, url))
 
     def client(self, target: oslo_messaging.Target, timeout: float,
                ) -> 'Client':
@@ -138,6 +138,11 @@ class Bus:
             self._transport, target, list(endpoints), executor='threading',
             serializer=self._serializer,
             access_policy=oslo_messaging.ExplicitRPCAccessPolicy)
+
+    def start(self, server: oslo_messaging.MessageHandlingServer) -> None:
+        """Start a server as soon as the broker accepts it."""
+        self._reach.warn_if_absent()
+        server.start()
 
     def close(self) -> None:
         """Drop the connections."""
@@ -183,6 +188,13 @@ class Reach:
             f'No message broker listens at {names}; check that it runs, and'
             f' the option transport_url.')
 
+    def warn_if_absent(self) -> None:
+        """Log a warning if a server that starts now has to wait."""
+        try:
+            self.check()
+        except exceptions.ServiceUnavailable as error:
+            LOG.warning('Waiting for the message broker: %s', error)
+
 
 def _is_listening(address: tuple[str, int]) -> bool:
     try:
@@ -192,8 +204,12 @@ def _is_listening(address: tuple[str, int]) -> bool:
     return True
 
 
-def _broker_addresses(conf: cfg.ConfigOpts, url: str | None
-                      ) -> list[tuple[str, int]]:
+def broker_addresses(conf: cfg.ConfigOpts, url: str | None
+                     ) -> list[tuple[str, int]]:
+    """Host and port of every broker that a URL, or transport_url, names.
+
+    :returns: none if messages stay in this process
+    """
     parsed = oslo_messaging.TransportURL.parse(conf, url)
     if parsed.transport != 'rabbit':
         return []

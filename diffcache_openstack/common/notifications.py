@@ -20,6 +20,7 @@ from oslo_log import log
 import oslo_messaging
 
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.common import messaging
 
 LOG = log.getLogger(__name__)
 
@@ -75,9 +76,10 @@ class Listener:
                  handlers: dict[str, Handler],
                  pool: str | None = None) -> None:
         options = conf.notifications
+        url = options.transport_url or conf.transport_url
         try:
             self._transport = oslo_messaging.get_notification_transport(
-                conf, url=options.transport_url or conf.transport_url)
+                conf, url=url)
         except (oslo_messaging.DriverLoadFailure,
                 oslo_messaging.InvalidTransportURL, ValueError) as error:
             raise exceptions.InvalidInput(
@@ -90,6 +92,7 @@ class Listener:
             self._transport, targets,
             [_Endpoint(*item) for item in handlers.items()],
             executor='threading', allow_requeue=True, pool=pool)
+        self._reach = messaging.Reach(messaging.broker_addresses(conf, url))
         self._started = threading.Event()
         self._stopping = threading.Event()
 
@@ -107,6 +110,7 @@ class Listener:
         self._transport.cleanup()
 
     def _start(self):
+        self._reach.warn_if_absent()
         self._server.start()
         self._started.set()
         if self._stopping.is_set():

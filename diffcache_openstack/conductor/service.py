@@ -67,8 +67,9 @@ class ConductorService(service.Service):
 
         :raises PermanentError: the database's schema is not the code's
         """
-        check_schema(self.conf)
-        name = f'{socket.gethostname()}:{os.getpid()}:{uuid.uuid4().hex[:8]}'
+        migration.wait_for_schema(self.conf)
+        machine = socket.gethostname()
+        name = f'{machine}:{os.getpid()}:{uuid.uuid4().hex[:8]}'
         self._database = engine.Database(self.conf)
         self._bus = messaging.Bus(self.conf, base.Serializer())
         self._notifier = agent_notifier.Notifier(
@@ -83,7 +84,9 @@ class ConductorService(service.Service):
         self._liveness = liveness.Liveness(self.conf, self._database)
         site_maps = self._maps = maps.Maps(self.conf, self._database)
         self._server = self._bus.server(
-            oslo_messaging.Target(topic=conductor_api.TOPIC, server=name),
+            # A name that stays the same over restarts: the broker keeps a
+            # queue for each name for ever.
+            oslo_messaging.Target(topic=conductor_api.TOPIC, server=machine),
             [agent_endpoint.ConductorManager(
                 self._database, site_maps, self._planner, self._notifier),
              cost_endpoint.CostsManager(self.conf, self._database, site_maps),
@@ -91,7 +94,7 @@ class ConductorService(service.Service):
                  self._database, self._proposals, self._precacher),
              versions_rpc.VersionsManager(self._versions, agents)])
         self._notifier.start()
-        self._server.start()
+        self._bus.start(self._server)
         if self.conf.notifications.enabled:
             self._listener = demand.History(self._database).listener(
                 self.conf)
@@ -201,16 +204,3 @@ class ConductorService(service.Service):
                 continue
             if count:
                 LOG.info('%d %s removed from the database', count, what)
-
-
-def check_schema(conf: cfg.ConfigOpts) -> None:
-    """Make sure that the database has the schema this code expects.
-
-    :raises PermanentError: it has another one or none, or cannot be reached
-    """
-    with engine.errors_explained(conf):
-        current, head = migration.current(conf), migration.head()
-    if current != head:
-        raise exceptions.PermanentError(
-            f'The database is at revision {current or "none"}, this'
-            f' version needs {head}; run "diffcache-manage db sync".')

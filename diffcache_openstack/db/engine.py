@@ -71,7 +71,10 @@ def _is_race(error: Exception) -> bool:
 def errors_explained(conf: cfg.ConfigOpts) -> collections.abc.Iterator[None]:
     """Say what an operator can do about an error of the database.
 
-    :raises PermanentError: instead of what oslo.db and SQLAlchemy raise
+    Errors of oslo.db and SQLAlchemy become errors of this suite.
+
+    :raises ServiceUnavailable: the server does not answer
+    :raises PermanentError: it does, and refuses
     """
     try:
         yield
@@ -79,14 +82,25 @@ def errors_explained(conf: cfg.ConfigOpts) -> collections.abc.Iterator[None]:
         raise exceptions.PermanentError(
             'The database has no schema yet; run "diffcache-manage db'
             ' sync".') from error
+    except db_exception.DBConnectionError as error:
+        raise exceptions.ServiceUnavailable(
+            f'The database {_address(conf)} does not answer:'
+            f' {_reason(error)}; check that the server runs, and [database]'
+            f' connection.') from error
     except (db_exception.DBError, sa.exc.SQLAlchemyError) as error:
-        # The part before the at sign may be a password.
-        where = conf.database.connection.rsplit('@', 1)[-1]
-        inner = getattr(error, 'inner_exception', None) or error
         raise exceptions.PermanentError(
-            f'The database {where} cannot be used:'
-            f' {str(inner).splitlines()[0]}; check [database] connection and'
-            f' that the server runs.') from error
+            f'The database {_address(conf)} cannot be used:'
+            f' {_reason(error)}; check [database] connection.') from error
+
+
+def _address(conf: cfg.ConfigOpts) -> str:
+    # The part before the at sign may be a password.
+    return conf.database.connection.rsplit('@', 1)[-1]
+
+
+def _reason(error: Exception) -> str:
+    inner = getattr(error, 'inner_exception', None) or error
+    return str(inner).splitlines()[0]
 
 
 class Database:
@@ -96,15 +110,21 @@ class Database:
     the session it is given as its first argument.
     """
 
-    def __init__(self, conf: cfg.ConfigOpts):
-        """Prepare; the first transaction connects."""
+    def __init__(self, conf: cfg.ConfigOpts, max_retries: int | None = None):
+        """Prepare; the first transaction connects.
+
+        :param max_retries: attempts of the first connection, instead of
+            ``[database] max_retries``; with 0 its first failure is raised
+        """
         self._facade = enginefacade.transaction_context()
         self._is_sqlite = conf.database.connection.startswith('sqlite')
         if self._is_sqlite:
             self._facade.append_on_engine_create(_let_readers_pass)
+        options = {name: conf.database[name] for name in _ENGINE_OPTIONS}
+        if max_retries is not None:
+            options['max_retries'] = max_retries
         self._facade.configure(
-            connection=conf.database.connection, sqlite_fk=True,
-            **{name: conf.database[name] for name in _ENGINE_OPTIONS})
+            connection=conf.database.connection, sqlite_fk=True, **options)
         retry = db_api.wrap_db_retry(
             max_retries=12, retry_interval=0.02, max_retry_interval=1.0,
             inc_retry_interval=True, jitter=True, retry_on_deadlock=True,

@@ -11,7 +11,9 @@
 #    under the License.
 """Bringing a database to the schema that this code expects."""
 
+import logging
 import pathlib
+import time
 
 from alembic import command
 from alembic import config as alembic_config
@@ -19,7 +21,10 @@ from alembic.runtime import migration
 from alembic import script as alembic_script
 from oslo_config import cfg
 
+from diffcache_openstack.common import exceptions
 from diffcache_openstack.db import engine as engines
+
+LOG = logging.getLogger(__name__)
 
 _SCRIPTS = pathlib.Path(__file__).parent / 'migrations'
 
@@ -38,18 +43,53 @@ def head() -> str | None:
         _config()).get_current_head()
 
 
-def current(conf: cfg.ConfigOpts) -> str | None:
+def current(conf: cfg.ConfigOpts, max_retries: int | None = None
+            ) -> str | None:
     """The revision of the database; None if it has no schema yet.
 
+    :param max_retries: see :class:`.engine.Database`
     :raises oslo_db.exception.DBError: the database cannot be reached
     """
-    database = engines.Database(conf)
+    database = engines.Database(conf, max_retries)
     try:
         with database.engine.connect() as connection:
             context = migration.MigrationContext.configure(connection)
             return context.get_current_revision()
     finally:
         database.close()
+
+
+def check_schema(conf: cfg.ConfigOpts) -> None:
+    """Make sure that the database has the schema this code expects.
+
+    :raises PermanentError: it has another one or none, or refuses
+    :raises ServiceUnavailable: its server does not answer
+    """
+    with engines.errors_explained(conf):
+        found, expected = current(conf, max_retries=0), head()
+    if found != expected:
+        raise exceptions.PermanentError(
+            f'The database is at revision {found or "none"}, this'
+            f' version needs {expected}; run "diffcache-manage db sync".')
+
+
+def wait_for_schema(conf: cfg.ConfigOpts) -> None:
+    """Wait until the database answers, and check its schema.
+
+    Attempts are ``[database] retry_interval`` seconds apart and do not end: a
+    service may be started before its database.
+
+    :raises PermanentError: the database has another schema, or refuses
+    """
+    pause = conf.database.retry_interval
+    while True:
+        try:
+            check_schema(conf)
+            return
+        except exceptions.RetryableError as error:
+            LOG.warning('Waiting for the database, next attempt in %d s: %s',
+                        pause, error)
+        time.sleep(pause)
 
 
 def upgrade(conf: cfg.ConfigOpts, revision: str = 'head') -> None:

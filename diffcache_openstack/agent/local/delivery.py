@@ -79,9 +79,11 @@ class Outputs:
             if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1:
                 raise _replaced(path)
             os.fchmod(fd, OUTPUT_MODE)
-            if os.geteuid() == 0:
-                owner = path.parent.stat()
-                os.fchown(fd, owner.st_uid, owner.st_gid)
+            owner = path.parent.stat()
+            if (owner.st_uid, owner.st_gid) != (found.st_uid, found.st_gid):
+                # Only root and CAP_CHOWN may; others can read it all the same.
+                with contextlib.suppress(PermissionError):
+                    os.fchown(fd, owner.st_uid, owner.st_gid)
         finally:
             os.close(fd)
 

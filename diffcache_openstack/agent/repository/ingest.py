@@ -43,6 +43,8 @@ BARE = 'bare'
 # Waits after failures, seconds, doubled with each further one.
 FIRST_RETRY = 5.0
 LAST_RETRY = 900.0
+# Longest pause while the image service itself does not answer.
+LAST_SERVICE_RETRY = 60.0
 # What an image service says of images that will be, are, or were.
 _GONE = ('deleted', 'pending_delete')
 _SERVED = {views.ACTIVE: views.ACTIVE, views.DEACTIVATED: views.DEACTIVATED}
@@ -313,13 +315,14 @@ class Ingest:
             return None
 
     def _postpone(self, image_id: str, error: Exception | None) -> None:
+        longest = LAST_RETRY if image_id else LAST_SERVICE_RETRY
         with self._wake:
             wait = min(2 * self._waits.get(image_id, FIRST_RETRY / 2),
-                       LAST_RETRY)
+                       longest)
             self._waits[image_id] = wait
             self._due.setdefault(image_id, time.monotonic() + wait)
-        LOG.warning('%s is looked at again in %.0f s: %s',
-                    f'Image {image_id}' if image_id else 'The image service',
+        LOG.warning('Waiting for %s, next attempt in %.0f s: %s',
+                    f'image {image_id}' if image_id else 'the image service',
                     wait, error)
 
 

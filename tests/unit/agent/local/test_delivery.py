@@ -35,6 +35,17 @@ class OutputsTest(base.TestCase):
         self.outputs.hand_over(self.output)
         self.assertEqual(0o644, stat.S_IMODE(self.output.stat().st_mode))
 
+    def test_stays_ours_without_the_right_to_give_it_away(self):
+        def refuse(fd, uid, gid):
+            raise PermissionError
+
+        self.output.write_bytes(b'image')
+        self.patch(delivery.os, 'fchown', refuse)
+        self.patch(delivery.pathlib.Path, 'stat',
+                   lambda path: os.stat_result([0o755] + [7] * 9))
+        self.outputs.hand_over(self.output)
+        self.assertEqual(0o644, stat.S_IMODE(os.stat(self.output).st_mode))
+
     def test_links_to_files_of_others_are_not_followed(self):
         for link in (os.symlink, os.link):
             link(self.foreign, self.output)

@@ -316,6 +316,21 @@ class IngestTest(base.TestCase):
         self.addCleanup(self.ingest.stop)
         self.assertTrue(ready() or seen.wait(SECONDS))
 
+    def test_a_service_that_is_late_is_asked_again_soon(self):
+        # Longer than this test would wait, for an image of its own.
+        self.patch(ingest, 'FIRST_RETRY', 10.0 * SECONDS)
+        self.patch(ingest, 'LAST_SERVICE_RETRY', 0.01)
+        self.source.put('image', RAW)
+        self.source.dead = True
+        failed = self.source.images
+
+        def come_up():
+            self.source.dead, self.source.images = False, failed
+            raise exceptions.ServiceUnavailable('no Glance')
+
+        self.source.images = come_up
+        self.run_until(lambda: self.repository.find('image'))
+
     def test_told_of_a_new_image(self):
         self.source.put('first', RAW)
         self.run_until(lambda: self.repository.find('first'))
