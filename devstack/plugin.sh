@@ -18,11 +18,36 @@ function is_diffcache_enabled {
     [[ ,${ENABLED_SERVICES} =~ ,"diffcache-" ]]
 }
 
+# check_diffcache_key: stop early on a node that needs a copy of the key.
+function check_diffcache_key {
+    if ! is_service_enabled diffcache-conductor && [[ ! -r $DIFFCACHE_KEY_FILE ]]; then
+        die $LINENO "DiffCache: user $STACK_USER cannot read $DIFFCACHE_KEY_FILE, the key that all agents share. Copy it from the node that runs diffcache-conductor, with owner $STACK_USER and mode 0600, and run stack.sh again."
+    fi
+}
+
+# export_diffcache_compiler: name the Rust compiler where the default is too old.
+function export_diffcache_compiler {
+    if [[ $DISTRO == noble ]]; then
+        export CARGO=${CARGO:-/usr/bin/cargo-1.85}
+        export RUSTC=${RUSTC:-/usr/bin/rustc-1.85}
+    fi
+    # For TEMPEST_PLUGINS, which tox installs without other variables.
+    export TOX_TESTENV_PASSENV="${TOX_TESTENV_PASSENV:-} CARGO RUSTC"
+}
+
 function install_diffcache {
-    install_package cargo-web rustc-web 2>/dev/null || install_package cargo
-    setup_develop "$DIFFCACHE_DIR"
+    export_diffcache_compiler
+    setup_develop -bindep=compile "$DIFFCACHE_DIR"
     sudo install -d -o "$STACK_USER" "$DIFFCACHE_CONF_DIR" \
         "$DIFFCACHE_DATA_DIR"
+}
+
+# create_diffcache_group: those who may use the agent's socket. nova-compute
+# and Glance run as STACK_USER; nova-compute does so with another primary group.
+function create_diffcache_group {
+    getent group "$DIFFCACHE_GROUP" >/dev/null \
+        || sudo groupadd "$DIFFCACHE_GROUP"
+    add_user_to_group "$STACK_USER" "$DIFFCACHE_GROUP"
 }
 
 # create_diffcache_accounts: the user that verifies tokens, and the catalogue.
@@ -51,6 +76,7 @@ function configure_diffcache_controller {
     setup_logging "$DIFFCACHE_CONF"
     iniset "$DIFFCACHE_CONF" database connection \
         "$(database_connection_url diffcache)"
+    iniset "$DIFFCACHE_CONF" api bind_host "$DIFFCACHE_SERVICE_LISTEN_ADDRESS"
     iniset "$DIFFCACHE_CONF" api bind_port "$DIFFCACHE_SERVICE_PORT"
     configure_keystone_authtoken_middleware "$DIFFCACHE_CONF" diffcache
     iniset_diffcache_user "$DIFFCACHE_CONF" nova nova
@@ -71,15 +97,24 @@ function configure_diffcache_agent {
     iniset "$file" versions store "$DIFFCACHE_VERSIONS_STORE"
 }
 
+# grant_diffcache_disk_access: let the agent open servers' disks, which libvirt
+# gives to other users, root among them, and give new ones to those. It runs as
+# STACK_USER, as the repository's agent does: both write to the store of versions.
+function grant_diffcache_disk_access {
+    sudo mkdir -p "$DIFFCACHE_AGENT_DROPINS"
+    iniset -sudo "$DIFFCACHE_AGENT_DROPINS/disks.conf" Service \
+        AmbientCapabilities "CAP_CHOWN CAP_DAC_OVERRIDE CAP_FOWNER"
+}
+
 function configure_diffcache_host {
     configure_diffcache_agent "$DIFFCACHE_AGENT_CONF" "$LOCAL_HOSTNAME" \
         "$DIFFCACHE_SITE" "$DIFFCACHE_AGENT_STATE" "$DIFFCACHE_AGENT_PORT"
     iniset "$DIFFCACHE_AGENT_CONF" agent socket "$DIFFCACHE_SOCKET"
-    iniset "$DIFFCACHE_AGENT_CONF" agent socket_group \
-        "$(id -gn "$STACK_USER")"
+    iniset "$DIFFCACHE_AGENT_CONF" agent socket_group "$DIFFCACHE_GROUP"
     iniset "$DIFFCACHE_AGENT_CONF" agent output_directories \
         "$NOVA_INSTANCES_PATH"
     iniset "$DIFFCACHE_AGENT_CONF" versions directories "$NOVA_INSTANCES_PATH"
+    grant_diffcache_disk_access
 }
 
 function configure_diffcache_repository {
@@ -99,10 +134,17 @@ function configure_diffcache_hook {
     iniset "$file" diffcache socket "$DIFFCACHE_SOCKET"
 }
 
-# configure_diffcache_notifications FILE: requests become known.
+# configure_diffcache_notifications FILE: send requests to the topic that the
+# conductor reads. The default topic has no consumer, so it is not kept; topics
+# that another plugin named are.
 function configure_diffcache_notifications {
-    iniset "$1" oslo_messaging_notifications driver messagingv2
-    iniset "$1" oslo_messaging_notifications topics notifications,diffcache
+    local file=$1 topics
+    topics=$(iniget "$file" oslo_messaging_notifications topics)
+    if [[ ,$topics, != *,diffcache,* ]]; then
+        topics=${topics:+$topics,}diffcache
+    fi
+    iniset "$file" oslo_messaging_notifications driver messagingv2
+    iniset "$file" oslo_messaging_notifications topics "$topics"
 }
 
 function configure_glance_for_diffcache {
@@ -124,8 +166,9 @@ function configure_glance_for_diffcache {
 }
 
 function configure_nova_for_diffcache {
+    # stack.sh lets this write to the same file in the background.
+    async_wait configure_neutron_nova
     configure_diffcache_notifications "$NOVA_CONF"
-    iniset "$NOVA_CONF" notifications notification_format both
     if is_service_enabled n-sch; then
         iniset "$NOVA_CONF" filter_scheduler weight_classes \
             nova.scheduler.weights.all_weighers,diffcache_openstack.nova.weights.BuildCostWeigher
@@ -143,7 +186,7 @@ function configure_diffcache {
     fi
     ! is_service_enabled diffcache-agent || configure_diffcache_host
     ! is_service_enabled diffcache-repository || configure_diffcache_repository
-    if [[ ! -e $DIFFCACHE_KEY_FILE ]]; then
+    if is_service_enabled diffcache-conductor && [[ ! -e $DIFFCACHE_KEY_FILE ]]; then
         "$DIFFCACHE_BIN_DIR/diffcache-manage" key create "$DIFFCACHE_KEY_FILE"
     fi
     ! is_service_enabled g-api || configure_glance_for_diffcache
@@ -166,11 +209,8 @@ function start_diffcache {
     done
     run_process diffcache-repository \
         "$DIFFCACHE_BIN_DIR/diffcache-agent --config-file $DIFFCACHE_REPOSITORY_CONF"
-    # As root: it reads and rolls back disks, which libvirt gives to root when
-    # their guest has stopped. nova-compute has to reach its socket.
     run_process diffcache-agent \
-        "$DIFFCACHE_BIN_DIR/diffcache-agent --config-file $DIFFCACHE_AGENT_CONF" \
-        "" root
+        "$DIFFCACHE_BIN_DIR/diffcache-agent --config-file $DIFFCACHE_AGENT_CONF"
 }
 
 function stop_diffcache {
@@ -188,15 +228,25 @@ function configure_tempest_for_diffcache {
         "$LOCAL_HOSTNAME:$NOVA_INSTANCES_PATH/_base"
 }
 
+# cleanup_diffcache: remove what the phases above wrote, the source tree's
+# build products included.
 function cleanup_diffcache {
-    sudo rm -rf "$DIFFCACHE_CONF_DIR" "$DIFFCACHE_DATA_DIR"
+    sudo rm -rf "$DIFFCACHE_CONF_DIR" "$DIFFCACHE_DATA_DIR" \
+        "$DIFFCACHE_AGENT_DROPINS"
+    sudo rm -rf "$DIFFCACHE_DIR"/{build,native/target,*.egg-info} \
+        "$DIFFCACHE_DIR"/diffcache_openstack/_native*.so
+    ! getent group "$DIFFCACHE_GROUP" >/dev/null \
+        || sudo groupdel "$DIFFCACHE_GROUP"
 }
 
 # run_diffcache_phase MODE PHASE: what DevStack asks for.
 function run_diffcache_phase {
     case "$1 ${2:-}" in
+        "stack pre-install")
+            check_diffcache_key ;;
         "stack install")
             echo_summary "Installing DiffCache"
+            create_diffcache_group
             install_diffcache ;;
         "stack post-config")
             # Glance and Nova are configured now, and do not run yet.

@@ -44,14 +44,20 @@ name of the compute host.
         'image_files',
         default={},
         help='''
-Files of bootable raw images, by name: ``base``; ``derived``, which was created
-by changing a copy of it; all others are used to fill a host's cache.
+Files of bootable raw images, by a name: ``base`` and ``derived``, which was
+made by copying the former and changing the copy; others are images that take
+up space in a host's cache. A guest of ``base`` prints ``boot=N`` on its serial
+console each time that it boots, where N counts its boots from 1 and is kept on
+its disk: test_versions recognizes a server's states by it. Scenarios are
+skipped while this is not set.
 '''),
     cfg.StrOpt(
         'marker',
         default='DIFFCACHE-GUEST-READY',
-        help='Text that a guest of these images prints to its console when it'
-             ' is up.'),
+        help='''
+What a guest of ``image_files`` prints on its serial console once it has
+booted.
+'''),
     cfg.StrOpt(
         'wan_bytes_command',
         default='',

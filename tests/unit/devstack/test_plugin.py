@@ -12,7 +12,8 @@
 """The plugin between functions that only write down what DevStack's would do.
 
 That DevStack has these functions, and calls the plugin with these words, is
-taken for granted here.
+taken for granted here. Those that it answers with a value are written again,
+as short as they can be.
 """
 
 import collections
@@ -32,7 +33,7 @@ FUNCTIONS = ('install_package setup_develop create_service_user'
              ' iniset_rpc_backend setup_logging recreate_database'
              ' configure_keystone_authtoken_middleware run_process'
              ' stop_process echo_summary define_plugin sudo'
-             ' diffcache_manage')
+             ' add_user_to_group async_wait')
 
 ENVIRONMENT = r'''
 set -eu
@@ -51,6 +52,12 @@ is_service_enabled() {{
     done
     return 1
 }}
+# Files of options; what a test wants to be set before is in OPTIONS_BEFORE.
+iniget() {{ echo "${{OPTIONS_BEFORE[$1/$2/$3]:-}}"; }}
+declare -A OPTIONS_BEFORE=({before})
+getent() {{ [[ " $GROUPS_BEFORE " == *" $2 "* ]]; }}
+die() {{ shift; echo "$*" >&2; exit 1; }}
+ipv6_unquote() {{ tr -d [] <<<"$1"; }}
 database_connection_url() {{ echo "mysql://$1"; }}
 get_python_exec_prefix() {{ echo "$DEST/bin"; }}
 DEST=$1 DATA_DIR=$1/data STACK_USER=$USER
@@ -60,7 +67,8 @@ KEYSTONE_SERVICE_URI=http://10.0.0.1/identity SERVICE_PROJECT_NAME=service
 SERVICE_DOMAIN_NAME=Default NOVA_INSTANCES_PATH=$1/instances
 NOVA_CONF=nova.conf GLANCE_API_CONF=glance-api.conf GLANCE_CONF_DIR=glance
 GLANCE_CACHE_CONF=glance-cache.conf TEMPEST_CONFIG=tempest.conf
-DIFFCACHE_CONF_DIR=$1/etc
+DIFFCACHE_CONF_DIR=$1/etc SERVICE_LISTEN_ADDRESS='{listen}'
+SYSTEMD_DIR=$1/systemd DISTRO={distro} GROUPS_BEFORE='{groups}'
 ENABLED_SERVICES=$2; shift 2
 . {plugin}/override-defaults
 [ -n "$ENABLED_SERVICES" ] || ENABLED_SERVICES={all}
@@ -70,6 +78,7 @@ case $ENABLED_SERVICES in
     *) . {plugin}/settings ;;
 esac
 . {plugin}/plugin.sh "$@"
+{after}
 '''
 EVERYTHING = 'key,g-api,n-api,n-sch,n-cpu,nova,tempest'
 
@@ -85,17 +94,30 @@ class TestPlugin(base.TestCase):
                           f'echo "manage\t$*" >>{self.directory}/calls\n')
         manage.chmod(0o755)
 
-    def run_phase(self, *words, services=''):
-        """Source everything as DevStack does; returns what was called."""
-        calls = self.directory / 'calls'
-        calls.unlink(missing_ok=True)
-        script = ENVIRONMENT.format(functions=FUNCTIONS, plugin=PLUGIN,
-                                    all=EVERYTHING)
-        done = subprocess.run(
-            ['bash', '-c', script, 'bash', calls, self.directory, services,
-             *words], text=True, capture_output=True,
-            env={**os.environ, 'USER': getpass.getuser()})
+    def source(self, *words, services='', **about):
+        """Source everything as DevStack does.
+
+        :param about: the node, if it is another one: distro, groups and
+            options that are there before, address to listen on
+        """
+        script = ENVIRONMENT.format(
+            functions=FUNCTIONS, plugin=PLUGIN, all=EVERYTHING,
+            **{'distro': 'bookworm', 'groups': '', 'before': '',
+               'listen': '0.0.0.0', 'after': '', **about})
+        (self.directory / 'calls').unlink(missing_ok=True)
+        environment = {name: value for name, value in os.environ.items()
+                       if name not in ('CARGO', 'RUSTC')}
+        return subprocess.run(
+            ['bash', '-c', script, 'bash', self.directory / 'calls',
+             self.directory, services, *words], text=True,
+            capture_output=True,
+            env={**environment, 'USER': getpass.getuser()})
+
+    def run_phase(self, *words, **about):
+        """Source everything without errors; returns what was called."""
+        done = self.source(*words, **about)
         self.assertEqual((0, ''), (done.returncode, done.stderr))
+        calls = self.directory / 'calls'
         if not calls.exists():
             return []
         return [line.split('\t') for line in calls.read_text().splitlines()]
@@ -105,7 +127,7 @@ class TestPlugin(base.TestCase):
         found = collections.defaultdict(dict)
         for name, *words in calls:
             if name == 'iniset':
-                path, group, option, value = words
+                path, group, option, value = words[-4:]
                 found[pathlib.Path(path).name][group, option] = value
         return found
 
@@ -119,7 +141,8 @@ class TestPlugin(base.TestCase):
 
     def test_install(self):
         calls = self.run_phase('stack', 'install')
-        self.assertEqual([[f'{self.directory}/diffcache']],
+        # With what bindep.txt lists: a compiler, and librsync2.
+        self.assertEqual([['-bindep=compile', f'{self.directory}/diffcache']],
                          self.called(calls, 'setup_develop'))
         self.assertEqual([], self.called(calls, 'iniset'))
         self.assertEqual([], self.called(calls, 'run_process'))
@@ -176,18 +199,82 @@ class TestPlugin(base.TestCase):
         self.assertEqual(
             options['agent.conf']['agent', 'output_directories'],
             options['agent.conf']['versions', 'directories'])
-        # It writes disks of guests that do not run, which are root's.
-        [agent] = [words for words in self.called(calls, 'run_process')
-                   if words[0] == 'diffcache-agent']
-        self.assertEqual(['', 'root'], agent[2:])
 
-    def test_nova_reaches_the_socket_of_an_agent_that_is_root(self):
+    def test_one_user_owns_the_store_of_versions(self):
+        calls = self.run_phase('stack', 'post-config')
+        agents = [words for words in self.called(calls, 'run_process')
+                  if words[0] in ('diffcache-repository', 'diffcache-agent')]
+        # Neither a group nor a user: both run as STACK_USER.
+        self.assertEqual([2, 2], [len(words) for words in agents])
+
+    def test_the_agent_may_open_disks_without_being_root(self):
+        calls = self.run_phase('stack', 'post-config')
+        granted = self.options(calls)['disks.conf']
+        self.assertEqual(
+            {'CAP_CHOWN', 'CAP_DAC_OVERRIDE', 'CAP_FOWNER'},
+            set(granted['Service', 'AmbientCapabilities'].split()))
+        [words] = [words for name, *words in calls
+                   if name == 'iniset' and words[-4].endswith('disks.conf')]
+        folder = (f'{self.directory}/systemd/'
+                  f'devstack@diffcache-agent.service.d')
+        self.assertEqual(['-sudo', f'{folder}/disks.conf'], words[:2])
+        # Before the unit is written, which is when systemd reads both.
+        names = [words[:2] for words in calls]
+        self.assertLess(calls.index(['iniset', *words]),
+                        names.index(['run_process', 'diffcache-agent']))
+        self.assertIn(['rm', '-rf'], [
+            words[:2] for words in self.called(self.run_phase('clean'), 'sudo')
+            if folder in words])
+
+    def test_nova_and_glance_may_use_the_socket(self):
+        calls = self.run_phase('stack', 'install')
+        self.assertIn(['groupadd', 'diffcache'], self.called(calls, 'sudo'))
+        self.assertEqual([[getpass.getuser(), 'diffcache']],
+                         self.called(calls, 'add_user_to_group'))
         found = self.options(self.run_phase('stack', 'post-config'))[
             'agent.conf']
-        self.assertIn(('agent', 'socket_group'), found)
+        self.assertEqual('diffcache', found['agent', 'socket_group'])
         state = pathlib.Path(found['agent', 'state_dir'])
         self.assertNotIn(
             state, pathlib.Path(found['agent', 'socket']).parents)
+
+    def test_a_group_that_is_there_is_used(self):
+        calls = self.run_phase('stack', 'install', groups='diffcache')
+        self.assertNotIn(['groupadd', 'diffcache'],
+                         self.called(calls, 'sudo'))
+
+    def test_the_api_listens_where_the_catalogue_says(self):
+        for listen, expected in (('0.0.0.0', '0.0.0.0'), ('[::]', '::')):
+            options = self.options(self.run_phase(
+                'stack', 'post-config', listen=listen))
+            self.assertEqual(expected, options['diffcache.conf'][
+                'api', 'bind_host'])
+
+    def test_notifications_go_to_the_topic_that_is_read(self):
+        options = self.options(self.run_phase('stack', 'post-config'))
+        for name in ('nova.conf', 'glance-api.conf'):
+            self.assertEqual('diffcache', options[name][
+                'oslo_messaging_notifications', 'topics'])
+        # Versioned ones have a topic of their own, which nothing reads.
+        self.assertNotIn(('notifications', 'notification_format'),
+                         options['nova.conf'])
+
+    def test_topics_of_others_are_kept(self):
+        for before, after in (('metering', 'metering,diffcache'),
+                              ('diffcache,metering', 'diffcache,metering')):
+            options = self.options(self.run_phase(
+                'stack', 'post-config', before=(
+                    '[nova.conf/oslo_messaging_notifications/topics]='
+                    f'{before}')))
+            self.assertEqual(after, options['nova.conf'][
+                'oslo_messaging_notifications', 'topics'])
+
+    def test_nova_conf_is_not_written_by_two_at_once(self):
+        calls = self.run_phase('stack', 'post-config')
+        first = next(number for number, words in enumerate(calls)
+                     if words[:2] == ['iniset', 'nova.conf'])
+        self.assertLess(
+            calls.index(['async_wait', 'configure_neutron_nova']), first)
 
     def test_a_node_that_only_computes(self):
         calls = self.run_phase('stack', 'post-config',
@@ -200,6 +287,21 @@ class TestPlugin(base.TestCase):
         self.assertNotIn('glance-api.conf', options)
         self.assertEqual('diffcache.LibvirtDriver',
                          options['nova.conf']['DEFAULT', 'compute_driver'])
+
+    def test_a_node_without_the_key_refuses_early(self):
+        services = 'n-cpu,nova,diffcache-agent'
+        done = self.source('stack', 'pre-install', services=services)
+        self.assertEqual(1, done.returncode)
+        self.assertIn(f'{self.directory}/etc/site.key', done.stderr)
+        self.assertIn('Copy it from the node that runs diffcache-conductor',
+                      done.stderr)
+        self.write_file('etc/site.key', b'')
+        self.run_phase('stack', 'pre-install', services=services)
+
+    def test_a_node_without_the_conductor_makes_no_key(self):
+        calls = self.run_phase('stack', 'post-config',
+                               services='n-cpu,nova,diffcache-agent')
+        self.assertEqual([], self.called(calls, 'manage'))
 
     def test_the_key_is_made_once(self):
         key = self.directory / 'etc' / 'site.key'
@@ -217,11 +319,38 @@ class TestPlugin(base.TestCase):
         self.assertTrue(found['diffcache', 'agent_sockets'].startswith(
             'node:/'))
 
-    def test_all_of_it_is_stopped_and_removed(self):
+    def test_all_of_it_is_stopped(self):
         stopped = self.called(self.run_phase('unstack'), 'stop_process')
         self.assertEqual(4, len(stopped))
-        removed = self.called(self.run_phase('clean'), 'sudo')
-        self.assertEqual(['rm', '-rf'], removed[0][:2])
+
+    def test_clean_leaves_nothing_but_the_sources(self):
+        for name in ('build/lib/x.py', 'native/target/release/x.so',
+                     'diffcache_openstack.egg-info/PKG-INFO',
+                     'diffcache_openstack/_native.abi3.so', 'setup.cfg',
+                     'diffcache_openstack/x.py', 'native/Cargo.toml'):
+            self.write_file(f'diffcache/{name}', b'')
+        calls = self.run_phase('clean', groups='diffcache')
+        self.assertIn(['groupdel', 'diffcache'], self.called(calls, 'sudo'))
+        for words in self.called(calls, 'sudo'):
+            if words[0] == 'rm':
+                subprocess.run(words, check=True)
+        left = {str(path.relative_to(self.directory / 'diffcache'))
+                for path in (self.directory / 'diffcache').rglob('*')
+                if path.is_file()}
+        self.assertEqual({'setup.cfg', 'diffcache_openstack/x.py',
+                          'native/Cargo.toml'}, left)
+        for name in ('etc', 'data/diffcache'):
+            self.assertFalse((self.directory / name).exists())
+
+    def test_an_old_compiler_is_passed_over(self):
+        shown = 'echo "${CARGO:-} ${RUSTC:-} $TOX_TESTENV_PASSENV"'
+        for distro, expected in (
+                ('noble', '/usr/bin/cargo-1.85 /usr/bin/rustc-1.85'),
+                ('bookworm', '')):
+            done = self.source('stack', 'install', distro=distro, after=shown)
+            self.assertEqual(0, done.returncode, done.stderr)
+            self.assertEqual(f'{expected} CARGO RUSTC'.split(),
+                             done.stdout.split())
 
     def test_without_its_services_it_does_nothing(self):
         script = ('is_service_enabled() { return 1; }; ENABLED_SERVICES=key;'

@@ -40,6 +40,10 @@ class TestOptions(base.TestCase):
         self.assertEqual({'a': '/x.sock', 'b': '/y'},
                          conf.diffcache.agent_sockets)
 
+    def test_help_says_what_a_guest_has_to_print(self):
+        [found] = [opt for opt in options.OPTS if opt.name == 'image_files']
+        self.assertIn('``boot=N``', found.help)
+
 
 class TestPlugin(base.TestCase):
 
@@ -51,6 +55,20 @@ class TestPlugin(base.TestCase):
         module = importlib.import_module(
             'diffcache_openstack.tempest_plugin.plugin')
         self.plugin = module.DiffCachePlugin()
+
+    def test_no_test_needs_a_network(self):
+        """Without an L3 plugin, a router for each user cannot be created."""
+        test = importlib.import_module('tempest.test')
+        asked = []
+        self.patch(test.BaseTestCase, 'setup_credentials', classmethod(
+            lambda cls: asked.append(cls._network_resources)))
+        for name, kind in (('tests.api.base', 'ApiTest'),
+                           ('scenario.base', 'ScenarioTest')):
+            module = importlib.import_module(
+                f'diffcache_openstack.tempest_plugin.{name}')
+            getattr(module, kind).setup_credentials()
+        self.assertEqual(2 * [dict.fromkeys(
+            ('network', 'subnet', 'router', 'dhcp'), False)], asked)
 
     def test_folder_has_scenarios(self):
         tests, top = map(pathlib.Path, self.plugin.load_tests())
