@@ -343,7 +343,7 @@ class Agent(service.Service):
         started: list = []
 
         def start() -> None:
-            self.bus.start(server)
+            self._bus.start(server)
             started.append(server)
             if self._closing.is_set():
                 self._stop_rpc(started)
