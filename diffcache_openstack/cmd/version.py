@@ -22,11 +22,11 @@ from diffcache_openstack.blocks import files
 from diffcache_openstack.cmd import progress
 from diffcache_openstack.cmd import quick
 from diffcache_openstack.store import registry
-from diffcache_openstack.versions import restoring
-from diffcache_openstack.versions import retention
-from diffcache_openstack.versions import snapshots
-from diffcache_openstack.versions import store_access
-from diffcache_openstack.versions import upkeep
+from diffcache_openstack.versions.guests import snapshots
+from diffcache_openstack.versions.restore import restoring
+from diffcache_openstack.versions.store import retention
+from diffcache_openstack.versions.store import store_access
+from diffcache_openstack.versions.store import upkeep
 from diffcache_openstack.versions import version_store
 
 _AUTO = 'auto'

@@ -23,8 +23,8 @@ from sqlalchemy import orm
 
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.db import models
-from diffcache_openstack.db import plan_views
 from diffcache_openstack.db import plans
+from diffcache_openstack.db.views import plan_views
 from diffcache_openstack import objects
 
 COMPUTING = 'computing'

@@ -23,18 +23,18 @@ from typing import Sequence
 
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.store import base
-from diffcache_openstack.versions import catalogue
-from diffcache_openstack.versions import guest_views
-from diffcache_openstack.versions import restoring
-from diffcache_openstack.versions import retention
-from diffcache_openstack.versions import rollback
-from diffcache_openstack.versions import rollback_journal
-from diffcache_openstack.versions import rollback_plan
-from diffcache_openstack.versions import save_request
-from diffcache_openstack.versions import saving
-from diffcache_openstack.versions import snapshots
-from diffcache_openstack.versions import store_access
-from diffcache_openstack.versions import upkeep
+from diffcache_openstack.versions.guests import guest_views
+from diffcache_openstack.versions.guests import snapshots
+from diffcache_openstack.versions.restore import restoring
+from diffcache_openstack.versions.restore import rollback
+from diffcache_openstack.versions.restore import rollback_journal
+from diffcache_openstack.versions.restore import rollback_plan
+from diffcache_openstack.versions.save import save_request
+from diffcache_openstack.versions.save import saving
+from diffcache_openstack.versions.store import catalogue
+from diffcache_openstack.versions.store import retention
+from diffcache_openstack.versions.store import store_access
+from diffcache_openstack.versions.store import upkeep
 
 KEY_BYTES = 32
 

@@ -92,8 +92,16 @@ class TestContracts(base.TestCase):
         self.assert_broken('calls', 'calls-back')
 
     def test_versions_that_know_a_key_manager_are_broken(self):
-        self.add('versions.x', 'import castellan')
+        self.add('versions.version_store', 'import castellan')
         self.assert_broken('pure')
+
+    def test_up_the_layers_of_versions_is_broken(self):
+        for name in ('save', 'restore'):
+            self.write_file(f'{PACKAGE}/versions/{name}/__init__.py', b'')
+        self.add('versions.restore.x', f'import {PACKAGE}.versions.save')
+        self.assert_broken()
+        self.add('versions.save.x', f'import {PACKAGE}.versions.restore')
+        self.assert_broken('versions')
 
     def test_services_that_load_clients_themselves_are_broken(self):
         self.add('clients.x', 'import novaclient')

@@ -33,7 +33,7 @@ from diffcache_openstack import objects
 from diffcache_openstack.objects import versions
 from diffcache_openstack.rpc import agent_versions_api
 from diffcache_openstack.rpc import conductor_versions_api
-from diffcache_openstack.versions import view_cleanup
+from diffcache_openstack.versions.guests import view_cleanup
 
 LOG = logging.getLogger(__name__)
 

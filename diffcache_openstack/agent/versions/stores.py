@@ -25,10 +25,10 @@ from oslo_config import cfg
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.store import base
 from diffcache_openstack.store import registry
-from diffcache_openstack.versions import commits
-from diffcache_openstack.versions import key_ids
-from diffcache_openstack.versions import store_access
-from diffcache_openstack.versions import upkeep
+from diffcache_openstack.versions.store import commits
+from diffcache_openstack.versions.store import key_ids
+from diffcache_openstack.versions.store import store_access
+from diffcache_openstack.versions.store import upkeep
 from diffcache_openstack.versions import version_store
 
 LOG = logging.getLogger(__name__)

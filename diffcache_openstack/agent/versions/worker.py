@@ -25,15 +25,15 @@ from diffcache_openstack.agent.versions import tasks
 from diffcache_openstack.common import exceptions
 from diffcache_openstack import objects
 from diffcache_openstack.objects import versions
-from diffcache_openstack.versions import catalogue
-from diffcache_openstack.versions import guest_agent
-from diffcache_openstack.versions import restoring
-from diffcache_openstack.versions import rollback_journal
-from diffcache_openstack.versions import rollback_plan
-from diffcache_openstack.versions import snapshots
-from diffcache_openstack.versions import store_access
+from diffcache_openstack.versions.guests import guest_agent
+from diffcache_openstack.versions.guests import snapshots
+from diffcache_openstack.versions.guests import view_cleanup
+from diffcache_openstack.versions.restore import restoring
+from diffcache_openstack.versions.restore import rollback_journal
+from diffcache_openstack.versions.restore import rollback_plan
+from diffcache_openstack.versions.store import catalogue
+from diffcache_openstack.versions.store import store_access
 from diffcache_openstack.versions import version_store
-from diffcache_openstack.versions import view_cleanup
 
 LOG = logging.getLogger(__name__)
 

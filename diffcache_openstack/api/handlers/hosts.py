@@ -21,7 +21,7 @@ from diffcache_openstack.api import routing
 from diffcache_openstack.api.schemas import common
 from diffcache_openstack.api.schemas import hosts as schemas
 from diffcache_openstack.conductor.planning import model
-from diffcache_openstack.db import host_views
+from diffcache_openstack.db.views import host_views
 
 TABLE = routing.Table()
 # Since this version, hosts that are alive cannot be removed.

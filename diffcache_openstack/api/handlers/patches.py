@@ -18,7 +18,7 @@ from diffcache_openstack.api.policies import patches as policies
 from diffcache_openstack.api import requests
 from diffcache_openstack.api import routing
 from diffcache_openstack.api.schemas import patches as schemas
-from diffcache_openstack.db import template_views
+from diffcache_openstack.db.views import template_views
 
 TABLE = routing.Table()
 

@@ -20,7 +20,7 @@ from diffcache_openstack.api.policies import plans as policies
 from diffcache_openstack.api import requests
 from diffcache_openstack.api import routing
 from diffcache_openstack.api.schemas import plans as schemas
-from diffcache_openstack.db import plan_views
+from diffcache_openstack.db.views import plan_views
 
 TABLE = routing.Table()
 _COMPUTING = ('computing', 'failed')

@@ -22,7 +22,7 @@ from diffcache_openstack.api import requests
 from diffcache_openstack.api import routing
 from diffcache_openstack.api.schemas import requests as schemas
 from diffcache_openstack.conductor.planning import forecast
-from diffcache_openstack.db import request_views
+from diffcache_openstack.db.views import request_views
 
 TABLE = routing.Table()
 

@@ -20,9 +20,9 @@ from diffcache_openstack.api import requests
 from diffcache_openstack.api import routing
 from diffcache_openstack.api.schemas import sites as schemas
 from diffcache_openstack.db import listing
-from diffcache_openstack.db import plan_views
-from diffcache_openstack.db import request_views
-from diffcache_openstack.db import site_views
+from diffcache_openstack.db.views import plan_views
+from diffcache_openstack.db.views import request_views
+from diffcache_openstack.db.views import site_views
 from diffcache_openstack.objects import base
 
 TABLE = routing.Table()

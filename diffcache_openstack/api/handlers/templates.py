@@ -19,7 +19,7 @@ from diffcache_openstack.api.policies import templates as policies
 from diffcache_openstack.api import requests
 from diffcache_openstack.api import routing
 from diffcache_openstack.api.schemas import templates as schemas
-from diffcache_openstack.db import template_views
+from diffcache_openstack.db.views import template_views
 
 TABLE = routing.Table()
 _WITH_MEMBERS = microversions.parse('1.1')

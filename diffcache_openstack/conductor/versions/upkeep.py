@@ -30,7 +30,7 @@ from diffcache_openstack.db import versions as db
 from diffcache_openstack import objects
 from diffcache_openstack.objects import base
 from diffcache_openstack.objects import versions
-from diffcache_openstack.versions import retention
+from diffcache_openstack.versions.store import retention
 
 LOG = log.getLogger(__name__)
 

@@ -20,7 +20,7 @@ from gabbi import fixture as gabbi_fixture
 
 from diffcache_openstack.api import server
 from diffcache_openstack.db import engine
-from diffcache_openstack.db import plan_views
+from diffcache_openstack.db.views import plan_views
 from testing import tokens
 from tests.functional.fixtures import deployment
 from tests.unit.api import base as unit_base

@@ -21,9 +21,9 @@ from diffcache_openstack.db import engine
 from diffcache_openstack.db import listing
 from diffcache_openstack.db import migration
 from diffcache_openstack.db import models
-from diffcache_openstack.db import request_views
 from diffcache_openstack.db import sites
-from diffcache_openstack.db import template_views
+from diffcache_openstack.db.views import request_views
+from diffcache_openstack.db.views import template_views
 from testing import mariadb
 from tests import base
 from tests.unit.db import database

@@ -36,17 +36,17 @@ import time
 from typing import Callable
 
 from diffcache_openstack.store import file
-from diffcache_openstack.versions import commits
-from diffcache_openstack.versions import restoring
-from diffcache_openstack.versions import retention
-from diffcache_openstack.versions import rollback
-from diffcache_openstack.versions import rollback_journal
-from diffcache_openstack.versions import rollback_plan
-from diffcache_openstack.versions import save_request
-from diffcache_openstack.versions import saving
-from diffcache_openstack.versions import snapshots
-from diffcache_openstack.versions import store_access
-from diffcache_openstack.versions import upkeep
+from diffcache_openstack.versions.guests import snapshots
+from diffcache_openstack.versions.restore import restoring
+from diffcache_openstack.versions.restore import rollback
+from diffcache_openstack.versions.restore import rollback_journal
+from diffcache_openstack.versions.restore import rollback_plan
+from diffcache_openstack.versions.save import save_request
+from diffcache_openstack.versions.save import saving
+from diffcache_openstack.versions.store import commits
+from diffcache_openstack.versions.store import retention
+from diffcache_openstack.versions.store import store_access
+from diffcache_openstack.versions.store import upkeep
 
 BLOCK = 4096
 BLOCKS = 600

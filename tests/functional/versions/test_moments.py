@@ -27,9 +27,9 @@ import unittest
 from unittest import mock
 
 from diffcache_openstack.store import file
-from diffcache_openstack.versions import disk_views
-from diffcache_openstack.versions import saving
-from diffcache_openstack.versions import snapshots
+from diffcache_openstack.versions.disks import disk_views
+from diffcache_openstack.versions.guests import snapshots
+from diffcache_openstack.versions.save import saving
 from diffcache_openstack.versions import version_store
 from tests import base
 from tests.functional.fixtures import qemu

@@ -19,8 +19,8 @@ import struct
 import time
 
 from diffcache_openstack.store import file
-from diffcache_openstack.versions import saving
-from diffcache_openstack.versions import store_access
+from diffcache_openstack.versions.save import saving
+from diffcache_openstack.versions.store import store_access
 from diffcache_openstack.versions import version_store
 from tests import base
 

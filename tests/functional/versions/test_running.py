@@ -16,10 +16,10 @@ import shutil
 import unittest
 
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.versions import rollback
-from diffcache_openstack.versions import save_request
-from diffcache_openstack.versions import saving
-from diffcache_openstack.versions import snapshots
+from diffcache_openstack.versions.guests import snapshots
+from diffcache_openstack.versions.restore import rollback
+from diffcache_openstack.versions.save import save_request
+from diffcache_openstack.versions.save import saving
 from tests.functional.fixtures import qemu
 from tests.unit.versions import fixture
 

@@ -19,8 +19,8 @@ import unittest
 
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.store import file
-from diffcache_openstack.versions import disk_views
-from diffcache_openstack.versions import snapshots
+from diffcache_openstack.versions.disks import disk_views
+from diffcache_openstack.versions.guests import snapshots
 from diffcache_openstack.versions import version_store
 from tests import base
 from tests.functional.fixtures import qemu

@@ -14,10 +14,10 @@
 import datetime
 
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.db import plan_views
 from diffcache_openstack.db import plans
 from diffcache_openstack.db import proposals
 from diffcache_openstack.db import sites
+from diffcache_openstack.db.views import plan_views
 from diffcache_openstack import objects
 from tests.unit.db import database
 

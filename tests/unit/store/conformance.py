@@ -15,11 +15,11 @@ import pathlib
 
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.store import base as store_base
-from diffcache_openstack.versions import restoring
-from diffcache_openstack.versions import save_request
-from diffcache_openstack.versions import saving
-from diffcache_openstack.versions import store_access
-from diffcache_openstack.versions import upkeep
+from diffcache_openstack.versions.restore import restoring
+from diffcache_openstack.versions.save import save_request
+from diffcache_openstack.versions.save import saving
+from diffcache_openstack.versions.store import store_access
+from diffcache_openstack.versions.store import upkeep
 
 
 class Conformance:

@@ -21,7 +21,7 @@ from oslo_config import cfg
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.store import glance
 from diffcache_openstack.store import registry
-from diffcache_openstack.versions import commits
+from diffcache_openstack.versions.store import commits
 from diffcache_openstack.versions import version_store
 from tests import base
 from tests.unit.store import conformance

@@ -17,11 +17,11 @@ import shutil
 import subprocess
 
 from diffcache_openstack.store import file
-from diffcache_openstack.versions import restoring
-from diffcache_openstack.versions import save_request
-from diffcache_openstack.versions import saving
-from diffcache_openstack.versions import snapshots
-from diffcache_openstack.versions import store_access
+from diffcache_openstack.versions.guests import snapshots
+from diffcache_openstack.versions.restore import restoring
+from diffcache_openstack.versions.save import save_request
+from diffcache_openstack.versions.save import saving
+from diffcache_openstack.versions.store import store_access
 from tests import base
 
 BLOCK = 4096

@@ -23,12 +23,12 @@ import pathlib
 import tarfile
 
 from diffcache_openstack.store import file
-from diffcache_openstack.versions import restoring
-from diffcache_openstack.versions import rollback
-from diffcache_openstack.versions import save_request
-from diffcache_openstack.versions import saving
-from diffcache_openstack.versions import store_access
-from diffcache_openstack.versions import upkeep
+from diffcache_openstack.versions.restore import restoring
+from diffcache_openstack.versions.restore import rollback
+from diffcache_openstack.versions.save import save_request
+from diffcache_openstack.versions.save import saving
+from diffcache_openstack.versions.store import store_access
+from diffcache_openstack.versions.store import upkeep
 from tests import base
 
 _DATA = pathlib.Path(__file__).parent / 'data'

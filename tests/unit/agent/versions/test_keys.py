@@ -19,10 +19,10 @@ from oslo_context import context
 from diffcache_openstack.agent.versions import keys
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.store import file
-from diffcache_openstack.versions import save_request
-from diffcache_openstack.versions import saving
-from diffcache_openstack.versions import store_access
-from diffcache_openstack.versions import upkeep
+from diffcache_openstack.versions.save import save_request
+from diffcache_openstack.versions.save import saving
+from diffcache_openstack.versions.store import store_access
+from diffcache_openstack.versions.store import upkeep
 from tests.unit.versions import fixture
 
 

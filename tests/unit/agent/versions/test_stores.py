@@ -18,7 +18,7 @@ from diffcache_openstack.agent.versions import stores as version_stores
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.conf import opts
 from diffcache_openstack.store import file
-from diffcache_openstack.versions import key_ids
+from diffcache_openstack.versions.store import key_ids
 from diffcache_openstack.versions import version_store
 from tests import base
 

@@ -1,0 +1,348 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Saving disks as versions."""
+
+import dataclasses
+import datetime
+import hashlib
+import json
+import logging
+import pathlib
+import secrets
+import time
+from typing import Any
+from typing import Callable
+from typing import Sequence
+import uuid
+
+from diffcache_openstack import _native
+from diffcache_openstack.blocks import native as native_errors
+from diffcache_openstack.common import exceptions
+from diffcache_openstack.versions.save import disk_states
+from diffcache_openstack.versions.save import save_request
+from diffcache_openstack.versions.store import bases
+from diffcache_openstack.versions.store import catalogue
+from diffcache_openstack.versions.store import store_access
+from diffcache_openstack.versions.store import upload_journal
+
+LOG = logging.getLogger(__name__)
+
+Progress = Callable[[int, int], object] | None
+
+
+def save(access: store_access.StoreAccess, request: save_request.SaveRequest,
+         progress: Progress = None) -> catalogue.Version:
+    """Save a disk as a new version of a series.
+
+    :raises NotFound: the parent does not exist
+    :raises InvalidInput: the disk is refused, or an option is out of range
+    :raises Busy: another writer holds the store, or a guest uses the disk
+    """
+    return save_disks(access, [request], progress)[0]
+
+
+def save_disks(access: store_access.StoreAccess,
+               requests: Sequence[save_request.SaveRequest],
+               progress: Progress = None, token: str | None = None
+               ) -> list[catalogue.Version]:
+    """Save several disks in one commit: all become versions, or none.
+
+    Blocks that they have in common are stored once: nothing is uploaded before
+    all of them were read (the delayed commit of the CloudVS paper, section
+    3.5).
+
+    :param token: identifies this save: if versions with it exist already,
+        these are returned; if it was interrupted, it is resumed
+    """
+    started = time.monotonic()
+    work = None if token is None else hashlib.sha256(
+        token.encode()).hexdigest()[:32]
+    with access.writing(work) as staging:
+        head = access.head_or_new()
+        if token is not None and (existing := head.of_token(token)):
+            return existing
+        if token is not None and head.number == 0:
+            # The store's id is part of the snapshot's name, and has to be the
+            # same in the next attempt.
+            access.commit(head)
+        with access.opened(head) as opened:
+            save = _Save(access, head, opened, staging, token)
+            save.run(requests, progress)
+            # Until it is durable, which the record itself cannot know.
+            seconds = round(time.monotonic() - started, 3)
+            return [dataclasses.replace(version, seconds=seconds)
+                    for version in save.versions]
+
+
+@dataclasses.dataclass(frozen=True)
+class _Comparison:
+    """The version that a disk is compared with, if there is one."""
+
+    parent: catalogue.Version | None
+    against: catalogue.Version | None
+    # The snapshot of the disk that has the state of that version.
+    snapshot: catalogue.Snapshot | None
+
+    def reference(self, base: catalogue.Base | None) -> _native.Reference:
+        """Return what the disk is compared with."""
+        if self.against is None:
+            return _native.Reference(_empty_root(base), 0)
+        snapshot = self.snapshot
+        return _native.Reference(
+            self.against.root, self.against.size,
+            (snapshot.name, snapshot.fingerprint) if snapshot else None)
+
+    def other_parent(self) -> _native.Reference | None:
+        """Return the parent if a snapshot of another version was found."""
+        if (self.parent is None or self.snapshot is None
+                or self.against is self.parent):
+            return None
+        return _native.Reference(self.parent.root, self.parent.size)
+
+
+class _Save:
+    """One save, of one or more disks, that ends with a commit."""
+
+    def __init__(self, access: store_access.StoreAccess,
+                 head: catalogue.Catalogue, opened: _native.BlockStore,
+                 staging: pathlib.Path, token: str | None) -> None:
+        self._access = access
+        self._head = head
+        self._opened = opened
+        self._staging = staging
+        self._token = token
+        self._states = disk_states.DiskStates(head.store_id, token)
+        # Blobs to upload before the commit, in this order.
+        self._uploads: list[tuple[str, pathlib.Path]] = []
+        # Describes the states of the disks read so far, for the journal.
+        self._read: list[list[Any]] = []
+        self._done: list[tuple[save_request.SaveRequest,
+                               disk_states.DiskState]] = []
+        self._suffix = _blob_suffix(staging)
+        self.versions: list[catalogue.Version] = []
+
+    def run(self, requests: Sequence[save_request.SaveRequest],
+            progress: Progress) -> None:
+        """Save the disks and commit them."""
+        try:
+            self._states.keep_all(requests)
+            for request in requests:
+                self._add(request, progress)
+            self._commit()
+        except BaseException as exc:
+            if self._token is None or not exceptions.is_resumable(exc):
+                self._states.discard()
+            raise
+        self._states.delete_older(self._done)
+
+    def _add(self, request: save_request.SaveRequest, progress: Progress
+             ) -> None:
+        """Store what changed on a disk, and prepare its version."""
+        started = time.monotonic()
+        parent = self._parent(request)
+        version_id = str(uuid.uuid4())
+        state = self._states.open(request)
+        base = self._base(request, state, parent)
+        self._states.take_snapshot(request, state, version_id)
+        compared = self._comparison(state, base, parent)
+        before = state.mark()
+        saved = self._save_disk(request, state, base, compared, progress)
+        if state.mark() != before:
+            raise exceptions.Busy(
+                f'{request.disk} was written to while it was read: stop its '
+                f'guest, or name its QMP socket.')
+        _log(request, compared, saved)
+        for pack in saved.packs:
+            self._add_pack(pack)
+        self._add_map(saved)
+        version = catalogue.Version(
+            id=version_id, series=request.series,
+            number=self._head.next_version,
+            parent=parent.id if parent else None,
+            created_at=datetime.datetime.now(datetime.UTC).isoformat(
+                timespec='seconds'),
+            size=saved.size, root=saved.root, base=base,
+            alpha=str(request.alpha), blocks_changed=saved.blocks_changed,
+            blocks_stored=sum(pack.blocks for pack in saved.packs),
+            bytes_read=saved.bytes_read,
+            bytes_stored=saved.map_bytes + sum(
+                pack.data_bytes + pack.index_bytes for pack in saved.packs),
+            seconds=round(time.monotonic() - started, 3),
+            pause_ms=round(state.pause.pause_ms, 3),
+            frozen_ms=round(state.pause.frozen_ms, 3),
+            quiesced=state.pause.quiesced, token=self._token,
+            snapshots=state.snapshots())
+        self._head.next_version += 1
+        self._head.versions[version.id] = version
+        self.versions.append(version)
+        self._done.append((request, state))
+
+    def _parent(self, request: save_request.SaveRequest
+                ) -> catalogue.Version | None:
+        if request.parent is not None:
+            return self._head.find(request.parent)
+        series = self._head.of_series(request.series)
+        return series[-1] if series else None
+
+    def _base(self, request: save_request.SaveRequest,
+              state: disk_states.DiskState, parent: catalogue.Version | None
+              ) -> catalogue.Base | None:
+        """Return the disk's base, whose index is added if it is new."""
+        indexes = bases.BaseIndexes(self._opened, self._head, self._staging,
+                                    self._suffix)
+        base = indexes.find(
+            state.info, parent.base if parent else None,
+            bases.GivenBase(request.disk, request.base, request.base_id))
+        self._uploads += indexes.uploads
+        return base
+
+    def _comparison(self, state: disk_states.DiskState,
+                    base: catalogue.Base | None,
+                    parent: catalogue.Version | None) -> _Comparison:
+        """Choose the version to compare a disk with.
+
+        That is one whose state a snapshot of the disk has, the parent if
+        possible, else the newest: only what changed since is read then.
+        """
+        existing = {(name, fingerprint) for _, name, fingerprint
+                    in state.info['snapshots']}
+        candidates = sorted(self._head.versions.values(),
+                            key=lambda version: -version.number)
+        if parent is not None:
+            candidates.insert(0, parent)
+        against, snapshot = next(
+            ((version, snapshot) for version in candidates
+             for snapshot in version.snapshots
+             if (snapshot.name, snapshot.fingerprint) in existing),
+            (parent, None))
+        if against is not None and not bases.same(against.base, base):
+            # Marks of another base image would mean other content.
+            against, snapshot = None, None
+        return _Comparison(parent, against, snapshot)
+
+    def _save_disk(self, request: save_request.SaveRequest,
+                   state: disk_states.DiskState, base: catalogue.Base | None,
+                   compared: _Comparison, progress: Progress
+                   ) -> _native.SavedDisk:
+        source = _native.DiskSource(
+            state.path, state.info['format'], state.snapshot,
+            has_base=base is not None, base_id=base.id if base else None,
+            rate=request.rate)
+        target = _native.SaveTarget(
+            self._staging, self._head.next_version, self._head.next_pack,
+            self._head.next_map, self._access.level,
+            self._journal(request, state, base))
+        with native_errors.translated():
+            return self._opened.save_disk(
+                source, compared.reference(base), target,
+                compared.other_parent(), self._regrouping(request, base),
+                progress)
+
+    def _journal(self, request: save_request.SaveRequest,
+                 state: disk_states.DiskState, base: catalogue.Base | None
+                 ) -> tuple[pathlib.Path, str] | None:
+        """Return the journal of reading a disk, and what identifies it.
+
+        An interrupted save can be resumed only if the store and all disks read
+        so far are unchanged. The options of alpha decide where later disks
+        find their blocks.
+        """
+        if self._token is None:
+            return None
+        self._read.append([
+            str(state.path), state.snapshot, state.mark(),
+            state.info['snapshots'], base and base.id,
+            str(request.alpha), request.factor, request.group_blocks])
+        tag = json.dumps([self._head.store_id, self._head.number,
+                          self._suffix, self._read])
+        return self._staging / f'journal-{len(self._read)}', tag
+
+    def _regrouping(self, request: save_request.SaveRequest,
+                    base: catalogue.Base | None
+                    ) -> _native.Regrouping | None:
+        """Return which stored blocks alpha stores again, if any."""
+        reference = self._reference(base, request.series)
+        if request.alpha == 0 or reference is None:
+            return None
+        share = None if request.alpha == 'auto' else float(request.alpha)
+        return _native.Regrouping(share, request.factor, request.group_blocks,
+                                  reference, _empty_root(base))
+
+    def _reference(self, base: catalogue.Base | None, series: str
+                   ) -> catalogue.Root | None:
+        """Return the tree that differential deltas are computed from.
+
+        The base image, or the oldest version of a series without one.
+        """
+        if base is not None:
+            return catalogue.BASE_ROOT
+        older = self._head.of_series(series)
+        return older[0].root if older else None
+
+    def _add_pack(self, pack: _native.WrittenPack) -> None:
+        number = pack.id
+        entry = catalogue.Pack(
+            blob=f'pack-{number:08d}-{self._suffix}',
+            index=f'index-{number:08d}-{self._suffix}', generation=0,
+            origin=self._head.next_version, blocks=pack.blocks,
+            data_bytes=pack.data_bytes, index_bytes=pack.index_bytes,
+            level=self._access.level)
+        self._uploads += [(entry.blob, pack.data), (entry.index, pack.index)]
+        self._head.packs[number] = entry
+        self._head.next_pack = number + 1
+
+    def _add_map(self, saved: _native.SavedDisk) -> None:
+        if saved.map is None:
+            return
+        number = self._head.next_map
+        blob = catalogue.Blob(f'map-{number:08d}-{self._suffix}',
+                              saved.map_bytes)
+        self._uploads.append((blob.blob, saved.map))
+        self._head.maps[number] = blob
+        self._head.next_map += 1
+
+    def _commit(self) -> None:
+        """Upload everything, and commit the catalogue."""
+        upload_journal.UploadJournal(
+            self._access.store, self._staging).upload(self._uploads)
+        self._access.commit(self._head)
+
+
+def _log(request: save_request.SaveRequest, compared: _Comparison,
+         saved: _native.SavedDisk) -> None:
+    if saved.bytes_resumed:
+        LOG.info('Resumed reading %s after %d bytes that an interrupted save '
+                 'had read', request.disk, saved.bytes_resumed)
+    if compared.snapshot and not saved.is_delta:
+        LOG.info('Compared all of %s with the stored map: its snapshot of the '
+                 'parent is missing', request.disk)
+
+
+def _empty_root(base: catalogue.Base | None) -> catalogue.Root:
+    """Return the tree of a disk that stores no blocks."""
+    return catalogue.ZERO_ROOT if base is None else catalogue.BASE_ROOT
+
+
+def _blob_suffix(staging: pathlib.Path) -> str:
+    """Return the suffix of a save's blobs, the same when it is resumed.
+
+    No two saves, killed or not, ever choose the same.
+    """
+    path = staging / 'names'
+    try:
+        if suffix := path.read_text():
+            return suffix
+    except FileNotFoundError:
+        pass
+    suffix = secrets.token_hex(4)
+    path.write_text(suffix)
+    return suffix

@@ -1,0 +1,149 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Base images of disks: identification, and indexes of their blocks.
+
+By the index a save distinguishes blocks copied from the base from changed
+ones.
+"""
+
+import dataclasses
+import logging
+import os
+import pathlib
+from typing import Any
+
+from diffcache_openstack import _native
+from diffcache_openstack.blocks import native as native_errors
+from diffcache_openstack.common import exceptions
+from diffcache_openstack.versions.store import catalogue
+
+LOG = logging.getLogger(__name__)
+
+
+@dataclasses.dataclass(frozen=True)
+class GivenBase:
+    """A disk, and its base image as the caller names it."""
+
+    disk: pathlib.Path
+    image: pathlib.Path | None
+    # The image's content id, if it is known.
+    image_id: str | None
+
+
+def identify(image: pathlib.Path, known: str | None = None) -> catalogue.Base:
+    """Describe an image, raw or qcow2, as a base.
+
+    :param known: its content id; if None the image is read to compute it
+    :raises InvalidInput: the image has a backing file itself, or is refused
+    """
+    with native_errors.translated():
+        _, size = _native.qcow2_probe(image)
+        content_id = known or _native.qcow2_content_id(image)
+        return catalogue.Base(content_id, str(image), size)
+
+
+class BaseIndexes:
+    """The indexes of base images in a catalogue, and new ones.
+
+    :param token: suffix of the names of new blobs
+    """
+
+    def __init__(self, opened: _native.BlockStore, head: catalogue.Catalogue,
+                 staging: pathlib.Path, token: str) -> None:
+        self._opened = opened
+        self._head = head
+        self._staging = staging
+        self._token = token
+        # Blobs to upload before the catalogue is committed.
+        self.uploads: list[tuple[str, pathlib.Path]] = []
+
+    def find(self, info: dict[str, Any], parents: catalogue.Base | None,
+             given: GivenBase) -> catalogue.Base | None:
+        """Return the base of a disk; None if it has none.
+
+        A backing file that a qcow2 disk names is not opened: only an image
+        that the caller names is.
+        """
+        if given.image is None:
+            return self._recorded(given.disk, info, parents)
+        found = identify(given.image, given.image_id)
+        if parents is not None and parents.id == found.id:
+            # One base has one record, however it was named.
+            found = parents
+        assert found.id is not None
+        if found.id not in self._head.bases:
+            self._add(found.id, given.image)
+        return found
+
+    def _recorded(self, disk: pathlib.Path, info: dict[str, Any],
+                  parents: catalogue.Base | None) -> catalogue.Base | None:
+        """Return the base by the parent's record or the disk's tables."""
+        if info['backing'] is None:
+            if parents is not None and info['format'] == 'raw':
+                return parents
+            return None
+        if parents is not None:
+            return parents
+        LOG.warning('Saving %s without its base image %s: blocks copied from '
+                    'the base are stored, and a restore cannot check the '
+                    'base; name it with --base', disk, info['backing'])
+        return catalogue.Base(None, info['backing'], None)
+
+    def _add(self, base_id: str, image: pathlib.Path) -> None:
+        path = self._staging / f'base-{base_id[:16]}'
+        if not path.exists():
+            part = path.with_name(f'{path.name}.part')
+            with native_errors.translated():
+                self._opened.create_base(image, part)
+            os.replace(part, path)
+        with native_errors.translated():
+            self._opened.add_base(base_id, path)
+        blob = catalogue.Blob(
+            f'{path.name}-{self._token}', path.stat().st_size)
+        self._head.bases[base_id] = blob
+        self.uploads.append((blob.blob, path))
+
+
+def same(one: catalogue.Base | None, other: catalogue.Base | None) -> bool:
+    """Return whether two versions have the same base, or both have none."""
+    if one is None or other is None:
+        return one is other
+    if one.id is None or other.id is None:
+        return (one.id, one.name) == (other.id, other.name)
+    return one.id == other.id
+
+
+def check(version: catalogue.Version, given: pathlib.Path | None,
+          known: str | None = None) -> None:
+    """Check that an image is the base of a version.
+
+    :param known: the image's content id; if None it is computed
+    :raises InvalidInput: a base is missing, or the version has none
+    :raises BaseMismatch: it is another image
+    """
+    if version.base is None:
+        if given is not None:
+            raise exceptions.InvalidInput(
+                f'Version {version.id} has no base image: omit --base.')
+        return
+    if given is None:
+        raise exceptions.InvalidInput(
+            f'Version {version.id} needs its base image '
+            f'{version.base.name}: name it with --base.')
+    if version.base.id is None:
+        LOG.warning('Cannot check that %s is the base image of version %s: '
+                    'it was saved without --base', given, version.id)
+        return
+    if identify(given, known).id != version.base.id:
+        raise exceptions.BaseMismatch(
+            f'{given} is not the base image of version {version.id}: use '
+            f'{version.base.name}, content {version.base.id}.')

@@ -1,0 +1,279 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""What a version store holds: its catalogue.
+
+A catalogue names everything that counts: versions, packs, maps, indexes of
+base images. Blobs that it does not name do not exist. The last committed one
+is the *head* of the store; see :mod:`.commits` for how one follows another.
+"""
+
+import dataclasses
+import json
+from typing import Any
+import zlib
+
+from diffcache_openstack.common import exceptions
+from diffcache_openstack.versions.store import checksums
+
+FORMAT = 3
+# In format 1 versions lack fields that came later, in 1 and 2 packs do; these
+# have defaults.
+_FORMATS = (1, 2, FORMAT)
+_MAGIC = b'DCVHEAD1'
+# More than any catalogue has once it is decompressed: some hundred thousand
+# versions. A few bytes of a forged one could become more than memory holds.
+_MOST_BYTES = 256 << 20
+
+# A tree's root: kind (0 zeroes, 1 the base image, 2 a node), map, index.
+Root = tuple[int, int, int]
+ZERO_ROOT: Root = (0, 0, 0)
+BASE_ROOT: Root = (1, 0, 0)
+
+
+@dataclasses.dataclass(frozen=True)
+class Pack:
+    """A pack and its index. Sizes in bytes."""
+
+    blob: str
+    index: str
+    generation: int
+    # The number of the version that wrote it.
+    origin: int
+    blocks: int
+    data_bytes: int
+    index_bytes: int
+    # The zstd level that all of it was compressed with at least; 0: unknown.
+    level: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class Blob:
+    """A blob and its bytes."""
+
+    blob: str
+    bytes: int
+
+
+@dataclasses.dataclass(frozen=True)
+class Base:
+    """The base image that a version lies on."""
+
+    # Content id; None if the caller of the save did not name the image.
+    id: str | None
+    # The file name that the disk or the caller gave, as a hint for a restore.
+    name: str
+    size: int | None
+
+
+@dataclasses.dataclass(frozen=True)
+class Snapshot:
+    """An internal snapshot of a disk that has a version's state."""
+
+    name: str
+    fingerprint: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Version:
+    """One version. Sizes in bytes, times in UTC."""
+
+    id: str
+    series: str
+    # Versions of a store are numbered in the order of their saves.
+    number: int
+    parent: str | None
+    created_at: str
+    size: int
+    root: Root
+    base: Base | None
+    alpha: str
+    blocks_changed: int
+    blocks_stored: int
+    bytes_read: int
+    bytes_stored: int
+    seconds: float
+    pause_ms: float
+    snapshots: tuple[Snapshot, ...] = ()
+    # For how long the guest's filesystems were frozen; whether they were
+    # flushed before.
+    frozen_ms: float = 0.0
+    quiesced: bool = False
+    # The idempotency token of the save, if the caller gave one.
+    token: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields as the catalogue's JSON has them."""
+        return dataclasses.asdict(self)
+
+    def summary(self) -> dict[str, Any]:
+        """Return the fields that users see."""
+        return {
+            'version': self.id, 'series': self.series,
+            'parent': self.parent, 'created_at': self.created_at,
+            'size': self.size, 'blocks_changed': self.blocks_changed,
+            'blocks_stored': self.blocks_stored,
+            'bytes_read': self.bytes_read,
+            'bytes_stored': self.bytes_stored, 'seconds': self.seconds,
+            'pause_ms': self.pause_ms, 'frozen_ms': self.frozen_ms,
+            'quiesced': self.quiesced, 'alpha': self.alpha,
+            'base': self.base.name if self.base else None}
+
+    @classmethod
+    def from_dict(cls, fields: dict[str, Any]) -> 'Version':
+        """Build a version from what :meth:`to_dict` returned."""
+        base = fields['base']
+        snapshots = tuple(Snapshot(**each) for each in fields['snapshots'])
+        kind, map_id, index = fields['root']
+        return cls(**(fields | {
+            'root': (int(kind), int(map_id), int(index)),
+            'base': None if base is None else Base(**base),
+            'snapshots': snapshots}))
+
+
+@dataclasses.dataclass
+class Catalogue:
+    """The state of a store."""
+
+    number: int
+    store_id: str
+    block_size: int
+    # Hash that identifies the key; None in a store without a key.
+    key_check: str | None
+    next_pack: int = 1
+    next_map: int = 1
+    next_version: int = 1
+    versions: dict[str, Version] = dataclasses.field(default_factory=dict)
+    packs: dict[int, Pack] = dataclasses.field(default_factory=dict)
+    maps: dict[int, Blob] = dataclasses.field(default_factory=dict)
+    bases: dict[str, Blob] = dataclasses.field(default_factory=dict)
+
+    def blobs(self) -> set[str]:
+        """Return the names of all blobs that this catalogue needs."""
+        found = {pack.blob for pack in self.packs.values()}
+        found |= {pack.index for pack in self.packs.values()}
+        found |= {blob.blob for blob in self.maps.values()}
+        return found | {blob.blob for blob in self.bases.values()}
+
+    def bytes_stored(self) -> int:
+        """Return the bytes of all blobs that this catalogue needs."""
+        packs = sum(pack.data_bytes + pack.index_bytes
+                    for pack in self.packs.values())
+        return (packs + sum(blob.bytes for blob in self.maps.values())
+                + sum(blob.bytes for blob in self.bases.values()))
+
+    def of_series(self, series: str) -> list[Version]:
+        """Return the versions of a series, oldest first."""
+        found = [version for version in self.versions.values()
+                 if version.series == series]
+        return sorted(found, key=lambda version: version.number)
+
+    def of_token(self, token: str) -> list[Version]:
+        """Return the versions that the save with a token created."""
+        found = [version for version in self.versions.values()
+                 if version.token == token]
+        return sorted(found, key=lambda version: version.number)
+
+    def find(self, name: str) -> Version:
+        """Return the version whose id is, or starts with, a name.
+
+        :raises NotFound: there is none, or several
+        """
+        if name in self.versions:
+            return self.versions[name]
+        found = [version for version in self.versions.values()
+                 if len(name) >= 4 and version.id.startswith(name)]
+        if len(found) == 1:
+            return found[0]
+        count = f'{len(found)} versions match' if found else 'No version has'
+        raise exceptions.NotFound(
+            f'{count} the id {name!r}: list the versions of the store, and '
+            f'give a full id.')
+
+    def encode(self) -> bytes:
+        """Return the catalogue as the bytes of a blob.
+
+        :raises PermanentError: it is too long to be read again
+        """
+        fields = {
+            'format': FORMAT, 'number': self.number,
+            'store_id': self.store_id, 'block_size': self.block_size,
+            'key_check': self.key_check, 'next_pack': self.next_pack,
+            'next_map': self.next_map, 'next_version': self.next_version,
+            'versions': [version.to_dict() for version
+                         in self.versions.values()],
+            'packs': {number: dataclasses.asdict(pack)
+                      for number, pack in self.packs.items()},
+            'maps': {number: dataclasses.asdict(blob)
+                     for number, blob in self.maps.items()},
+            'bases': {name: dataclasses.asdict(blob)
+                      for name, blob in self.bases.items()}}
+        text = json.dumps(fields, separators=(',', ':')).encode()
+        if len(text) > _MOST_BYTES:
+            raise exceptions.PermanentError(
+                'The store has too many versions: delete some and prune it.')
+        return checksums.append(_MAGIC + zlib.compress(text, 6))
+
+    @classmethod
+    def decode(cls, data: bytes, name: str) -> 'Catalogue':
+        """Parse what :meth:`encode` returned.
+
+        :param name: of the blob, for messages
+        :raises IntegrityError: the bytes do not match their checksum
+        :raises FormatError: they are not a catalogue, or of a later format
+        """
+        body = checksums.strip(data, name)
+        if not body.startswith(_MAGIC):
+            raise exceptions.FormatError(
+                f'{name} is not a catalogue of a version store.')
+        try:
+            fields = json.loads(_inflated(body[len(_MAGIC):]))
+            if fields['format'] in _FORMATS:
+                return cls._from_fields(fields)
+        except (ValueError, KeyError, TypeError, AttributeError,
+                RecursionError) as exc:
+            raise exceptions.FormatError(
+                f'{name} is not a valid catalogue: restore it from a copy of '
+                f'the store.') from exc
+        raise exceptions.FormatError(
+            f'{name} has format {fields["format"]}, which this release '
+            f'cannot read: use the release that wrote it.')
+
+    @classmethod
+    def _from_fields(cls, fields: dict[str, Any]) -> 'Catalogue':
+        versions = map(Version.from_dict, fields['versions'])
+        return cls(
+            number=fields['number'], store_id=fields['store_id'],
+            block_size=fields['block_size'], key_check=fields['key_check'],
+            next_pack=fields['next_pack'], next_map=fields['next_map'],
+            next_version=fields['next_version'],
+            versions={version.id: version for version in versions},
+            packs={int(number): Pack(**pack)
+                   for number, pack in fields['packs'].items()},
+            maps={int(number): Blob(**blob)
+                  for number, blob in fields['maps'].items()},
+            bases={base_id: Blob(**blob)
+                   for base_id, blob in fields['bases'].items()})
+
+
+def _inflated(packed: bytes) -> bytes:
+    """Decompress a catalogue.
+
+    :raises ValueError: it is damaged, or longer than any catalogue
+    """
+    inflater = zlib.decompressobj()
+    try:
+        text = inflater.decompress(packed, _MOST_BYTES)
+    except zlib.error as exc:
+        raise ValueError(str(exc)) from exc
+    if not inflater.eof:
+        raise ValueError('the compressed data is incomplete or too long')
+    return text

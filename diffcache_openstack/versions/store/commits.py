@@ -1,0 +1,179 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Which catalogue of a store is the last one: its head.
+
+A change is made by writing the blobs that it needs, then the next catalogue:
+before that the store is as it was, after that it is changed, and there is no
+state between. Two small pointers have the number of the head; either may be
+one behind.
+"""
+
+import logging
+import re
+
+from diffcache_openstack.common import exceptions
+from diffcache_openstack.store import base
+from diffcache_openstack.versions.store import catalogue
+from diffcache_openstack.versions.store import checksums
+
+LOG = logging.getLogger(__name__)
+
+_KEPT = 4
+_NAME = re.compile(r'head-(\d{10})')
+_POINTERS = ('latest-0', 'latest-1')
+# Written before the first catalogue; see :mod:`.key_ids`.
+KEY_BLOBS = ('key-0', 'key-1')
+
+
+def blob_name(number: int) -> str:
+    """Return the name of the blob that a catalogue is in."""
+    return f'head-{number:010d}'
+
+
+def read_pointer(store: base.BlobStore, name: str) -> int | None:
+    """Return the number in a pointer; None if there is no such pointer.
+
+    :raises IntegrityError: it is damaged
+    """
+    try:
+        data = store.read(name)
+    except exceptions.NotFound:
+        return None
+    text = checksums.strip(data, name)
+    if not text.isdigit():
+        raise exceptions.IntegrityError(
+            f'{name} is damaged: {text[:20]!r} is not a number.')
+    return int(text)
+
+
+def _read_pointers(store: base.BlobStore) -> tuple[dict[str, int], list[str]]:
+    """Return the numbers in the pointers, and what is wrong with others."""
+    numbers: dict[str, int] = {}
+    damaged = []
+    for name in _POINTERS:
+        try:
+            number = read_pointer(store, name)
+        except exceptions.IntegrityError as exc:
+            damaged.append(str(exc))
+            continue
+        if number is not None:
+            numbers[name] = number
+    return numbers, damaged
+
+
+def _last_number(store: base.BlobStore) -> int | None:
+    """Return the number of the head, or one less; None in an empty store.
+
+    :raises IntegrityError: the pointers are damaged and blobs are not listed
+    """
+    numbers, damaged = _read_pointers(store)
+    for reason in damaged:
+        LOG.warning('Ignoring a pointer, which the next commit writes anew: '
+                    '%s', reason)
+    if numbers:
+        return max(numbers.values())
+    # To take this for an empty store would remove all of its blobs.
+    names = store.names()
+    if names is not None:
+        found = [int(match[1]) for match in map(_NAME.fullmatch, names)
+                 if match]
+        return max(found, default=None)
+    if damaged:
+        raise exceptions.IntegrityError(
+            f'{" ".join(damaged)} Without a pointer the last catalogue of '
+            f'the store is unknown: restore one from a copy of the store.')
+    return None
+
+
+def _try_read(store: base.BlobStore, number: int
+              ) -> catalogue.Catalogue | None:
+    """Return a catalogue that no pointer names: its write may be torn."""
+    name = blob_name(number)
+    try:
+        return catalogue.Catalogue.decode(store.read(name), name)
+    except (exceptions.NotFound, exceptions.IntegrityError,
+            exceptions.FormatError):
+        return None
+
+
+def load(store: base.BlobStore) -> catalogue.Catalogue | None:
+    """Return the head; None if the store is empty.
+
+    :raises IntegrityError: it is damaged
+    """
+    number = _last_number(store)
+    if number is None:
+        head, number = None, 0
+    else:
+        name = blob_name(number)
+        try:
+            head = catalogue.Catalogue.decode(store.read(name), name)
+        except exceptions.NotFound as exc:
+            raise exceptions.IntegrityError(
+                f'{name} is missing: restore it from a copy of the store.'
+            ) from exc
+    while (following := _try_read(store, number + 1)) is not None:
+        head, number = following, number + 1
+    return head
+
+
+def commit(store: base.BlobStore, new: catalogue.Catalogue) -> None:
+    """Make a catalogue, whose number follows the head's, the head.
+
+    Everything that it names must be in the store.
+
+    :raises Conflict: another writer was faster; load and try again
+    """
+    store.flush()
+    name = blob_name(new.number)
+    if not store.atomic and _try_read(store, new.number) is None:
+        # A killed writer may have left part of a blob, which is not valid.
+        store.delete(name)
+    store.create(name, new.encode())
+    # The pointer with the lower number: a writer that is killed here may
+    # leave none in its place, and then the other has to be valid.
+    numbers, _damaged = _read_pointers(store)
+    pointer = min(_POINTERS, key=lambda each: numbers.get(each, 0))
+    store.replace(pointer, checksums.append(str(new.number).encode()))
+    store.delete(blob_name(new.number - _KEPT))
+
+
+def is_bookkeeping(name: str) -> bool:
+    """Return whether a blob is a catalogue, a pointer or a key's id."""
+    return name.startswith('head-') or name in (*_POINTERS, *KEY_BLOBS)
+
+
+def find_damage(store: base.BlobStore, head: catalogue.Catalogue
+                ) -> list[str]:
+    """Describe damaged catalogues, pointers and key ids, one line each."""
+    found = _read_pointers(store)[1] + _damaged_key_ids(store)
+    for number in range(max(1, head.number - _KEPT + 1), head.number):
+        name = blob_name(number)
+        try:
+            catalogue.Catalogue.decode(store.read(name), name)
+        except exceptions.NotFound:
+            continue
+        except exceptions.DiffCacheError as exc:
+            found.append(str(exc))
+    return found
+
+
+def _damaged_key_ids(store: base.BlobStore) -> list[str]:
+    found = []
+    for name in KEY_BLOBS:
+        try:
+            checksums.strip(store.read(name), name)
+        except exceptions.NotFound:
+            continue
+        except exceptions.IntegrityError as exc:
+            found.append(f'{exc} Copy the other one over it.')
+    return found

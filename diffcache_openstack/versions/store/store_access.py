@@ -1,0 +1,262 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Access to a version store: its catalogue, its lock, its blocks."""
+
+import contextlib
+import hashlib
+import logging
+import pathlib
+import secrets
+import shutil
+import tempfile
+import threading
+from typing import Callable
+from typing import Iterator
+
+from diffcache_openstack import _native
+from diffcache_openstack.blocks import native as native_errors
+from diffcache_openstack.common import exceptions
+from diffcache_openstack.store import base
+from diffcache_openstack.versions.store import catalogue
+from diffcache_openstack.versions.store import commits
+from diffcache_openstack.versions.store import upload_journal
+
+LOG = logging.getLogger(__name__)
+
+BLOCK_SIZE = 4096
+# zstd level of packs.
+LEVEL = 3
+
+
+def _key_check(key: bytes | None) -> str | None:
+    if key is None:
+        return None
+    return hashlib.sha256(b'diffcache version store key' + key).hexdigest()
+
+
+class StoreAccess:
+    """Access to the blobs of a version store.
+
+    :param store: holds the blobs
+    :param key: 32 bytes that blocks are sealed with, the same for all of a
+        store; None for a store in the clear
+    :param block_size: bytes of a block, for a store that does not exist yet
+    :param level: zstd level of new packs
+    """
+
+    def __init__(self, store: base.BlobStore, key: bytes | None = None,
+                 block_size: int = BLOCK_SIZE, level: int = LEVEL) -> None:
+        if key is not None and len(key) != 32:
+            raise exceptions.InvalidInput(
+                f'The key of a version store has 32 bytes, not {len(key)}.')
+        self.store = store
+        self.key = key
+        self.level = level
+        self._block_size = block_size
+
+    def head(self) -> catalogue.Catalogue:
+        """Return the last committed catalogue.
+
+        :raises NotFound: the store has no versions yet
+        :raises InvalidInput: the store has another key
+        """
+        head = commits.load(self.store)
+        if head is None:
+            raise exceptions.NotFound(
+                'The store has no versions: save one first.')
+        return self._checked(head)
+
+    def head_or_new(self) -> catalogue.Catalogue:
+        """Return the last catalogue, or a new one for an empty store."""
+        head = commits.load(self.store)
+        if head is not None:
+            return self._checked(head)
+        return catalogue.Catalogue(
+            number=0, store_id=secrets.token_hex(4),
+            block_size=self._block_size, key_check=_key_check(self.key))
+
+    def _checked(self, head: catalogue.Catalogue) -> catalogue.Catalogue:
+        if head.key_check != _key_check(self.key):
+            raise exceptions.InvalidInput(
+                'The key does not match: open the store with the key that it '
+                'was created with, or without one if it has none.')
+        return head
+
+    def commit(self, head: catalogue.Catalogue) -> None:
+        """Commit a changed catalogue.
+
+        :raises Busy: another writer was faster
+        """
+        head.number += 1
+        try:
+            commits.commit(self.store, head)
+        except exceptions.Conflict as exc:
+            raise exceptions.Busy(
+                'Another writer changed the store meanwhile: try again.'
+            ) from exc
+
+    @contextlib.contextmanager
+    def writing(self, work: str | None = None) -> Iterator[pathlib.Path]:
+        """Hold the writer's lock for a ``with`` block; returns a directory.
+
+        :param work: identifies the work, see :meth:`.BlobStore.staging`
+        """
+        with self.store.lock(), self.store.staging(work) as staging:
+            head = commits.load(self.store)
+            upload_journal.UploadJournal(self.store, staging).return_files(
+                head.blobs() if head else set())
+            self._remove_orphans(head)
+            yield staging
+
+    def orphans(self, head: catalogue.Catalogue | None) -> list[str]:
+        """Return the blobs of killed writers, which no catalogue needs."""
+        needed = head.blobs() if head else set()
+        return sorted(
+            name for name in self.store.names() or ()
+            if name not in needed and not commits.is_bookkeeping(name))
+
+    def _remove_orphans(self, head: catalogue.Catalogue | None) -> None:
+        """Remove blobs of killed writers; the lock must be held.
+
+        Only in stores of files, whose lock excludes writers of all hosts.
+        """
+        if self.store.names() is None:
+            return
+        for name in self.orphans(head):
+            LOG.info('Removing blob %s, which no version needs', name)
+            self.store.delete(name)
+
+    @contextlib.contextmanager
+    def opened(self, head: catalogue.Catalogue
+               ) -> Iterator[_native.BlockStore]:
+        """Open the blocks of a catalogue: all its indexes and maps.
+
+        :raises IntegrityError: one of them is damaged
+        :raises Busy: another writer changed the store meanwhile, and removed
+            what this catalogue needs
+        """
+        number = head.number
+        with self.lenient(head) as (opened, damage):
+            try:
+                for reason in damage.values():
+                    raise exceptions.IntegrityError(reason)
+                yield opened
+            except (exceptions.IntegrityError,
+                    exceptions.ObjectMissing) as exc:
+                if head.number != number or self.head().number == number:
+                    raise
+                raise exceptions.Busy(
+                    'Another writer changed the store meanwhile, and removed '
+                    'what was being read: try again.') from exc
+
+    @contextlib.contextmanager
+    def lenient(self, head: catalogue.Catalogue) -> Iterator[
+            tuple[_native.BlockStore, dict[str, str]]]:
+        """Open the blocks of a catalogue but for damaged or missing blobs.
+
+        The second value has messages about these, by the blobs' names.
+        """
+        damage: dict[str, str] = {}
+        with self._local() as local:
+            with native_errors.translated():
+                opened = _native.BlockStore(
+                    head.block_size, self.key,
+                    _reader(self.store.read if self.store.ranged
+                            else local.read))
+            self._add_packs(head, opened, local, damage)
+            for number, blob in head.maps.items():
+                with _noted(blob.blob, damage):
+                    opened.add_map(number, local(blob.blob))
+            for name, blob in head.bases.items():
+                with _noted(blob.blob, damage):
+                    opened.add_base(name, local(blob.blob))
+            yield opened, damage
+
+    def _add_packs(self,
+                   head: catalogue.Catalogue,
+                   opened: _native.BlockStore,
+                   local: '_LocalFiles',
+                   damage: dict[str,
+                                str]) -> None:
+        for number, pack in head.packs.items():
+            with _noted(pack.index, damage):
+                opened.add_pack(
+                    number, pack.origin, local(pack.index),
+                    data=self.store.local_path(pack.blob), blob=pack.blob)
+
+    @contextlib.contextmanager
+    def _local(self) -> Iterator['_LocalFiles']:
+        """Yield what gives blobs as files of this host."""
+        paths = _LocalFiles(self.store)
+        try:
+            yield paths
+        finally:
+            paths.close()
+
+
+class _LocalFiles:
+    """Gives blobs as files, and downloads those of remote stores."""
+
+    def __init__(self, store: base.BlobStore) -> None:
+        self._store = store
+        self._directory: pathlib.Path | None = None
+        # Native code reads from several threads.
+        self._lock = threading.Lock()
+
+    def __call__(self, name: str) -> pathlib.Path:
+        path = self._store.local_path(name)
+        if path is not None:
+            if not path.exists():
+                raise exceptions.NotFound(f'Blob {name} does not exist.')
+            return path
+        if self._directory is None:
+            self._directory = pathlib.Path(
+                tempfile.mkdtemp(prefix='diffcache-'))
+        path = self._directory / name
+        if not path.exists():
+            path.write_bytes(self._store.read(name))
+        return path
+
+    def read(self, name: str, offset: int, length: int) -> bytes:
+        """Read a part of a blob, which is downloaded whole the first time."""
+        with self._lock:
+            path = self(name)
+        with open(path, 'rb') as stream:
+            stream.seek(offset)
+            return stream.read(length)
+
+    def close(self) -> None:
+        """Remove the downloaded files."""
+        if self._directory is not None:
+            shutil.rmtree(self._directory, ignore_errors=True)
+
+
+def _reader(read: Callable[[str, int, int], bytes]
+            ) -> Callable[[str, int, int], bytes]:
+    """Return what native code reads blobs with: it raises ObjectMissing."""
+    def read_or_miss(name: str, offset: int, length: int) -> bytes:
+        try:
+            return read(name, offset, length)
+        except exceptions.NotFound as exc:
+            raise _native.ObjectMissing(name) from exc
+
+    return read_or_miss
+
+
+@contextlib.contextmanager
+def _noted(name: str, damage: dict[str, str]) -> Iterator[None]:
+    try:
+        with native_errors.translated():
+            yield
+    except (exceptions.IntegrityError, exceptions.FormatError,
+            exceptions.NotFound, OSError) as exc:
+        damage[name] = f'{name}: {exc}'

@@ -1,0 +1,338 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Deleting versions, pruning a store, and verifying it."""
+
+import dataclasses
+import logging
+import math
+import pathlib
+import secrets
+from typing import Any
+from typing import Callable
+from typing import Sequence
+
+from diffcache_openstack import _native
+from diffcache_openstack.blocks import native as native_errors
+from diffcache_openstack.common import exceptions
+from diffcache_openstack.versions.store import catalogue
+from diffcache_openstack.versions.store import commits
+from diffcache_openstack.versions.store import retention
+from diffcache_openstack.versions.store import store_access
+
+LOG = logging.getLogger(__name__)
+
+Progress = Callable[[int, int], object] | None
+# Packs are rewritten when more than this part of their blocks is dead.
+DEAD_SHARE = 0.2
+
+
+def delete(access: store_access.StoreAccess,
+           names: Sequence[str]) -> list[str]:
+    """Delete versions; :func:`prune` frees their space.
+
+    Versions saved after them stay complete: no new full save is needed.
+
+    :returns: ids of the deleted versions
+    :raises NotFound: one does not exist; then none is deleted
+    """
+    with access.writing():
+        head = access.head()
+        gone = [head.find(name).id for name in names]
+        for version_id in gone:
+            head.versions.pop(version_id, None)
+        access.commit(head)
+    return gone
+
+
+@dataclasses.dataclass(frozen=True)
+class PruneRule:
+    """Which packs to rewrite."""
+
+    # Those with a larger part of dead blocks.
+    dead_share: float = DEAD_SHARE
+    # Those that were compressed at a lower zstd level than this.
+    level: int = 0
+    # At most so many bytes of these, since saves wait meanwhile.
+    most_bytes: float = math.inf
+
+
+@dataclasses.dataclass(frozen=True)
+class Pruned:
+    """The result of a prune, or of a dry run. Sizes in bytes."""
+
+    versions_deleted: list[str]
+    packs_removed: int
+    packs_rewritten: int
+    maps_removed: int
+    bytes_before: int
+    bytes_after: int
+    dry_run: bool
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields, as the toolbox prints them."""
+        return dataclasses.asdict(self)
+
+
+def prune(access: store_access.StoreAccess,
+          policies: dict[str | None, retention.Policy] | None = None,
+          rule: PruneRule = PruneRule(), dry_run: bool = False,
+          progress: Progress = None) -> Pruned:
+    """Delete versions that no policy keeps, and free dead space.
+
+    :param policies: by series; None means all others
+    :param rule: which packs to rewrite
+    """
+    with access.writing() as staging:
+        head = access.head()
+        before = head.bytes_stored()
+        gone = _expired(head, policies or {})
+        for version in gone:
+            del head.versions[version.id]
+        with access.opened(head) as opened:
+            pruning = _Pruning(access, head, opened, staging, rule)
+            pruning.packs(dry_run, progress)
+            pruning.maps(dry_run)
+            pruning.bases()
+        if not dry_run:
+            pruning.commit()
+    return Pruned([version.id for version in gone], pruning.removed,
+                  pruning.rewritten, pruning.maps_removed, before,
+                  head.bytes_stored(), dry_run)
+
+
+def _expired(head: catalogue.Catalogue,
+             policies: dict[str | None, retention.Policy]
+             ) -> list[catalogue.Version]:
+    found = []
+    for series in sorted({version.series for version
+                          in head.versions.values()}):
+        policy = policies.get(series, policies.get(None))
+        if policy is not None:
+            found += retention.dropped(head.of_series(series), policy)
+    return found
+
+
+@dataclasses.dataclass(frozen=True)
+class _Rewrite:
+    """How to rewrite a pack."""
+
+    write: Callable[..., _native.WrittenPack]
+    # The zstd level for compression, and the least level of the new pack.
+    level: int
+    level_of_all: int
+
+
+class _Pruning:
+    """One prune: what is removed and what is rewritten."""
+
+    def __init__(self, access: store_access.StoreAccess,
+                 head: catalogue.Catalogue, opened: _native.BlockStore,
+                 staging: pathlib.Path, rule: PruneRule) -> None:
+        self._access = access
+        self._head = head
+        self._opened = opened
+        self._staging = staging
+        self._rule = rule
+        self._token = secrets.token_hex(4)
+        self._uploads: list[tuple[str, pathlib.Path]] = []
+        self._old: list[str] = []
+        self._left = rule.most_bytes
+        self.removed = self.rewritten = self.maps_removed = 0
+        roots = [version.root for version in head.versions.values()]
+        with native_errors.translated():
+            self._live = opened.live(roots)
+
+    def packs(self, dry_run: bool, progress: Progress) -> None:
+        """Remove dead packs, and rewrite those with many dead blocks."""
+        for number, pack in list(self._head.packs.items()):
+            live, dead = self._opened.need(number, self._live)
+            if live == 0:
+                self._drop(pack.blob, pack.index)
+                del self._head.packs[number]
+                self.removed += 1
+                continue
+            rewrite = self._choose(pack, dead / (live + dead))
+            if rewrite is None:
+                continue
+            self.rewritten += 1
+            if dry_run:
+                self._shrink(number, pack, live)
+            else:
+                self._rewrite(number, pack, rewrite, progress)
+
+    def _choose(self, pack: catalogue.Pack, dead_share: float
+                ) -> _Rewrite | None:
+        """Return how to rewrite a pack; None if it stays."""
+        if pack.level < self._rule.level and self._left > 0:
+            self._left -= pack.data_bytes
+            level = max(self._access.level, self._rule.level)
+            return _Rewrite(self._opened.repack, level, level)
+        if dead_share > self._rule.dead_share:
+            level = max(self._access.level, pack.level)
+            return _Rewrite(self._opened.compact, level, pack.level)
+        return None
+
+    def _drop(self, *blobs: str) -> None:
+        self._old += blobs
+
+    def _shrink(self, number: int, pack: catalogue.Pack, live: int) -> None:
+        """Estimate the size of a pack that would be rewritten."""
+        share = live / max(1, pack.blocks)
+        self._head.packs[number] = dataclasses.replace(
+            pack, blocks=live, data_bytes=round(pack.data_bytes * share),
+            index_bytes=round(pack.index_bytes * share))
+
+    def _rewrite(self, number: int, pack: catalogue.Pack,
+                 rewrite: _Rewrite, progress: Progress) -> None:
+        with native_errors.translated():
+            written = rewrite.write(number, self._live, self._staging,
+                                    rewrite.level, progress=progress)
+        entry = catalogue.Pack(
+            blob=f'pack-{number:08d}-{self._token}',
+            index=f'index-{number:08d}-{self._token}',
+            generation=pack.generation + 1, origin=pack.origin,
+            blocks=written.blocks, data_bytes=written.data_bytes,
+            index_bytes=written.index_bytes, level=rewrite.level_of_all)
+        self._uploads += [(entry.blob, written.data),
+                          (entry.index, written.index)]
+        self._drop(pack.blob, pack.index)
+        self._head.packs[number] = entry
+
+    def maps(self, dry_run: bool) -> None:
+        """Remove dead maps, and rewrite those with many dead nodes."""
+        for number, blob in list(self._head.maps.items()):
+            with native_errors.translated():
+                live, dead = self._opened.need_map(number, self._live)
+            if live == 0:
+                self._drop(blob.blob)
+                del self._head.maps[number]
+                self.maps_removed += 1
+            elif dead > 0.5 * (live + dead) and not dry_run:
+                with native_errors.translated():
+                    path, size = self._opened.compact_map(
+                        number, self._live, self._staging)
+                entry = catalogue.Blob(
+                    f'map-{number:08d}-{self._token}', size)
+                self._uploads.append((entry.blob, path))
+                self._drop(blob.blob)
+                self._head.maps[number] = entry
+
+    def bases(self) -> None:
+        """Remove indexes of base images that no version has."""
+        needed = {version.base.id for version
+                  in self._head.versions.values() if version.base}
+        for base_id in set(self._head.bases) - needed:
+            self._drop(self._head.bases.pop(base_id).blob)
+
+    def commit(self) -> None:
+        """Commit the changes; remove old blobs only after that."""
+        for name, path in self._uploads:
+            self._access.store.put_file(name, path)
+        self._access.commit(self._head)
+        for name in self._old:
+            self._access.store.delete(name)
+
+
+@dataclasses.dataclass(frozen=True)
+class Damage:
+    """One object that is damaged or missing."""
+
+    object: str
+    reason: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Verified:
+    """The result of a verification."""
+
+    packs_checked: int
+    bytes_checked: int
+    damage: list[Damage]
+    versions_damaged: list[str]
+    orphans: int
+
+    @property
+    def intact(self) -> bool:
+        """Whether nothing is damaged."""
+        return not self.damage and not self.versions_damaged
+
+
+def verify(access: store_access.StoreAccess, progress: Progress = None
+           ) -> Verified:
+    """Read everything in the store; report damage and the versions hit.
+
+    If a prune removes or rewrites blobs meanwhile, everything is read again.
+
+    :raises IntegrityError: the last catalogue itself is damaged, so that
+        versions cannot be checked
+    """
+    while True:
+        head = access.head()
+        result = _verify(access, head, progress)
+        gone = head.blobs() - access.head().blobs()
+        if gone.isdisjoint(damage.object for damage in result.damage):
+            return result
+        LOG.info('Restarting the verification: the store was pruned meanwhile')
+
+
+def _verify(access: store_access.StoreAccess, head: catalogue.Catalogue,
+            progress: Progress) -> Verified:
+    found = [Damage(reason.split(' ', 1)[0], reason)
+             for reason in commits.find_damage(access.store, head)]
+    slots: dict[int, set[int]] = {}
+    checked = 0
+    with access.lenient(head) as (opened, broken):
+        found += [Damage(name, reason) for name, reason in broken.items()]
+        for number, pack in head.packs.items():
+            checked += pack.data_bytes + pack.index_bytes
+            if pack.index in broken:
+                continue
+            damage, bad = _verify_pack(access, opened, number, pack, progress)
+            found += damage
+            if bad is None:
+                bad = set(range(pack.blocks))
+            slots[number] = bad
+        for number, blob in head.maps.items():
+            checked += blob.bytes
+            if blob.blob not in broken:
+                found += _verify_map(opened, number, blob)
+        versions = list(head.versions.values())
+        with native_errors.translated():
+            hits = opened.hits([version.root for version in versions], slots)
+    return Verified(
+        len(head.packs), checked, found,
+        [version.id for version, hit in zip(versions, hits) if hit],
+        len(access.orphans(head)))
+
+
+def _verify_pack(access: store_access.StoreAccess,
+                 opened: _native.BlockStore, number: int,
+                 pack: catalogue.Pack, progress: Progress
+                 ) -> tuple[list[Damage], set[int] | None]:
+    try:
+        size = access.store.size(pack.blob)
+        with native_errors.translated():
+            reasons, bad = opened.verify_pack(number, size, progress=progress)
+    except (exceptions.NotFound, exceptions.ObjectMissing) as exc:
+        return [Damage(pack.blob, str(exc))], None
+    return [Damage(pack.blob, reason) for reason in reasons], set(bad)
+
+
+def _verify_map(opened: _native.BlockStore, number: int,
+                blob: catalogue.Blob) -> list[Damage]:
+    try:
+        with native_errors.translated():
+            opened.verify_map(number)
+    except (exceptions.IntegrityError, exceptions.ObjectMissing,
+            OSError) as exc:
+        return [Damage(blob.blob, str(exc))]
+    return []

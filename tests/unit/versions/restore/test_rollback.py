@@ -1,0 +1,327 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Rolling disks back."""
+
+import contextlib
+import os
+import pathlib
+import subprocess
+import unittest
+from unittest import mock
+
+from diffcache_openstack.common import exceptions
+from diffcache_openstack.versions.disks import nbd
+from diffcache_openstack.versions.guests import snapshots
+from diffcache_openstack.versions.restore import rollback
+from diffcache_openstack.versions.restore import rollback_journal
+from diffcache_openstack.versions.restore import rollback_plan
+from diffcache_openstack.versions.save import save_request
+from diffcache_openstack.versions.save import saving
+from tests.unit.versions import fixture
+
+BLOCK = fixture.BLOCK
+
+
+@unittest.skipUnless(fixture.has_qemu(), fixture.NEEDS_QEMU)
+class TestOffline(fixture.VersionsTestCase):
+
+    def test_counts_that_a_killed_qemu_img_left_are_mended(self):
+        disk = self.directory / 'disk.qcow2'
+        fixture.make_qcow2(disk, 1 << 20)
+        fixture.qemu_io(disk, 'write -P 1 0 64k')
+        with open(disk, 'r+b') as stream:
+            # The first data cluster counts twice, as in a snapshot that was
+            # never written down: the refcount block is the third cluster.
+            stream.seek((2 << 16) + 2 * 5)
+            stream.write(b'\0\2')
+        self.assertEqual(2, self.check(disk))
+        snapshots.marker_path(disk).touch()
+        snapshots.OfflineSnapshotter(disk).create('s')
+        self.assertEqual(0, self.check(disk))
+        self.assertFalse(snapshots.marker_path(disk).exists())
+
+    @staticmethod
+    def check(disk):
+        return subprocess.run(['qemu-img', 'check', '-q', str(disk)],
+                              stderr=subprocess.DEVNULL).returncode
+
+
+@unittest.skipUnless(fixture.has_qemu(), fixture.NEEDS_QEMU)
+class TestServer(fixture.VersionsTestCase):
+
+    def test_a_process_with_many_open_files_has_a_server_too(self):
+        """A shell that knows descriptors of one digit only failed here."""
+        disk = self.directory / 'disk.qcow2'
+        fixture.make_qcow2(disk, 1 << 20)
+        with contextlib.ExitStack() as stack:
+            for _ in range(20):
+                stack.enter_context(open(os.devnull, 'rb'))
+            with nbd.Server(disk, 'qcow2') as served:
+                served.flush()
+
+
+class TestRaw(fixture.VersionsTestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.first = self.save()
+        self.before = self.disk.read_bytes()
+        self.write_blocks(self.disk, 7, 8, 500)
+        self.after = self.disk.read_bytes()
+        self.request = save_request.SaveRequest(self.disk, 'a')
+
+    def test_only_what_differs_is_written(self):
+        done = rollback.roll_back(self.access, self.first.id, self.request)
+        self.assertEqual(self.before, self.disk.read_bytes())
+        self.assertEqual((3 * BLOCK, 3 * BLOCK),
+                         (done.bytes_differing, done.bytes_written))
+
+    def test_the_state_before_is_kept(self):
+        done = rollback.roll_back(self.access, self.first.id, self.request)
+        kept = self.access.head().find(done.kept)
+        self.assertEqual(self.after, self.content(kept))
+        rollback.roll_back(self.access, kept.id, self.request)
+        self.assertEqual(self.after, self.disk.read_bytes())
+
+    def test_it_need_not_be_kept(self):
+        done = rollback.roll_back(self.access, self.first.id, self.request,
+                                  keep=False)
+        self.assertIsNone(done.kept)
+        self.assertEqual(self.before, self.disk.read_bytes())
+        self.assertEqual(1, len(self.access.head().versions))
+
+    def test_a_plan_changes_nothing(self):
+        plan = rollback_plan.plan(self.access, self.first.id, self.request)
+        self.assertEqual(3 * BLOCK, plan.bytes_differing)
+        self.assertEqual(700 * BLOCK, plan.bytes_rebuild)
+        self.assertEqual('rollback', plan.cheaper)
+        self.assertEqual(self.after, self.disk.read_bytes())
+        self.assertEqual(1, len(self.access.head().versions))
+
+    def test_a_disk_that_differs_everywhere_is_better_rebuilt(self):
+        self.disk.write_bytes(self.blocks_of(700))
+        plan = rollback_plan.plan(self.access, self.first.id, self.request)
+        self.assertEqual('rebuild', plan.cheaper)
+
+    def test_zeroes_come_back_as_zeroes(self):
+        with open(self.disk, 'r+b') as stream:
+            stream.write(bytes(20 * BLOCK))
+        zeroed = self.save()
+        self.write_blocks(self.disk, 0, 19)
+        rollback.roll_back(self.access, zeroed.id, self.request)
+        self.assertEqual(bytes(20 * BLOCK),
+                         self.disk.read_bytes()[:20 * BLOCK])
+
+    def test_an_interrupted_rollback_is_finished_and_not_saved(self):
+        kept = self.save()
+        rollback_journal.write(self.disk, self.request.series,
+                               self.first, kept.id)
+        with open(self.disk, 'r+b') as stream:
+            stream.seek(7 * BLOCK)
+            stream.write(self.before[7 * BLOCK:8 * BLOCK])
+        self.assertEqual(self.first.id,
+                         rollback_journal.read(self.disk)['version'])
+        done = rollback.roll_back(self.access, self.first.id, self.request)
+        self.assertEqual(kept.id, done.kept)
+        self.assertEqual(self.before, self.disk.read_bytes())
+        self.assertEqual(2, len(self.access.head().versions))
+        self.assertIsNone(rollback_journal.read(self.disk))
+
+    def test_a_disk_of_another_size_is_refused(self):
+        with open(self.disk, 'ab') as stream:
+            stream.write(bytes(BLOCK))
+        self.assertRaises(exceptions.InvalidInput, rollback.roll_back,
+                          self.access, self.first.id, self.request)
+        self.assertIsNone(rollback_journal.read(self.disk))
+
+
+@unittest.skipUnless(fixture.has_qemu(), fixture.NEEDS_QEMU)
+class TestQcow2(fixture.VersionsTestCase):
+
+    def test_blocks_of_the_base_come_back(self):
+        base_image = self.write_file('base', self.blocks_of(512))
+        disk = self.directory / 'overlay.qcow2'
+        fixture.make_qcow2(disk, 4 << 20, base_image)
+        fixture.qemu_io(disk, 'write -P 7 128k 4k')
+        first = self.save_qcow2(disk, base=base_image)
+        wanted = self.content(first, base_image)
+        fixture.qemu_io(disk, 'write -P 8 128k 4k', 'write -P 9 1M 8k',
+                        'write -z 3M 64k', 'write -P 1 3900k 4k')
+        request = save_request.SaveRequest(
+            disk, 'q', base=base_image,
+            snapshotter=snapshots.OfflineSnapshotter(disk))
+        plan = rollback_plan.plan(self.access, first.id, request)
+        done = rollback.roll_back(self.access, first.id, request)
+        self.assertEqual(4 * BLOCK, plan.bytes_differing)
+        self.assertEqual(4 * BLOCK, done.bytes_written)
+        self.assert_same_disk(self.write_file('wanted', wanted), disk)
+        # Its state is known: the next save reads tables only.
+        again = self.save_qcow2(disk, base=base_image)
+        self.assertEqual((done.kept, 4, 0), (
+            again.parent, again.blocks_changed, again.blocks_stored))
+        self.assertLess(again.bytes_read, 1 << 20)
+
+
+@unittest.skipUnless(fixture.has_qemu(), fixture.NEEDS_QEMU)
+class TestSeveral(fixture.VersionsTestCase):
+    """A qcow2 disk on a base, and one that is raw."""
+
+    def setUp(self):
+        super().setUp()
+        self.base = self.write_file('base', self.blocks_of(256))
+        # Known by a name that leads elsewhere, as Nova's base images may be.
+        self.link = self.directory / 'link'
+        self.link.symlink_to(self.base)
+        self.overlay = self.directory / 'overlay.qcow2'
+        fixture.make_qcow2(self.overlay, 4 << 20, self.link)
+        fixture.qemu_io(self.overlay, 'write -P 7 128k 64k')
+        self.requests = [
+            save_request.SaveRequest(
+                self.overlay, 'q', base=self.link,
+                snapshotter=snapshots.OfflineSnapshotter(self.overlay)),
+            save_request.SaveRequest(self.disk, 'a')]
+        versions = saving.save_disks(self.access, self.requests)
+        self.targets = [(version.id, request) for version, request
+                        in zip(versions, self.requests)]
+        self.before = self.state()
+        fixture.qemu_io(self.overlay, 'write -P 8 1M 4k')
+        self.write_blocks(self.disk, 3)
+
+    def state(self):
+        """What a guest would read of both disks."""
+        raw = self.directory / 'raw'
+        subprocess.run(['qemu-img', 'convert', '-O', 'raw',
+                        str(self.overlay), str(raw)], check=True)
+        return raw.read_bytes(), self.disk.read_bytes()
+
+    def back(self, method):
+        return rollback.roll_back_disks(self.access, self.targets, method)
+
+    def assertBack(self):
+        self.assertEqual(self.before, self.state())
+        self.assertEqual(
+            0, TestOffline.check(self.overlay), 'the disk has errors')
+        self.assertEqual(
+            [None, None], [rollback_journal.read(request.disk)
+                           for request in self.requests])
+        left = {path.name for path in self.directory.iterdir()}
+        self.assertFalse([name for name in left if 'rebuilt' in name])
+
+    def test_what_differs_little_is_written_in_place(self):
+        self.assertEqual('rollback', rollback.roll_back_disks(
+            self.access, self.targets).method)
+        self.assertBack()
+
+    def test_what_differs_much_is_written_anew(self):
+        self.disk.write_bytes(self.blocks_of(700))
+        back = rollback.roll_back_disks(self.access, self.targets)
+        self.assertEqual('rebuild', back.method)
+        self.assertIn(f'{701 * BLOCK} bytes in', back.reason)
+        self.assertBack()
+
+    def test_disks_built_anew_take_the_places_of_the_old_ones(self):
+        for request in self.requests:
+            request.disk.chmod(0o640)
+        inodes = [request.disk.stat().st_ino for request in self.requests]
+        back = self.back('rebuild')
+        self.assertEqual('It was requested.', back.reason)
+        self.assertBack()
+        for request, inode in zip(self.requests, inodes):
+            self.assertEqual(0o640, request.disk.stat().st_mode & 0o777)
+            self.assertNotEqual(inode, request.disk.stat().st_ino)
+        info = subprocess.run(['qemu-img', 'info', str(self.overlay)],
+                              check=True, capture_output=True, text=True)
+        self.assertIn(f'backing file: {self.link}\n', info.stdout)
+        # The next save looks at what changed since, and at no more.
+        [version, _raw] = saving.save_disks(self.access, self.requests)
+        self.assertEqual(0, version.blocks_changed)
+        self.assertLess(version.bytes_read, 1 << 20)
+
+    def test_all_or_none(self):
+        with open(self.disk, 'ab') as stream:
+            stream.write(bytes(BLOCK))
+        after = self.state()
+        for method in rollback_plan.METHODS:
+            self.assertRaises(exceptions.InvalidInput, self.back, method)
+            self.assertEqual(after, self.state())
+            self.assertIsNone(rollback_journal.read(self.overlay))
+
+    def test_a_disk_that_a_guest_has_keeps_the_others_from_going_back(self):
+        after = self.state()
+        with nbd.Server(self.overlay, 'qcow2'):
+            self.targets.reverse()
+            for method in ('rollback', 'rebuild'):
+                self.assertRaises(exceptions.Busy, self.back, method)
+        self.assertEqual(after, self.state())
+        self.assertIsNone(rollback_journal.read(self.disk))
+
+    def test_cut_short_between_two_disks(self):
+        replace = os.replace
+
+        def once(source, target):
+            replace(source, target)
+            if pathlib.Path(target) == self.overlay:
+                raise KeyboardInterrupt
+
+        with mock.patch.object(os, 'replace', once):
+            self.assertRaises(KeyboardInterrupt, self.back, 'rebuild')
+        # Neither may be started, or saved, before both are back.
+        self.assertEqual(
+            [version for version, _ in self.targets],
+            [rollback_journal.read(request.disk)['version']
+             for request in self.requests])
+        self.back('auto')
+        self.assertBack()
+
+    def test_what_a_killed_one_built_is_removed(self):
+        nest = rollback._rebuilt_directory(self.overlay)
+        nest.mkdir()
+        (nest / '.overlay.qcow2.1-1.part').write_bytes(b'a part')
+        self.back('rollback')
+        self.assertBack()
+
+    def test_no_room_for_disks_anew(self):
+        self.disk.write_bytes(self.blocks_of(700))
+        with mock.patch.object(rollback, '_build',
+                               side_effect=exceptions.NoSpace('full')):
+            self.assertRaises(exceptions.NoSpace, self.back, 'rebuild')
+            back = self.back('auto')
+        self.assertEqual('rollback', back.method)
+        self.assertIn('full', back.reason)
+        self.assertBack()
+
+    def test_disks_that_belong_to_somebody_else(self):
+        self.disk.write_bytes(self.blocks_of(700))
+        stat = os.stat_result((0o100600, 1, 1, 1, 12345, 12345, 1, 1, 1, 1))
+        real = pathlib.Path.stat
+        with mock.patch.object(
+                pathlib.Path, 'stat', autospec=True, side_effect=lambda path,
+                **options: stat if path == self.disk
+                else real(path, **options)), mock.patch.object(
+                    os, 'chown', side_effect=PermissionError):
+            self.assertRaises(exceptions.PermanentError, self.back,
+                              'rebuild')
+            back = self.back('auto')
+        self.assertEqual('rollback', back.method)
+        self.assertIn(f'owner of {self.disk}', back.reason)
+        self.assertBack()
+
+    def test_snapshots_of_others_are_not_lost(self):
+        subprocess.run(['qemu-img', 'snapshot', '-c', 'mine',
+                        str(self.overlay)], check=True)
+        self.disk.write_bytes(self.blocks_of(700))
+        self.assertRaises(exceptions.Conflict, self.back, 'rebuild')
+        self.assertEqual('rollback', self.back('auto').method)
+        self.assertBack()
+
+    def test_no_such_method(self):
+        self.assertRaises(exceptions.InvalidInput, self.back, 'sideways')

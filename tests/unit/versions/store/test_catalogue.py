@@ -1,0 +1,203 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Heads of stores, as this and former formats have them."""
+
+import hashlib
+import json
+from unittest import mock
+import zlib
+
+from diffcache_openstack.common import exceptions
+from diffcache_openstack.store import file
+from diffcache_openstack.versions.store import catalogue
+from diffcache_openstack.versions.store import key_ids
+from diffcache_openstack.versions.store import store_access
+from diffcache_openstack.versions.store import upkeep
+from tests.unit.versions import fixture
+
+_MAGIC = b'DCVHEAD1'
+
+
+class TestFormats(fixture.VersionsTestCase):
+
+    def fields(self):
+        """A head of this release, as JSON has it."""
+        body = self.access.head().encode()[len(_MAGIC):-32]
+        return json.loads(zlib.decompress(body))
+
+    def decode(self, fields):
+        body = _MAGIC + zlib.compress(json.dumps(fields).encode())
+        return catalogue.Catalogue.decode(
+            body + hashlib.sha256(body).digest(), 'head')
+
+    def test_a_head_of_the_first_format_is_read(self):
+        version = self.save()
+        fields = self.fields() | {'format': 1}
+        for each in fields['versions']:
+            for name in ('frozen_ms', 'quiesced', 'token'):
+                del each[name]
+        for pack in fields['packs'].values():
+            del pack['level']
+        head = self.decode(fields)
+        self.assertEqual({0}, {pack.level for pack in head.packs.values()})
+        found = head.versions[version.id]
+        self.assertEqual((version.root, 0.0, False, None), (
+            found.root, found.frozen_ms, found.quiesced, found.token))
+
+    def test_a_head_of_a_later_format_is_refused(self):
+        self.save()
+        self.assertRaises(exceptions.FormatError, self.decode,
+                          self.fields() | {'format': 4})
+
+    def test_what_is_no_head_is_refused(self):
+        self.save()
+        fields = self.fields()
+        for wrong in ({}, [], 'x', {'format': 3}, fields | {'packs': 3},
+                      fields | {'packs': {'x': {}}},
+                      fields | {'versions': [1]},
+                      fields | {'maps': {'1': {'other': 1}}}):
+            self.assertRaises(exceptions.FormatError, self.decode, wrong)
+
+    def test_a_head_that_becomes_absurdly_long_is_refused(self):
+        self.save()
+        fields = self.fields() | {'store_id': 'x' * 100_000}
+        self.decode(fields)
+        with mock.patch.object(catalogue, '_MOST_BYTES', 50_000):
+            self.assertRaises(exceptions.FormatError, self.decode, fields)
+
+    def test_none_is_written_that_would_be(self):
+        self.save()
+        head = self.access.head()
+        with mock.patch.object(catalogue, '_MOST_BYTES', 500):
+            self.assertRaises(exceptions.PermanentError, head.encode)
+        self.assertEqual(1, len(self.access.head().versions))
+
+
+class Objects(file.FileStore):
+    """Stands for an object store: nobody lists it, nothing is replaced."""
+
+    dies = False
+
+    def names(self):
+        return None
+
+    @property
+    def atomic(self):
+        return False
+
+    def replace(self, name, data):
+        self.delete(name)
+        if self.dies:
+            raise exceptions.Interrupted('killed')
+        self.create(name, data)
+
+
+class TestPointers(fixture.VersionsTestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.first = self.save()
+        # So that the first heads are gone.
+        for _ in range(5):
+            self.access.commit(self.access.head())
+
+    def flip(self, *names):
+        for name in names:
+            data = bytearray(self.store.read(name))
+            data[-1] ^= 1
+            self.store.replace(name, bytes(data))
+
+    def test_two_damaged_ones_do_not_make_a_store_empty(self):
+        self.write_blocks(self.disk, 1)
+        second = self.save()
+        content = self.disk.read_bytes()
+        self.flip('latest-0', 'latest-1')
+        self.write_blocks(self.disk, 2)
+        third = self.save()
+        self.assertEqual([self.first.id, second.id, third.id],
+                         list(self.access.head().versions))
+        self.assertEqual(content, self.content(second))
+        # One of them is written anew with each change.
+        self.assertEqual(1, len(upkeep.verify(self.access).damage))
+
+    def test_two_missing_ones_neither(self):
+        content = self.disk.read_bytes()
+        self.store.delete('latest-0')
+        self.store.delete('latest-1')
+        second = self.save()
+        self.assertEqual([self.first.id, second.id],
+                         list(self.access.head().versions))
+        self.assertEqual(content, self.content(self.first))
+
+    def test_where_nobody_lists_two_damaged_ones_are_an_error(self):
+        self.flip('latest-0', 'latest-1')
+        access = store_access.StoreAccess(Objects(self.directory / 'store'))
+        self.assertRaises(exceptions.IntegrityError, access.head_or_new)
+
+    def test_writers_killed_while_they_move_them_leave_one(self):
+        store = Objects(self.directory / 'store')
+        access = store_access.StoreAccess(store)
+        store.dies = True
+        for _ in range(6):
+            self.assertRaises(exceptions.Interrupted, access.commit,
+                              access.head())
+            self.assertEqual([self.first.id], list(access.head().versions))
+        store.dies = False
+        access.commit(access.head())
+        self.assertEqual(13, access.head().number)
+
+
+class TestKeyIds(fixture.VersionsTestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.store = self.access.store
+        with self.store.lock():
+            key_ids.write(self.store, 'an-id')
+
+    def damage(self, name):
+        data = bytearray(self.store.read(name))
+        data[0] ^= 1
+        self.store.replace(name, bytes(data))
+
+    def test_is_kept_when_others_clean_up(self):
+        self.save()
+        self.assertEqual('an-id', key_ids.read(self.store))
+        self.assertTrue(upkeep.verify(self.access).intact)
+
+    def test_another_is_not_put_in_its_place(self):
+        with self.store.lock():
+            self.assertRaises(exceptions.Conflict, key_ids.write,
+                              self.store, 'another')
+        self.assertEqual('an-id', key_ids.read(self.store))
+
+    def test_one_copy_will_do(self):
+        self.save()
+        for name in ('key-0', 'key-1'):
+            self.damage(name)
+            self.assertEqual('an-id', key_ids.read(self.store))
+            [damage] = upkeep.verify(self.access).damage
+            self.assertEqual(name, damage.object)
+            self.damage(name)
+            data = self.store.read(name)
+            self.store.delete(name)
+            self.assertEqual('an-id', key_ids.read(self.store))
+            self.store.create(name, data)
+
+    def test_both_copies_damaged(self):
+        for name in ('key-0', 'key-1'):
+            self.damage(name)
+        # Nothing is sealed yet: whoever wrote it was killed.
+        self.assertIsNone(key_ids.read(self.store))
+        self.save()
+        self.assertRaises(exceptions.IntegrityError, key_ids.read,
+                          self.store)
