@@ -122,7 +122,7 @@ class TestBroker(StartOrderTest):
             self.assertIn(self.address, process.printed())
         self.broker.start()
         conductor.wait_for('is ready')
-        agent.wait_for('The conductor answers')
+        agent.wait_for('Connected to the conductor')
 
     def test_conductor_leaves_no_queue_behind(self):
         def restart():
