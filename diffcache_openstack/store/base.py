@@ -137,6 +137,22 @@ class BlobStore(abc.ABC):
     def ranged(self) -> bool:
         """Whether reading a part of a blob reads no more than that part."""
 
+    def keep_reserve(self, size: int) -> None:
+        """Set space aside that :meth:`spend_reserve` gives up.
+
+        Stores without a filesystem of their own do nothing: their space is
+        another service's.
+
+        :param size: bytes at least
+        :raises NoSpace: there is not so much
+        """
+
+    def spend_reserve(self) -> None:
+        """Give up the reserve, so that deleting works in a full store.
+
+        The lock must be held.
+        """
+
     def exists(self, name: str) -> bool:
         """Whether there is a blob of this name."""
         try:

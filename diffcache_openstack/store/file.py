@@ -35,7 +35,9 @@ _LOCK = '.lock'
 _STAGING = '.staging-'
 _PART = '.part-'
 _WORK = '.work-'
+_RESERVE = '.reserve'
 _PAUSE_S = 0.05
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 @contextlib.contextmanager
@@ -47,13 +49,30 @@ def _translated(name: str) -> Iterator[None]:
     except FileExistsError as exc:
         raise exceptions.Conflict(f'There is a blob {name} already.') from exc
     except OSError as exc:
-        if exc.errno in (errno.ENOSPC, errno.EDQUOT):
+        if exc.errno in _FULL:
             raise exceptions.NoSpace(
                 f'No space for blob {name}: free some and try again.'
             ) from exc
         raise exceptions.PermanentError(
             f'Blob {name}: {exc.strerror}; check the store\'s directory.'
         ) from exc
+
+
+def _allocate(handle: int, before: int, size: int) -> None:
+    """Let a file's filesystem set space aside, all of it or none.
+
+    :raises NoSpace: there is not so much
+    """
+    try:
+        os.posix_fallocate(handle, 0, size)
+    except OSError as exc:
+        os.ftruncate(handle, before)
+        if exc.errno not in _FULL:
+            raise
+        raise exceptions.NoSpace(
+            f'No space for a reserve of {size} bytes, without which no '
+            f'version could be deleted from a full store: delete and prune '
+            f'versions, or enlarge the filesystem.') from exc
 
 
 class FileStore(base.BlobStore):
@@ -184,6 +203,24 @@ class FileStore(base.BlobStore):
                 shutil.rmtree(entry.path, ignore_errors=True)
             elif entry.name.startswith(_PART):
                 pathlib.Path(entry.path).unlink(missing_ok=True)
+
+    def keep_reserve(self, size: int) -> None:
+        with _translated('reserve'):
+            handle = os.open(self._directory / _RESERVE, os.O_RDWR
+                             | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW,
+                             0o600)
+        try:
+            before = os.fstat(handle).st_size
+            if before < size:
+                _allocate(handle, before, size)
+        finally:
+            os.close(handle)
+
+    def spend_reserve(self) -> None:
+        # A store of an earlier release has none yet.
+        with (contextlib.suppress(exceptions.NotFound),
+              _translated('reserve')):
+            os.truncate(self._directory / _RESERVE, 0)
 
     @property
     def atomic(self) -> bool:

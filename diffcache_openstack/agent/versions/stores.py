@@ -254,6 +254,14 @@ class PrefixedStore(base.BlobStore):
         """Exclude other writers, also those of other prefixes."""
         return self._whole.lock()
 
+    def keep_reserve(self, size: int) -> None:
+        """Set space aside for deleting."""
+        self._whole.keep_reserve(size)
+
+    def spend_reserve(self) -> None:
+        """Give up the space that was set aside."""
+        self._whole.spend_reserve()
+
     @property
     def atomic(self) -> bool:
         """Whether blobs appear complete or not at all."""

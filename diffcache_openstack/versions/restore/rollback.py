@@ -348,7 +348,7 @@ def _take_anchor(access: store_access.StoreAccess, version: catalogue.Version,
     The next save then reads only what changed since.
     """
     assert request.snapshotter is not None
-    with access.writing():
+    with access.maintaining():
         head = access.head()
         name = f'{disk_states.PREFIX}-{head.store_id}-{version.id[:8]}'
         request.snapshotter.create(name)

@@ -49,7 +49,8 @@ def write(disk: pathlib.Path, series: str, version: catalogue.Version,
     path = path_of(disk)
     part = path.with_name(f'.{path.name}.part')
     fields = {'version': version.id, 'kept': kept, 'series': series}
-    with open(part, 'w', encoding='utf-8') as stream:
+    with (files.space_errors(path),
+          open(part, 'w', encoding='utf-8') as stream):
         json.dump(fields, stream)
         stream.flush()
         os.fsync(stream.fileno())

@@ -27,6 +27,7 @@ import uuid
 from diffcache_openstack import _native
 from diffcache_openstack.blocks import native as native_errors
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.common import files
 from diffcache_openstack.versions.save import disk_states
 from diffcache_openstack.versions.save import save_request
 from diffcache_openstack.versions.store import bases
@@ -314,6 +315,7 @@ class _Save:
         """Upload everything, and commit the catalogue."""
         upload_journal.UploadJournal(
             self._access.store, self._staging).upload(self._uploads)
+        self._access.keep_reserve(self._head)
         self._access.commit(self._head)
 
 
@@ -344,5 +346,6 @@ def _blob_suffix(staging: pathlib.Path) -> str:
     except FileNotFoundError:
         pass
     suffix = secrets.token_hex(4)
-    path.write_text(suffix)
+    with files.space_errors(path):
+        path.write_text(suffix)
     return suffix

@@ -25,6 +25,7 @@ from typing import Iterator
 from diffcache_openstack import _native
 from diffcache_openstack.blocks import native as native_errors
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.common import files
 from diffcache_openstack.store import base
 from diffcache_openstack.versions.store import catalogue
 from diffcache_openstack.versions.store import commits
@@ -35,6 +36,8 @@ LOG = logging.getLogger(__name__)
 BLOCK_SIZE = 4096
 # zstd level of packs.
 LEVEL = 3
+# What directories and file names take, beside the reserve's contents.
+_RESERVE_MARGIN = 1 << 20
 
 
 def _key_check(key: bytes | None) -> str | None:
@@ -110,12 +113,53 @@ class StoreAccess:
 
         :param work: identifies the work, see :meth:`.BlobStore.staging`
         """
-        with self.store.lock(), self.store.staging(work) as staging:
+        with self.store.lock(), self._prepared(work) as staging:
+            yield staging
+
+    @contextlib.contextmanager
+    def _prepared(self, work: str | None) -> Iterator[pathlib.Path]:
+        """Remove what killed writers left, and yield a staging directory."""
+        with self.store.staging(work) as staging:
             head = commits.load(self.store)
             upload_journal.UploadJournal(self.store, staging).return_files(
                 head.blobs() if head else set())
             self._remove_orphans(head)
             yield staging
+
+    @contextlib.contextmanager
+    def maintaining(self) -> Iterator[pathlib.Path]:
+        """Hold the writer's lock for work that a full store permits, too.
+
+        The store's reserve is given up meanwhile; see :meth:`keep_reserve`.
+        """
+        with self.store.lock():
+            self.store.spend_reserve()
+            try:
+                with self._prepared(None) as staging:
+                    yield staging
+            finally:
+                self._restore_reserve()
+
+    def keep_reserve(self, head: catalogue.Catalogue) -> None:
+        """Set aside what deleting versions of a catalogue and pruning need.
+
+        That is two catalogues, and the largest pack, which a prune rewrites
+        before it removes the old one.
+
+        :raises NoSpace: there is not so much
+        """
+        self.store.keep_reserve(2 * len(head.encode()) + _RESERVE_MARGIN + max(
+            (pack.data_bytes + pack.index_bytes
+             for pack in head.packs.values()), default=0))
+
+    def _restore_reserve(self) -> None:
+        try:
+            head = commits.load(self.store)
+            if head is not None:
+                self.keep_reserve(head)
+        except exceptions.DiffCacheError as exc:
+            LOG.warning('Could not set space aside for deleting versions from '
+                        'a full store; the next save does: %s', exc)
 
     def orphans(self, head: catalogue.Catalogue | None) -> list[str]:
         """Return the blobs of killed writers, which no catalogue needs."""
@@ -223,7 +267,7 @@ class _LocalFiles:
                 tempfile.mkdtemp(prefix='diffcache-'))
         path = self._directory / name
         if not path.exists():
-            path.write_bytes(self._store.read(name))
+            _download(self._store, name, path)
         return path
 
     def read(self, name: str, offset: int, length: int) -> bytes:
@@ -238,6 +282,19 @@ class _LocalFiles:
         """Remove the downloaded files."""
         if self._directory is not None:
             shutil.rmtree(self._directory, ignore_errors=True)
+
+
+def _download(store: base.BlobStore, name: str, path: pathlib.Path) -> None:
+    """Write a blob to a new file, or leave none.
+
+    :raises NoSpace: the filesystem of the file is full
+    """
+    try:
+        with files.space_errors(path):
+            path.write_bytes(store.read(name))
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
 
 
 def _reader(read: Callable[[str, int, int], bytes]

@@ -11,13 +11,16 @@
 #    under the License.
 """Deleting versions, pruning a store, and verifying it."""
 
+import contextlib
 import dataclasses
+import functools
 import logging
 import math
 import pathlib
 import secrets
 from typing import Any
 from typing import Callable
+from typing import Iterator
 from typing import Sequence
 
 from diffcache_openstack import _native
@@ -44,7 +47,7 @@ def delete(access: store_access.StoreAccess,
     :returns: ids of the deleted versions
     :raises NotFound: one does not exist; then none is deleted
     """
-    with access.writing():
+    with access.maintaining():
         head = access.head()
         gone = [head.find(name).id for name in names]
         for version_id in gone:
@@ -88,10 +91,14 @@ def prune(access: store_access.StoreAccess,
           progress: Progress = None) -> Pruned:
     """Delete versions that no policy keeps, and free dead space.
 
+    Blobs without live blocks are removed first, so that the others can be
+    rewritten where there is little space.
+
     :param policies: by series; None means all others
     :param rule: which packs to rewrite
+    :raises NoSpace: no space could be freed
     """
-    with access.writing() as staging:
+    with access.maintaining() as staging:
         head = access.head()
         before = head.bytes_stored()
         gone = _expired(head, policies or {})
@@ -99,11 +106,13 @@ def prune(access: store_access.StoreAccess,
             del head.versions[version.id]
         with access.opened(head) as opened:
             pruning = _Pruning(access, head, opened, staging, rule)
-            pruning.packs(dry_run, progress)
-            pruning.maps(dry_run)
-            pruning.bases()
-        if not dry_run:
-            pruning.commit()
+            pruning.drop_dead()
+            if dry_run:
+                pruning.estimate()
+            else:
+                if gone or pruning.freed:
+                    pruning.commit()
+                pruning.rewrite(progress)
     return Pruned([version.id for version in gone], pruning.removed,
                   pruning.rewritten, pruning.maps_removed, before,
                   head.bytes_stored(), dry_run)
@@ -147,27 +156,86 @@ class _Pruning:
         self._old: list[str] = []
         self._left = rule.most_bytes
         self.removed = self.rewritten = self.maps_removed = 0
+        # Whether there are blobs that are not needed any more.
+        self.freed = False
+        # What to rewrite: packs by number, with their live blocks, and maps.
+        self._packs: dict[int, _Rewrite] = {}
+        self._live_blocks: dict[int, int] = {}
+        self._maps: list[int] = []
         roots = [version.root for version in head.versions.values()]
         with native_errors.translated():
             self._live = opened.live(roots)
 
-    def packs(self, dry_run: bool, progress: Progress) -> None:
-        """Remove dead packs, and rewrite those with many dead blocks."""
+    def drop_dead(self) -> None:
+        """Drop packs, maps and indexes of base images that no version needs.
+
+        The others are noted for :meth:`estimate` or :meth:`rewrite`.
+        """
         for number, pack in list(self._head.packs.items()):
             live, dead = self._opened.need(number, self._live)
             if live == 0:
                 self._drop(pack.blob, pack.index)
                 del self._head.packs[number]
                 self.removed += 1
-                continue
-            rewrite = self._choose(pack, dead / (live + dead))
-            if rewrite is None:
-                continue
-            self.rewritten += 1
-            if dry_run:
-                self._shrink(number, pack, live)
-            else:
-                self._rewrite(number, pack, rewrite, progress)
+            elif how := self._choose(pack, dead / (live + dead)):
+                self._packs[number] = how
+                self._live_blocks[number] = live
+        for number, blob in list(self._head.maps.items()):
+            with native_errors.translated():
+                live, dead = self._opened.need_map(number, self._live)
+            if live == 0:
+                self._drop(blob.blob)
+                del self._head.maps[number]
+                self.maps_removed += 1
+            elif dead > 0.5 * (live + dead):
+                self._maps.append(number)
+        needed = {version.base.id for version
+                  in self._head.versions.values() if version.base}
+        for base_id in set(self._head.bases) - needed:
+            self._drop(self._head.bases.pop(base_id).blob)
+
+    def estimate(self) -> None:
+        """Let the catalogue have the sizes that a rewrite would result in."""
+        for number in self._packs:
+            self._shrink(number, self._head.packs[number],
+                         self._live_blocks[number])
+        self.rewritten = len(self._packs)
+
+    def rewrite(self, progress: Progress) -> None:
+        """Rewrite what was chosen, and commit.
+
+        What does not fit is attempted again once the blobs that were rewritten
+        before are removed.
+
+        :raises NoSpace: nothing was freed, and nothing fits
+        """
+        full = None
+        for step in self._steps(progress):
+            try:
+                self._with_space(step)
+            except exceptions.NoSpace as exc:
+                LOG.warning('Postponing a part of the prune: %s', exc)
+                full = exc
+        if self._uploads:
+            self.commit()
+        if full is not None and not self.freed:
+            raise full
+
+    def _with_space(self, step: Callable[[], None]) -> None:
+        """Perform a step, if need be after removing what was rewritten."""
+        try:
+            step()
+        except exceptions.NoSpace:
+            if not self._uploads:
+                raise
+            self.commit()
+            step()
+
+    def _steps(self, progress: Progress) -> Iterator[Callable[[], None]]:
+        for number, how in self._packs.items():
+            yield functools.partial(self._rewrite_pack, number, how, progress)
+        for number in self._maps:
+            yield functools.partial(self._rewrite_map, number)
 
     def _choose(self, pack: catalogue.Pack, dead_share: float
                 ) -> _Rewrite | None:
@@ -183,6 +251,7 @@ class _Pruning:
 
     def _drop(self, *blobs: str) -> None:
         self._old += blobs
+        self.freed = True
 
     def _shrink(self, number: int, pack: catalogue.Pack, live: int) -> None:
         """Estimate the size of a pack that would be rewritten."""
@@ -191,55 +260,53 @@ class _Pruning:
             pack, blocks=live, data_bytes=round(pack.data_bytes * share),
             index_bytes=round(pack.index_bytes * share))
 
-    def _rewrite(self, number: int, pack: catalogue.Pack,
-                 rewrite: _Rewrite, progress: Progress) -> None:
-        with native_errors.translated():
-            written = rewrite.write(number, self._live, self._staging,
-                                    rewrite.level, progress=progress)
+    def _rewrite_pack(self, number: int, how: _Rewrite, progress: Progress
+                      ) -> None:
+        pack = self._head.packs[number]
+        with self._new_files(), native_errors.translated():
+            written = how.write(number, self._live, self._staging, how.level,
+                                progress=progress)
         entry = catalogue.Pack(
             blob=f'pack-{number:08d}-{self._token}',
             index=f'index-{number:08d}-{self._token}',
             generation=pack.generation + 1, origin=pack.origin,
             blocks=written.blocks, data_bytes=written.data_bytes,
-            index_bytes=written.index_bytes, level=rewrite.level_of_all)
+            index_bytes=written.index_bytes, level=how.level_of_all)
         self._uploads += [(entry.blob, written.data),
                           (entry.index, written.index)]
         self._drop(pack.blob, pack.index)
         self._head.packs[number] = entry
+        self.rewritten += 1
 
-    def maps(self, dry_run: bool) -> None:
-        """Remove dead maps, and rewrite those with many dead nodes."""
-        for number, blob in list(self._head.maps.items()):
-            with native_errors.translated():
-                live, dead = self._opened.need_map(number, self._live)
-            if live == 0:
-                self._drop(blob.blob)
-                del self._head.maps[number]
-                self.maps_removed += 1
-            elif dead > 0.5 * (live + dead) and not dry_run:
-                with native_errors.translated():
-                    path, size = self._opened.compact_map(
-                        number, self._live, self._staging)
-                entry = catalogue.Blob(
-                    f'map-{number:08d}-{self._token}', size)
-                self._uploads.append((entry.blob, path))
-                self._drop(blob.blob)
-                self._head.maps[number] = entry
+    def _rewrite_map(self, number: int) -> None:
+        with self._new_files(), native_errors.translated():
+            path, size = self._opened.compact_map(number, self._live,
+                                                  self._staging)
+        entry = catalogue.Blob(f'map-{number:08d}-{self._token}', size)
+        self._uploads.append((entry.blob, path))
+        self._drop(self._head.maps[number].blob)
+        self._head.maps[number] = entry
 
-    def bases(self) -> None:
-        """Remove indexes of base images that no version has."""
-        needed = {version.base.id for version
-                  in self._head.versions.values() if version.base}
-        for base_id in set(self._head.bases) - needed:
-            self._drop(self._head.bases.pop(base_id).blob)
+    @contextlib.contextmanager
+    def _new_files(self) -> Iterator[None]:
+        """Remove the files that a failing block leaves half-written."""
+        before = set(self._staging.iterdir())
+        try:
+            yield
+        except BaseException:
+            for path in set(self._staging.iterdir()) - before:
+                path.unlink()
+            raise
 
     def commit(self) -> None:
-        """Commit the changes; remove old blobs only after that."""
+        """Commit the changes so far; remove old blobs only after that."""
         for name, path in self._uploads:
             self._access.store.put_file(name, path)
+        self._uploads.clear()
         self._access.commit(self._head)
         for name in self._old:
             self._access.store.delete(name)
+        self._old.clear()
 
 
 @dataclasses.dataclass(frozen=True)

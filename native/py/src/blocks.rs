@@ -55,8 +55,14 @@ pub fn source_error(error: SourceError) -> PyErr {
     }
 }
 
-/// An error of the system with the file's name, of the subclass of `OSError` that its number asks for.
+/// An error of the system with the file's name: `NoSpace` if a filesystem is full, otherwise of the subclass of `OSError` that its number asks for.
 pub fn os_error(error: std::io::Error, name: &str) -> PyErr {
+    use std::io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
+    if matches!(error.kind(), StorageFull | QuotaExceeded | FileTooLarge) {
+        return NoSpace::new_err(format!(
+            "{name}: {error}; free space on its filesystem and try again"
+        ));
+    }
     match error.raw_os_error() {
         Some(number) => {
             let text = error.to_string();

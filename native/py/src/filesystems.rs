@@ -7,23 +7,17 @@ use diffcache_qcow2::Image;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 
-use crate::blocks::{os_error, run, source_error, Cancelled, FormatError, NoSpace};
+use crate::blocks::{os_error, run, source_error, Cancelled, FormatError};
 use crate::qcow2::qcow2_error;
 
 fn trim_error(error: TrimError) -> PyErr {
     let message = error.to_string();
     match error {
         TrimError::Source(error) => source_error(error),
-        TrimError::Io { source, .. } if is_full(&source) => NoSpace::new_err(message),
         TrimError::Io { source, name } => os_error(source, &name),
         TrimError::Unknown(_) => FormatError::new_err(message),
         TrimError::Cancelled(_) => Cancelled::new_err(message),
     }
-}
-
-fn is_full(error: &std::io::Error) -> bool {
-    use std::io::ErrorKind::{QuotaExceeded, StorageFull};
-    matches!(error.kind(), StorageFull | QuotaExceeded)
 }
 
 /// Writes what a guest reads from an image, raw or qcow2, to a new raw file, with the blocks zeroed that the guest's filesystems mark free. Returns

@@ -16,8 +16,8 @@ import subprocess
 import unittest
 
 from tests.functional.agent import servers
+from tests.functional.fixtures import filesystems
 from tests.functional.fixtures import guest
-from tests.functional.fixtures import xfs
 
 MIB = servers.MIB
 # At which both disks take four seconds.
@@ -28,7 +28,7 @@ class RawTestCase(servers.ServersTestCase):
     """The server lies on an XFS, and its disks on nothing."""
 
     def place(self):
-        return self.useFixture(xfs.Xfs(self.directory)).path
+        return self.useFixture(filesystems.Xfs(self.directory)).path
 
     def make_base(self):
         self.site.libvirt.disk_format = 'raw'
@@ -49,7 +49,7 @@ class RawTestCase(servers.ServersTestCase):
         return sorted(path.name for path in self.folder.iterdir())
 
 
-@xfs.NEEDED
+@filesystems.NEEDED
 @servers.NEEDS_LIBVIRT
 class TestRaw(RawTestCase):
 
@@ -130,7 +130,7 @@ class TestRaw(RawTestCase):
         self.site.wait(lambda: self.files() == ['data', 'disk'])
 
 
-@xfs.NEEDED
+@filesystems.NEEDED
 @servers.NEEDS_LIBVIRT
 @unittest.skipUnless(guest.is_there(), guest.NEEDS)
 class TestRawWithAgent(RawTestCase):

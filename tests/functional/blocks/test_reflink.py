@@ -19,17 +19,18 @@ import subprocess
 from diffcache_openstack import _native
 from diffcache_openstack.blocks.codecs import registry
 from tests import base
-from tests.functional.fixtures import xfs
+from tests.functional.fixtures import filesystems
 
 _MIB = 1 << 20
 
 
-@xfs.NEEDED
+@filesystems.NEEDED
 class ReflinkTest(base.TestCase):
 
     def setUp(self):
         super().setUp()
-        self.mount = mount = self.useFixture(xfs.Xfs(self.directory)).path
+        mount = self.useFixture(filesystems.Xfs(self.directory)).path
+        self.mount = mount
         noise = random.Random(1)
         self.base = noise.randbytes(40 * _MIB)
         moved = self.base[8 * _MIB:12 * _MIB]

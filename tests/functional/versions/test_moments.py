@@ -32,8 +32,8 @@ from diffcache_openstack.versions.guests import snapshots
 from diffcache_openstack.versions.save import saving
 from diffcache_openstack.versions import version_store
 from tests import base
+from tests.functional.fixtures import filesystems
 from tests.functional.fixtures import qemu
-from tests.functional.fixtures import xfs
 
 _MIB = 1 << 20
 _SECTOR = 512
@@ -64,13 +64,13 @@ def _boot_sector() -> bytes:
     return (_PROGRAM + _SECTORS).ljust(_SECTOR - 2, b'\0') + b'\x55\xaa'
 
 
-@xfs.NEEDED
+@filesystems.NEEDED
 @unittest.skipUnless(shutil.which(qemu.PROGRAM), f'needs {qemu.PROGRAM}')
 class TestBothKinds(base.TestCase):
 
     def setUp(self):
         super().setUp()
-        self.mount = self.useFixture(xfs.Xfs(self.directory)).path
+        self.mount = self.useFixture(filesystems.Xfs(self.directory)).path
         self.raw, self.qcow2 = self.mount / 'raw', self.mount / 'qcow2'
         self.raw.write_bytes(_boot_sector().ljust(8 * _MIB, b'\0'))
         subprocess.run(['qemu-img', 'create', '-q', '-f', 'qcow2',

@@ -23,19 +23,19 @@ from diffcache_openstack.versions.disks import disk_views
 from diffcache_openstack.versions.guests import snapshots
 from diffcache_openstack.versions import version_store
 from tests import base
+from tests.functional.fixtures import filesystems
 from tests.functional.fixtures import qemu
-from tests.functional.fixtures import xfs
 
 _MIB = 1 << 20
 
 
-@xfs.NEEDED
+@filesystems.NEEDED
 @unittest.skipUnless(shutil.which(qemu.PROGRAM), f'needs {qemu.PROGRAM}')
 class TestReflink(base.TestCase):
 
     def setUp(self):
         super().setUp()
-        self.mount = self.useFixture(xfs.Xfs(self.directory)).path
+        self.mount = self.useFixture(filesystems.Xfs(self.directory)).path
         self.disk = self.mount / 'disk'
         self.disk.write_bytes(b'\1' * _MIB + bytes(7 * _MIB))
         self.socket = self.directory / 'qmp'

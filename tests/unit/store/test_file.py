@@ -46,6 +46,25 @@ class TestFileStore(conformance.Conformance, base.TestCase):
             self.assertRaises(exceptions.NoSpace, write, 'name', b'data')
         self.assertEqual([], os.listdir(self.directory / 'store'))
 
+    def test_the_reserve_grows_and_is_spent(self):
+        path = self.directory / 'store' / '.reserve'
+        self.store.spend_reserve()
+        for size in (1 << 20, 3 << 20, 1 << 20):
+            self.store.keep_reserve(size)
+            self.assertLessEqual(size, path.stat().st_blocks * 512)
+        self.assertEqual(3 << 20, path.stat().st_size)
+        self.assertEqual([], self.store.names())
+        self.store.spend_reserve()
+        self.assertEqual((0, 0), (path.stat().st_size,
+                                  path.stat().st_blocks))
+
+    def test_a_reserve_that_does_not_fit_stays_as_it_was(self):
+        self.store.keep_reserve(4096)
+        self.patch(os, 'posix_fallocate', lambda *_args: no_space(None))
+        self.assertRaises(exceptions.NoSpace, self.store.keep_reserve, 8192)
+        path = self.directory / 'store' / '.reserve'
+        self.assertEqual(4096, path.stat().st_size)
+
     def test_files_of_the_store_itself_are_no_blobs(self):
         with self.store.lock(), self.store.staging():
             self.assertEqual([], self.store.names())
