@@ -32,6 +32,8 @@ from diffcache_openstack.agent.data_plane import identity
 from diffcache_openstack.agent.data_plane import in_process
 from diffcache_openstack.agent.data_plane import inspector
 from diffcache_openstack.agent.data_plane import interface as data_plane
+from diffcache_openstack.agent.endpoints import agent as agent_endpoint
+from diffcache_openstack.agent.endpoints import versions as versions_endpoint
 from diffcache_openstack.agent.images import building
 from diffcache_openstack.agent.images import contents
 from diffcache_openstack.agent.images import costs
@@ -40,8 +42,9 @@ from diffcache_openstack.agent.images import recipes
 from diffcache_openstack.agent.images import retention
 from diffcache_openstack.agent.images import serving
 from diffcache_openstack.agent.images import single_flight
+from diffcache_openstack.agent.images import sources
 from diffcache_openstack.agent.images import status as statuses
-from diffcache_openstack.agent.images import throttle
+from diffcache_openstack.agent.images import throttle as throttles
 from diffcache_openstack.agent.images import transfers
 from diffcache_openstack.agent import link
 from diffcache_openstack.agent.local import api as local_api
@@ -49,7 +52,6 @@ from diffcache_openstack.agent.local import delivery
 from diffcache_openstack.agent.local import images as local_images
 from diffcache_openstack.agent.local import server as local_server
 from diffcache_openstack.agent.local import usage as usages
-from diffcache_openstack.agent import manager
 from diffcache_openstack.agent.repository import catalogue
 from diffcache_openstack.agent.repository import conductor_catalogue
 from diffcache_openstack.agent.repository import ingest
@@ -162,23 +164,25 @@ class Agent(service.Service):
         self.transfers = transfers.Transfers(
             self.plane, self.site_map.current, options.lend_seconds)
         kept = retention.Retention(self.host, options.keep_requested)
-        self._maker = building.Maker(
-            self.transfers, self.host, self._flights, kept, self._tools,
-            self.conf.planner.max_patches)
+        self._sources = sources.Sources(
+            self.transfers, self.host, self.conf.planner.max_patches)
+        self._builder = building.Builder(
+            self._sources, self.transfers, self.host, self._flights, kept,
+            self._tools)
         self._contents = contents.Contents(
-            self._maker, self.host, self._flights, kept, self.transfers)
+            self._builder, self.host, self._flights, kept, self.transfers)
         pending = serving.PendingOutputs(self._state / 'outputs')
         pending.clean()
         self.requests = request_spool.RequestSpool(self._state / 'requests')
         self.server = serving.ImageServer(
-            self._contents, self.host, self._new_pace, pending,
+            self._contents, self.host, self._new_throttle, pending,
             self.requests, options.serve_mode)
         self.filler = self._new_filler()
 
     def _new_filler(self) -> filling.Filler:
         options = self.conf.fill
         return filling.Filler(
-            self._maker, self.host, self._flights,
+            self._builder, self.host, self._flights,
             self.plane.new_handle,
             filling.Limits(options.max_rate or None,
                            windows.Windows(options.windows).open_now,
@@ -195,26 +199,26 @@ class Agent(service.Service):
 
     def _build_local(self) -> None:
         options = self.conf.agent
-        prices = costs.Costs(self._maker, self.host, self._flights)
+        prices = costs.Costs(self._sources, self.host, self._flights)
         usage = usages.Usage(self._state / 'usage.json')
         self._local_images = local_images.LocalImages(
             self.site_map, self._contents, prices,
             recipes.ImageFiles(
-                self._maker, self.held, self._contents, prices,
-                self._new_pace,
+                self._builder, self.held, self._contents, prices,
+                self._new_throttle,
                 recipes.FileCache(self._state / 'files',
                                   options.file_cache_capacity),
                 self._tools),
-            usage, self._new_pace)
+            usage, self._new_throttle)
         self._local_api = local_api.LocalApi(
             self.status, self._local_images,
             delivery.Delivery(self.site_map, self.server, delivery.Outputs(
                 options.output_directories)),
             usage, self.versions)
 
-    def _new_pace(self) -> throttle.Throttle:
-        return throttle.Throttle(self.plane.new_handle(),
-                                 durable=self.conf.agent.sync_outputs)
+    def _new_throttle(self) -> throttles.Throttle:
+        return throttles.Throttle(self.plane.new_handle(),
+                                  durable=self.conf.agent.sync_outputs)
 
     def _open_plane(self) -> data_plane.DataPlane:
         conf = self.conf.data_plane
@@ -335,11 +339,12 @@ class Agent(service.Service):
 
         :returns: a list that the server is put into
         """
-        server = manager.new_server(
+        server = agent_endpoint.new_server(
             self._bus, self.name,
-            manager.AgentManager(self.host, self.server, self.filler,
-                                 self.status, self.repository),
-            version_service.VersionsManager(self.versions))
+            agent_endpoint.AgentManager(
+                self.host, self.server, self.filler, self.status,
+                self.repository),
+            versions_endpoint.VersionsManager(self.versions))
         started: list = []
 
         def start() -> None:

@@ -12,27 +12,26 @@
 """Building an object at this host: from the cheapest source that works.
 
 Sources are ranked by the lookup table. As many as can be read without
-preparation go to the data plane as one list, which fails over by itself.
-What failed is left out of the next look-up, so that a lost peer or a damaged
-object costs one attempt. The repository comes last. Nothing leaves here
-unverified: deliveries check every leaf against the manifest, local copies are
-checked before copying.
+preparation go to the data plane as one list, which fails over by itself; the
+rest is :mod:`.failover`. Nothing leaves here unverified: deliveries check
+every leaf against the manifest, local copies are checked before copying.
 """
 
 import collections.abc
 import contextlib
 import dataclasses
 import itertools
-import logging
 import pathlib
 import time
 import typing
 import uuid
 
 from diffcache_openstack.agent.data_plane import interface
+from diffcache_openstack.agent.images import failover
 from diffcache_openstack.agent.images import retention
 from diffcache_openstack.agent.images import single_flight
-from diffcache_openstack.agent.images import throttle
+from diffcache_openstack.agent.images import sources as site_sources
+from diffcache_openstack.agent.images import throttle as throttles
 from diffcache_openstack.agent.images import transfers as transfer
 from diffcache_openstack.agent.state import host as hosts
 from diffcache_openstack.blocks import image_tools
@@ -41,18 +40,13 @@ from diffcache_openstack.common import files
 from diffcache_openstack.sites import routes
 from diffcache_openstack.sites import view as views
 
-LOG = logging.getLogger(__name__)
-
 FETCH_AND_PATCH = 'fetch_and_patch'
 ON_THE_FLY = 'on_the_fly'
 MODES = (FETCH_AND_PATCH, ON_THE_FLY)
-_DAMAGED = (exceptions.IntegrityError, exceptions.FormatError,
-            exceptions.BaseMismatch)
-_UNREACHABLE = (exceptions.PeerUnavailable, exceptions.PeerRefused)
 
 
 @dataclasses.dataclass(frozen=True)
-class Made:
+class Built:
     """How an object was built.
 
     :param way: local, peer, build or repository
@@ -96,72 +90,33 @@ class Step:
                      if isinstance(p, routes.Part))
 
 
-@dataclasses.dataclass(frozen=True)
-class _Failed:
-    """A route that did not deliver.
-
-    :param parts: what it was reading when it ended
-    :param made: content ids that were being built from them
-    :param host: the host to blame, if it is known
-    """
-
-    route: typing.Any
-    error: exceptions.DiffCacheError
-    parts: tuple[routes.Part, ...] = ()
-    made: tuple[str, ...] = ()
-    host: str | None = None
-
-
-@dataclasses.dataclass(frozen=True)
-class _Outcome:
-    """Of one attempt at several routes; ``route`` is None if none worked."""
-
-    route: typing.Any
-    moved: transfer.Moved = transfer.Moved()
-    failed: tuple[_Failed, ...] = ()
-
-
-class _Search:
-    """What one search for an object has learned so far.
-
-    :ivar excluded: (host, key) pairs, or (host, None) for whole hosts
-    """
-
-    def __init__(self, excluded: collections.abc.Iterable[str]) -> None:
-        self.excluded: set[tuple[str, views.Key | None]] = {
-            (name, None) for name in excluded}
-        self.tried: list[typing.Any] = []
-        self.last: exceptions.DiffCacheError | None = None
-        self.forgiven = False
-
-
-class Maker:
+class Builder:
     """Builds templates, patches and manifests at this host.
 
+    :param sources: what this host may read from
     :param transfers: orders objects from this host's data plane
     :param host: this host's state
     :param flights: single flight of this host
     :param kept: keeps patches that crossed the WAN
     :param tools: applies patches
-    :param max_patches: patches that may be applied one after another while
-        the site map does not say
     """
 
-    def __init__(self, transfers: transfer.Transfers, host: hosts.HostState,
+    def __init__(self, sources: site_sources.Sources,
+                 transfers: transfer.Transfers, host: hosts.HostState,
                  flights: single_flight.SingleFlight,
-                 kept: retention.Retention, tools: image_tools.ImageTools,
-                 max_patches: int = routes.MAX_PATCHES) -> None:
+                 kept: retention.Retention, tools: image_tools.ImageTools
+                 ) -> None:
+        self.sources = sources
+        self._failover = failover.Failover(sources, transfers, host)
         self._transfers = transfers
         self._held = host.held
         self._single_flight = flights
         self._view = host.site_map.current
         self._apply_patch = tools.apply_patch
-        self._suspect = host.suspect
-        self._max_patches = max_patches
         self._keep_patch = kept.keep_patch
 
-    def make(self, key: views.Key, dest: pathlib.Path,
-             pace: throttle.Throttle, mode: str) -> Made:
+    def build(self, key: views.Key, dest: pathlib.Path,
+              throttle: throttles.Throttle, mode: str) -> Built:
         """Write an object to dest, whole and verified.
 
         :param mode: one of MODES; matters for templates that are built
@@ -170,61 +125,63 @@ class Maker:
         """
         started = time.monotonic()
         if key.kind == views.TEMPLATES:
-            attempt: typing.Any = _TemplateAttempt(self, key, dest, pace, mode)
+            attempt: typing.Any = _TemplateAttempt(self, key, dest, throttle,
+                                                   mode)
         else:
-            attempt = _ObjectAttempt(self, key, dest, pace)
-        route, moved, fallbacks = self._first_that_works(key, attempt)
-        return Made(attempt.way(route), attempt.describe(route), moved,
-                    time.monotonic() - started, attempt.seconds(route),
-                    fallbacks, attempt.patch_id(route))
+            attempt = _ObjectAttempt(self, key, dest, throttle)
+        route, moved, fallbacks = self._failover.first_that_works(key, attempt)
+        return Built(attempt.way(route), attempt.describe(route), moved,
+                     time.monotonic() - started, attempt.seconds(route),
+                     fallbacks, attempt.patch_id(route))
 
     def manifest(self, content_id: str,
-                 pace: throttle.Throttle) -> pathlib.Path:
+                 throttle: throttles.Throttle) -> pathlib.Path:
         """Return the manifest of a template, fetched if need be.
 
         :raises DiffCacheError: no source delivers it
         """
         key = views.Key(views.MANIFESTS, content_id)
-        self._bring(key, pace)
+        self._bring(key, throttle)
         return self._held.path(key)
 
     def recipe(self, recipe_id: str,
-               pace: throttle.Throttle) -> transfer.Moved:
+               throttle: throttles.Throttle) -> transfer.Moved:
         """Hold an image file's recipe, fetched if it is missing.
 
         :raises DiffCacheError: no source delivers it
         """
-        return self._bring(views.Key(views.RECIPES, recipe_id), pace)
+        return self._bring(views.Key(views.RECIPES, recipe_id), throttle)
 
     def _bring(self, key: views.Key,
-               pace: throttle.Throttle) -> transfer.Moved:
+               throttle: throttles.Throttle) -> transfer.Moved:
         """Fetch a small object to its place unless it is there."""
         moved = transfer.Moved()
         while key not in self._held:
             with self._single_flight.share(
-                    key, pace, lambda _member: self._fetch_small(key, pace)
+                    key, throttle,
+                    lambda _member: self._fetch_small(key, throttle)
                     ) as flight:
                 if flight.leads:
                     moved = flight.outcome
         return moved
 
     @contextlib.contextmanager
-    def borrowed(self, part: routes.Part, pace: throttle.Throttle
+    def borrowed(self, part: routes.Part, throttle: throttles.Throttle
                  ) -> typing.Iterator[tuple[pathlib.Path, transfer.Moved]]:
         """A part as a local file: the one held, or a copy in staging.
 
         :raises DiffCacheError: this source does not deliver it
         """
-        if part.host == self._transfers.host:
+        if self.sources.is_own(part.host):
             with self._held.lease(part.key) as path:
                 yield path, transfer.Moved()
             return
 
         def stage(_member):
             dest = self.new_staged(part.key.id)
-            return dest, self._stage(part, dest, pace)
+            return dest, self._stage(part, dest, throttle)
 
-        with self._single_flight.share(part.key, pace, stage) as flight:
+        with self._single_flight.share(part.key, throttle, stage) as flight:
             yield flight.path, (
                 flight.outcome.moved if flight.leads else transfer.Moved())
             if flight.take():
@@ -243,50 +200,50 @@ class Maker:
             self._keep_patch(part.key, path, size)
 
     def _stage(self, part: routes.Part, dest: pathlib.Path,
-               pace: throttle.Throttle) -> Made:
+               throttle: throttles.Throttle) -> Built:
         started = time.monotonic()
         try:
-            moved = self.move(part, dest, pace)
+            moved = self.move(part, dest, throttle)
         except BaseException:
             files.discard(dest)
             raise
         seconds = time.monotonic() - started
-        return Made(self.way_of(part.host), f'{part.key.kind} from '
-                    f'{part.host}', moved, seconds, seconds, 0)
+        return Built(self.sources.way_of(part.host), f'{part.key.kind} from '
+                     f'{part.host}', moved, seconds, seconds, 0)
 
     def move(self, part: routes.Part, dest: pathlib.Path,
-             pace: throttle.Throttle) -> transfer.Moved:
+             throttle: throttles.Throttle) -> transfer.Moved:
         """Bring a part from its host to a file.
 
         :raises DiffCacheError: this source does not deliver it
         """
-        target = self.target(part.key, dest, pace)
+        target = self.target(part.key, dest, throttle)
         delivery = self.deliver(
-            target, [self._transfers.source(part.host)], pace)
+            target, [self._transfers.source(part.host)], throttle)
         if delivery.source is None:
             raise delivery.failures[-1].error
         return transfer.Moved(delivery.wan_bytes, delivery.lan_bytes)
 
     def target(self, key: views.Key, dest: pathlib.Path,
-               pace: throttle.Throttle) -> transfer.Target:
+               throttle: throttles.Throttle) -> transfer.Target:
         """Return an object as the target of an order, with its manifest.
 
         :raises DiffCacheError: no source delivers the manifest
         """
         manifest = None
         if key.kind == views.TEMPLATES:
-            manifest = self.manifest(key.id, pace)
+            manifest = self.manifest(key.id, throttle)
         in_place = dest == self._held.path(key)
         return transfer.Target(key, dest, manifest, in_place)
 
     def deliver(self, target: transfer.Target,
                 sources: collections.abc.Iterable[interface.Source],
-                pace: throttle.Throttle) -> interface.Delivery:
+                throttle: throttles.Throttle) -> interface.Delivery:
         """See :meth:`.transfers.Transfers.deliver`."""
-        return self._transfers.deliver(target, sources, pace)
+        return self._transfers.deliver(target, sources, throttle)
 
     def copy_held(self, key: views.Key, dest: pathlib.Path,
-                  pace: throttle.Throttle) -> None:
+                  throttle: throttles.Throttle) -> None:
         """Copy what is held here, verified.
 
         It is the held file that is read: a copy that shares its blocks has
@@ -296,34 +253,35 @@ class Maker:
         """
         with self._held.lease(key) as path:
             self._held.inspector.deep(key, path, self._held.manifest(key.id))
-            files.copy_file(path, dest, durable=pace.durable)
+            files.copy_file(path, dest, durable=throttle.durable)
 
-    def build(self, step: Step, pace: throttle.Throttle
-              ) -> tuple[transfer.Moved, interface.Delivery]:
+    def patch_in_place(self, step: Step, throttle: throttles.Throttle
+                       ) -> tuple[transfer.Moved, interface.Delivery]:
         """Build a template from a base and a patch, read in place.
 
         Parts behind the WAN are brought here first, under their claims.
 
         :raises DiffCacheError: a part, or the manifest, was not delivered
         """
-        manifest = self.manifest(step.target, pace)
+        manifest = self.manifest(step.target, throttle)
         key = views.Key(views.TEMPLATES, step.target)
         target = transfer.Target(key, step.dest, manifest,
                                  step.dest == self._held.path(key),
                                  step.durable)
         with contextlib.ExitStack() as stack:
-            base, moved_base = self._in_place(step.base, pace, stack)
-            patch, moved_patch = self._in_place(step.patch, pace, stack)
+            base, moved_base = self._in_place(step.base, throttle, stack)
+            patch, moved_patch = self._in_place(step.patch, throttle, stack)
             delivery = self.deliver(
-                target, [interface.BuildSource(base, patch)], pace)
+                target, [interface.BuildSource(base, patch)], throttle)
             return moved_base + moved_patch + transfer.Moved(
                 delivery.wan_bytes, delivery.lan_bytes), delivery
 
-    def _in_place(self, source, pace, stack):
+    def _in_place(self, source, throttle, stack):
         """Return how the data plane reads a part, and what that cost."""
-        if isinstance(source, routes.Part) and self.is_peer(source.host):
+        if isinstance(source, routes.Part) \
+                and self.sources.is_peer(source.host):
             return self._transfers.part(source), transfer.Moved()
-        return stack.enter_context(self._as_file(source, pace))
+        return stack.enter_context(self._as_file(source, throttle))
 
     def direct(self, route: routes.Route, stack: contextlib.ExitStack
                ) -> interface.Source:
@@ -336,18 +294,18 @@ class Maker:
             return self._transfers.source(route.source.host)
         base, patch = (
             stack.enter_context(self._held.lease(part.key))
-            if self.is_own(part.host) else self._transfers.part(part)
+            if self.sources.is_own(part.host) else self._transfers.part(part)
             for part in route.parts)
         return interface.BuildSource(base, patch)
 
     def patch_copies(self, step: Step,
-                     pace: throttle.Throttle) -> transfer.Moved:
+                     throttle: throttles.Throttle) -> transfer.Moved:
         """Build a template from copies of base and patch.
 
         :raises DiffCacheError: a source did not deliver
         """
-        with self._as_file(step.base, pace) as (base, moved_base), \
-                self.borrowed(step.patch, pace) as (patch, moved_patch):
+        with self._as_file(step.base, throttle) as (base, moved_base), \
+                self.borrowed(step.patch, throttle) as (patch, moved_patch):
             started = time.monotonic()
             self._apply_patch(base, patch, step.dest)
             if step.durable:
@@ -356,213 +314,102 @@ class Maker:
         return moved_base + moved_patch + took
 
     @contextlib.contextmanager
-    def _as_file(self, source, pace):
+    def _as_file(self, source, throttle):
         """As :meth:`borrowed`, also of what is a file already."""
         if isinstance(source, pathlib.Path):
             yield source, transfer.Moved()
         else:
-            with self.borrowed(source, pace) as borrowed:
+            with self.borrowed(source, throttle) as borrowed:
                 yield borrowed
 
     def new_staged(self, content_id: str) -> pathlib.Path:
         """Return a path for a template that is needed for a moment."""
         return self._held.staging(f'{content_id}.{uuid.uuid4().hex}')
 
-    def is_own(self, host: str) -> bool:
-        """Return whether a host is this one."""
-        return host == self._transfers.host
-
-    def is_peer(self, host: str) -> bool:
-        """Return whether a host is another one of the site."""
-        return not (self.is_own(host) or self._transfers.is_repository(host))
-
-    def way_of(self, host: str) -> str:
-        """Return how requests are counted that read from a host."""
-        if self.is_own(host):
-            return 'local'
-        return 'peer' if self.is_peer(host) else 'repository'
-
-    def lookup_table(self, excluded: collections.abc.Collection
-                     ) -> routes.Routes:
-        """Return the lookup table without what failed."""
-        down = {(name, None) for name in self._transfers.unreachable()}
-        view = self._view()
-        return routes.Routes(view, self._transfers.host, self._held.keys(),
-                             frozenset({*excluded, *down}),
-                             view.hops or self._max_patches)
-
-    def _first_that_works(self, key, attempt):
-        """Return the route that delivered, its cost, and failures before."""
-        search = _Search(attempt.pace.excluded)
-        while True:
-            candidates = self._candidates(key, attempt, search)
-            try:
-                with files.read_errors(key):
-                    outcome = attempt.execute(candidates)
-            except exceptions.Cancelled:
-                raise
-            except exceptions.DiffCacheError as error:
-                outcome = _Outcome(None, failed=(_Failed(
-                    candidates[0], error, attempt.read, attempt.made,
-                    attempt.blamed),))
-            for failed in outcome.failed:
-                search.tried.append(failed.route)
-                search.last = failed.error
-                LOG.warning('Source %d of %s failed (%s): %s',
-                            len(search.tried), key,
-                            attempt.describe(failed.route), failed.error)
-                self._learn(failed, search)
-            if outcome.route is not None:
-                return outcome.route, outcome.moved, len(search.tried)
-
-    def _candidates(self, key, attempt, search) -> list[typing.Any]:
-        """Return the routes that are left, cheapest first.
-
-        :raises DiffCacheError: there are none
-        """
-        while True:
-            table = self.lookup_table(search.excluded)
-            found = [route for route in attempt.candidates(table)
-                     if route not in search.tried]
-            if found:
-                return found
-            if search.forgiven:
-                raise self._nothing_left(key, search)
-            # Hosts that lately did not answer are better than nothing.
-            search.forgiven = True
-            self._transfers.clear_unreachable()
-
-    def _learn(self, failed: _Failed, search: _Search) -> None:
-        """Leave what is to blame out of the next look-up."""
-        error = failed.error
-        if isinstance(error, exceptions.NoSpace):
-            # Both: what is lent takes space even when its name is gone.
-            if any([self._transfers.stop_lending(), self._held.free_disk()]):
-                search.tried.pop()
-            return
-        damaged = isinstance(error, _DAMAGED)
-        if damaged and not self._own_sound(failed.parts, failed.made):
-            return
-        remote = [part for part in failed.parts
-                  if not self.is_own(part.host)]
-        if damaged:
-            for part in remote:
-                self._suspect(part.host, part.key)
-        blamed = [part for part in remote
-                  if len(remote) == 1 or part.host == failed.host]
-        whole_host = isinstance(error, _UNREACHABLE)
-        search.excluded.update((part.host, None if whole_host else part.key)
-                               for part in blamed)
-
-    def _own_sound(self, parts: tuple[routes.Part, ...],
-                   made: tuple[str, ...]) -> bool:
-        """Verify what was read from this host's own disk.
-
-        :param made: content ids of what was to be built from the parts
-        """
-        keys = [p.key for p in parts if self.is_own(p.host)]
-        keys += [views.Key(views.MANIFESTS, content) for content in made]
-        keys += [views.Key(views.MANIFESTS, p.key.id) for p in parts
-                 if p.key.kind == views.TEMPLATES]
-        return all([self._held.verify(key) for key in keys
-                    if key in self._held])
-
-    def _nothing_left(self, key, search) -> exceptions.DiffCacheError:
-        if search.last is None:
-            return exceptions.PeerUnavailable(
-                f'No known host offers {key}; check that the repository\'s '
-                f'agent is running.')
-        return type(search.last)(
-            f'{key} cannot be brought to {self._transfers.host}: '
-            f'{len(search.tried)} sources were tried; the last failure: '
-            f'{search.last}')
-
-    def _fetch_small(self, key: views.Key, pace: throttle.Throttle):
+    def _fetch_small(self, key: views.Key, throttle: throttles.Throttle):
         dest = self._held.path(key)
-        attempt = _ObjectAttempt(self, key, dest, pace)
-        _, moved, _ = self._first_that_works(key, attempt)
+        attempt = _ObjectAttempt(self, key, dest, throttle)
+        _, moved, _ = self._failover.first_that_works(key, attempt)
         self._held.added(key)
         return dest, moved
 
 
 class _Attempt:
-    """Candidates for one object, and what the last one was reading.
+    """Candidates for one object; see :class:`.failover.Attempt`."""
 
-    :ivar read: parts that the route last taken was reading when it ended
-    :ivar made: content ids that were being built from them
-    :ivar blamed: the host whose fault it was, if it is known
-    """
-
-    def __init__(self, maker: Maker, key: views.Key, dest: pathlib.Path,
-                 pace: throttle.Throttle) -> None:
-        self._maker = maker
+    def __init__(self, builder: Builder, key: views.Key, dest: pathlib.Path,
+                 throttle: throttles.Throttle) -> None:
+        self._builder = builder
+        self._sources = builder.sources
         self._key = key
         self._dest = dest
-        self.pace = pace
+        self.throttle = throttle
         self.read: tuple[routes.Part, ...] = ()
-        self.made: tuple[str, ...] = ()
+        self.targets: tuple[str, ...] = ()
         self.blamed: str | None = None
 
     def _forget(self) -> None:
-        self.read, self.made, self.blamed = (), (), None
+        self.read, self.targets, self.blamed = (), (), None
 
-    def _deliver(self, candidates, sources) -> _Outcome:
+    def _deliver(self, candidates, sources) -> failover.Outcome:
         """Order an object from the sources that candidates stand for."""
-        target = self._maker.target(self._key, self._dest, self.pace)
-        delivery = self._maker.deliver(target, sources, self.pace)
+        target = self._builder.target(self._key, self._dest, self.throttle)
+        delivery = self._builder.deliver(target, sources, self.throttle)
         failed = tuple(
             self._failed(candidates[failure.source], failure)
             for failure in delivery.failures)
         route = None if delivery.source is None \
             else candidates[delivery.source]
-        return _Outcome(route, transfer.Moved(
+        return failover.Outcome(route, transfer.Moved(
             delivery.wan_bytes, delivery.lan_bytes), failed)
 
-    def _failed(self, route, failure: interface.Failure) -> _Failed:
-        return _Failed(route, failure.error, route.parts,
-                       (self._key.id,) if route.builds else (), failure.host)
+    def _failed(self, route, failure: interface.Failure) -> failover.Failed:
+        return failover.Failed(route, failure.error, route.parts,
+                               (self._key.id,) if route.builds else (),
+                               failure.host)
 
 
 class _TemplateAttempt(_Attempt):
     """Finds and takes the routes to a template."""
 
-    def __init__(self, maker: Maker, key: views.Key, dest: pathlib.Path,
-                 pace: throttle.Throttle, mode: str) -> None:
-        super().__init__(maker, key, dest, pace)
+    def __init__(self, builder: Builder, key: views.Key, dest: pathlib.Path,
+                 throttle: throttles.Throttle, mode: str) -> None:
+        super().__init__(builder, key, dest, throttle)
         self._mode = mode
 
     def candidates(self, table: routes.Routes) -> list[routes.Route]:
         return table.to_template(self._key.id)
 
-    def execute(self, candidates: list[routes.Route]) -> _Outcome:
+    def execute(self, candidates: list[routes.Route]) -> failover.Outcome:
         """Take the first routes: those without preparation, or one."""
         self._forget()
         direct = list(itertools.takewhile(self._is_direct, candidates))
         if not direct:
-            return _Outcome(candidates[0], self._prepared(candidates[0]))
+            return failover.Outcome(candidates[0],
+                                    self._prepared(candidates[0]))
         with contextlib.ExitStack() as stack:
-            sources = [self._maker.direct(direct[0], stack)]
+            sources = [self._builder.direct(direct[0], stack)]
             # What another route lacks is seen when it is its turn.
             with contextlib.suppress(exceptions.DiffCacheError):
                 for route in direct[1:]:
-                    sources.append(self._maker.direct(route, stack))
+                    sources.append(self._builder.direct(route, stack))
             return self._deliver(direct, sources)
 
     def _is_direct(self, route: routes.Route) -> bool:
         """Return whether the data plane can take a route by itself."""
         if not route.builds:
-            return not self._maker.is_own(route.source.host)
+            return not self._sources.is_own(route.source.host)
         return (self._mode == ON_THE_FLY and len(route.patches) == 1
-                and all(self._maker.is_own(part.host)
-                        or self._maker.is_peer(part.host)
+                and all(self._sources.is_own(part.host)
+                        or self._sources.is_peer(part.host)
                         for part in route.parts))
 
     def _prepared(self, route: routes.Route) -> transfer.Moved:
         self.read = route.parts
-        self._maker.manifest(self._key.id, self.pace)
+        self._builder.manifest(self._key.id, self.throttle)
         if route.builds:
             return self._build(route)
-        self._maker.copy_held(route.source.key, self._dest, self.pace)
+        self._builder.copy_held(route.source.key, self._dest, self.throttle)
         return transfer.Moved()
 
     def _build(self, route: routes.Route) -> transfer.Moved:
@@ -571,7 +418,7 @@ class _TemplateAttempt(_Attempt):
         base: routes.Part | pathlib.Path = route.source
         with contextlib.ExitStack() as stack:
             for content_id, patch in zip(route.through, route.patches):
-                dest = self._maker.new_staged(content_id)
+                dest = self._builder.new_staged(content_id)
                 stack.callback(files.discard, dest)
                 moved += self._take(Step(base, patch, content_id, dest,
                                          False))
@@ -580,18 +427,18 @@ class _TemplateAttempt(_Attempt):
                 base = dest
             return moved + self._take(Step(
                 base, route.patches[-1], self._key.id, self._dest,
-                self.pace.durable))
+                self.throttle.durable))
 
     def _take(self, step: Step) -> transfer.Moved:
         self._forget()
-        self.made = (step.target,)
+        self.targets = (step.target,)
         if self._mode == FETCH_AND_PATCH:
             self.read = step.parts
-            return self._maker.patch_copies(step, self.pace)
+            return self._builder.patch_copies(step, self.throttle)
         # If the manifest has no source, none of this step is to blame.
-        self._maker.manifest(step.target, self.pace)
+        self._builder.manifest(step.target, self.throttle)
         self.read = step.parts
-        moved, delivery = self._maker.build(step, self.pace)
+        moved, delivery = self._builder.patch_in_place(step, self.throttle)
         if delivery.source is None:
             self.blamed = delivery.failures[-1].host
             raise delivery.failures[-1].error
@@ -599,7 +446,7 @@ class _TemplateAttempt(_Attempt):
 
     def way(self, route: routes.Route) -> str:
         return 'build' if route.builds \
-            else self._maker.way_of(route.source.host)
+            else self._sources.way_of(route.source.host)
 
     def describe(self, route: routes.Route) -> str:
         return route.describe()
@@ -619,17 +466,17 @@ class _ObjectAttempt(_Attempt):
         return [routes.Route(part, (), 0.0)
                 for part in table.to_object(self._key)]
 
-    def execute(self, candidates: list[routes.Route]) -> _Outcome:
+    def execute(self, candidates: list[routes.Route]) -> failover.Outcome:
         self._forget()
         self.read = candidates[0].parts
-        sources = [self._maker.direct(candidates[0], _NO_LEASES)]
+        sources = [self._builder.direct(candidates[0], _NO_LEASES)]
         with contextlib.suppress(exceptions.PeerUnavailable):
             for route in candidates[1:]:
-                sources.append(self._maker.direct(route, _NO_LEASES))
+                sources.append(self._builder.direct(route, _NO_LEASES))
         return self._deliver(candidates, sources)
 
     def way(self, route: routes.Route) -> str:
-        return self._maker.way_of(route.source.host)
+        return self._sources.way_of(route.source.host)
 
     def describe(self, route: routes.Route) -> str:
         return f'{self._key.kind} from {route.source.host}'

@@ -20,7 +20,7 @@ import uuid
 from diffcache_openstack.agent.images import building
 from diffcache_openstack.agent.images import retention
 from diffcache_openstack.agent.images import single_flight
-from diffcache_openstack.agent.images import throttle
+from diffcache_openstack.agent.images import throttle as throttles
 from diffcache_openstack.agent.images import transfers
 from diffcache_openstack.agent.state import host as hosts
 from diffcache_openstack.common import files
@@ -50,25 +50,25 @@ class Watch:
 class Contents:
     """Builds raw content, and accounts for content that comes otherwise.
 
-    :param maker: builds objects at this host
+    :param builder: builds objects at this host
     :param host: this host's state
     :param flights: single flight of this host
     :param kept: keeps content, if there is room
     :param moved: transfers of this host
     """
 
-    def __init__(self, maker: building.Maker, host: hosts.HostState,
+    def __init__(self, builder: building.Builder, host: hosts.HostState,
                  flights: single_flight.SingleFlight,
                  kept: retention.Retention,
                  moved: transfers.Transfers) -> None:
-        self._maker = maker
+        self._builder = builder
         self._host = host
         self._single_flight = flights
         self._retention = kept
         self._transfers = moved
 
     @contextlib.contextmanager
-    def shared(self, template: views.TemplateRef, pace: throttle.Throttle,
+    def shared(self, template: views.TemplateRef, throttle: throttles.Throttle,
                mode: str = building.ON_THE_FLY, watch: Watch | None = None
                ) -> collections.abc.Iterator[single_flight.Membership]:
         """Give an image's verified raw content as a file, during the block.
@@ -81,20 +81,20 @@ class Contents:
         key = _key_of(template)
 
         def build(member: single_flight.Membership
-                  ) -> tuple[pathlib.Path, building.Made]:
+                  ) -> tuple[pathlib.Path, building.Built]:
             if watch is not None:
-                pace.progress = watch.progress
-                pace.abandoned = lambda: (watch.gone.is_set()
-                                          and not member.is_shared())
+                throttle.progress = watch.progress
+                throttle.abandoned = lambda: (watch.gone.is_set()
+                                              and not member.is_shared())
             staged = self._host.held.staging(f'{key.id}.{uuid.uuid4().hex}')
             try:
-                made = self._maker.make(key, staged, pace, mode)
+                built = self._builder.build(key, staged, throttle, mode)
             except BaseException:
                 files.discard(staged)
                 raise
-            return self._retention.keep(template, staged), made
+            return self._retention.keep(template, staged), built
 
-        with self._single_flight.share(key, pace, build) as member:
+        with self._single_flight.share(key, throttle, build) as member:
             yield member
 
     def expecting(self, template: views.TemplateRef
@@ -107,14 +107,14 @@ class Contents:
         return self._transfers.expecting(_key_of(template))
 
     def take(self, template: views.TemplateRef, path: pathlib.Path,
-             pace: throttle.Throttle) -> None:
+             throttle: throttles.Throttle) -> None:
         """Hold raw content that another service brought, or lend it.
 
         :param path: a verified file of the staging area; it may be moved
         :raises RetryableError: no host has the manifest
         """
         key = _key_of(template)
-        self._maker.manifest(key.id, pace)
+        self._builder.manifest(key.id, throttle)
         if self._retention.keep_given(template, path) == path:
             self._transfers.lend(key, path)
         self._transfers.offer(key)

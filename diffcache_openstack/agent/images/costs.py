@@ -16,8 +16,8 @@ The same look-up that a request makes, without going any way.
 
 import dataclasses
 
-from diffcache_openstack.agent.images import building
 from diffcache_openstack.agent.images import single_flight
+from diffcache_openstack.agent.images import sources as site_sources
 from diffcache_openstack.agent.state import host as hosts
 from diffcache_openstack.sites import routes
 from diffcache_openstack.sites import view as views
@@ -47,14 +47,14 @@ class Cost:
 class Costs:
     """Looks up what images cost at one host.
 
-    :param maker: makes objects at this host
+    :param sources: what this host may read from
     :param host: this host's state
     :param flights: single flight of this host
     """
 
-    def __init__(self, maker: building.Maker, host: hosts.HostState,
+    def __init__(self, sources: site_sources.Sources, host: hosts.HostState,
                  flights: single_flight.SingleFlight) -> None:
-        self._maker = maker
+        self._sources = sources
         self._held = host.held
         self._single_flight = flights
         self._view = host.site_map.current
@@ -62,7 +62,7 @@ class Costs:
     def content(self, template: views.TemplateRef) -> Cost:
         """Of the raw content."""
         key = views.Key(views.TEMPLATES, template.content_id)
-        found = self._maker.lookup_table(set()).to_template(key.id)
+        found = self._sources.lookup_table().to_template(key.id)
         arriving = self._single_flight.is_under_way(key)
         if not found:
             return Cost('none', 0.0, 0, False, arriving)
@@ -103,13 +103,13 @@ class Costs:
         return frozenset(
             host.name for host in self._view().hosts
             if host.role == views.REPOSITORY_ROLE
-            and not self._maker.is_own(host.name))
+            and not self._sources.is_own(host.name))
 
     def offered_here(self, key: views.Key) -> bool:
         """Whether this host or a peer has an object."""
         return key in self._held or any(
             part.host not in self.repositories()
-            for part in self._maker.lookup_table(set()).to_object(key))
+            for part in self._sources.lookup_table().to_object(key))
 
     def _behind_wan(self, route: routes.Route) -> int:
         behind, view = self.repositories(), self._view()
@@ -119,7 +119,7 @@ class Costs:
     def _way(self, route: routes.Route) -> str:
         if route.builds:
             return 'build'
-        if self._maker.is_own(route.source.host):
+        if self._sources.is_own(route.source.host):
             return 'local'
         behind = route.source.host in self.repositories()
         return 'repository' if behind else 'peer'

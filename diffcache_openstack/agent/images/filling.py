@@ -31,7 +31,7 @@ from diffcache_openstack.agent.data_plane import interface
 from diffcache_openstack.agent.images import building
 from diffcache_openstack.agent.images import job_limits
 from diffcache_openstack.agent.images import single_flight
-from diffcache_openstack.agent.images import throttle
+from diffcache_openstack.agent.images import throttle as throttles
 from diffcache_openstack.agent.state import holdings
 from diffcache_openstack.agent.state import host as hosts
 from diffcache_openstack.common import exceptions
@@ -151,7 +151,7 @@ class Missing:
 class Filler:
     """Fills one host's cache.
 
-    :param maker: makes objects
+    :param builder: builds objects
     :param host: this host's state
     :param flights: single flight of this host
     :param new_handle: creates handles of orders to the data plane
@@ -159,11 +159,11 @@ class Filler:
     :param plan_file: keeps the plan over restarts
     """
 
-    def __init__(self, maker: building.Maker, host: hosts.HostState,
+    def __init__(self, builder: building.Builder, host: hosts.HostState,
                  flights: single_flight.SingleFlight,
                  new_handle: typing.Callable[[], interface.Handle],
                  limits: Limits, plan_file: pathlib.Path) -> None:
-        self._maker = maker
+        self._builder = builder
         self._host = host
         self._held = host.held
         self._single_flight = flights
@@ -193,8 +193,8 @@ class Filler:
         """End soon; what has arrived stays for the next start."""
         with self._wake:
             self._stopped = True
-            for pace in self._working.values():
-                pace.stop()
+            for throttle in self._working.values():
+                throttle.stop()
             self._wake.notify_all()
         for thread in self._threads:
             thread.join()
@@ -212,13 +212,13 @@ class Filler:
             self._held.want(list(plan.items))
             self._tries.clear()
             wanted = {item.key for item in plan.items}
-            for key, pace in self._working.items():
+            for key, throttle in self._working.items():
                 # A transfer under another limit resumes at its current offset.
                 # What a request waits for would begin anew for it.
-                if not pace.promoted and (
+                if not throttle.promoted and (
                         key not in wanted
-                        or pace.share != plan.shares.get(key)):
-                    pace.stop()
+                        or throttle.share != plan.shares.get(key)):
+                    throttle.stop()
             self._wake.notify_all()
 
     def wake(self) -> None:
@@ -276,12 +276,12 @@ class Filler:
             key = self._next()
             if key is None:
                 return
-            pace = self._working[key]
+            throttle = self._working[key]
             try:
-                self._fill(key, pace)
+                self._fill(key, throttle)
             except exceptions.Cancelled as error:
                 LOG.debug('Fill of %s: %s', key, error)
-                self._await_window(key, pace)
+                self._await_window(key, throttle)
             except exceptions.DiffCacheError as error:
                 LOG.warning('Fill of %s: %s', key, error)
                 self._postpone(key, str(error))
@@ -302,19 +302,19 @@ class Filler:
             while not self._stopped:
                 key, wait = self._choose()
                 if key is not None:
-                    self._working[key] = self._new_pace(key)
+                    self._working[key] = self._new_throttle(key)
                     return key
                 self._wake.wait(wait)
             return None
 
-    def _new_pace(self, key: views.Key) -> job_limits.JobThrottle:
+    def _new_throttle(self, key: views.Key) -> job_limits.JobThrottle:
         rate = self._limits.rate
         part = rate / self._limits.workers if rate else None
-        pace = job_limits.JobThrottle(
+        throttle = job_limits.JobThrottle(
             self._new_handle(), part, self._limits.may_run,
             self._plan.shares.get(key))
-        pace.progress = lambda done, total: self._note(key, done, total)
-        return pace
+        throttle.progress = lambda done, total: self._note(key, done, total)
+        return throttle
 
     def _note(self, key: views.Key, done: int, total: int) -> None:
         """Note bytes that arrived; have them reported now and then."""
@@ -351,7 +351,7 @@ class Filler:
     def _is_taken(self, key: views.Key) -> bool:
         return key in self._working or job_limits.is_taken(
             self._plan.shares.get(key),
-            (pace.share for pace in self._working.values()))
+            (throttle.share for throttle in self._working.values()))
 
     def _missing_recipes(self) -> list[views.Key]:
         """List recipes of content that is held, or that a held patch makes."""
@@ -370,10 +370,10 @@ class Filler:
                     size, self._limits.recipes_capacity, wanted)]
 
     def _await_window(self, key: views.Key,
-                      pace: job_limits.JobThrottle) -> None:
+                      throttle: job_limits.JobThrottle) -> None:
         """Look again later, or at once if it is another limit that holds."""
         with self._wake:
-            if pace.share == self._plan.shares.get(key):
+            if throttle.share == self._plan.shares.get(key):
                 found = self._tries.setdefault(key, Try())
                 found.due, found.wait = time.monotonic() + POLL, 0.0
 
@@ -386,26 +386,26 @@ class Filler:
             found.due = time.monotonic() + found.wait
         self._host.report_due.set()
 
-    def _fill(self, key: views.Key, pace: throttle.FillThrottle) -> None:
+    def _fill(self, key: views.Key, throttle: throttles.FillThrottle) -> None:
         if key.kind == views.RECIPES:
-            self._maker.recipe(key.id, pace)
+            self._builder.recipe(key.id, throttle)
             return
         size = self._view().size_of(key)
         if size is None:
             raise _unknown(key)
-        self._bring_manifests(key, pace)
+        self._bring_manifests(key, throttle)
         with self._held.room_for(key, size):
             if key in self._held:
                 # A request brought it, and it was kept.
                 return
             with self._single_flight.share(
-                    key, pace, lambda _member: self._bring(key, pace)
+                    key, throttle, lambda _member: self._bring(key, throttle)
                     ) as flight:
                 if not flight.leads:
                     self._copy(key, flight.path)
 
     def _bring_manifests(self, key: views.Key,
-                         pace: throttle.FillThrottle) -> None:
+                         throttle: throttles.FillThrottle) -> None:
         """What it takes to verify with, also when the WAN is down."""
         contents: tuple[str, ...] = (key.id,)
         if key.kind == views.PATCHES:
@@ -414,16 +414,16 @@ class Filler:
                 raise _unknown(key)
             contents = (patch.base, patch.target)
         for content_id in contents:
-            self._maker.manifest(content_id, pace)
+            self._builder.manifest(content_id, throttle)
 
-    def _bring(self, key: views.Key, pace: throttle.FillThrottle
-               ) -> tuple[pathlib.Path, building.Made]:
+    def _bring(self, key: views.Key, throttle: throttles.FillThrottle
+               ) -> tuple[pathlib.Path, building.Built]:
         path = self._held.path(key)
-        made = self._maker.make(key, path, pace, building.ON_THE_FLY)
+        built = self._builder.build(key, path, throttle, building.ON_THE_FLY)
         self._held.added(key)
         files.discard_part(path)
-        LOG.info('Filled %s in %.1f s: %s', key, made.seconds, made.detail)
-        return path, made
+        LOG.info('Filled %s in %.1f s: %s', key, built.seconds, built.detail)
+        return path, built
 
     def _copy(self, key: views.Key, source: pathlib.Path) -> None:
         """Hold a copy of an object that a request brought to this host."""

@@ -20,7 +20,7 @@ import dataclasses
 import typing
 
 from diffcache_openstack.agent.data_plane import interface
-from diffcache_openstack.agent.images import throttle
+from diffcache_openstack.agent.images import throttle as throttles
 from diffcache_openstack.common import windows
 from diffcache_openstack.sites import view as views
 
@@ -80,7 +80,7 @@ def least(first: float | None, second: float | None) -> float | None:
     return min(given, default=None)
 
 
-class JobThrottle(throttle.FillThrottle):
+class JobThrottle(throttles.FillThrottle):
     """The throttle of a fill, which may be one that a job limits.
 
     :param share: of the job; None if there is none

@@ -32,7 +32,7 @@ from diffcache_openstack.agent.images import building
 from diffcache_openstack.agent.images import contents
 from diffcache_openstack.agent.images import costs as prices
 from diffcache_openstack.agent.images import single_flight
-from diffcache_openstack.agent.images import throttle
+from diffcache_openstack.agent.images import throttle as throttles
 from diffcache_openstack.agent.state import holdings
 from diffcache_openstack.blocks import image_tools
 from diffcache_openstack.blocks import native
@@ -177,26 +177,27 @@ class FileCache:
 
 
 class ImageFiles:
-    """Makes files of images.
+    """Builds files of images.
 
-    :param maker: makes objects at this host
+    :param builder: builds objects at this host
     :param held: what this host holds
     :param shared: raw content of images
     :param costs: what images cost
-    :param new_pace: makes the pace of a request
+    :param new_throttle: gives the throttle of a request
     :param store: where files that were made are kept
     :param tools: the native core
     """
 
-    def __init__(self, maker: building.Maker, held: holdings.Holdings,
+    def __init__(self, builder: building.Builder, held: holdings.Holdings,
                  shared: contents.Contents, costs: prices.Costs,
-                 new_pace: typing.Callable[[], throttle.Throttle],
+                 new_throttle: typing.Callable[[], throttles.Throttle],
                  store: FileCache,
                  tools: image_tools.ImageTools) -> None:
-        self._maker = maker
+        self._builder = builder
+        self._sources = builder.sources
         self._held = held
         self._costs = costs
-        self._new_pace = new_pace
+        self._new_throttle = new_throttle
         self._tools = tools
         self._contents = shared
         self._sound: dict[str, float] = {}
@@ -232,13 +233,13 @@ class ImageFiles:
                 f'Image {template.id} cannot be made of what the site holds:'
                 f' {cost.wan_bytes} bytes would have to cross the WAN; ask'
                 f' without site_only.')
-        pace = self._new_pace()
+        throttle = self._new_throttle()
         if site_only:
-            pace.excluded = self._costs.repositories()
+            throttle.excluded = self._costs.repositories()
         with contextlib.ExitStack() as stack:
             reader = self._in_place(template, stack)
             if reader is None:
-                reader = self._made(template, pace)
+                reader = self._made(template, throttle)
                 stack.callback(reader.close)
             yield reader
 
@@ -298,10 +299,10 @@ class ImageFiles:
         manifest = views.Key(views.MANIFESTS, template.content_id)
         if manifest not in self._held:
             return None
-        table = self._maker.lookup_table(set())
+        table = self._sources.lookup_table()
         for route in table.to_template(template.content_id):
             if len(route.patches) != 1 or not all(
-                    self._maker.is_own(part.host) for part in route.parts):
+                    self._sources.is_own(part.host) for part in route.parts):
                 continue
             try:
                 return PatchReader(
@@ -314,12 +315,12 @@ class ImageFiles:
                             template.id, error)
         return None
 
-    def _made(self, template, pace) -> FileReader:
+    def _made(self, template, throttle) -> FileReader:
         """Return the file, built by this caller or the flight it follows."""
         while True:
             with self._single_flight.share(
-                    _key_of(template), pace, lambda _member: (
-                        None, self._with_space(template, pace))) as flight:
+                    _key_of(template), throttle, lambda _member: (
+                        None, self._with_space(template, throttle))) as flight:
                 if flight.leads:
                     return flight.outcome
             with contextlib.ExitStack() as stack:
@@ -328,28 +329,28 @@ class ImageFiles:
                 if found is not None:
                     return found
 
-    def _with_space(self, template, pace) -> FileReader:
+    def _with_space(self, template, throttle) -> FileReader:
         try:
-            return self._write(template, pace)
+            return self._write(template, throttle)
         except exceptions.NoSpace:
             # All of them: what is lent and unwanted goes as well.
             if not any([self.store.drop_all(), self._held.free_disk()]):
                 raise
             LOG.warning('The filesystem is full; image %s is made again'
                         ' after dropping other files', template.id)
-            return self._write(template, pace)
+            return self._write(template, throttle)
 
-    def _write(self, template, pace) -> FileReader:
+    def _write(self, template, throttle) -> FileReader:
         path = self.store.new()
         started = time.monotonic()
         try:
-            with self._content(template, pace) as content:
+            with self._content(template, throttle) as content:
                 if template.form_id is None:
                     if content.parent == self._held.root / views.TEMPLATES:
                         return FileReader(content)
                     files.copy_file(content, path, durable=False)
                 else:
-                    self._maker.recipe(template.form_id, pace)
+                    self._builder.recipe(template.form_id, throttle)
                     recipe = views.Key(views.RECIPES, template.form_id)
                     with self._held.lease(recipe) as recipe_path, \
                             files.space_errors(path):
@@ -361,14 +362,14 @@ class ImageFiles:
             path.unlink(missing_ok=True)
 
     @contextlib.contextmanager
-    def _content(self, template, pace):
+    def _content(self, template, throttle):
         """The raw content as a file, shared with all who need it now."""
         key = views.Key(views.TEMPLATES, template.content_id)
         if self._held.verify(key):
             with self._held.lease(key) as path:
                 yield path
             return
-        with self._contents.shared(template, pace) as content:
+        with self._contents.shared(template, throttle) as content:
             if content.leads:
                 self._sound[key.id] = time.monotonic() + _SOUND_SECONDS
             yield content.path

@@ -28,7 +28,7 @@ import uuid
 from diffcache_openstack.agent.images import building
 from diffcache_openstack.agent.images import contents
 from diffcache_openstack.agent.images import single_flight
-from diffcache_openstack.agent.images import throttle
+from diffcache_openstack.agent.images import throttle as throttles
 from diffcache_openstack.agent.images import transfers
 from diffcache_openstack.agent.state import holdings
 from diffcache_openstack.agent.state import host as hosts
@@ -83,22 +83,22 @@ class ImageServer:
 
     :param shared: raw content of images
     :param host: this host's state
-    :param new_pace: makes the pace of a request
+    :param new_throttle: gives the throttle of a request
     :param pending: notes outputs while they are written
     :param requests: keeps records until the conductor has them
     :param default_mode: one of building.MODES
     """
 
     def __init__(self, shared: contents.Contents, host: hosts.HostState,
-                 new_pace: typing.Callable[[], throttle.Throttle],
+                 new_throttle: typing.Callable[[], throttles.Throttle],
                  pending: PendingOutputs,
                  requests: request_spool.RequestSpool,
                  default_mode: str = building.ON_THE_FLY) -> None:
         self._contents = shared
         self._host = host
         self._staging = host.held.root / holdings.STAGING
-        self._durable = new_pace().durable
-        self._new_pace = new_pace
+        self._durable = new_throttle().durable
+        self._new_throttle = new_throttle
         self._pending = pending
         self._requests = requests
         self._default_mode = default_mode
@@ -123,14 +123,14 @@ class ImageServer:
             predicted_seconds=0.0)
         started = time.monotonic()
         try:
-            made = self._bring(template, output, request.mode, watch)
+            built = self._bring(template, output, request.mode, watch)
         except exceptions.DiffCacheError as error:
             request.seconds = time.monotonic() - started
             request.error = str(error)
             self._report(request)
             raise
         request.seconds = time.monotonic() - started
-        _describe(request, made)
+        _describe(request, built)
         self._report(request)
         return request
 
@@ -154,10 +154,10 @@ class ImageServer:
         self._requests.add(request)
         self._host.report_due.set()
 
-    def _bring(self, template, output, mode, watch) -> building.Made:
+    def _bring(self, template, output, mode, watch) -> building.Built:
         while True:
             check_output(output)
-            with self._contents.shared(template, self._new_pace(), mode,
+            with self._contents.shared(template, self._new_throttle(), mode,
                                        watch) as content:
                 try:
                     self._write(content, output)
@@ -190,15 +190,15 @@ class ImageServer:
         return output.parent.stat().st_dev == self._staging.stat().st_dev
 
 
-def _describe(request: objects.Request, made: building.Made) -> None:
+def _describe(request: objects.Request, built: building.Built) -> None:
     """Record in a request how its image was brought here."""
-    request.way, request.detail = made.way, made.detail
-    request.predicted_seconds = made.predicted_seconds
-    request.wan_bytes = made.moved.wan_bytes
-    request.lan_bytes = made.moved.lan_bytes
-    request.fallbacks = made.fallbacks
-    request.patch_id = made.patch_id
-    request.apply_seconds = made.moved.apply_seconds
+    request.way, request.detail = built.way, built.detail
+    request.predicted_seconds = built.predicted_seconds
+    request.wan_bytes = built.moved.wan_bytes
+    request.lan_bytes = built.moved.lan_bytes
+    request.fallbacks = built.fallbacks
+    request.patch_id = built.patch_id
+    request.apply_seconds = built.moved.apply_seconds
 
 
 def check_mode(mode: str | None) -> None:

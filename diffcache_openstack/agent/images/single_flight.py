@@ -23,7 +23,7 @@ import pathlib
 import threading
 import typing
 
-from diffcache_openstack.agent.images import throttle
+from diffcache_openstack.agent.images import throttle as throttles
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import files
 from diffcache_openstack.sites import view as views
@@ -37,13 +37,13 @@ class Flight:
     :ivar outcome: what else the work returned
     """
 
-    def __init__(self, key: views.Key, pace: throttle.Throttle) -> None:
+    def __init__(self, key: views.Key, throttle: throttles.Throttle) -> None:
         self.key = key
         self.path: pathlib.Path | None = None
         self.outcome: typing.Any = None
         self.members = 1
         self.leader = threading.get_ident()
-        self._pace = pace
+        self._throttle = throttle
         self._error: BaseException | None = None
         self._done = threading.Event()
 
@@ -64,12 +64,12 @@ class Flight:
         they start over then.
         """
         self._error = (exceptions.Cancelled(str(error))
-                       if self._pace.excluded else error)
+                       if self._throttle.excluded else error)
         self._done.set()
 
     def promote(self) -> None:
         """Turn the leader's work into foreground work."""
-        self._pace.promote()
+        self._throttle.promote()
 
     def wait(self) -> None:
         """Wait for the result.
@@ -140,24 +140,24 @@ class SingleFlight:
         self._waiting: dict[int, Flight] = {}
 
     @contextlib.contextmanager
-    def share(self, key: views.Key, pace: throttle.Throttle, work: Work
+    def share(self, key: views.Key, throttle: throttles.Throttle, work: Work
               ) -> collections.abc.Iterator[Membership]:
         """Lead the flight of an object, or follow the one under way.
 
         If the leader's work is cancelled, a follower starts over, and may
         become the leader.
 
-        :param pace: of the caller; a leader's is promoted by followers that
-            cannot wait
+        :param throttle: of the caller; a leader's is promoted by followers
+            that cannot wait
         :raises Busy: the leader needs an object that this thread is leading
         :raises DiffCacheError: the error of the work
         """
         while True:
-            flight, leads = self._join(key, pace)
+            flight, leads = self._join(key, throttle)
             member = Membership(self, flight, leads)
             if leads:
                 self._lead(member, flight, work)
-            elif not self._follow(flight, pace):
+            elif not self._follow(flight, throttle):
                 continue
             break
         try:
@@ -184,13 +184,13 @@ class SingleFlight:
             self._forget(flight)
             return True
 
-    def _join(self, key, pace):
+    def _join(self, key, throttle):
         with self._lock:
             flight = self._flights.get(key)
             if flight is not None:
                 flight.members += 1
                 return flight, False
-            flight = self._flights[key] = Flight(key, pace)
+            flight = self._flights[key] = Flight(key, throttle)
             return flight, True
 
     def _lead(self, member, flight, work):
@@ -203,9 +203,9 @@ class SingleFlight:
             raise
         flight.land(path, outcome)
 
-    def _follow(self, flight, pace):
+    def _follow(self, flight, throttle):
         """Wait for the leader; return False if its work was cancelled."""
-        if not pace.can_wait:
+        if not throttle.can_wait:
             flight.promote()
         me = threading.get_ident()
         with self._lock:

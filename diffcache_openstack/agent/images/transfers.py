@@ -22,7 +22,7 @@ import pathlib
 import threading
 
 from diffcache_openstack.agent.data_plane import interface
-from diffcache_openstack.agent.images import throttle
+from diffcache_openstack.agent.images import throttle as throttles
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.sites import routes
 from diffcache_openstack.sites import view as views
@@ -117,18 +117,18 @@ class Transfers:
 
     def deliver(self, target: Target,
                 sources: collections.abc.Iterable[interface.Source],
-                limits: throttle.Throttle) -> interface.Delivery:
+                throttle: throttles.Throttle) -> interface.Delivery:
         """Bring an object from the first source that delivers it.
 
         See :meth:`.interface.DataPlane.deliver`.
         """
         self._announce()
-        durable = limits.durable if target.durable is None \
+        durable = throttle.durable if target.durable is None \
             else target.durable
         return self._plane.deliver(interface.Order(
             target.key, target.dest, tuple(sources), target.manifest,
-            limits.job_class, limits.rate, durable, target.in_place),
-            limits.handle, limits.note)
+            throttle.job_class, throttle.rate, durable, target.in_place),
+            throttle.handle, throttle.note)
 
     @contextlib.contextmanager
     def expecting(self, key: views.Key) -> collections.abc.Iterator[None]:

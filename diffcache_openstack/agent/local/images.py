@@ -18,7 +18,7 @@ import typing
 from diffcache_openstack.agent.images import contents
 from diffcache_openstack.agent.images import costs as prices
 from diffcache_openstack.agent.images import recipes
-from diffcache_openstack.agent.images import throttle
+from diffcache_openstack.agent.images import throttle as throttles
 from diffcache_openstack.agent.local import usage as usages
 from diffcache_openstack.agent.state import site_map as maps
 from diffcache_openstack.common import exceptions
@@ -40,19 +40,20 @@ class LocalImages:
     :param costs: what images cost here
     :param image_files: files as Glance has them
     :param usage: counts
-    :param new_pace: makes the pace of a request
+    :param new_throttle: gives the throttle of a request
     """
 
     def __init__(self, site_map: maps.SiteMap, shared: contents.Contents,
                  costs: prices.Costs, image_files: recipes.ImageFiles,
                  usage: usages.Usage,
-                 new_pace: typing.Callable[[], throttle.Throttle]) -> None:
+                 new_throttle: typing.Callable[[], throttles.Throttle]
+                 ) -> None:
         self._site_map = site_map
         self._contents = shared
         self._costs = costs
         self._files = image_files
         self._usage = usage
-        self._new_pace = new_pace
+        self._new_throttle = new_throttle
 
     def describe(self, image_id: str) -> dict:
         """Return the catalogue's entry of an image, and its cost here.
@@ -112,7 +113,7 @@ class LocalImages:
         if raw is None:
             return
         try:
-            self._contents.take(template, raw, self._new_pace())
+            self._contents.take(template, raw, self._new_throttle())
         except exceptions.RetryableError as error:
             LOG.warning('Could not offer the content of image %s to the site,'
                         ' only its file is kept: %s', image_id, error)

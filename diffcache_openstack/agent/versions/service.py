@@ -19,7 +19,6 @@ import typing
 import uuid
 
 from oslo_config import cfg
-import oslo_messaging
 
 from diffcache_openstack.agent.versions import guests
 from diffcache_openstack.agent.versions import images
@@ -28,10 +27,8 @@ from diffcache_openstack.agent.versions import tasks
 from diffcache_openstack.agent.versions import worker as version_worker
 from diffcache_openstack.common import context as contexts
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.common import messaging
 from diffcache_openstack import objects
 from diffcache_openstack.objects import versions
-from diffcache_openstack.rpc import agent_versions_api
 from diffcache_openstack.rpc import conductor_versions_api
 from diffcache_openstack.versions.guests import view_cleanup
 
@@ -138,24 +135,3 @@ class VersionService:
 
     def _report(self, report: objects.TaskReport) -> bool:
         return self._conductor.report_task(self._context, report)
-
-
-class VersionsManager:
-    """The RPC endpoint; :class:`.versions_rpcapi.AgentVersionsAPI` calls."""
-
-    target = oslo_messaging.Target(namespace=agent_versions_api.NAMESPACE,
-                                   version=agent_versions_api.VERSION)
-
-    def __init__(self, service: VersionService):
-        self._service = service
-
-    @messaging.exposed
-    def perform(self, ctxt: contexts.RequestContext,
-                task: objects.VersionTask) -> None:
-        """Perform a task."""
-        self._service.tasks.perform(task)
-
-    @messaging.exposed
-    def cancel(self, ctxt: contexts.RequestContext, task_id: str) -> None:
-        """Cancel a task."""
-        self._service.tasks.cancel(task_id)

@@ -11,14 +11,14 @@
 #    under the License.
 """The RPC endpoint of an agent that is a plain object of a test."""
 
-from diffcache_openstack.agent import manager
+from diffcache_openstack.agent.endpoints import agent as agent_endpoint
 from diffcache_openstack.common import messaging
 
 
 class Endpoint:
     """Has an object answer the agent's interface."""
 
-    target = manager.AgentManager.target
+    target = agent_endpoint.AgentManager.target
 
     def __init__(self, answers):
         self._answers = answers
@@ -51,4 +51,4 @@ class Endpoint:
 
 def server(bus, host, answers, *more):
     """An RPC server, not yet started, of such an agent."""
-    return manager.new_server(bus, host, Endpoint(answers), *more)
+    return agent_endpoint.new_server(bus, host, Endpoint(answers), *more)

@@ -22,7 +22,8 @@ from diffcache_openstack.agent.images import contents
 from diffcache_openstack.agent.images import retention
 from diffcache_openstack.agent.images import serving
 from diffcache_openstack.agent.images import single_flight
-from diffcache_openstack.agent.images import throttle
+from diffcache_openstack.agent.images import sources
+from diffcache_openstack.agent.images import throttle as throttles
 from diffcache_openstack.agent.images import transfers
 from diffcache_openstack.agent.state import holdings
 from diffcache_openstack.agent.state import host as hosts
@@ -300,19 +301,21 @@ class Host:
         self.transfers = transfers.Transfers(
             self.plane, lambda: self.view, lend_seconds=60)
         kept = retention.Retention(self.state, keep_requested)
-        self.maker = building.Maker(
-            self.transfers, self.state, self.flights, kept, Tools())
+        self.sources = sources.Sources(self.transfers, self.state)
+        self.builder = building.Builder(
+            self.sources, self.transfers, self.state, self.flights, kept,
+            Tools())
         self.contents = contents.Contents(
-            self.maker, self.state, self.flights, kept, self.transfers)
+            self.builder, self.state, self.flights, kept, self.transfers)
         self.requests = request_spool.RequestSpool(
             directory / name / 'requests')
         self.server = serving.ImageServer(
-            self.contents, self.state, self.new_pace,
+            self.contents, self.state, self.new_throttle,
             serving.PendingOutputs(directory / name / 'outputs'),
             self.requests)
 
-    def new_pace(self):
-        return throttle.Throttle(Handle())
+    def new_throttle(self):
+        return throttles.Throttle(Handle())
 
     def put(self, content: bytes, kind: str = view.TEMPLATES) -> view.Key:
         """Hold an object, with its manifest if it is a template."""

@@ -14,8 +14,8 @@
 import dataclasses
 import queue
 
-from diffcache_openstack.agent import manager as agent_manager
-from diffcache_openstack.agent.versions import service
+from diffcache_openstack.agent.endpoints import agent as agent_endpoint
+from diffcache_openstack.agent.endpoints import versions as versions_endpoint
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.conductor import servers
 from diffcache_openstack import objects
@@ -113,8 +113,8 @@ def listen(test, name):
     """A host that takes tasks for the time of a test."""
     host = Host(conductor_versions_api.VersionsAPI(test.bus, test.conf),
                 test.ctxt)
-    server = agent_manager.new_server(test.bus, name,
-                                      service.VersionsManager(host))
+    server = agent_endpoint.new_server(
+        test.bus, name, versions_endpoint.VersionsManager(host))
     server.start()
     test.addCleanup(server.wait)
     test.addCleanup(server.stop)

@@ -54,7 +54,7 @@ class FillTest(base.TestCase):
     def filler(self, name='h1'):
         host = self.hosts[name]
         filler = filling.Filler(
-            host.maker, host.state, host.flights, fakes.Handle,
+            host.builder, host.state, host.flights, fakes.Handle,
             filling.Limits(1000, lambda: self.open),
             self.directory / f'{name}-plan.json')
         self.patch(host.state, 'object_added',
@@ -151,7 +151,7 @@ class TestFills(FillTest):
         At the end the request is answered.
         """
         host = self.hosts['h1']
-        host.maker.manifest(self.keys[0].id, host.new_pace())
+        host.builder.manifest(self.keys[0].id, host.new_throttle())
         host.plane.started.clear()
         host.plane.hold_fetches.clear()
         filler = self.started()
@@ -282,7 +282,7 @@ class TestShares(FillTest):
     def held_back(self, *keys, workers=1, **given):
         """A filler that is in the middle of what it may do."""
         filler = filling.Filler(
-            self.host.maker, self.host.state, self.host.flights,
+            self.host.builder, self.host.state, self.host.flights,
             fakes.Handle,
             filling.Limits(1000, lambda: True, workers),
             self.directory / 'plan.json')
@@ -294,7 +294,7 @@ class TestShares(FillTest):
         return filler
 
     def rates(self, filler):
-        return [pace.rate for pace in list(filler._working.values())]
+        return [throttle.rate for throttle in list(filler._working.values())]
 
     def test_the_smaller_rate_holds(self):
         for rate, expected in ((10, 10), (5000, 1000), (None, 1000)):

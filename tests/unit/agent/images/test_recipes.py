@@ -76,10 +76,11 @@ class RecipesTestCase(base.TestCase):
         self.refresh()
         host = self.hosts['h1']
         self.tools = Tools()
-        self.costs = costs.Costs(host.maker, host.state, host.flights)
+        self.costs = costs.Costs(host.sources, host.state, host.flights)
         self.store = recipes.FileCache(self.directory / 'files', 10 ** 9)
         self.files = recipes.ImageFiles(
-            host.maker, host.held, host.contents, self.costs, host.new_pace,
+            host.builder, host.held, host.contents, self.costs,
+            host.new_throttle,
             self.store, self.tools)
 
     def refresh(self):

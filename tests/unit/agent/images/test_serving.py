@@ -165,8 +165,8 @@ class ServeTest(ServeTestCase):
     def test_the_wan_down_and_a_dearer_way_left(self):
         self.hosts['h1'].put(BASE)
         self.hosts['h1'].put(PATCH, view.PATCHES)
-        self.hosts['h1'].maker.manifest(fakes.content_id(TARGET),
-                                        self.hosts['h1'].new_pace())
+        self.hosts['h1'].builder.manifest(fakes.content_id(TARGET),
+                                          self.hosts['h1'].new_throttle())
         self.network.down.add('http://repo')
         self.assertEqual('build', self.serve().way)
 
@@ -245,8 +245,8 @@ class ServeTest(ServeTestCase):
     def test_sixteen_at_once_make_it_once(self):
         plane = self.hosts['h1'].plane
         server = self.server()
-        self.hosts['h1'].maker.manifest(fakes.content_id(TARGET),
-                                        self.hosts['h1'].new_pace())
+        self.hosts['h1'].builder.manifest(fakes.content_id(TARGET),
+                                          self.hosts['h1'].new_throttle())
         plane.started.clear()
         plane.hold_fetches.clear()
         template = self.hosts['h1'].view.template('target')
@@ -287,7 +287,8 @@ class ServeTest(ServeTestCase):
         self.refresh()
         host, server = self.hosts['h1'], self.server()
         for content in (BASE, TARGET):
-            host.maker.manifest(fakes.content_id(content), host.new_pace())
+            host.builder.manifest(fakes.content_id(content),
+                                  host.new_throttle())
         host.plane.started.clear()
         host.plane.hold_fetches.clear()
         self.addCleanup(host.plane.hold_fetches.set)

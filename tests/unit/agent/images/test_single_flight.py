@@ -12,7 +12,7 @@
 import threading
 
 from diffcache_openstack.agent.images import single_flight
-from diffcache_openstack.agent.images import throttle
+from diffcache_openstack.agent.images import throttle as throttles
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.sites import view
 from tests import base
@@ -34,14 +34,14 @@ class SingleFlightTest(base.TestCase):
         self.addCleanup(self.release.set)
         self.results: list = []
 
-    def pace(self):
-        return throttle.Throttle(fakes.Handle())
+    def throttle(self):
+        return throttles.Throttle(fakes.Handle())
 
     def background(self):
-        return throttle.FillThrottle(fakes.Handle(), 5.0, lambda: True)
+        return throttles.FillThrottle(fakes.Handle(), 5.0, lambda: True)
 
-    def share(self, work, pace=None, key=KEY):
-        return self.flights.share(key, pace or self.pace(), work)
+    def share(self, work, throttle=None, key=KEY):
+        return self.flights.share(key, throttle or self.throttle(), work)
 
     def held_up(self, outcome, path=None, error=None):
         """Work that ends once the test releases it."""
@@ -53,11 +53,11 @@ class SingleFlightTest(base.TestCase):
 
         return work
 
-    def member(self, work, pace=None, key=KEY):
+    def member(self, work, throttle=None, key=KEY):
         """Join a flight in a thread; note its result."""
         def run():
             try:
-                with self.share(work, pace, key) as member:
+                with self.share(work, throttle, key) as member:
                     self.results.append((member.leads, member.outcome))
             except exceptions.DiffCacheError as error:
                 self.results.append(error)
@@ -176,7 +176,7 @@ class SingleFlightTest(base.TestCase):
         self.assertIn((True, 'again'), self.results)
 
     def test_a_leader_denied_sources_does_not_fail_others(self):
-        limited = self.pace()
+        limited = self.throttle()
         limited.excluded = frozenset(['repo'])
         first = self.member(self.held_up(
             None, error=exceptions.ObjectMissing('not at the site')), limited)

@@ -10,7 +10,7 @@
 #    License for the specific language governing permissions and limitations
 #    under the License.
 from diffcache_openstack.agent.data_plane import interface
-from diffcache_openstack.agent.images import throttle
+from diffcache_openstack.agent.images import throttle as throttles
 from diffcache_openstack.common import exceptions
 from tests import base
 from tests.unit.agent import fakes
@@ -23,9 +23,9 @@ class ThrottleTest(base.TestCase):
         self.open = True
         self.seen = []
         self.handle = fakes.Handle()
-        self.request = throttle.Throttle(fakes.Handle())
-        self.fill = throttle.FillThrottle(self.handle, 1000,
-                                          lambda: self.open)
+        self.request = throttles.Throttle(fakes.Handle())
+        self.fill = throttles.FillThrottle(self.handle, 1000,
+                                           lambda: self.open)
         for limits in (self.request, self.fill):
             limits.progress = lambda *seen: self.seen.append(seen)
 

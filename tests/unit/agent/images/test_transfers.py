@@ -13,7 +13,7 @@ import dataclasses
 import pathlib
 
 from diffcache_openstack.agent.data_plane import interface
-from diffcache_openstack.agent.images import throttle
+from diffcache_openstack.agent.images import throttle as throttles
 from diffcache_openstack.agent.images import transfers
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.sites import routes
@@ -85,7 +85,7 @@ class TransfersTest(base.TestCase):
                 lambda: self.transfers.expecting(KEY).__enter__(),
                 lambda: self.transfers.deliver(
                     self.target(), [self.transfers.source('repo')],
-                    self.host.new_pace()))):
+                    self.host.new_throttle()))):
             self.see(h2={'url': f'http://h2:{number}'})
             call()
             self.assertIn(interface.Host('h2', f'http://h2:{number}'),
@@ -95,8 +95,8 @@ class TransfersTest(base.TestCase):
         orders = []
         self.patch(self.host.plane, 'deliver',
                    lambda order, *rest: orders.append((order, *rest)))
-        fill = throttle.FillThrottle(fakes.Handle(), 1000, lambda: True)
-        request = throttle.Throttle(fakes.Handle(), durable=False)
+        fill = throttles.FillThrottle(fakes.Handle(), 1000, lambda: True)
+        request = throttles.Throttle(fakes.Handle(), durable=False)
         for limits in (fill, request):
             self.transfers.deliver(self.target(), [], limits)
         self.transfers.deliver(

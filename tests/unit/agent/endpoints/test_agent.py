@@ -11,7 +11,7 @@
 #    under the License.
 import uuid
 
-from diffcache_openstack.agent import manager
+from diffcache_openstack.agent.endpoints import agent as agent_endpoint
 from diffcache_openstack.agent.state import holdings
 from diffcache_openstack.common import context
 from diffcache_openstack.common import exceptions
@@ -74,9 +74,10 @@ class ManagerTest(base.TestCase):
         self.key = self.host.put(CONTENT)
         self.host.view = fakes.site_view([self.host], {'t': CONTENT}, [])
         self.filler = Filler()
-        server = manager.new_server(self.bus, 'h1', manager.AgentManager(
-            self.host.state, self.host.server, self.filler, Status(),
-            self.repository))
+        server = agent_endpoint.new_server(
+            self.bus, 'h1', agent_endpoint.AgentManager(
+                self.host.state, self.host.server, self.filler, Status(),
+                self.repository))
         server.start()
         self.addCleanup(server.wait)
         self.addCleanup(server.stop)
@@ -116,7 +117,7 @@ class ComputeTest(ManagerTest):
 
     def call(self, name, *arguments):
         """Call a method as RPC does, and wait for it."""
-        endpoint = manager.AgentManager(
+        endpoint = agent_endpoint.AgentManager(
             self.host.state, self.host.server, self.filler, Status(),
             self.repository)
         return getattr(endpoint, name)(self.ctxt, *arguments)

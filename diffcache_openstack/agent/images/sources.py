@@ -1,0 +1,62 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""The hosts that this one may read objects from, and the routes by them."""
+
+import collections.abc
+
+from diffcache_openstack.agent.images import transfers as transfer
+from diffcache_openstack.agent.state import host as hosts
+from diffcache_openstack.sites import routes
+from diffcache_openstack.sites import view as views
+
+# A host, and an object that it cannot deliver; None for all its objects.
+Exclusion = tuple[str, views.Key | None]
+
+
+class Sources:
+    """This host, its peers and the repository, as the site map shows them.
+
+    :param transfers: knows the repository, and which hosts did not answer
+    :param host: this host's state
+    :param max_patches: patches that may be applied one after another while
+        the site map does not say
+    """
+
+    def __init__(self, transfers: transfer.Transfers, host: hosts.HostState,
+                 max_patches: int = routes.MAX_PATCHES) -> None:
+        self._transfers = transfers
+        self._held = host.held
+        self._view = host.site_map.current
+        self._max_patches = max_patches
+
+    def is_own(self, host: str) -> bool:
+        """Return whether a host is this one."""
+        return host == self._transfers.host
+
+    def is_peer(self, host: str) -> bool:
+        """Return whether a host is another one of the site."""
+        return not (self.is_own(host) or self._transfers.is_repository(host))
+
+    def way_of(self, host: str) -> str:
+        """Return how requests are counted that read from a host."""
+        if self.is_own(host):
+            return 'local'
+        return 'peer' if self.is_peer(host) else 'repository'
+
+    def lookup_table(self, excluded: collections.abc.Iterable[Exclusion] = ()
+                     ) -> routes.Routes:
+        """Return the lookup table without what failed."""
+        down = {(name, None) for name in self._transfers.unreachable()}
+        view = self._view()
+        return routes.Routes(view, self._transfers.host, self._held.keys(),
+                             frozenset({*excluded, *down}),
+                             view.hops or self._max_patches)
