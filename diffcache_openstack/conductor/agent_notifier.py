@@ -53,27 +53,27 @@ class Notifier:
         self._thread.start()
 
     def stop(self) -> None:
-        """End soon; what is not sent by then is not sent."""
+        """Stop the thread; drop notifications that are not sent yet."""
         self._stopped.set()
         with self._wake:
             self._wake.notify()
         self._thread.join()
 
     def maps_changed(self, changed: set[str]) -> None:
-        """Note sites whose agents shall be told, together with later ones."""
+        """Note sites whose agents have to be notified of a new map."""
         if changed:
             with self._wake:
                 self._changed |= changed
                 self._wake.notify()
 
     def send_plan(self, plan: objects.Plan) -> None:
-        """Tell every host of a plan what to hold."""
+        """Send every host of a plan the objects that it should hold."""
         limits = self._database.read(precache_limits.of_plan, plan)
         for host in plan.hosts:
             self._send(plan, host, limits)
 
     def send_items(self, plan: objects.Plan, host: str) -> None:
-        """Tell one host what a plan wants it to hold."""
+        """Send one host the objects of a plan that it should hold."""
         self._send(plan, host, self._database.read(precache_limits.of_plan,
                                                    plan))
 
@@ -87,7 +87,7 @@ class Notifier:
                 [(item.kind, item.id, item.priority) for item in items],
                 shares)
         except exceptions.ServiceUnavailable as error:
-            LOG.warning('Plan %s not sent to host %s, which will get it after'
+            LOG.warning('Could not send plan %s to host %s, which will get it after'
                         ' its next heartbeat: %s', plan.generation, host,
                         error)
 
@@ -120,4 +120,5 @@ class Notifier:
         except Exception:
             # The thread has to outlive whatever the broker or the database
             # does; agents learn of the change with their next heartbeat.
-            LOG.exception('Site %s was not told of its new map', site)
+            LOG.exception('Could not notify hosts of site %s of its new map; they'
+                          ' fetch it with their next heartbeat', site)

@@ -19,16 +19,16 @@ from diffcache_openstack.db import engine
 from diffcache_openstack.db import sites
 from diffcache_openstack.objects import base
 
-# Before any host's last sign of life.
+# Before any host's last heartbeat.
 _NEVER = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
 class Liveness:
-    """Declares hosts dead that gave no sign of life for long.
+    """Declares hosts dead that sent no heartbeat for long.
 
-    Silence counts only while the conductor listens: after an outage of the
-    conductor, or of the database that keeps what hosts report, they have as
-    much time to be heard again as they have otherwise.
+    Missing heartbeats count only while the conductor can receive them: after
+    an outage of the conductor or of the database, hosts have the full
+    ``[conductor] host_timeout`` again.
     """
 
     def __init__(self, conf: cfg.ConfigOpts, database: engine.Database):
@@ -37,7 +37,7 @@ class Liveness:
         self._listens_since = base.now()
 
     def check(self) -> tuple[list[str], set[str]]:
-        """Declare dead who was silent for ``[conductor] host_timeout``.
+        """Declare hosts dead after ``[conductor] host_timeout``.
 
         :returns: names of hosts, and the sites whose map changed
         :raises oslo_db.exception.DBError: the hosts could not be read

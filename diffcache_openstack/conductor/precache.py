@@ -80,11 +80,11 @@ class Precacher:
         self._empty_sites: set[str] = set()
 
     def create(self, job: objects.PrecacheJob) -> None:
-        """Keep a job, to be worked on from the next round on."""
+        """Store a job; the next round processes it."""
         check_window(job.window)
         _check_expiry(job.expires_at)
         self._database.write(db.create, job, base.now())
-        LOG.info('Precache job %s: %d images and %d families', job.id,
+        LOG.info('Created precache job %s: %d images and %d families', job.id,
                  len(job.images), len(job.families))
 
     def update(self, job_id: str, generation: int,
@@ -103,10 +103,10 @@ class Precacher:
     def cancel(self, job_id: str, generation: int | None) -> None:
         """End a job."""
         self._database.write(db.cancel, job_id, generation, base.now())
-        LOG.info('Precache job %s cancelled', job_id)
+        LOG.info('Cancelled precache job %s', job_id)
 
     def retry(self, job_id: str) -> None:
-        """Have plans made and sent again, which has agents try at once."""
+        """Mark a job for new plans and send agents the current ones."""
         self._database.write(db.mark, job_id)
         for site in self._database.read(db.sites_of, job_id):
             plan = self._database.read(plans.current_plan, site)
@@ -114,14 +114,14 @@ class Precacher:
                 self._notifier.send_plan(plan)
 
     def round(self) -> None:
-        """Look after every job once, unless another conductor does."""
+        """Process every job once, unless another conductor does."""
         now = base.now()
         holder = self._database.write(plans.take_lease, LEASE, self._owner,
                                       now, now + _LEASE_TIME)
         if holder is not None:
             return
         for job_id in self._database.write(db.expire, now):
-            LOG.info('Precache job %s: its time is over', job_id)
+            LOG.info('Precache job %s has expired', job_id)
         jobs = self._database.read(db.living)
         for job in jobs:
             self._aim(job, now)
@@ -129,13 +129,13 @@ class Precacher:
         self._follow(jobs, now)
 
     def tidy(self) -> None:
-        """Forget jobs that ended long ago."""
+        """Delete jobs that ended long ago."""
         self._database.write(db.prune, base.now() - KEPT)
 
-    # -- what a job is about
+    # -- targets of jobs
 
     def _aim(self, job, now):
-        """Make a job's targets what it names by now."""
+        """Update a job's targets to the hosts and images it names now."""
         self._database.write(db.set_open, job.id,
                              is_open(job, datetime.datetime.now()))
         try:
@@ -143,7 +143,8 @@ class Precacher:
                 job.aggregates, job.availability_zones)})
         except exceptions.DiffCacheError as error:
             # Targets stay those that it had.
-            LOG.warning('Precache job %s: %s', job.id, error)
+            LOG.warning('Could not update the hosts of precache job %s: %s',
+                        job.id, error)
             self._database.write(db.set_message, job.id, str(error))
             return
         images = self._database.read(db.wanted_images, job)
@@ -151,7 +152,7 @@ class Precacher:
         self._database.write(db.set_message, job.id, message)
         self._database.write(db.sync_targets, job.id, hosts, images, now)
 
-    # -- having plans made
+    # -- plans of sites
 
     def _plan(self):
         """Plan the sites of jobs that changed."""
@@ -171,7 +172,7 @@ class Precacher:
                 self._database.write(db.clean, job.id, job.generation)
 
     def _plan_site(self, site, jobs):
-        """Whether a site has a plan that knows of the jobs."""
+        """Plan a site for jobs; return whether no retry is needed."""
         ctxt = contexts.RequestContext.for_service('precache')
         # The first job's request shows in the logs down to the agents.
         if jobs:
@@ -182,20 +183,20 @@ class Precacher:
         except exceptions.NotFound as error:
             # Looked at again each round, but no reason to plan others again.
             if site not in self._empty_sites:
-                LOG.warning('Site %s will be planned for %d precache jobs'
-                            ' once that can be: %s', site, len(jobs), error)
+                LOG.warning('Postponing the plan of site %s for %d precache'
+                            ' jobs: %s', site, len(jobs), error)
             self._empty_sites.add(site)
             return True
         except exceptions.DiffCacheError as error:
-            LOG.warning('Site %s was not planned for %d precache jobs and'
-                        ' will be in the next round: %s', site, len(jobs),
+            LOG.warning('Could not plan site %s for %d precache jobs, will retry'
+                        ' in the next round: %s', site, len(jobs),
                         error)
             return False
         self._empty_sites.discard(site)
         self._notifier.send_plan(plan)
         return True
 
-    # -- telling how far a job is
+    # -- progress of jobs
 
     def _follow(self, jobs, now):
         if not jobs:

@@ -107,7 +107,7 @@ class ConductorService(service.Service):
         LOG.info('Conductor %s is ready', name)
 
     def stop(self, graceful: bool = False) -> None:
-        """Finish what is being answered, then end."""
+        """Finish the calls in progress, then stop."""
         self._server.stop()
         self._server.wait()
         if self._listener is not None:
@@ -135,19 +135,19 @@ class ConductorService(service.Service):
             try:
                 part()
             except Exception:
-                LOG.exception('Versions were not looked after; the next'
-                              ' round will')
+                LOG.exception('Could not maintain versions, will retry in the'
+                              ' next round')
 
     def _check_hosts(self):
         try:
             names, changed = self._liveness.check()
             changed |= self._maps.note_options()
         except Exception:
-            LOG.exception('Hosts were not checked; the next round will')
+            LOG.exception('Could not check hosts, will retry in the next round')
             return
         for name in names:
-            LOG.warning('Host %s gave no sign of life for %s s and counts as'
-                        ' dead', name, self.conf.conductor.host_timeout)
+            LOG.warning('Host %s is dead: no heartbeat for %s s ([conductor]'
+                        ' host_timeout)', name, self.conf.conductor.host_timeout)
         self._notifier.maps_changed(changed)
 
     def _plan_due_sites(self):
@@ -159,24 +159,24 @@ class ConductorService(service.Service):
             for site in self._database.read(plans.due_sites, before):
                 self._plan(site)
         except Exception:
-            LOG.exception('Sites were not planned; the next round will')
+            LOG.exception('Could not plan sites, will retry in the next round')
 
     def _precache(self):
         try:
             self._precacher.round()
         except Exception:
-            LOG.exception('Precache jobs were not looked after; the next'
-                          ' round will')
+            LOG.exception('Could not process precache jobs, will retry in the'
+                          ' next round')
 
     def _plan(self, site):
         try:
             plan = self._planner.plan(site)
         except (exceptions.NotFound, exceptions.Busy) as error:
-            LOG.debug('Site %s is not planned: %s', site, error)
+            LOG.debug('Not planning site %s: %s', site, error)
             return
         except exceptions.DiffCacheError as error:
-            LOG.error('Site %s is not planned, and not tried again before'
-                      ' %s s ([planner] interval): %s', site,
+            LOG.error('Could not plan site %s, will retry in %s s ([planner]'
+                      ' interval): %s', site,
                       self.conf.planner.interval, error)
             self._database.write(plans.set_planned, site, base.now())
             return
@@ -188,8 +188,8 @@ class ConductorService(service.Service):
             try:
                 part.tidy()
             except Exception:
-                LOG.exception('Old plans, precache jobs or tasks were not'
-                              ' removed')
+                LOG.exception('Could not remove old plans, precache jobs or'
+                              ' tasks')
 
     def _prune(self):
         self._tidy()
@@ -200,7 +200,7 @@ class ConductorService(service.Service):
             try:
                 count = self._database.write(function, before)
             except Exception:
-                LOG.exception('%s were not removed', what)
+                LOG.exception('Could not remove %s', what)
                 continue
             if count:
-                LOG.info('%d %s removed from the database', count, what)
+                LOG.info('Removed %d %s from the database', count, what)

@@ -35,7 +35,7 @@ _FILTERS = ('server_id', 'version_id', 'project_id', 'state', 'kind')
 class Open(typing.NamedTuple):
     """A task that has not ended.
 
-    :ivar seen_at: when its host last told of it
+    :ivar seen_at: when its host last reported it
     """
 
     task: objects.VersionTask
@@ -101,9 +101,9 @@ def cancel(session: orm.Session, task_id: str, when: datetime.datetime
            ) -> str | None:
     """Cancel a task; one that has ended stays as it is.
 
-    :returns: the host that has to be told
+    :returns: the host to notify
     :raises NotFound: there is none with that id
-    :raises Conflict: it is one that has to be brought to its end
+    :raises Conflict: it is of a kind that has to complete
     """
     row = _find(session, task_id)
     if row is None:
@@ -113,8 +113,8 @@ def cancel(session: orm.Session, task_id: str, when: datetime.datetime
     if row.kind in (versions.RESTORE, versions.FORGET) and \
             row.state == versions.RUNNING:
         raise exceptions.Conflict(
-            f'Task {task_id} is a {row.kind} that has begun; it has to be'
-            f' brought to its end.')
+            f'Cannot cancel task {task_id}: it is a {row.kind} that has'
+            f' started. Wait until it completes.')
     if row.state == versions.QUEUED:
         _end(session, row, versions.CANCELLED, 'It was cancelled.', when)
         return None

@@ -71,7 +71,7 @@ def update(session: orm.Session, version_id: str, seen: int,
     if row.generation != seen:
         raise exceptions.Busy(
             f'Version {version_id} has generation {row.generation}, not'
-            f' {seen}: it was changed meanwhile; look at it again.')
+            f' {seen}: it was changed meanwhile; read it again.')
     for name in CHANGEABLE:
         if name in values:
             setattr(row, name, values[name])
@@ -90,11 +90,13 @@ def begin_deleting(session: orm.Session, version_id: str,
     row = need(session, version_id)
     if row.protected:
         raise exceptions.Conflict(
-            f'Version {version_id} is protected; take the protection away'
-            f' first.')
+            f'Cannot delete version {version_id}: it is protected. Remove the'
+            f' protection first (openstack server version set --unprotect'
+            f' {version_id}).')
     if row.state == versions.SAVING:
         raise exceptions.Conflict(
-            f'Version {version_id} is being saved; cancel that, or wait.')
+            f'Cannot delete version {version_id}: it is being saved. Wait'
+            f' until that completes, or cancel its task.')
     if not json.loads(row.disks):
         session.delete(row)
         return False

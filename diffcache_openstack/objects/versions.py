@@ -60,7 +60,7 @@ class VersionDisk(base.DiffCacheObject):
     """What a store has of one disk of a server.
 
     ``version`` is the store's own id of it. ``base_id`` is the content id of
-    the image that the disk lies on, ``base_name`` the file that it was.
+    the base image of the disk, ``base_name`` the name of its file.
     """
 
     VERSION = '1.0'

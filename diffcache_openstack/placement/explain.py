@@ -48,14 +48,15 @@ class Reason:
             return 'pinned'
         if not self.requests:
             return 'read by no expected request: first to be evicted'
-        what = f'{self.requests:g} requests'
+        what = f'{self.requests:g} expected requests'
         if len(self.key) == 2:
             return f'builds {self.key[1]} from {self.key[0]} for {what}'
-        others = [t for t in self.targets if t != self.key[0]]
-        if not others:
-            return f'is fetched whole for {what}'
-        whole = 'itself and ' if len(others) < len(self.targets) else ''
-        return f'base of {whole}{len(others)} others for {what}'
+        uses = ['delivered whole'] if self.key[0] in self.targets else []
+        others = len(set(self.targets) - {self.key[0]})
+        if others:
+            uses.append(f'base of {others} other template'
+                        + 's' * (others > 1))
+        return f'{" and ".join(uses)} for {what}'
 
 
 def explain(

@@ -75,7 +75,7 @@ class Retention:
         if not self._keep_requested or held.makes_room(target_size) \
                 or size > held.spare() or not held.adopt(key, path, size):
             return False
-        LOG.info('Keeping %s: there is no room for its target', key)
+        LOG.info('Caching %s: there is no room for its target', key)
         self._host.object_added()
         return True
 
@@ -84,6 +84,6 @@ class Retention:
         held = self._host.held
         if not held.adopt(key, path, template.data_size):
             return path
-        LOG.info('Keeping %s: the cache has room', key)
+        LOG.info('Caching %s: the cache has room', key)
         self._host.object_added()
         return held.path(key)

@@ -180,7 +180,7 @@ class Repository:
                 self._keep(views.Key(views.RECIPES, made['form_id']), recipe)
         finally:
             manifest.unlink(missing_ok=True)
-        LOG.info('Image %s (%s) has the content %s', record.id, record.name,
+        LOG.info('Registered image %s (%s) with content %s', record.id, record.name,
                  record.content_id)
         self.put(record)
         return record
@@ -278,8 +278,8 @@ class Repository:
                 try:
                     count += self.make_patch(base, target)
                 except (exceptions.DiffCacheError, OSError) as error:
-                    LOG.error('No patch from %s to %s: %s', base, target,
-                              error)
+                    LOG.error('Could not create the patch from %s to %s: %s',
+                              base, target, error)
         return count
 
     def make_patch(self, base: str, target: str) -> bool:
@@ -408,8 +408,9 @@ class Repository:
                      if image.content_id == target), 0)
         if size <= self._options.limits.max_ratio * data:
             return True
-        LOG.info('A patch to %s of %d bytes for %d bytes of data is not '
-                 'kept', target, size, data)
+        LOG.info('Discarding a patch to %s: its %d bytes are too many for %d'
+                 ' bytes of data ([repository] max_patch_ratio)', target,
+                 size, data)
         return False
 
     def _patch_records(self) -> list[PatchRecord]:
@@ -422,7 +423,7 @@ class Repository:
     def _finish(self, patch, base, target, create_seconds,
                 apply_seconds) -> None:
         if not self._both_held(base, target):
-            LOG.info('The patch from %s to %s is not kept: one of them was'
+            LOG.info('Discarding the patch from %s to %s: one of them was'
                      ' withdrawn meanwhile', base, target)
             return
         record = PatchRecord(
@@ -431,8 +432,8 @@ class Repository:
         self._keep(views.Key(views.PATCHES, record.id), patch)
         files.write_json(self._patch_file(record.id),
                          dataclasses.asdict(record))
-        LOG.info('Patch %s from %s to %s: %d bytes, made in %.1f s, applied '
-                 'in %.1f s', record.id, base, target, record.size,
+        LOG.info('Created patch %s from %s to %s: %d bytes, created in %.1f s,'
+                 ' applied in %.1f s', record.id, base, target, record.size,
                  create_seconds, apply_seconds)
         self._host.report_due.set()
         with contextlib.suppress(exceptions.RetryableError):
@@ -463,9 +464,9 @@ class Repository:
         try:
             self._sketch_of(content)
         except (exceptions.DiffCacheError, OSError) as error:
-            LOG.error('No patches from or to the content %s are made now: %s;'
-                      ' check the disk, or register the image again', content,
-                      error)
+            LOG.error('Could not read content %s, creating no patches from or'
+                      ' to it: %s; check the disk, or register the image again',
+                      content, error)
             return False
         return True
 
@@ -495,9 +496,11 @@ class Repository:
             try:
                 self.make_missing()
             except exceptions.DiffCacheError as error:
-                LOG.warning('Patches are made later: %s', error)
+                LOG.warning('Could not create patches, will retry in %s s: %s',
+                            self._options.scan_interval, error)
             except Exception:
-                LOG.exception('Making patches')
+                LOG.exception('Could not create patches, will retry in %s s',
+                              self._options.scan_interval)
 
     def _image_file(self, template_id: str) -> pathlib.Path:
         # Ids are checked by the catalogue; here they must not leave the

@@ -174,11 +174,11 @@ class Ingest:
             image.status == views.ACTIVE, image.size or 0))
         for image in order:
             self.changed(image.id)
-        LOG.info('The image service has %d images, %d were known here',
+        LOG.info('Found %d images in the image service; %d were known before',
                  len(images), len(known))
 
     def look_at(self, image_id: str) -> None:
-        """Bring what is known of one image up to date.
+        """Update one image from the image service.
 
         :raises DiffCacheError: that is not possible, now or ever
         """
@@ -198,7 +198,7 @@ class Ingest:
             name: getattr(image, name) for name in _CHANGEABLE})
         if record != known:
             self._repository.put(record)
-            LOG.info('Image %s (%s) is %s, %s', image.id, image.name,
+            LOG.info('Updated image %s (%s): %s, %s', image.id, image.name,
                      image.status, image.visibility)
 
     # -- inside
@@ -206,17 +206,17 @@ class Ingest:
     def _withdraw(self, image_id: str, status: str) -> None:
         known = self._repository.find(image_id)
         if known is not None and known.status != status:
-            LOG.info('Image %s (%s) is %s', image_id, known.name, status)
+            LOG.info('Withdrawing image %s (%s): %s', image_id, known.name, status)
             self._repository.put(dataclasses.replace(known, status=status))
 
     @staticmethod
     def _check_same(known, image) -> None:
-        """Glance never changes an active image's data."""
+        """Refuse data that changed: an active image's never does."""
         if image.os_hash_value and known.os_hash_value \
                 and known.os_hash_value != image.os_hash_value:
             raise exceptions.Conflict(
                 f'Image {image.id} has the {image.os_hash_algo}'
-                f' {image.os_hash_value[:16]}... and was taken in with'
+                f' {image.os_hash_value[:16]}... and was added with'
                 f' {known.os_hash_value[:16]}...; remove the template with'
                 f' "diffcache-manage template remove {image.id}".')
 
@@ -237,7 +237,7 @@ class Ingest:
                 'os_hash_value': image.os_hash_value,
                 'visibility': image.visibility, 'status': image.status,
                 'family': image.family, 'members': image.members}, made)
-            LOG.info('Image %s (%s), %d bytes, taken in within %.1f s',
+            LOG.info('Added image %s (%s), %d bytes, in %.1f s',
                      image.id, image.name, size, time.monotonic() - started)
 
     def _staged(self, stack) -> pathlib.Path:
@@ -259,7 +259,7 @@ class Ingest:
             raise exceptions.IntegrityError(
                 f'Image {image.id} came with the {vouched.algo}'
                 f' {hasher.hexdigest()[:16]}..., and Glance vouches for'
-                f' {vouched.value[:16]}...; it is not taken in. Check'
+                f' {vouched.value[:16]}...; it is not added. Check'
                 f' the store that Glance reads it from.')
         return size
 
@@ -267,8 +267,8 @@ class Ingest:
                 content: pathlib.Path, recipe: pathlib.Path) -> pathlib.Path:
         if not self._tools.is_qcow2(path):
             raise exceptions.InvalidInput(
-                f'Image {image.id} says that it is qcow2, and is not;'
-                f' it is not taken in. Upload it with its own disk format.')
+                f'Image {image.id} has the disk format qcow2 in Glance, and is'
+                f' not qcow2; it is not added. Upload it with its own disk format.')
         with files.space_errors(content):
             self._tools.to_raw(path, content)
             self._tools.make_recipe(content, path, recipe)
@@ -292,9 +292,9 @@ class Ingest:
                 self._postpone(image_id, error)
             except exceptions.DiffCacheError as error:
                 self.refused[image_id] = str(error)
-                LOG.error('Image %s is left out: %s', image_id, error)
+                LOG.error('Could not add image %s: %s', image_id, error)
             except Exception:
-                LOG.exception('Image %s', image_id)
+                LOG.exception('Could not process image %s', image_id)
                 self._postpone(image_id, None)
 
     def _next(self) -> str | None:

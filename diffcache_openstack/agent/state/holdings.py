@@ -244,7 +244,7 @@ class Holdings:
                     os.replace(path, self.path(key))
                     self.added(key)
             except exceptions.NoSpace as error:
-                LOG.debug('Not kept: %s', error)
+                LOG.debug('Not caching: %s', error)
                 return False
             return True
 
@@ -325,7 +325,7 @@ class Holdings:
         with self._lock:
             self._held.pop(key, None)
             path = self.path(key)
-            LOG.error('%s is damaged and out of service: %s', key, reason)
+            LOG.error('Object %s is damaged and no longer served: %s', key, reason)
             aside = self.root / QUARANTINE / f'{key.kind}-{key.id}'
             with contextlib.suppress(FileNotFoundError):
                 os.replace(path, aside)
@@ -414,7 +414,7 @@ class Holdings:
             self._last_used.get(key, 0.0), key.kind == views.PATCHES))
 
     def _drop(self, key: views.Key, reason: str) -> None:
-        LOG.info('Dropping %s: %s', key, reason)
+        LOG.info('Deleting %s: %s', key, reason)
         self._held.pop(key, None)
         self.path(key).unlink(missing_ok=True)
 

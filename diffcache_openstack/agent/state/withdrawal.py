@@ -64,7 +64,7 @@ class Withdrawal:
                  or key.kind == views.RECIPES and key.id in recipes
                  or key.kind == views.PATCHES and self._concerns(key, gone)]
         for key in found:
-            LOG.info('%s is dropped: %s', key, REASON)
+            LOG.info('Deleting %s: %s', key, REASON)
             self._held.drop(key, REASON)
         return bool(found)
 
@@ -75,7 +75,7 @@ class Withdrawal:
             try:
                 self._ends[key.id] = self._patch_ends(self._held.path(key))
             except exceptions.DiffCacheError as error:
-                LOG.warning('%s cannot be read and is dropped: %s', key,
+                LOG.warning('Deleting %s, which cannot be read: %s', key,
                             error)
                 return True
         return bool(gone & set(self._ends[key.id]))

@@ -172,7 +172,7 @@ class Tasks:
             return
         self._known[task.id] = running
         if not running.ended.is_set():
-            LOG.info('Task %s (%s) is begun again', task.id, task.kind)
+            LOG.info('Resuming task %s (%s)', task.id, task.kind)
             self._pool.submit(self._do, running)
 
     def _do(self, running):
@@ -191,7 +191,8 @@ class Tasks:
         except exceptions.DiffCacheError as reason:
             state, error = versions.FAILED, str(reason)
         except Exception as reason:
-            LOG.exception('Task %s (%s)', running.task.id, running.task.kind)
+            LOG.exception('Task %s (%s) failed', running.task.id,
+                          running.task.kind)
             state, error = versions.FAILED, (
                 f'The agent failed with {type(reason).__name__}; its log has'
                 f' the details.')

@@ -55,7 +55,7 @@ class Proposals:
             1, thread_name_prefix='propose')
 
     def stop(self) -> None:
-        """Drop what has not begun; what has is finished."""
+        """Drop computations that have not started; finish the others."""
         self._pool.shutdown(cancel_futures=True)
 
     def propose(self, site: str, solver: str | None,
@@ -73,10 +73,10 @@ class Proposals:
         return plan_id
 
     def apply(self, plan_id: str, generation: int | None) -> objects.Plan:
-        """Put a proposal into force and tell the hosts."""
+        """Make a proposed plan current and send it to its hosts."""
         plan = self._database.write(proposals.apply, plan_id, generation,
                                     base.now())
-        LOG.info('Plan %s is in force at site %s as generation %s', plan_id,
+        LOG.info('Plan %s is the current plan of site %s, generation %s', plan_id,
                  plan.site, plan.generation)
         self._notifier.send_plan(plan)
         return plan
@@ -113,8 +113,8 @@ class Proposals:
         count = self._database.write(proposals.give_up,
                                      now - limit - _SLACK)
         if count:
-            LOG.warning('%d plans were not finished by their conductor',
-                        count)
+            LOG.warning('Marked %d plans as failed: their conductor did not finish'
+                        ' them', count)
         self._database.write(proposals.prune, now - KEPT)
 
     def _compute(self, plan_id, site, solver, name, time_limit, ctxt):
@@ -127,14 +127,14 @@ class Proposals:
         except exceptions.DiffCacheError as error:
             self._database.write(proposals.fail, plan_id, str(error))
         except Exception:
-            LOG.exception('Plan %s was not computed', plan_id)
+            LOG.exception('Could not compute plan %s', plan_id)
             self._database.write(
                 proposals.fail, plan_id,
                 'The solver failed; the log of the conductor has the'
                 ' details.')
         else:
-            LOG.info('Plan %s for site %s %s', plan_id, site,
-                     'is proposed' if kept else 'is wanted no more')
+            LOG.info('Computed plan %s of site %s, which %s', plan_id, site,
+                     'is proposed' if kept else 'was discarded meanwhile')
 
     def _solve(self, site, solver, name, time_limit):
         options = self._conf.planner
@@ -174,7 +174,8 @@ def _in_words(site_model, reason):
     if len(reason.key) == 1 or not reason.requests or reason.pinned:
         return reason.why
     base_id, target = (site_model.contents[n][:12] for n in reason.key)
-    return f'builds {target} from {base_id} for {reason.requests:g} requests'
+    return (f'builds {target} from {base_id} for {reason.requests:g} expected'
+            f' requests')
 
 
 def _object(site_model, key):

@@ -92,7 +92,7 @@ class Dispatcher:
         try:
             self.look()
         except Exception:
-            LOG.exception('Could not send tasks; the next round will')
+            LOG.exception('Could not send tasks, will retry in the next round')
 
     def _send_all(self, now):
         tasks = self._database.read(db.open_tasks)

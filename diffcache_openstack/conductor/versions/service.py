@@ -74,9 +74,9 @@ class VersionService:
         server = self._servers.get(server_id)
         if not server.stopped:
             raise exceptions.Conflict(
-                f'Server {server_id} is {server.status}'
-                f'{", " + server.task if server.task else ""}; stop it'
-                f' first.')
+                f'Cannot restore server {server_id}: it is {server.status}'
+                f'{", " + server.task if server.task else ""}. Stop it first'
+                f' (openstack server stop {server_id}).')
         self._database.write(_restore, version_id, objects.VersionTask(
             id=task_id, kind=versions.RESTORE, server_id=server_id,
             version_id=version_id, keep_version=keep_version,
@@ -185,7 +185,7 @@ def _not_restored(session, server_id):
     if task_id is not None:
         raise exceptions.Conflict(
             f'Server {server_id} is being restored by task {task_id}; wait'
-            f' for its end.')
+            f' until that task completes.')
 
 
 def _complete(session, version_id):
@@ -196,8 +196,8 @@ def _complete(session, version_id):
     row = db.need(session, version_id)
     if row.state != versions.AVAILABLE:
         raise exceptions.Conflict(
-            f'Version {version_id} is {row.state}; only one that is'
-            f' available will do.')
+            f'Version {version_id} is {row.state}; use a version that is'
+            f' available.')
     return row
 
 
@@ -214,7 +214,7 @@ def _restore(session, version_id, task, when):
         db.create(session, objects.NewVersion(
             id=task.keep_version, server_id=row.server_id,
             project_id=row.project_id, trigger=versions.ROLLBACK,
-            description=f'Before going back to {version_id}',
+            description=f'Before the restore of {version_id}',
             base_image=row.base_image), when)
     task.project_id, task.disks = row.project_id, db.disks(row)
     db_tasks.create(session, task, when)
@@ -223,7 +223,7 @@ def _restore(session, version_id, task, when):
 def _export(session, version_id, task_id, name, when):
     row = _complete(session, version_id)
     if len(json.loads(row.disks)) != 1:
-        LOG.info('Version %s has several disks: its first one is exported',
+        LOG.info('Exporting only the first of several disks of version %s',
                  version_id)
     db_tasks.create(session, objects.VersionTask(
         id=task_id, kind=versions.EXPORT, project_id=row.project_id,
@@ -236,8 +236,8 @@ def _diff(session, version_id, against, task_id, when):
     one, other = (_complete(session, each) for each in (version_id, against))
     if one.project_id != other.project_id:
         raise exceptions.Conflict(
-            f'Versions {version_id} and {against} belong to two projects,'
-            f' which share no store.')
+            f'Cannot compare versions {version_id} and {against}: they'
+            f' belong to different projects.')
     db_tasks.create(session, objects.VersionTask(
         id=task_id, kind=versions.DIFF, project_id=one.project_id,
         server_id=one.server_id, version_id=version_id, disks=db.disks(one),
@@ -253,7 +253,8 @@ def _begin_local(session, new, task, host, when):
                and entry.task.kind in dispatch.WRITERS]
     if running:
         raise exceptions.Busy(
-            f'Server {new.server_id} is saved when task'
-            f' {running[0].task.id} of its project has ended.')
+            f'Cannot save server {new.server_id} yet: task'
+            f' {running[0].task.id} of its project is running; try again'
+            f' when it has ended.')
     _create(session, new, task, when)
     db_tasks.sent(session, task.id, host, when)

@@ -169,8 +169,9 @@ def roll_back_disks(access: store_access.StoreAccess,
                                f'New disks cannot be built: {exc}')
         if chosen == rollback_plan.ROLLBACK:
             done = _write_in_place(opened, head, targets, kept, progress)
-    LOG.info('Rolled disks back by %s, %d bytes differed: %s', chosen,
-             sum(target.plan.bytes_differing for target in targets), why)
+    LOG.info('Rolled back %s with the method %s, %d bytes differed. Reason of'
+             ' the method: %s', ', '.join(str(t.disk) for t in targets),
+             chosen, sum(t.plan.bytes_differing for t in targets), why)
     for target in targets:
         if (target.format == 'qcow2'
                 and target.request.snapshotter is not None):
@@ -208,7 +209,7 @@ def _choose(targets: list[_Target], method: str) -> tuple[str, str]:
             f'Cannot rebuild {", ".join(foreign)}: internal snapshots taken '
             f'by others would be lost. Roll back in place.')
     if method != rollback_plan.AUTO:
-        return method, 'It was requested.'
+        return method, 'The request names this method.'
     if foreign:
         return (rollback_plan.ROLLBACK,
                 'Internal snapshots taken by others would be lost.')

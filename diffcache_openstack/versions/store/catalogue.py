@@ -65,7 +65,7 @@ class Blob:
 
 @dataclasses.dataclass(frozen=True)
 class Base:
-    """The base image that a version lies on."""
+    """The base image of a version."""
 
     # Content id; None if the caller of the save did not name the image.
     id: str | None

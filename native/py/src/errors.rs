@@ -45,7 +45,7 @@ create_exception!(
     _native,
     Interrupted,
     NativeError,
-    "Something outside stopped the operation; the same call again goes on with it."
+    "The operation was interrupted from outside; repeat the call to resume it."
 );
 create_exception!(
     _native,

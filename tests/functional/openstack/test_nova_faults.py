@@ -153,7 +153,7 @@ class TestDamage(FaultTest):
         yield
         self.wait_until(
             lambda: [line for line in self.said(
-                f'{host}-agent', 'is damaged and out of service', position)
+                f'{host}-agent', 'is damaged and no longer served', position)
                 if path.name in line], f'{host} names {path.name}')
         if path.exists():
             self.assertNotEqual(damaged, _sha256(path))

@@ -54,7 +54,7 @@ class TestExplain(base.TestCase):
     def test_a_base_names_its_users(self):
         why = self.reasons[4, 2]
         self.assertIn(0, why.targets)
-        self.assertIn('base of itself and', why.why)
+        self.assertIn('delivered whole and base of', why.why)
         self.assertGreater(why.saves_s, 0)
 
     def test_sites_and_pins(self):

@@ -298,7 +298,7 @@ class TestRestoring(VersionsTest):
         self.nova.change('stopped', status='ACTIVE')
         error = self.refused(409, 'POST', f'{PATH}/{version["id"]}/restore',
                              {'restore': {}}, user='member')
-        self.assertIn('stop it first', error['detail'])
+        self.assertIn('openstack server stop', error['detail'])
 
     def test_server_that_is_about_to_start_is_refused(self):
         version = self.save()

@@ -233,7 +233,7 @@ class TestSeveral(fixture.VersionsTestCase):
             request.disk.chmod(0o640)
         inodes = [request.disk.stat().st_ino for request in self.requests]
         back = self.back('rebuild')
-        self.assertEqual('It was requested.', back.reason)
+        self.assertEqual('The request names this method.', back.reason)
         self.assertBack()
         for request, inode in zip(self.requests, inodes):
             self.assertEqual(0o640, request.disk.stat().st_mode & 0o777)
