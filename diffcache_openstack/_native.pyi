@@ -12,8 +12,8 @@
 """What native/py binds, for type checkers and readers.
 
 Sizes and offsets are bytes, times are seconds, rates are bytes per second.
-A progress callback gets the bytes done and the bytes in all. What each call
-does is told by its docstring in native/py/src.
+A progress callback gets the bytes done and the bytes in all. Each call is
+described by its docstring in native/py/src.
 """
 
 import os

@@ -2,7 +2,7 @@
 //!
 //! usage: make_zeroes OUTPUT
 
-// An example has nobody to hand its errors to.
+// An example has no caller to return errors to.
 #![allow(clippy::expect_used)]
 
 use std::io::Write;
@@ -24,7 +24,7 @@ fn main() {
         for_each_piece(&Task::default(), to - from, |i| {
             Ok::<_, Cancelled>(computed((from + i) * leaves, leaves))
         })
-        .expect("nobody cancels")
+        .expect("it is never cancelled")
     };
     // Where a level is known, the next one follows from it.
     let above = |below: &[Hash]| -> Vec<Hash> { below.chunks(16).map(merge_inner).collect() };

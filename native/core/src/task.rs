@@ -8,7 +8,7 @@ pub type Progress<'a> = &'a (dyn Fn(u64, u64) + Sync);
 /// Threads, progress and cancellation of a long job. `Task::default()` uses every core, reports no progress and cannot be cancelled.
 #[derive(Clone, Copy, Default)]
 pub struct Task<'a> {
-    /// Threads to use; 0 stands for one per core.
+    /// Threads to use; 0 means one per core.
     pub threads: usize,
     /// Receives progress reports.
     pub progress: Option<Progress<'a>>,

@@ -22,7 +22,7 @@ const LONGEST_NAME: usize = 64;
 /// Nonces remembered in each of two generations; more requests than that in ten minutes shorten the memory.
 const NONCES: usize = 1 << 20;
 
-/// Why a request is refused; the text is what the peer is told.
+/// Why a request is refused; the peer gets the text.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum AuthError {
     /// The request carries no credentials, and this plane asks for them.
@@ -229,7 +229,7 @@ pub fn unix_now() -> u64 {
         .map_or(0, |time| time.as_secs())
 }
 
-/// Sixteen bytes nobody can guess or has used before.
+/// Sixteen random bytes, unpredictable and never used before.
 pub fn fresh_nonce() -> Result<[u8; 16], std::io::Error> {
     let mut nonce = [0; 16];
     let mut filled = 0;

@@ -25,7 +25,7 @@ use crate::source::HttpSource;
 /// Threads that read from peers: enough to ask for the next piece while one arrives and one is verified.
 const REMOTE_THREADS: usize = 4;
 
-/// Where a base or a patch lies.
+/// The location of a base or a patch.
 pub enum Place {
     /// In a file of this host.
     Local(PathBuf),
@@ -161,13 +161,13 @@ impl DataPlane {
         stop.check(key)?;
         let landing = self.begin(key)?;
         let part = Part::open(key, job.dest)?;
-        let begun = part.is_empty()?;
+        let is_new = part.is_empty()?;
         let run = || {
             let base = self.open_place(base, &stop, &shaper)?;
             let patch = self.open_place(patch, &stop, &shaper)?;
             let meter = Meter::new(job.report, 0, refused);
             let flight = landing.flight().clone();
-            let twin = if begun { base.twin(&part)? } else { None };
+            let twin = if is_new { base.twin(&part)? } else { None };
             let Some((twin, before)) = twin else {
                 let leaves = Leaves::open(key, manifest, &part, flight, meter)?;
                 return apply(&base, &patch, &leaves, &stop);
@@ -179,7 +179,7 @@ impl DataPlane {
         };
         let outcome = run().and_then(|built| self.land(landing, &part, job).map(|()| built));
         outcome.inspect_err(|error| {
-            if begun || matches!(error, TransferError::NoSpace { .. }) {
+            if is_new || matches!(error, TransferError::NoSpace { .. }) {
                 part.discard();
             }
         })

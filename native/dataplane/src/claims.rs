@@ -1,7 +1,7 @@
-//! Who moves an object over the WAN: at most one host of a site at a time.
+//! Claims: at most one host of a site fetches an object over the WAN at a time.
 //!
-//! A coordinator keeps claims in memory. A claim ends with its time to live unless its holder renews it, and passes on at once when
-//! somebody who found the holder dead says so. If the coordinator itself dies its claims are lost; the price is a second transfer, never a wrong byte.
+//! A coordinator keeps claims in memory. A claim ends with its time to live unless its holder renews it, and passes on at once to
+//! a host that found the holder dead. If the coordinator itself dies its claims are lost; the price is a second transfer, never a wrong byte.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
@@ -10,7 +10,7 @@ use crate::ids::ObjectKey;
 
 const MOST_CLAIMS: usize = 65_536;
 
-/// Who moves an object, and where others can read it meanwhile.
+/// The host that fetches an object, and where others can read it meanwhile.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Holder {
     /// The host's name.
@@ -30,7 +30,7 @@ pub struct Claims {
     claims: HashMap<ObjectKey, Claim>,
 }
 
-/// The table is full; whoever is told so acts without a claim.
+/// The table is full; the applicant fetches without a claim.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 #[error("this coordinator holds as many claims as it can; transfer without one")]
 pub struct TooManyClaims;
@@ -79,7 +79,7 @@ impl Claims {
         Ok(applicant)
     }
 
-    /// Gives up a claim; false if somebody else, or nobody, holds it.
+    /// Gives up a claim; false if another host, or none, holds it.
     pub fn release(&mut self, key: ObjectKey, name: &str, now: Instant) -> bool {
         let held = self
             .claims

@@ -190,7 +190,7 @@ impl Remote {
         }
     }
 
-    /// The peer is of no use now, for the given reason.
+    /// Returns the error that the peer is unavailable, for the given reason.
     pub fn unavailable(&self, reason: String) -> TransferError {
         TransferError::PeerUnavailable {
             peer: self.peer.to_string(),
@@ -372,8 +372,8 @@ impl Client {
             return Ok(head);
         }
         let body = connection.read_whole(head.length.min(LONGEST_ERROR), stop)?;
-        let told: Option<ErrorBody> = serde_json::from_slice(&body).ok();
-        let reason = told.map_or_else(|| "no reason given".to_owned(), |told| told.error);
+        let answer: Option<ErrorBody> = serde_json::from_slice(&body).ok();
+        let reason = answer.map_or_else(|| "no reason given".to_owned(), |answer| answer.error);
         Err(Fault::Final(self.refusal(remote, head.status, reason)))
     }
 

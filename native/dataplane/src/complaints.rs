@@ -1,4 +1,4 @@
-//! What was wrong with connections that came to nothing, until somebody asks.
+//! Reasons for which accepted connections failed, counted until they are taken.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;

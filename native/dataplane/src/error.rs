@@ -120,7 +120,7 @@ impl From<TlsError> for TransferError {
 }
 
 impl TransferError {
-    /// A local file's error; a full file system is told apart.
+    /// Maps a local file's error; a full file system is an error of its own.
     pub fn file(
         object: ObjectKey,
         path: &std::path::Path,

@@ -62,7 +62,7 @@ pub enum FlightError {
     Failed,
 }
 
-/// One arriving object, shared by whoever writes it and those who read behind.
+/// One arriving object, shared by its writer and by readers that follow it.
 pub struct Flight {
     arrival: Mutex<Arrival>,
     changed: Condvar,
@@ -134,12 +134,12 @@ impl Flight {
         }
     }
 
-    /// Somebody reads behind.
+    /// Notes that a reader follows.
     pub fn follow(&self) {
         lock(&self.arrival).followed = true;
     }
 
-    /// Whether somebody read behind.
+    /// Returns whether a reader followed.
     pub fn is_followed(&self) -> bool {
         lock(&self.arrival).followed
     }
@@ -178,7 +178,7 @@ impl Flight {
 
     /// Waits until bytes at `position` may be read and returns where they end, at most at `limit`.
     ///
-    /// `patience` counts from the last progress of the whole object, so an object that does not move is given up at once by whoever comes later.
+    /// `patience` counts from the last progress of the whole object, so that later readers of a stalled object give up at once.
     pub fn readable(
         &self,
         position: u64,

@@ -26,7 +26,7 @@ pub enum Found {
 #[derive(Default)]
 struct Readers {
     present: usize,
-    /// Until when somebody who is away may come back.
+    /// Until when a reader between two ranges counts as present.
     expected: Option<Instant>,
 }
 
@@ -105,7 +105,7 @@ impl Objects {
             flags | OFlags::DIRECTORY,
             Mode::empty(),
         );
-        // Not to wait for a writer if somebody put a FIFO there.
+        // Do not wait for a writer if the path is a FIFO.
         let file = directory.and_then(|directory| {
             rustix::fs::openat(
                 directory,
@@ -212,7 +212,7 @@ impl Objects {
         }
     }
 
-    /// Transfers of `key` to peers that are under way; at least one while somebody said to come back for more.
+    /// Transfers of `key` to peers that are under way; at least one while a reader announced further ranges.
     pub fn readers(&self, key: ObjectKey) -> usize {
         lock(&self.readers).get(&key).map_or(0, Readers::count)
     }

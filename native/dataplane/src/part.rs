@@ -50,7 +50,7 @@ pub struct Part {
 }
 
 impl Part {
-    /// Opens the part of `dest`, new or left by somebody who is gone.
+    /// Opens the part of `dest`, new or left by a process that ended.
     pub fn open(key: ObjectKey, dest: &Path) -> Result<Part, TransferError> {
         let path = part_path(dest).ok_or_else(|| {
             TransferError::Invalid(format!("'{}' is not the name of a file", dest.display()))
@@ -86,7 +86,7 @@ impl Part {
         &self.file
     }
 
-    /// Whether nobody left anything in it.
+    /// Returns whether the part has no bytes yet.
     pub fn is_empty(&self) -> Result<bool, TransferError> {
         let found = self.file.metadata().map_err(|error| self.error(error))?;
         Ok(found.len() == 0)
@@ -104,7 +104,7 @@ impl Part {
         punched.map_err(|error| self.error(error.into()))
     }
 
-    /// Where it lies until it is whole.
+    /// Returns the path of the part until it is complete.
     pub fn path(&self) -> &Path {
         &self.path
     }
@@ -146,7 +146,7 @@ impl Part {
 
     /// Removes the part.
     pub fn discard(&self) {
-        // If even this fails the part lies there for the next attempt, which verifies what it finds.
+        // If even this fails the part stays for the next attempt, which verifies its bytes.
         let _ = std::fs::remove_file(&self.path);
     }
 }

@@ -39,7 +39,7 @@ pub struct Config {
     pub name: String,
     /// `address:port` to listen on; port 0 takes a free one.
     pub listen: String,
-    /// Base URL that peers are told; `None` is made from the address.
+    /// Base URL that peers connect to; `None` derives it from the address.
     pub advertise_url: Option<String>,
     /// The site's key; `None` only on loopback.
     pub key: Option<SiteKey>,
@@ -159,7 +159,7 @@ impl DataPlane {
         })
     }
 
-    /// The base URL that peers are told.
+    /// Returns the base URL that peers connect to.
     pub fn url(&self) -> &str {
         &self.url
     }
@@ -347,7 +347,7 @@ fn listen_error(listen: &str, source: std::io::Error) -> TransferError {
     TransferError::Invalid(format!("cannot serve at '{listen}': {source}"))
 }
 
-/// Peers have to be told what they will find.
+/// Checks that the advertised URL has the scheme that peers will find.
 fn check_advertised(config: &Config, secure: bool) -> Result<(), TransferError> {
     let Some(url) = &config.advertise_url else {
         return Ok(());

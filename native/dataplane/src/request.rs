@@ -35,7 +35,7 @@ pub enum RequestError {
     /// No such place.
     #[error("no such route; an object is /v1/objects/<kind>/<64 lower-case hex digits>")]
     Route,
-    /// The range lies outside of the object, or is several.
+    /// The range is outside of the object, or there are several.
     #[error("the range cannot be satisfied; one range inside of the object is")]
     Range,
 }

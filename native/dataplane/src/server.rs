@@ -53,7 +53,7 @@ pub struct Limits {
     pub connections: usize,
     /// How long a connection may wait for its next request.
     pub idle: Duration,
-    /// How long a request may take to arrive, once begun, and a handshake.
+    /// How long a request may take to arrive after its first byte, and a handshake.
     pub head: Duration,
     /// How long a peer may take no byte of a response.
     pub send: Duration,
@@ -75,7 +75,7 @@ impl Default for Limits {
 
 /// What a server serves and by which rules.
 pub struct Service {
-    /// This host's name, told by the health route.
+    /// This host's name, returned by the health route.
     pub name: String,
     /// The objects.
     pub objects: Arc<Objects>,
@@ -297,7 +297,7 @@ fn start_connection(service: &Arc<Service>, connections: &Arc<Connections>, stre
                     wire: Wire::plain(stream),
                     buffer: Vec::with_capacity(1024),
                 };
-                // An error here is the peer's absence; there is nobody left to tell.
+                // An error here means that the peer has gone; it cannot get an answer any more.
                 let _ = connection.serve();
                 connections.remove(number);
             })
@@ -366,7 +366,7 @@ impl Refusal {
     }
 }
 
-/// How a connection goes on after a response.
+/// Whether a connection stays open after a response.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum After {
     Keep,

@@ -2,8 +2,8 @@
 //!
 //! Every slice of bytes reserves its place on an imaginary line that moves `rate` bytes a second and is sent when the line has
 //! carried it. Reservations are first come, first served and small, so connections that all have something to send get equal shares.
-//! Places are computed from the clock, not from the lengths of sleeps, so waking up late costs nothing on average; but time in which nobody had
-//! anything to send is gone, as on a real link.
+//! Places are computed from the clock, not from the lengths of sleeps, so waking up late costs nothing on average; but time without
+//! anything to send is lost, as on a real link.
 
 use std::sync::{Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -26,7 +26,7 @@ struct Line {
     closed: bool,
 }
 
-/// Where a slice stands in what its sender has to send.
+/// Position of a slice in the data of its sender.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
     /// It begins something new; the line was not waiting for it.

@@ -58,7 +58,7 @@ impl HttpSource {
         })
     }
 
-    /// Reads no faster than `shaper` allows, together with whoever else has it.
+    /// Reads no faster than `shaper` allows, together with its other users.
     pub fn with_shaper(mut self, shaper: Arc<Shaper>) -> HttpSource {
         self.shaper = shaper;
         self
@@ -69,7 +69,7 @@ impl HttpSource {
         self.received.load(Ordering::Relaxed)
     }
 
-    /// The error that ended a read, for whoever gets it back as core's.
+    /// Takes the error that ended a read; core returns it without its type.
     pub fn take_failure(&self) -> Option<TransferError> {
         lock(&self.failure).take()
     }

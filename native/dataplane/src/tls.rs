@@ -22,7 +22,7 @@ use crate::session::{Session, SessionError};
 /// Permissions of everybody else.
 const OTHERS: u32 = 0o007;
 
-/// Where a host's identity lies, as PEM.
+/// Paths of a host's certificate, key and authorities, as PEM.
 #[derive(Clone, Debug)]
 pub struct Files {
     /// Certificates of the authorities whose word counts.
@@ -123,7 +123,7 @@ impl Tls {
         Ok(())
     }
 
-    /// Whether peers without TLS are put up with.
+    /// Returns whether peers without TLS are accepted.
     pub fn tolerates_plain(&self) -> bool {
         self.options.plain == PlainPeers::Tolerated
     }

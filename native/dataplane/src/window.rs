@@ -85,7 +85,7 @@ impl Window {
         fetch: impl Fn(&mut [u8], u64) -> Result<(), E>,
     ) -> Result<(), E> {
         let shares = self.divide(offset, offset + buf.len() as u64);
-        // Ours first: others may wait for them, and nobody waits before having brought its own.
+        // Ours first: others may wait for them, and no thread waits before it has fetched its own.
         let mut outcome = Ok(());
         for share in shares.iter().filter(|share| share.ours) {
             let mut bytes = vec![0; (share.end - share.start) as usize];

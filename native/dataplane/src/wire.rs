@@ -27,7 +27,7 @@ impl Wire {
         }
     }
 
-    /// Goes on encrypted.
+    /// Encrypts the connection from here on.
     pub fn secure(&mut self, session: Session) {
         self.session = Some(Box::new(session));
     }

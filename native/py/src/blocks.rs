@@ -122,7 +122,7 @@ struct Reporter<'a> {
 impl Reporter<'_> {
     fn report(&self, done: u64, total: u64) {
         {
-            // Whoever finds it locked leaves the report to who holds it. The lock is not held while waiting for the GIL.
+            // If it is locked, the thread that holds it reports. The lock is not held while waiting for the GIL.
             let Ok(mut state) = self.state.try_lock() else {
                 return;
             };
@@ -168,7 +168,7 @@ fn header_dict<'py>(py: Python<'py>, header: &Header) -> PyResult<Bound<'py, PyD
     Ok(dict)
 }
 
-/// Sets how many of the inserted blocks are stale, and their share of them: None where no filesystem told.
+/// Sets how many of the inserted blocks are stale, and their share of them: None if no filesystem could be read.
 pub fn set_stale(dict: &Bound<'_, PyDict>, header: &Header) -> PyResult<()> {
     let stale = (header.stale_blocks != STALE_UNKNOWN).then_some(header.stale_blocks);
     dict.set_item("blocks_stale", stale)?;
@@ -356,7 +356,7 @@ fn patch_apply_verified(
     apply_dict(py, &stats)
 }
 
-/// Turns base into the target of a block patch where it lies, by way of a journal; the same call again goes on after an interruption.
+/// Turns base into the target of a block patch in place, with a journal; after an interruption the same call resumes.
 #[pyfunction]
 #[pyo3(signature = (base, patch, journal, progress=None))]
 fn patch_apply_in_place(

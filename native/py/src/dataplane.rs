@@ -211,7 +211,7 @@ impl DataPlane {
         opened.map(DataPlane).map_err(translate)
     }
 
-    /// The base URL that peers are told.
+    /// The base URL that peers connect to.
     #[getter]
     fn url(&self) -> &str {
         self.0.url()
@@ -379,7 +379,7 @@ impl DataPlane {
         }
     }
 
-    /// Where an unfinished `dest` lies.
+    /// The path of an unfinished `dest`.
     #[staticmethod]
     fn part_path(dest: PathBuf) -> PyResult<PathBuf> {
         part_path(&dest).ok_or_else(|| {

@@ -11,7 +11,7 @@ pub fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
-/// Reads numbers out of bytes that nobody vouches for.
+/// Reads numbers out of untrusted bytes.
 pub struct Cursor<'a> {
     bytes: &'a [u8],
     /// What errors call the bytes.

@@ -1,8 +1,8 @@
 //! The journal of a save: its progress, so that the same save resumes after its process was killed.
 //!
-//! While a long save reads a disk, it writes down from time to time how far it is and what it has found, and where the blocks that were new
-//! lie in the packs, or in the spool, that it has begun. Whoever makes the same save again checks that it is the same, and that these have
-//! what was written down, and goes on there. A journal that is torn ends with its last whole record; one of another save is begun anew.
+//! While a long save reads a disk, it records from time to time its position, what it has found, and where the new blocks are in the packs,
+//! or in the spool, that it has started. A resumed save checks that it is the same save and that packs and spool have what was recorded, and
+//! continues at that position. A journal that is torn ends with its last whole record; one of another save is started anew.
 //! Where frames are sealed, records are too: they have blocks that are in no frame yet. It is no part of the store, and its format holds
 //! for one release of this program.
 

@@ -370,7 +370,7 @@ impl MapFile {
         for _ in 0..count {
             end = end.saturating_add(lengths.varint()?);
             if end > raw_len {
-                return Err(cursor.error("a node lies outside"));
+                return Err(cursor.error("a node is outside of the map"));
             }
             map.ends.push(end as u32);
         }

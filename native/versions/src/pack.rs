@@ -1,8 +1,8 @@
-//! Packs: blocks, compressed some tens at a time, and the index that says what lies where.
+//! Packs: blocks, compressed in frames, and the index of their offsets.
 //!
 //! A pack is written once. Its blocks are numbered by *slots*, which are never given twice: when dead blocks are dropped, a later
-//! *generation* of the pack takes its place, in which the blocks that are left keep their slots. So nothing that refers to a block has ever
-//! to be written again. The formats are told in the reference, "Format of the version store".
+//! *generation* of the pack takes its place, in which the blocks that are left keep their slots. So references to a block are never
+//! rewritten. The formats are described in the reference, "Format of the version store".
 
 use std::fs::File;
 use std::io::{Read, Seek, SeekFrom, Write};
@@ -45,7 +45,7 @@ pub struct Frame {
     pub first: u32,
     /// Its blocks.
     pub count: u32,
-    /// Where it lies in the pack.
+    /// Its offset in the pack.
     pub offset: u64,
     /// Bytes it takes there.
     pub len: u32,
@@ -123,7 +123,7 @@ impl PackIndex {
         self.names.get(self.rank(slot)? as usize)
     }
 
-    /// The frame that a rank lies in, and its place there.
+    /// Returns the frame that contains a rank, and its position in it.
     pub fn frame_of(&self, rank: u32) -> Option<(usize, u32)> {
         let after = self.frames.partition_point(|frame| frame.first <= rank);
         let at = after.checked_sub(1)?;
@@ -428,7 +428,7 @@ impl PackWriter {
         })
     }
 
-    /// Goes on with a pack of which some frames were written, and checks that it has them. `None` if it has not.
+    /// Resumes a pack of which some frames were written, and checks that it has them; `None` if it has not.
     ///
     /// # Errors
     /// `Io`.

@@ -85,7 +85,7 @@ impl Image<'_> {
 
     fn read_base(&self, offset: u64, out: &mut [u8]) -> Result<()> {
         let base = self.base.ok_or_else(|| {
-            VersionsError::Invalid("this version lies on a base image: name it".to_owned())
+            VersionsError::Invalid("this version has a base image: name it".to_owned())
         })?;
         let end = (offset + out.len() as u64).min(base.len());
         let mut at = offset;
@@ -275,7 +275,7 @@ impl Image<'_> {
         Ok(kinds.into_iter().map(|kind| kind.unwrap_or(zero)).collect())
     }
 
-    /// What the clusters of the base's blocks are in a file that lies on nothing: where the base has no data they are not there.
+    /// Classifies the clusters of the base's blocks in a file without a backing file: where the base has no data they are left out.
     fn classify_base(&self, run: &Run, kinds: &mut [Option<Kind>]) -> Result<()> {
         let (from, to) = (run.start * self.block(), run.end() * self.block());
         let all = from / CLUSTER..to.div_ceil(CLUSTER);

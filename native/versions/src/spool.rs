@@ -11,7 +11,7 @@ use crate::map::BlockRef;
 use crate::pack::{Packed, CHECK_LEN};
 use crate::store::Store;
 
-/// The pack number that stands for blocks that are not in a pack yet; their slot is their place in the spool.
+/// The pack number of blocks that are not in a pack yet; their slot is their position in the spool.
 pub const SPOOLED: u32 = u32::MAX;
 /// What messages call the spool.
 const SPOOL: &str = "the spool of new blocks";

@@ -230,7 +230,7 @@ impl Store {
         self.cache.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The frame that a block lies in, and its place there.
+    /// Returns the frame that contains a block, and its position in it.
     ///
     /// # Errors
     /// `Missing`.
