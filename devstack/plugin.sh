@@ -11,8 +11,8 @@
 # License for the specific language governing permissions and limitations
 # under the License.
 #
-# DevStack's plugin for DiffCache: its services, and what Glance and Nova are
-# told of them. DevStack sources this file with the phase as arguments.
+# DevStack's plugin for DiffCache: its services, and their configuration in
+# Glance and Nova. DevStack sources this file with the phase as arguments.
 
 function is_diffcache_enabled {
     [[ ,${ENABLED_SERVICES} =~ ,"diffcache-" ]]

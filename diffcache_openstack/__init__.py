@@ -13,6 +13,6 @@
 
 from oslo_service import backend
 
-# oslo.messaging loads oslo.service, which falls back to eventlet unless it
-# is told otherwise before. A process that has chosen already keeps its choice.
+# oslo.messaging loads oslo.service, which falls back to eventlet unless a
+# backend was registered before. A process that has chosen one keeps it.
 backend.register_backend_default_hook(lambda: backend.BackendType.THREADING)

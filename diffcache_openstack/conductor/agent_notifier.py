@@ -87,8 +87,8 @@ class Notifier:
                 [(item.kind, item.id, item.priority) for item in items],
                 shares)
         except exceptions.ServiceUnavailable as error:
-            LOG.warning('Could not send plan %s to host %s, which will get it after'
-                        ' its next heartbeat: %s', plan.generation, host,
+            LOG.warning('Could not send plan %s to host %s, which will get it'
+                        ' after its next heartbeat: %s', plan.generation, host,
                         error)
 
     def _current(self):
@@ -120,5 +120,5 @@ class Notifier:
         except Exception:
             # The thread has to outlive whatever the broker or the database
             # does; agents learn of the change with their next heartbeat.
-            LOG.exception('Could not notify hosts of site %s of its new map; they'
-                          ' fetch it with their next heartbeat', site)
+            LOG.exception('Could not notify hosts of site %s of its new map;'
+                          ' they fetch it with their next heartbeat', site)

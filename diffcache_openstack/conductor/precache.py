@@ -188,8 +188,8 @@ class Precacher:
             self._empty_sites.add(site)
             return True
         except exceptions.DiffCacheError as error:
-            LOG.warning('Could not plan site %s for %d precache jobs, will retry'
-                        ' in the next round: %s', site, len(jobs),
+            LOG.warning('Could not plan site %s for %d precache jobs, will'
+                        ' retry in the next round: %s', site, len(jobs),
                         error)
             return False
         self._empty_sites.discard(site)

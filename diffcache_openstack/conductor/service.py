@@ -143,11 +143,13 @@ class ConductorService(service.Service):
             names, changed = self._liveness.check()
             changed |= self._maps.note_options()
         except Exception:
-            LOG.exception('Could not check hosts, will retry in the next round')
+            LOG.exception('Could not check hosts, will retry in the next'
+                          ' round')
             return
         for name in names:
             LOG.warning('Host %s is dead: no heartbeat for %s s ([conductor]'
-                        ' host_timeout)', name, self.conf.conductor.host_timeout)
+                        ' host_timeout)', name,
+                        self.conf.conductor.host_timeout)
         self._notifier.maps_changed(changed)
 
     def _plan_due_sites(self):

@@ -180,8 +180,8 @@ class Repository:
                 self._keep(views.Key(views.RECIPES, made['form_id']), recipe)
         finally:
             manifest.unlink(missing_ok=True)
-        LOG.info('Registered image %s (%s) with content %s', record.id, record.name,
-                 record.content_id)
+        LOG.info('Registered image %s (%s) with content %s', record.id,
+                 record.name, record.content_id)
         self.put(record)
         return record
 
@@ -465,8 +465,8 @@ class Repository:
             self._sketch_of(content)
         except (exceptions.DiffCacheError, OSError) as error:
             LOG.error('Could not read content %s, creating no patches from or'
-                      ' to it: %s; check the disk, or register the image again',
-                      content, error)
+                      ' to it: %s; check the disk, or register the image'
+                      ' again', content, error)
             return False
         return True
 

@@ -206,7 +206,8 @@ class Ingest:
     def _withdraw(self, image_id: str, status: str) -> None:
         known = self._repository.find(image_id)
         if known is not None and known.status != status:
-            LOG.info('Withdrawing image %s (%s): %s', image_id, known.name, status)
+            LOG.info('Withdrawing image %s (%s): %s', image_id, known.name,
+                     status)
             self._repository.put(dataclasses.replace(known, status=status))
 
     @staticmethod
@@ -268,7 +269,8 @@ class Ingest:
         if not self._tools.is_qcow2(path):
             raise exceptions.InvalidInput(
                 f'Image {image.id} has the disk format qcow2 in Glance, and is'
-                f' not qcow2; it is not added. Upload it with its own disk format.')
+                f' not qcow2; it is not added. Upload it with its own disk'
+                f' format.')
         with files.space_errors(content):
             self._tools.to_raw(path, content)
             self._tools.make_recipe(content, path, recipe)

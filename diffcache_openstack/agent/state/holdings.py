@@ -325,7 +325,8 @@ class Holdings:
         with self._lock:
             self._held.pop(key, None)
             path = self.path(key)
-            LOG.error('Object %s is damaged and no longer served: %s', key, reason)
+            LOG.error('Object %s is damaged and no longer served: %s', key,
+                      reason)
             aside = self.root / QUARANTINE / f'{key.kind}-{key.id}'
             with contextlib.suppress(FileNotFoundError):
                 os.replace(path, aside)

@@ -76,8 +76,8 @@ class Proposals:
         """Make a proposed plan current and send it to its hosts."""
         plan = self._database.write(proposals.apply, plan_id, generation,
                                     base.now())
-        LOG.info('Plan %s is the current plan of site %s, generation %s', plan_id,
-                 plan.site, plan.generation)
+        LOG.info('Plan %s is the current plan of site %s, generation %s',
+                 plan_id, plan.site, plan.generation)
         self._notifier.send_plan(plan)
         return plan
 
@@ -113,8 +113,8 @@ class Proposals:
         count = self._database.write(proposals.give_up,
                                      now - limit - _SLACK)
         if count:
-            LOG.warning('Marked %d plans as failed: their conductor did not finish'
-                        ' them', count)
+            LOG.warning('Marked %d plans as failed: their conductor did not'
+                        ' finish them', count)
         self._database.write(proposals.prune, now - KEPT)
 
     def _compute(self, plan_id, site, solver, name, time_limit, ctxt):
