@@ -137,7 +137,7 @@ class OpenDoor:
 
 
 def build(conf: cfg.ConfigOpts, services: requests.Services) -> WSGI:
-    """The application behind the middleware that every request passes.
+    """Build the application behind the middleware for every request.
 
     :raises oslo_config.cfg.Error: the configuration cannot be used
     """
@@ -165,7 +165,7 @@ def set_defaults() -> None:
 
 
 def load(conf: cfg.ConfigOpts) -> WSGI:
-    """The application of a configuration, with what it talks to.
+    """Build the application of a configuration, with its clients.
 
     :raises PermanentError: the database's schema is not the code's
     """

@@ -69,13 +69,13 @@ class Enforcer:
         return _spelled(self.rules.rules, self.rules.rules.get(rule), ())
 
     def may(self, ctxt: contexts.RequestContext, rule: str) -> bool:
-        """Whether a rule allows the caller something of its own project."""
+        """Return whether a rule allows something in the caller's project."""
         target = {'project_id': ctxt.project_id}
         return self.allows(ctxt, rule, target)
 
     def allows(self, ctxt: contexts.RequestContext, rule: str,
                target: dict[str, typing.Any]) -> bool:
-        """Whether a rule allows the caller something with a target."""
+        """Return whether a rule allows the caller something with a target."""
         now = time.monotonic()
         if now >= self._forget_at:
             self._decisions, self._forget_at = {}, now + _LIFETIME

@@ -117,7 +117,7 @@ class Request(wrappers.Request):
         return self.services.database.look(function, *args)
 
     def may(self, rule: str) -> bool:
-        """Whether a policy allows the caller something."""
+        """Return whether a policy allows the caller something."""
         return self.services.enforcer.may(self.context, rule)
 
     def find_server(self, server_id: str) -> nova.Server:

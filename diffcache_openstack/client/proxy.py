@@ -186,7 +186,7 @@ class Proxy(versions.VersionCalls, proxy.Proxy):
 
     def precache_targets(self, job_id: str, **query: typing.Any
                          ) -> Listing[_job.Target]:
-        """How far a job is, by host and image."""
+        """List the progress of a job by host and image."""
         return self._list(_job.Target, job_id=base.part(job_id), **query)
 
     def wait_for_plan(self, plan_id: str, timeout: float,

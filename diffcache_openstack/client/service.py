@@ -20,7 +20,7 @@ SERVICE_TYPE = 'diffcache'
 
 
 def proxy_of(conn: connection.Connection) -> proxy.Proxy:
-    """The service's proxy of a connection, which is ``conn.diffcache``.
+    """Return ``conn.diffcache``, the service's proxy of a connection.
 
     Options such as ``diffcache_endpoint_override`` in clouds.yaml hold.
     """

@@ -63,7 +63,7 @@ class ServiceClient:
 
     @contextlib.contextmanager
     def _call(self, action: str) -> collections.abc.Iterator[typing.Any]:
-        """Context of one call: gives the client, and maps its errors.
+        """Yield the client for one call, and map its errors.
 
         :param action: the call in words, after "could not"
         :raises NotConfigured: the group's options do not suffice

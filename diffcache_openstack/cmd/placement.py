@@ -42,7 +42,7 @@ _TINY = 1e-9
 def _number(
     kind: type, least: float = -math.inf
 ) -> typing.Callable[[str], typing.Any]:
-    """A parser of finite numbers of at least ``least``."""
+    """Return a parser of finite numbers of at least ``least``."""
     what = 'a whole number' if kind is int else 'a number'
     if least == _TINY:
         what += ' above 0'
@@ -62,7 +62,7 @@ def _number(
 
 
 def _positive(kind: type) -> typing.Callable[[str], typing.Any]:
-    """A parser of finite numbers above 0."""
+    """Return a parser of finite numbers above 0."""
     return _number(kind, 1 if kind is int else _TINY)
 
 

@@ -118,5 +118,5 @@ class Group(command.Command):
 
 
 def is_group(entry: commandmanager.EntryPointT) -> bool:
-    """Whether an entry is a group's, not a complete command's."""
+    """Return whether an entry is a group's, not a complete command's."""
     return entry.value == f'{Group.__module__}:{Group.__name__}'

@@ -53,7 +53,7 @@ class Nothing(sources.ConfigurationSource):
 
     def get(self, group_name: str | None, option_name: str, opt: cfg.Opt
             ) -> tuple[typing.Any, typing.Any]:
-        """No value."""
+        """Return no value: this source has none."""
         return (sources._NoValue, None)
 
 
@@ -61,7 +61,7 @@ class Driver(sources.ConfigurationSourceDriver):
     """The entry point; see the module."""
 
     def list_options_for_discovery(self) -> list[cfg.Opt]:
-        """There are no options of its own."""
+        """Return no options: the driver has none."""
         return []
 
     def open_source_from_opt_group(self, conf: cfg.ConfigOpts,

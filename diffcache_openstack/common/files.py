@@ -144,7 +144,7 @@ def discard_part(path: pathlib.Path) -> None:
 
 
 def temporaries_of(path: pathlib.Path) -> list[pathlib.Path]:
-    """Hidden files that were to become path."""
+    """Return temporary files that would have been renamed to path."""
     pattern = re.compile(
         r'^\.' + re.escape(path.name) + r'\.[0-9a-f]{12}\.part$')
     if not path.parent.is_dir():

@@ -29,7 +29,7 @@ _SHARED = stat.S_IRWXG | stat.S_IRWXO
 
 
 def read_key(path: str | os.PathLike) -> bytes:
-    """The key in a file, 32 bytes.
+    """Read a key of 32 bytes from a file.
 
     :raises InvalidInput: the file cannot be read, a user besides its owner
         may access it, or it holds no key; the message never quotes the content

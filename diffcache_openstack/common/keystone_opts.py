@@ -43,13 +43,13 @@ def register_opts(conf: cfg.ConfigOpts, group: str, values: Defaults) -> None:
 
 
 def auth_opts() -> list[cfg.Opt]:
-    """The options of logging in, for the sample configuration."""
+    """Return the options of authentication, for the sample file."""
     return [*loading.get_auth_common_conf_options(),
             *loading.get_auth_plugin_conf_options('password')]
 
 
 def sample_opts(values: Defaults) -> list[cfg.Opt]:
-    """All options, each once, for the sample configuration."""
+    """Return all options, each once, for the sample file."""
     known: dict[str, cfg.Opt] = {}
     for option in (*auth_opts(), *loading.get_session_conf_options(),
                    *loading.get_adapter_conf_options()):

@@ -63,13 +63,13 @@ class LocalClient:
         return self._ask('GET', '/v1/status')
 
     def images(self) -> list[dict[str, typing.Any]]:
-        """Every image of the catalogue, and what this host has of it."""
+        """List all images of the catalogue, with their state on this host."""
         answer = self._ask('GET', '/v1/images',
                            timeout=max(self._timeout, _LIST_SECONDS))
         return answer['images'] if isinstance(answer, dict) else answer
 
     def image(self, image_id: str) -> dict[str, typing.Any]:
-        """An image, and how it would come here.
+        """Describe an image, and the cost of bringing it here.
 
         :raises NotFound: the catalogue does not have it
         """
@@ -127,7 +127,7 @@ class LocalClient:
     def file(self, image_id: str, first: int = 0, last: int | None = None,
              site_only: bool = False, stall_timeout: float = 60.0
              ) -> collections.abc.Iterator['File']:
-        """The bytes of the file that Glance has, from the first to the last.
+        """Open the complete file that Glance has, for reading.
 
         :param last: position of the last byte; None for the file's end
         :param site_only: fail rather than use the WAN
@@ -144,7 +144,7 @@ class LocalClient:
 
     @contextlib.contextmanager
     def expecting(self, image_id: str) -> collections.abc.Iterator[None]:
-        """An image's file is on its way, and given soon, or never.
+        """Announce an image's file, which follows soon, or never.
 
         While the block lasts, no fill of the site brings the content over the
         WAN beside it. It ends with this process, too.
@@ -171,7 +171,7 @@ class LocalClient:
             pass
 
     def queue(self) -> list[str]:
-        """Images that operators want to have cached, oldest first."""
+        """List images that operators want cached, oldest first."""
         return self._ask('GET', '/v1/queue')['images']
 
     def enqueue(self, image_id: str) -> bool:
@@ -207,7 +207,7 @@ class LocalClient:
 
     @contextlib.contextmanager
     def _answer(self, method, path, body, timeout, headers=None):
-        """The answer to a request that succeeded, to be read."""
+        """Return the response to a request that succeeded."""
         with contextlib.closing(_Connection(self._path, self._timeout)
                                 ) as connection:
             with self._unavailable():
@@ -221,7 +221,7 @@ class LocalClient:
             yield answer
 
     def _line(self, answer):
-        """The next document of a stream, one a line; None at its end."""
+        """Read the next document of a stream, one a line; None at its end."""
         with self._unavailable():
             line = answer.readline(_LONGEST_LINE)
             document = json.loads(line) if line else None
@@ -256,7 +256,7 @@ class File:
         self.total = int(span.rpartition('/')[2] or self.length)
 
     def read(self, size: int = -1) -> bytes:
-        """The next bytes, up to so many; none at the end.
+        """Read the next bytes, up to so many; none at the end.
 
         :raises ServiceUnavailable: the agent broke off
         """

@@ -64,7 +64,7 @@ def exposed(method: collections.abc.Callable) -> collections.abc.Callable:
 
 
 def _common(error: exceptions.DiffCacheError) -> exceptions.DiffCacheError:
-    """The error as one of a class that every process knows."""
+    """Convert an error to one of a class that every process knows."""
     kind = next(cls for cls in type(error).__mro__
                 if cls.__module__ == exceptions.__name__)
     return error if kind is type(error) else kind(str(error))
@@ -77,22 +77,22 @@ class ContextSerializer(oslo_messaging.Serializer):
         self._entities = entities
 
     def serialize_entity(self, ctxt, entity):
-        """What crosses the wire for an argument or a result."""
+        """Convert an argument or a result to what is sent."""
         return self._entities.serialize_entity(ctxt, entity)
 
     def deserialize_entity(self, ctxt, entity):
-        """The argument or result that was sent."""
+        """Return the argument or result that was sent."""
         return self._entities.deserialize_entity(ctxt, entity)
 
     def serialize_context(self, ctxt: contexts.RequestContext) -> dict:
-        """The context as a dict of plain values, without the token.
+        """Convert the context to a dict of plain values, without token.
 
         No service behind the API acts with the rights of its callers.
         """
         return {**ctxt.to_dict(), 'auth_token': None}
 
     def deserialize_context(self, ctxt: dict) -> contexts.RequestContext:
-        """The caller's context."""
+        """Return the caller's context."""
         return contexts.RequestContext.from_rpc(ctxt)
 
 
@@ -121,7 +121,7 @@ class Bus:
 
     def client(self, target: oslo_messaging.Target, timeout: float,
                ) -> 'Client':
-        """A client of the service that listens on a target's topic.
+        """Return a client of the service that listens on a target's topic.
 
         :param timeout: seconds a call waits for its answer
         """
@@ -133,7 +133,7 @@ class Bus:
     def server(self, target: oslo_messaging.Target,
                endpoints: collections.abc.Sequence[object],
                ) -> oslo_messaging.MessageHandlingServer:
-        """A server that runs the endpoints' methods in threads."""
+        """Return a server that runs the endpoints' methods in threads."""
         return oslo_messaging.get_rpc_server(
             self._transport, target, list(endpoints), executor='threading',
             serializer=self._serializer,
@@ -173,7 +173,7 @@ class Reach:
         return max(2, len(self._addresses))
 
     def confirm(self) -> None:
-        """A call was answered."""
+        """Note that a call was answered."""
         self._confirmed = True
 
     def check(self) -> None:
@@ -225,7 +225,7 @@ class Client:
         self._reach = reach
 
     def prepared(self, **changes: typing.Any) -> 'Client':
-        """A client with another topic, version or timeout.
+        """Return a client with another topic, version or timeout.
 
         The arguments are those of oslo_messaging.RPCClient.prepare.
         """
@@ -273,7 +273,7 @@ class Client:
 
 
 def _local(error: exceptions.DiffCacheError) -> exceptions.DiffCacheError:
-    """The error as it was raised, without the remote traceback in its text."""
+    """Return an error as it was raised, without the remote traceback."""
     kind = next(cls for cls in type(error).__mro__
                 if not cls.__name__.endswith(_REMOTE_SUFFIX))
     return kind(*error.args)

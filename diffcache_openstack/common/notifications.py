@@ -39,7 +39,7 @@ class _Endpoint:
 
     def info(self, ctxt: dict, publisher_id: str, event_type: str,
              payload: dict, metadata: dict) -> str | None:
-        """One notification.
+        """Process one notification.
 
         What our own code or another's broker could do later is tried again;
         what it makes no sense of is logged and left.

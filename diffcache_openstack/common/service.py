@@ -150,7 +150,7 @@ def _follow(conf, instance, events):
 
 
 def _gets_started(events):
-    """Whether a service that is to stop gets done with starting first.
+    """Wait for a service to start before it stops; return whether it did.
 
     If it does it can be stopped in order. If not it is waiting for something,
     and has nothing yet that would need an orderly end.

@@ -28,7 +28,7 @@ MB = 1000 ** 2
 
 
 def parse_size(text: str | int) -> int:
-    """Bytes that a text such as ``5GB``, ``512 MiB`` or ``1024`` stands for.
+    """Parse bytes from a text such as ``5GB``, ``512 MiB`` or ``1024``.
 
     :raises ValueError: the text is not an amount of bytes
     """
@@ -42,7 +42,7 @@ def parse_size(text: str | int) -> int:
 
 
 def format_size(count: int) -> str:
-    """A size to be read: three digits and a unit of powers of 1000."""
+    """Format a size for users: three digits and a unit of powers of 1000."""
     amount = float(count)
     for step in _STEPS[:-1]:
         if amount < 999.5:

@@ -38,7 +38,7 @@ class Window:
     end: int
 
     def contains(self, when: datetime.datetime) -> bool:
-        """Whether the window is open at a local time."""
+        """Return whether the window is open at a local time."""
         minute = when.hour * 60 + when.minute
         today = when.weekday()
         if self.start < self.end:
@@ -91,10 +91,10 @@ class Windows:
         self._windows = [parse(text) for text in texts]
 
     def open_at(self, when: datetime.datetime) -> bool:
-        """Whether work may run at a local time."""
+        """Return whether work may run at a local time."""
         return not self._windows or any(
             window.contains(when) for window in self._windows)
 
     def open_now(self) -> bool:
-        """Whether work may run now."""
+        """Return whether work may run now."""
         return self.open_at(datetime.datetime.now())

@@ -49,7 +49,7 @@ class History:
         self._database = database
 
     def listener(self, conf: cfg.ConfigOpts) -> notifications.Listener:
-        """What listens, not started yet.
+        """Return the listener for notifications, not started yet.
 
         :raises InvalidInput: ``[notifications] transport_url`` is unusable
         """
@@ -59,7 +59,7 @@ class History:
             {BOOTED: self.booted, SENT: self.sent})
 
     def booted(self, notification: dict) -> None:
-        """A server was made."""
+        """Record that a server was created."""
         boot = boot_of(notification['payload'])
         if boot is None:
             return
@@ -68,7 +68,7 @@ class History:
                       boot.template_id)
 
     def sent(self, notification: dict) -> None:
-        """Glance sent an image."""
+        """Record that Glance sent an image."""
         download = download_of(notification)
         if download is None:
             return
@@ -91,7 +91,7 @@ class History:
 
 
 def boot_of(payload: dict) -> objects.Request | None:
-    """What a notification of Nova, of either format, tells of a boot.
+    """Parse a boot from a notification of Nova, in either format.
 
     :returns: None if the server was not made from an image
     :raises KeyError: it is no such notification
@@ -120,7 +120,7 @@ def boot_of(payload: dict) -> objects.Request | None:
 
 
 def download_of(notification: dict) -> objects.Request | None:
-    """What a notification of Glance tells of a download.
+    """Parse a download from a notification of Glance.
 
     The host is what follows the first dot of the sender's
     ``default_publisher_id``.
@@ -142,7 +142,7 @@ def download_of(notification: dict) -> objects.Request | None:
 
 
 def _instant(text: typing.Any) -> datetime.datetime | None:
-    """A time with its zone; services mean UTC if they give none."""
+    """Parse a time with its zone; services mean UTC if they give none."""
     if not text:
         return None
     found = datetime.datetime.fromisoformat(str(text))

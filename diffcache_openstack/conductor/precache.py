@@ -210,7 +210,7 @@ class Precacher:
 
 
 def _nothing_to_do(job, hosts, images):
-    """Why a job has no target; None if it has one."""
+    """Explain why a job has no target; return None if it has one."""
     if not images:
         return 'None of its families has an image.'
     if not hosts:
@@ -236,7 +236,7 @@ def _check_expiry(when):
 
 
 def is_open(job: objects.PrecacheJob, local: datetime.datetime) -> bool:
-    """Whether hosts may fetch for a job at a local time."""
+    """Return whether hosts may fetch for a job at a local time."""
     return not job.window or windows.parse(job.window).contains(local)
 
 
@@ -271,7 +271,7 @@ class View:
 
     def progress(self, job: objects.PrecacheJob, target: typing.Any
                  ) -> db.Progress:
-        """How far a target of a job is."""
+        """Compute the progress of a target of a job."""
         trouble = self._trouble(target)
         if trouble:
             return _progress(target, precache.FAILED, message=trouble)
@@ -287,7 +287,7 @@ class View:
         return self._under_way(target)
 
     def _under_way(self, target):
-        """How far the host is with what its plan has for the target."""
+        """Compute the progress of the host's transfers for the target."""
         names = {target.content_id, *(
             patch.id for patch in self._into.get(target.content_id, ()))}
         planned = [name for name in sorted(names)
@@ -320,7 +320,7 @@ class View:
         return None
 
     def _way(self, job, target):
-        """How the host has the image without the WAN; None if it has not."""
+        """Return how the host has the image without the WAN, or None."""
         host = self._hosts[target.host]
         if target.content_id in self._held[host.name]:
             return LOCAL
@@ -338,7 +338,7 @@ def _progress(target, state, **told):
 
 
 def _share_done(target, fills):
-    """Bytes of a target that are done: the same share as of the transfers."""
+    """Estimate the bytes done, from the share of the transfers done."""
     total = sum(fill.bytes_total for fill in fills)
     done = sum(min(fill.bytes_done, fill.bytes_total) for fill in fills)
     return target.bytes_total * done // total if total else 0

@@ -39,14 +39,14 @@ class Maps:
         self._shown: dict[str, tuple] = {}
 
     def get(self, site: str) -> objects.SiteMap:
-        """The map of a site.
+        """Return the map of a site.
 
         :raises NotFound: no host of the site was ever registered
         """
         return self._of(site, self._database.read(sites.map_generation, site))
 
     def newer(self, site: str, known: int | None) -> objects.SiteMap | None:
-        """The map of a site; None if its generation is the known one.
+        """Return the map of a site; None if its generation is the known one.
 
         :raises NotFound: no host of the site was ever registered
         """
@@ -102,7 +102,7 @@ class Views:
         self._views: dict[str, views.SiteView] = {}
 
     def get(self, site: str) -> views.SiteView:
-        """The view of a site's present generation.
+        """Return the view of a site's present generation.
 
         :raises NotFound: no host of the site was ever registered
         """

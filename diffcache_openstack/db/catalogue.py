@@ -78,7 +78,7 @@ def put_template(session: orm.Session, template: objects.Template,
 
 
 def get_template(session: orm.Session, template_id: str) -> objects.Template:
-    """A template by its id.
+    """Return a template by its id.
 
     :raises NotFound: there is none
     """
@@ -86,13 +86,13 @@ def get_template(session: orm.Session, template_id: str) -> objects.Template:
 
 
 def list_templates(session: orm.Session) -> list[objects.Template]:
-    """All templates that may be served, by id."""
+    """Return all templates that may be served, by id."""
     return [template for template in known_templates(session)
             if template.status == objects.ACTIVE]
 
 
 def known_templates(session: orm.Session) -> list[objects.Template]:
-    """All templates, also those that were withdrawn, by id."""
+    """Return all templates, also those that were withdrawn, by id."""
     return [_template(row) for row in session.scalars(
         sa.select(models.Template).order_by(models.Template.id))]
 
@@ -151,7 +151,7 @@ def put_patch(session: orm.Session, patch: objects.Patch,
 
 
 def list_patches(session: orm.Session) -> list[objects.Patch]:
-    """All patches between templates that may be served, by their ends."""
+    """Return all patches between templates that may be served, by ends."""
     active = _active_contents()
     return [_patch(row) for row in session.scalars(
         sa.select(models.Patch)
@@ -176,7 +176,7 @@ def time_patch(session: orm.Session, patch_id: str, seconds: float) -> None:
 
 def missing_pairs(session: orm.Session, host: str, limit: int
                   ) -> list[tuple[str, str]]:
-    """Ordered pairs of contents that a host holds and that have no patch.
+    """List ordered pairs of contents on a host that have no patch.
 
     :param limit: pairs to return at most
     :raises NotFound: the host is not registered

@@ -56,7 +56,7 @@ class _Scope:
 
 
 def _is_race(error: Exception) -> bool:
-    """Whether two transactions were in each other's way.
+    """Return whether two transactions conflicted.
 
     They inserted the same row: the functions of :mod:`api` look before they
     insert, so running the loser again finds the winner's row. Or both wanted

@@ -46,7 +46,7 @@ def put(session: orm.Session, host: str,
 
 
 def by_object(session: orm.Session) -> dict[tuple[str, str], objects.Fill]:
-    """What living hosts are missing, by host and id of the object."""
+    """Return what living hosts are missing, by host and ID of the object."""
     table = models.Fill
     rows = session.execute(
         sa.select(models.Host.name, table.object_id.label('id'),

@@ -126,7 +126,7 @@ def put_download(session: orm.Session, download: objects.Request,
 
 
 def _request_during(session, boot):
-    """A request that a boot made, and no other boot did."""
+    """Find a request that a boot caused, and that no other boot has."""
     table = models.Request
     begin = boot.started_at - _CLOCKS
     end = (boot.started_at + datetime.timedelta(seconds=boot.seconds)
@@ -143,7 +143,7 @@ def _request_during(session, boot):
 
 
 def _absorb_boot(session, request):
-    """Whether a request was reported after the boot that caused it."""
+    """Return whether a request was reported after the boot that caused it."""
     if request.way in (BOOT, DOWNLOAD):
         return
     table = models.Request
@@ -168,7 +168,7 @@ def _same_as(request):
 
 def demand(session: orm.Session, site: str, since: datetime.datetime
            ) -> list[Demand]:
-    """What was asked for at a site since an instant.
+    """Return the requests of a site since an instant.
 
     Failed requests count too: their demand was real.
     """
@@ -181,7 +181,7 @@ def demand(session: orm.Session, site: str, since: datetime.datetime
 
 
 def list_requests(session: orm.Session, limit: int) -> list[objects.Request]:
-    """The latest requests, newest first."""
+    """Return the latest requests, newest first."""
     rows = session.scalars(sa.select(models.Request).order_by(
         models.Request.started_at.desc(), models.Request.id).limit(limit))
     return [objects.Request(**{name: getattr(row, name) for name in _COPIED})

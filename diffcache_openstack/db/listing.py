@@ -63,7 +63,7 @@ class Viewer(typing.NamedTuple):
 
 def part_by_key(session: Reader, query: sa.Select,
                 key: orm.InstrumentedAttribute, page: Page) -> Part:
-    """A part of a query's rows, in the order of a unique column.
+    """Select a part of a query's rows, in the order of a unique column.
 
     :param query: of columns; the key is among them
     """
@@ -76,7 +76,7 @@ def part_by_key(session: Reader, query: sa.Select,
 def part_by_time(session: Reader, query: sa.Select,
                  table: typing.Any, page: Page,
                  when: orm.InstrumentedAttribute) -> Part:
-    """A part of a query's rows, the latest first.
+    """Select a part of a query's rows, the latest first.
 
     :param table: the model, whose column ``id`` makes the order total
     :param when: its column of time
@@ -95,7 +95,7 @@ def part_by_time(session: Reader, query: sa.Select,
 
 
 def _entries(session, query):
-    """Rows as dicts that JSON can carry.
+    """Convert rows to dicts that JSON can carry.
 
     The database makes one text of each row: taking a row's columns apart
     costs a driver that is written in Python more than all else that listing
@@ -125,7 +125,7 @@ def _row_text(columns):
 
 
 def _stored_instant(text):
-    """A time as the databases write it, without its zone."""
+    """Convert a time to the form of the database, without its zone."""
     return text.replace(' ', 'T').removesuffix('.000000') + 'Z'
 
 
@@ -137,17 +137,17 @@ class Packed(sa.TypeDecorator):
 
     def process_result_value(self, value: typing.Any, dialect: sa.Dialect
                              ) -> list | None:
-        """The list."""
+        """Decode the list."""
         return None if value is None else unpacked(value)
 
 
 def unpacked(value: str | list) -> list:
-    """What was packed: within JSON, databases nest it, or quote it."""
+    """Decode packed values, which databases may have nested or quoted."""
     return json.loads(value) if isinstance(value, str) else value
 
 
 def packed(*values: sa.ColumnElement) -> sa.ColumnElement:
-    """Several values as one, so that one correlated subquery gives them."""
+    """Pack several values into one, for one correlated subquery."""
     return sa.func.json_array(*values, type_=Packed)
 
 
@@ -157,20 +157,20 @@ _FROM_JSON = {sa.Boolean: bool, models.UTCDateTime: _stored_instant,
 
 
 def cut(entries: list[Entry], page: Page, key: str) -> Part:
-    """A page of entries; one more than the limit means that there are more."""
+    """Cut a page of entries; one beyond the limit means there are more."""
     more = len(entries) > page.limit
     del entries[page.limit:]
     return Part(entries, entries[-1][key] if more else None)
 
 
 def plain(row: typing.Mapping) -> Entry:
-    """A row as a dict that JSON can carry; times are ISO 8601 in UTC."""
+    """Convert a row to a dict for JSON; times are ISO 8601 in UTC."""
     return {name: instant(value) if isinstance(value, datetime.datetime)
             else value for name, value in row.items()}
 
 
 def instant(value: datetime.datetime | None) -> str | None:
-    """A time as ISO 8601 in UTC."""
+    """Format a time as ISO 8601 in UTC."""
     if value is None:
         return None
     return value.astimezone(datetime.UTC).isoformat().replace('+00:00', 'Z')
@@ -179,7 +179,7 @@ def instant(value: datetime.datetime | None) -> str | None:
 def narrowed(query: sa.Select, model: typing.Any,
              filters: collections.abc.Mapping[str, typing.Any],
              names: collections.abc.Iterable[str]) -> sa.Select:
-    """A query for rows whose columns have the values asked for.
+    """Restrict a query to rows whose columns have the given values.
 
     :param names: of the filters that are columns
     """
@@ -191,7 +191,7 @@ def narrowed(query: sa.Select, model: typing.Any,
 
 def of_viewer(model: typing.Any, names: collections.abc.Iterable[str],
               viewer: Viewer) -> sa.Select:
-    """Columns of the rows that belong to a viewer's project, or of all."""
+    """Select columns of the rows that a viewer may see."""
     query = sa.select(*columns(model, names))
     if viewer.sees_all:
         return query
@@ -201,5 +201,5 @@ def of_viewer(model: typing.Any, names: collections.abc.Iterable[str],
 
 def columns(model: typing.Any, names: collections.abc.Iterable[str]
             ) -> list[orm.InstrumentedAttribute]:
-    """Columns of a model by name."""
+    """Return columns of a model by name."""
     return [getattr(model, name) for name in names]

@@ -38,14 +38,14 @@ def _config() -> alembic_config.Config:
 
 
 def head() -> str | None:
-    """The revision that this code expects; None before the first."""
+    """Return the revision that this code expects; None before the first."""
     return alembic_script.ScriptDirectory.from_config(
         _config()).get_current_head()
 
 
 def current(conf: cfg.ConfigOpts, max_retries: int | None = None
             ) -> str | None:
-    """The revision of the database; None if it has no schema yet.
+    """Return the revision of the database; None if it has no schema yet.
 
     :param max_retries: see :class:`.engine.Database`
     :raises oslo_db.exception.DBError: the database cannot be reached

@@ -50,13 +50,13 @@ class UTCDateTime(sa.types.TypeDecorator):
         return dialect.type_descriptor(sa.DateTime())
 
     def process_bind_param(self, value, dialect):
-        """An aware datetime, as naive UTC."""
+        """Convert an aware datetime to naive UTC."""
         if value is None:
             return None
         return value.astimezone(datetime.UTC).replace(tzinfo=None)
 
     def process_result_value(self, value, dialect):
-        """What the database keeps, as an aware datetime."""
+        """Convert the stored datetime to an aware one."""
         return None if value is None else value.replace(tzinfo=datetime.UTC)
 
 

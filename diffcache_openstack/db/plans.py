@@ -80,7 +80,7 @@ def set_planned(session: orm.Session, site: str,
 
 
 def generation(session: orm.Session, site: str) -> int:
-    """The generation of a site's current plan, 0 if it has none.
+    """Return the generation of a site's current plan, 0 if it has none.
 
     :raises NotFound: no host of the site was ever registered
     """
@@ -92,7 +92,7 @@ def generation(session: orm.Session, site: str) -> int:
 
 
 def current_plan(session: orm.Session, site: str) -> objects.Plan | None:
-    """The plan that holds for a site; None if none was made yet.
+    """Return the current plan of a site; None if it has none.
 
     :raises NotFound: no host of the site was ever registered
     """
@@ -103,7 +103,7 @@ def current_plan(session: orm.Session, site: str) -> objects.Plan | None:
 
 
 def load(session: orm.Session, row: models.Plan) -> objects.Plan:
-    """The plan of a row, with its hosts and items.
+    """Load the plan of a row, with its hosts and items.
 
     The generation of one that was never put into force is the one of the
     plan it was computed against.
@@ -148,7 +148,7 @@ def drop_items(session: orm.Session, kind: str, known: sa.Select) -> None:
 
 
 def due_sites(session: orm.Session, before: datetime.datetime) -> list[str]:
-    """Sites whose last round of planning ended before an instant."""
+    """List sites whose last round of planning ended before an instant."""
     return list(session.scalars(
         sa.select(models.Site.name).where(sa.or_(
             models.Site.planned_at.is_(None),

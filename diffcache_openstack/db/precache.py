@@ -83,7 +83,7 @@ def create(session: orm.Session, job: objects.PrecacheJob,
 
 
 def get(session: orm.Session, job_id: str) -> objects.PrecacheJob:
-    """A job.
+    """Return a job.
 
     :raises NotFound: there is none with that id
     """
@@ -154,7 +154,7 @@ def prune(session: orm.Session, before: datetime.datetime) -> int:
 
 
 def living(session: orm.Session) -> list[objects.PrecacheJob]:
-    """Jobs that are worked on, the most important first."""
+    """List active jobs, the most important first."""
     table = models.PrecacheJob
     return [_job(row) for row in session.scalars(
         sa.select(table).where(table.state.in_(precache.LIVING))
@@ -162,7 +162,7 @@ def living(session: orm.Session) -> list[objects.PrecacheJob]:
 
 
 def dirty(session: orm.Session) -> list[objects.PrecacheJob]:
-    """Jobs, ended or not, for which plans have to be made."""
+    """List jobs, ended or not, whose sites need a new plan."""
     table = models.PrecacheJob
     return [_job(row) for row in session.scalars(
         sa.select(table).where(table.dirty).order_by(
@@ -193,7 +193,7 @@ def set_message(session: orm.Session, job_id: str, message: str | None
 
 def wanted_images(session: orm.Session, job: objects.PrecacheJob
                   ) -> list[Wanted]:
-    """The images of a job, by id: those named, and members of families."""
+    """List the images of a job by ID: named ones and those of families."""
     table = models.Template
     rows = session.execute(
         sa.select(table.id, table.content_id, table.data_size, table.status)
@@ -243,7 +243,7 @@ def sync_targets(session: orm.Session, job_id: str,
 
 def targets(session: orm.Session, job_id: str
             ) -> list[models.PrecacheTarget]:
-    """Rows of a job's targets, to read."""
+    """Select rows of a job's targets."""
     table = models.PrecacheTarget
     return list(session.scalars(
         sa.select(table).where(table.job_id == job_id)
@@ -272,7 +272,7 @@ def set_progress(session: orm.Session, job_id: str,
 
 
 def demand(session: orm.Session, site: str) -> list[objects.PrecacheDemand]:
-    """What jobs add to the demand of a site.
+    """Return the demand that jobs add to a site.
 
     A job whose window is closed adds what it has brought already, so that it
     stays, and asks for no more.
@@ -307,7 +307,7 @@ def planned_objects(session: orm.Session) -> set[tuple[str, str]]:
 
 
 def sites_of(session: orm.Session, job_id: str) -> list[str]:
-    """Sites of the hosts of a job, by name."""
+    """Return sites of the hosts of a job, by name."""
     return list(session.scalars(
         sa.select(models.Host.site).distinct()
         .join(models.PrecacheTarget,
@@ -319,7 +319,7 @@ def sites_of(session: orm.Session, job_id: str) -> list[str]:
 def list_jobs(session: listing.Reader, viewer: listing.Viewer,
               filters: collections.abc.Mapping[str, typing.Any],
               page: listing.Page) -> listing.Part:
-    """The jobs that a viewer may see, by id, with their progress.
+    """List the jobs that a viewer may see, by ID, with their progress.
 
     :param filters: state, project_id
     """
@@ -332,7 +332,7 @@ def list_jobs(session: listing.Reader, viewer: listing.Viewer,
 
 def get_job(session: listing.Reader, viewer: listing.Viewer, job_id: str
             ) -> listing.Entry:
-    """One job, as :func:`list_jobs` shows it.
+    """Return one job, as :func:`list_jobs` shows it.
 
     :raises NotFound: there is none that the viewer may see
     """
@@ -348,7 +348,7 @@ def get_job(session: listing.Reader, viewer: listing.Viewer, job_id: str
 def list_targets(session: listing.Reader, job_id: str,
                  filters: collections.abc.Mapping[str, typing.Any],
                  page: listing.Page) -> listing.Part:
-    """How far a job is, by host and image.
+    """List the progress of a job by host and image.
 
     :param filters: state, host
     :raises InvalidInput: the marker is no target's id
@@ -376,7 +376,7 @@ def list_targets(session: listing.Reader, job_id: str,
 
 
 def unknown_job(job_id: str) -> exceptions.NotFound:
-    """The error for a job that is not there, or not for the caller."""
+    """Return the error for a job that the caller cannot see."""
     return exceptions.NotFound(
         f'Precache job {job_id} is unknown; see "openstack image precache'
         f' list".')

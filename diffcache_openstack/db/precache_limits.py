@@ -41,7 +41,7 @@ class Limit(typing.NamedTuple):
 
 def of_plan(session: orm.Session, plan: objects.Plan
             ) -> dict[tuple[str, str], Limit]:
-    """The limits of a plan's items, by kind and id."""
+    """Return the limits of a plan's items, by kind and id."""
     jobs = _jobs(session, plan.hosts)
     if not jobs:
         return {}
@@ -55,7 +55,7 @@ def of_plan(session: orm.Session, plan: objects.Plan
 
 
 def _jobs(session, hosts):
-    """Living jobs by the contents that they want on some of these hosts."""
+    """Return living jobs by the contents that they want on these hosts."""
     job, target = models.PrecacheJob, models.PrecacheTarget
     rows = session.execute(
         sa.select(target.content_id, job.id, job.rate, job.window).distinct()
@@ -70,7 +70,7 @@ def _jobs(session, hosts):
 
 
 def _contents(session, plan):
-    """By item: the contents that it is, or helps to build."""
+    """Return, by item, the contents that it is, or helps to build."""
     found: dict[tuple[str, str], set[str]] = collections.defaultdict(set)
     patches = [item.id for item in plan.items if item.kind == objects.PATCHES]
     for item in plan.items:
@@ -87,7 +87,7 @@ def _contents(session, plan):
 
 
 def _merged(jobs):
-    """The most generous limit; None if there is none."""
+    """Return the most generous limit; None if there is none."""
     if not jobs:
         return None
     rates = [rate for _id, rate, _window in jobs]

@@ -123,7 +123,7 @@ def cancel(session: orm.Session, plan_id: str) -> None:
 
 
 def get_plan(session: orm.Session, plan_id: str) -> objects.Plan:
-    """A plan, in force or not.
+    """Return a plan, in force or not.
 
     :raises NotFound: there is no such plan
     """

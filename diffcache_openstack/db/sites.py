@@ -153,7 +153,7 @@ def remove_dead_host(session: orm.Session, name: str) -> set[str]:
 
 
 def get_host(session: orm.Session, name: str) -> objects.Host:
-    """A host with what it holds.
+    """Return a host with the objects that it holds.
 
     :raises NotFound: the host is not registered
     """
@@ -165,7 +165,7 @@ def get_host(session: orm.Session, name: str) -> objects.Host:
 
 def list_hosts(session: orm.Session, site: str | None = None
                ) -> list[objects.Host]:
-    """Hosts by name, of one site or of all, without what they hold."""
+    """List hosts by name, of one site or of all, without their objects."""
     query = sa.select(models.Host).order_by(models.Host.name)
     if site is not None:
         query = query.where(models.Host.site == site)
@@ -174,7 +174,7 @@ def list_hosts(session: orm.Session, site: str | None = None
 
 def map_hosts(session: orm.Session, site: str | None = None
               ) -> list[objects.Host]:
-    """Hosts by name, with what they hold.
+    """List hosts by name, with the objects that they hold.
 
     :param site: only the hosts of this site, and every repository
     """
@@ -194,7 +194,7 @@ def map_hosts(session: orm.Session, site: str | None = None
 
 
 def hosts_on_map(session: orm.Session, site: str) -> list[str]:
-    """Names of the living hosts of a site and of every living repository."""
+    """List the living hosts of a site and all living repositories."""
     return list(session.scalars(
         sa.select(models.Host.name).where(models.Host.alive, sa.or_(
             models.Host.site == site,
@@ -203,13 +203,13 @@ def hosts_on_map(session: orm.Session, site: str) -> list[str]:
 
 
 def list_sites(session: orm.Session) -> list[str]:
-    """Names of all sites that a host was ever registered for."""
+    """List the names of all sites that ever had a host."""
     return list(session.scalars(
         sa.select(models.Site.name).order_by(models.Site.name)))
 
 
 def map_generation(session: orm.Session, site: str) -> int:
-    """The generation of a site's map.
+    """Return the generation of a site's map.
 
     :raises NotFound: no host of the site was ever registered
     """
@@ -237,14 +237,14 @@ def raise_all_generations(session: orm.Session) -> set[str]:
 
 
 def unknown_site(site: str) -> exceptions.NotFound:
-    """The error for a site that does not exist."""
+    """Return the error for a site that does not exist."""
     return exceptions.NotFound(
         f'Site {site} is unknown; start an agent with [agent] site = {site},'
         f' or see "openstack image cache site list" for the sites there are.')
 
 
 def unknown_host(name: str) -> exceptions.NotFound:
-    """The error for a host that does not exist."""
+    """Return the error for a host that does not exist."""
     return exceptions.NotFound(
         f'Host {name} is not registered; start its diffcache-agent, or see'
         f' "openstack image cache host list" for the hosts there are.')

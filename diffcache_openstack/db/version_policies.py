@@ -50,14 +50,14 @@ def put(session: orm.Session, policy: objects.VersionPolicy,
 
 def of_server(session: orm.Session, project_id: str, server_id: str
               ) -> objects.VersionPolicy | None:
-    """What holds for a server: its own policy, or else its project's."""
+    """Return the policy of a server, or else that of its project."""
     row = (_find(session, project_id, server_id)
            or _find(session, project_id, ''))
     return None if row is None else _policy(row)
 
 
 def all_policies(session: orm.Session) -> list[objects.VersionPolicy]:
-    """Every policy, by project and server."""
+    """Return every policy, by project and server."""
     table = models.VersionPolicy
     return [_policy(row) for row in session.scalars(
         sa.select(table).order_by(table.project_id, table.server_id))]
@@ -77,7 +77,7 @@ def remove(session: orm.Session, policy_id: str) -> None:
 def list_policies(session: listing.Reader, viewer: listing.Viewer,
                   filters: collections.abc.Mapping[str, typing.Any],
                   page: listing.Page) -> listing.Part:
-    """The policies that a viewer may see, by id.
+    """List the policies that a viewer may see, by ID.
 
     :param filters: server_id, project_id
     """
@@ -91,7 +91,7 @@ def list_policies(session: listing.Reader, viewer: listing.Viewer,
 
 def get_policy(session: listing.Reader, viewer: listing.Viewer, policy_id: str
                ) -> listing.Entry:
-    """One policy, as :func:`list_policies` shows it.
+    """Return one policy, as :func:`list_policies` shows it.
 
     :raises NotFound: there is none that the viewer may see
     """
@@ -105,7 +105,7 @@ def get_policy(session: listing.Reader, viewer: listing.Viewer, policy_id: str
 
 
 def unknown_policy(policy_id: str) -> exceptions.NotFound:
-    """The error for a policy that is not there, or not for the caller."""
+    """Return the error for a policy that the caller cannot see."""
     return exceptions.NotFound(
         f'Version policy {policy_id} is unknown; see "openstack server'
         f' version policy list".')

@@ -61,12 +61,12 @@ def create(session: orm.Session, task: objects.VersionTask,
 
 
 def is_known(session: orm.Session, task_id: str) -> bool:
-    """Whether there is, or was not long ago, a task of an id."""
+    """Return whether a task with an ID exists, or did not long ago."""
     return session.get(models.VersionTask, task_id) is not None
 
 
 def open_tasks(session: orm.Session) -> list[Open]:
-    """Tasks that have not ended, oldest first."""
+    """List tasks that have not ended, oldest first."""
     table = models.VersionTask
     rows = session.scalars(
         sa.select(table).where(table.state.not_in(versions.ENDED))
@@ -77,7 +77,7 @@ def open_tasks(session: orm.Session) -> list[Open]:
 
 def busy_server(session: orm.Session, server_id: str,
                 kinds: collections.abc.Collection[str]) -> str | None:
-    """A task of one of these kinds that a server has open; None if none."""
+    """Return the ID of a server's open task of these kinds, or None."""
     table = models.VersionTask
     return session.scalar(
         sa.select(table.id).where(table.server_id == server_id,
@@ -161,7 +161,7 @@ def prune(session: orm.Session, before: datetime.datetime) -> int:
 
 def last_of_kind(session: orm.Session, kind: str
                  ) -> dict[str, datetime.datetime]:
-    """When there was last a task of a kind, by project."""
+    """Return the time of the last task of a kind, by project."""
     table = models.VersionTask
     rows = session.execute(
         sa.select(table.project_id, sa.func.max(table.created_at))
@@ -172,7 +172,7 @@ def last_of_kind(session: orm.Session, kind: str
 def list_tasks(session: listing.Reader, viewer: listing.Viewer,
                filters: collections.abc.Mapping[str, typing.Any],
                page: listing.Page) -> listing.Part:
-    """The tasks that a viewer may see, the latest first.
+    """List the tasks that a viewer may see, the latest first.
 
     :param filters: server_id, version_id, project_id, state, kind
     """
@@ -186,7 +186,7 @@ def list_tasks(session: listing.Reader, viewer: listing.Viewer,
 
 def get_task(session: listing.Reader, viewer: listing.Viewer, task_id: str
              ) -> listing.Entry:
-    """One task, as :func:`list_tasks` shows it.
+    """Return one task, as :func:`list_tasks` shows it.
 
     :raises NotFound: there is none that the viewer may see
     """
@@ -200,7 +200,7 @@ def get_task(session: listing.Reader, viewer: listing.Viewer, task_id: str
 
 
 def unknown_task(task_id: str) -> exceptions.NotFound:
-    """The error for a task that is not there, or not for the caller."""
+    """Return the error for a task that the caller cannot see."""
     return exceptions.NotFound(
         f'Task {task_id} is unknown; tasks that ended are forgotten after a'
         f' while.')

@@ -51,7 +51,7 @@ def create(session: orm.Session, new: objects.NewVersion,
 
 
 def newest(session: orm.Session, server_id: str) -> str | None:
-    """The id of the version of a server that was saved last."""
+    """Return the ID of the version of a server that was saved last."""
     table = models.ServerVersion
     return session.scalar(
         sa.select(table.id).where(table.server_id == server_id,
@@ -144,7 +144,7 @@ def remove(session: orm.Session, version_id: str) -> None:
 
 def with_disks(session: orm.Session, project_id: str,
                damaged: collections.abc.Collection[str]) -> list[str]:
-    """The ids of a project's versions that have one of some disks' versions.
+    """List the IDs of a project's versions that have given disk versions.
 
     :param damaged: what the store calls the disks' versions
     """
@@ -156,7 +156,7 @@ def with_disks(session: orm.Session, project_id: str,
 
 
 def disks(row: models.ServerVersion) -> list[objects.VersionDisk]:
-    """What the store has of a version."""
+    """Decode the disks of a version in the store."""
     return [objects.VersionDisk(**disk) for disk in json.loads(row.disks)]
 
 
@@ -169,7 +169,7 @@ class Kept(typing.NamedTuple):
 
 
 def prunable(session: orm.Session, server_id: str) -> list[Kept]:
-    """The versions of a server that a policy may drop, oldest first."""
+    """List versions of a server that a policy may delete, oldest first."""
     table = models.ServerVersion
     rows = session.execute(
         sa.select(table.id, table.created_at)
@@ -183,7 +183,7 @@ def prunable(session: orm.Session, server_id: str) -> list[Kept]:
 def last_saves(session: orm.Session,
                server_ids: collections.abc.Collection[str]
                ) -> dict[str, datetime.datetime]:
-    """When each server was last saved, or that was begun or tried."""
+    """Return the time of the last save, or attempt, of each server."""
     table = models.ServerVersion
     rows = session.execute(
         sa.select(table.server_id, sa.func.max(table.created_at))
@@ -193,7 +193,7 @@ def last_saves(session: orm.Session,
 
 
 def servers_of(session: orm.Session, project_id: str) -> list[str]:
-    """Servers of a project that have versions."""
+    """Return servers of a project that have versions."""
     table = models.ServerVersion
     return list(session.scalars(
         sa.select(table.server_id).where(table.project_id == project_id)
@@ -201,7 +201,7 @@ def servers_of(session: orm.Session, project_id: str) -> list[str]:
 
 
 def projects(session: orm.Session) -> dict[str, datetime.datetime]:
-    """Projects that have versions, with when the first was begun."""
+    """List projects that have versions, with the time of the first."""
     table = models.ServerVersion
     rows = session.execute(
         sa.select(table.project_id, sa.func.min(table.created_at))
@@ -213,7 +213,7 @@ def projects(session: orm.Session) -> dict[str, datetime.datetime]:
 def list_versions(session: listing.Reader, viewer: listing.Viewer,
                   filters: collections.abc.Mapping[str, typing.Any],
                   page: listing.Page) -> listing.Part:
-    """The versions that a viewer may see, the latest first.
+    """List the versions that a viewer may see, the latest first.
 
     :param filters: server_id, project_id, state, trigger
     """
@@ -227,7 +227,7 @@ def list_versions(session: listing.Reader, viewer: listing.Viewer,
 
 def get_version(session: listing.Reader, viewer: listing.Viewer,
                 version_id: str) -> listing.Entry:
-    """One version, as :func:`list_versions` shows it.
+    """Return one version, as :func:`list_versions` shows it.
 
     :raises NotFound: there is none that the viewer may see
     """
@@ -241,7 +241,7 @@ def get_version(session: listing.Reader, viewer: listing.Viewer,
 
 
 def need(session: orm.Session, version_id: str) -> models.ServerVersion:
-    """The row of a version, to change.
+    """Return the row of a version, to change it.
 
     :raises NotFound: there is none with that id
     """
@@ -253,7 +253,7 @@ def need(session: orm.Session, version_id: str) -> models.ServerVersion:
 
 
 def unknown_version(version_id: str) -> exceptions.NotFound:
-    """The error for a version that is not there, or not for the caller."""
+    """Return the error for a version that the caller cannot see."""
     return exceptions.NotFound(
         f'Version {version_id} is unknown; see "openstack server version'
         f' list".')

@@ -123,7 +123,7 @@ def _start(command: list[str], scratch: str) -> subprocess.Popen[bytes]:
 def _watch(
     qemu: subprocess.Popen[bytes], marker: bytes, deadline: float
 ) -> tuple[bytes, bytes]:
-    """The line with the marker (empty if none) and the console's end."""
+    """Return the line with the marker, empty if none, and the last output."""
     lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()
     threading.Thread(
         target=_read_lines, args=(qemu, lines), daemon=True

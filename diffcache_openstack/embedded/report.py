@@ -65,7 +65,7 @@ def write_json(document: Document, path: pathlib.Path) -> None:
 
 
 def table(document: Document) -> str:
-    """The document as text for a terminal, 92 columns wide at most."""
+    """Format the document for a terminal, at most 92 columns wide."""
     modes = _modes(document)
     sections = [
         _links(document),
@@ -107,7 +107,7 @@ def _images(document: Document) -> list[str]:
 
 
 def _requests(document: Document, modes: list[str]) -> list[str]:
-    """Each request's service time, one line per request of the stream."""
+    """Format each request's service time, one line for each."""
     lines = [
         'Service time of each request in seconds (* while the cache was '
         'being filled)',
@@ -209,7 +209,7 @@ def draw(document: Document, path: pathlib.Path) -> None:
 
 
 def _bars(axes: Any, names: list[str], heights: dict[str, list[float]]):
-    """One group of bars per name, one bar per mode in each."""
+    """Draw one group of bars per name, one bar per mode in each."""
     width = 0.8 / len(heights)
     for index, (mode, values) in enumerate(heights.items()):
         shift = (index - (len(heights) - 1) / 2) * width

@@ -69,7 +69,7 @@ class LinkSpec:
 
     @staticmethod
     def bytes_per_second(mbits: float) -> int:
-        """The same speed as the data plane's option takes it."""
+        """Return the speed in bytes per second, as the data plane takes it."""
         return round(mbits * 1e6 / BITS)
 
 
@@ -154,7 +154,7 @@ class Site:
         self._stack.close()
 
     def agents(self) -> list[agents.Agent]:
-        """The repository's agent and those of the hosts."""
+        """Return the repository's agent and those of the hosts."""
         return [self.repository, *self.hosts.values()]
 
     def wait(self, ready: typing.Callable[[], bool], timeout: float,
@@ -219,7 +219,7 @@ class Site:
         return plan
 
     def filled(self) -> bool:
-        """Whether every host holds what its plan wants, and all know it."""
+        """Return whether every host holds its planned objects, reported."""
         if any(agent.filler.missing() for agent in self.hosts.values()):
             return False
         held = {agent.name: agent.held.keys()
@@ -230,7 +230,7 @@ class Site:
             for name, keys in held.items())
 
     def wan_bytes(self) -> int:
-        """Bytes that the repository has sent so far."""
+        """Return bytes that the repository has sent so far."""
         return sum(self.repository.plane.stats()['sent'].values())
 
     def _conf(self, values: dict) -> cfg.ConfigOpts:

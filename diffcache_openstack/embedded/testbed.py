@@ -93,7 +93,7 @@ class Outcome:
     output: pathlib.Path | None
 
     def to_dict(self) -> dict:
-        """As the report's document has it."""
+        """Convert the outcome to the form of the report."""
         return {
             'number': self.number, 'host': self.host,
             'image': self.image.name, 'filled': self.filled,
@@ -117,11 +117,11 @@ class ModeResult:
     planned_objects: int
 
     def filled(self) -> list[Outcome]:
-        """Requests dispatched when the caches were filled."""
+        """Return requests dispatched after the caches were filled."""
         return [o for o in self.outcomes if o.filled]
 
     def mean_filled_s(self) -> float:
-        """Mean service time of those, seconds."""
+        """Return the mean service time of :attr:`filled`, seconds."""
         return _mean(o.request.seconds for o in self.filled())
 
 
@@ -198,13 +198,13 @@ class Testbed:
                            f'{time.monotonic() - started:.1f} s')
 
     def _id(self, image: Image) -> str:
-        """What requests name an image by."""
+        """Return the ID by which requests name an image."""
         return str(uuid.uuid5(
             _NAMESPACE, f'{image.name}\n{self._sha256[image.name]}'))
 
     def _repository_for(self, mode: str,
                         directory: pathlib.Path) -> pathlib.Path:
-        """A repository's state directory of this mode's own.
+        """Create a repository's state directory for this mode.
 
         Without patches in the modes that have none. Its objects are the
         prepared ones, under second names: objects never change.
@@ -282,7 +282,7 @@ class Testbed:
             planned)
 
     def _stream(self, seed: int, count: int) -> list[tuple[str, Image]]:
-        """(host, image) of requests: images at random, hosts in turn."""
+        """Draw (host, image) of requests: random images, hosts in turn."""
         chance = random.Random(seed)
         return [(self._setup.hosts[n % len(self._setup.hosts)].name,
                  chance.choice(self._images)) for n in range(count)]
@@ -294,7 +294,7 @@ class Testbed:
             agent.site_map.find(self._id(image)), output)
 
     def judge(self, image: Image, output: pathlib.Path) -> tuple[str, bool]:
-        """The sha256 of an output, and whether it is the image's."""
+        """Hash an output; return the SHA-256 and whether it is right."""
         found = sha256(output)
         return found, found == self._sha256[image.name]
 
@@ -305,7 +305,7 @@ class Testbed:
     # -- the end
 
     def _built(self, outcomes: typing.Sequence[Outcome]) -> Outcome | None:
-        """The largest image that was only ever built, from the site's own."""
+        """Return the largest image that was built at the site only."""
         whole = {o.image.name for o in outcomes if o.request.way != 'build'}
         built = [o for o in outcomes if o.output is not None
                  and o.output.exists()
@@ -397,7 +397,7 @@ def _mean(values: typing.Iterable[float]) -> float:
 
 
 def sha256(path: pathlib.Path) -> str:
-    """The SHA-256 of a file, in hexadecimal."""
+    """Compute the SHA-256 of a file, in hexadecimal."""
     with open(path, 'rb', buffering=0) as stream:
         return hashlib.file_digest(stream, 'sha256').hexdigest()
 

@@ -51,24 +51,24 @@ class HostAgent:
         self._quiet_until = 0.0
 
     def image(self, image_id: str) -> dict | None:
-        """What the agent knows of an image; None if nothing, or no agent."""
+        """Return the agent's description of an image, or None."""
         return self._ask(lambda: self.client.image(image_id), None, image_id)
 
     def ask(self, question: collections.abc.Callable[
             [local_client.LocalClient], Result], otherwise: Result) -> Result:
-        """An answer; ``otherwise`` if there is none."""
+        """Call the agent; return ``otherwise`` if it does not answer."""
         return self._ask(lambda: question(self.client), otherwise, None)
 
     def open(self, image_id: str, first: int = 0, last: int | None = None,
              site_only: bool = False
              ) -> typing.ContextManager[local_client.File]:
-        """An image's file; see LocalClient.file."""
+        """Open an image's file; see LocalClient.file."""
         return self.client.file(image_id, first, last, site_only,
                                 self._stall_timeout)
 
     @contextlib.contextmanager
     def expecting(self, image_id: str) -> collections.abc.Iterator[None]:
-        """During the block Glance reads an image's file over the WAN.
+        """Announce that Glance reads an image's file over the WAN meanwhile.
 
         The agent makes fills of the site wait meanwhile, if it is reachable.
         """
@@ -82,7 +82,7 @@ class HostAgent:
             yield
 
     def fell_back(self, image_id: str, reason: str, why: object) -> None:
-        """Glance reads from its store what the agent should have had."""
+        """Count a read from Glance's store in place of the agent."""
         with self._lock:
             self._unreported[reason] += 1
             now = time.monotonic()

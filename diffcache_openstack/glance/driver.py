@@ -87,7 +87,7 @@ class Driver(base.Driver):
     # -- what is cached
 
     def is_cached(self, image_id: str) -> bool:
-        """Whether to answer a request from here.
+        """Return whether the cache answers a request.
 
         True also for what is on its way, or is to come by the plan, and for
         what the agent can bring for no more of the WAN than the image's file
@@ -99,12 +99,12 @@ class Driver(base.Driver):
         return self._by_agent(known) or self._fills.lead_or_follow(image_id)
 
     def is_cacheable(self, image_id: str) -> bool:
-        """Whether a download of the image can be of use to the site."""
+        """Return whether a download of the image helps the site."""
         known = self._known(image_id)
         return known is not None and not known['cached']
 
     def get_cached_images(self) -> list[dict[str, typing.Any]]:
-        """Records of images that can be made of what the site holds."""
+        """List records of images that the site can build."""
         none: list[dict[str, typing.Any]] = []
         return [{
             'image_id': image['id'],
@@ -116,16 +116,16 @@ class Driver(base.Driver):
             if image['cached']]
 
     def get_cached_nodes(self, image_id: str) -> list[str]:
-        """None: Glance asks only its own centralized_db."""
+        """Return None: Glance asks only its own centralized_db."""
         return []
 
     def get_hit_count(self, image_id: str) -> int:
-        """How often the image was served from here."""
+        """Count how often this cache served the image."""
         known = self._known(image_id)
         return known['hits'] if known else 0
 
     def get_image_size(self, image_id: str) -> int:
-        """Bytes of the image's file.
+        """Return the bytes of the image's file.
 
         :raises NotFound: the agent does not know the image
         """
@@ -136,14 +136,14 @@ class Driver(base.Driver):
         return known['file_size']
 
     def get_cache_size(self) -> int:
-        """Bytes on this host's disk that exist for the sake of Glance.
+        """Return the bytes on this host's disk that are cached for Glance.
 
         What the planner has put there serves Nova too, and is not counted.
         """
         return self._agent.ask(lambda agent: agent.status()['files_used'], 0)
 
     def get_least_recently_accessed(self) -> tuple[str, int] | None:
-        """The image and size of the file that was not used for longest."""
+        """Return ID and size of the least recently used file."""
         found = self._agent.ask(lambda agent: agent.status()['files'], [])
         return (found[0]['image_id'], found[0]['bytes']) if found else None
 
@@ -153,7 +153,7 @@ class Driver(base.Driver):
             self._agent.ask(lambda agent: agent.drop(image_id), None)
 
     def delete_all_cached_images(self) -> int:
-        """The same for all; returns how many there were."""
+        """Delete all cached images; return how many there were."""
         images = self.get_cached_images()
         for image in images:
             self.delete_cached_image(image['image_id'])
@@ -162,7 +162,7 @@ class Driver(base.Driver):
     # -- the queue
 
     def is_queued(self, image_id: str) -> bool:
-        """Whether an operator wants the image cached."""
+        """Return whether an operator queued the image for caching."""
         return image_id in self.get_queued_images()
 
     def queue_image(self, image_id: str) -> bool:
@@ -170,7 +170,7 @@ class Driver(base.Driver):
         return self._agent.ask(lambda agent: agent.enqueue(image_id), False)
 
     def get_queued_images(self) -> list[str]:
-        """Ids of the images in the queue, oldest first."""
+        """List the IDs of the images in the queue, oldest first."""
         return self._agent.ask(lambda agent: agent.queue(), [])
 
     def delete_queued_image(self, image_id: str) -> None:
@@ -207,7 +207,7 @@ class Driver(base.Driver):
     @contextlib.contextmanager
     def open_for_read(self, image_id: str
                       ) -> collections.abc.Iterator[reading.Stream]:
-        """The image's file, byte for byte."""
+        """Open the image's file, byte for byte."""
         known = self._known(image_id)
         if known is None:
             # The agent has gone since it was asked.
@@ -235,7 +235,7 @@ class Driver(base.Driver):
                 self._hand_over(image_id, file)
 
     def is_at_site(self, image_id: str) -> bool:
-        """Whether a part of the image can be read without the WAN."""
+        """Return whether a part of the image can be read without the WAN."""
         known = self._known(image_id)
         return known is not None and known['cached']
 

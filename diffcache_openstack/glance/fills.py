@@ -45,7 +45,7 @@ class Fills:
         self._directory = directory
 
     def running(self, image_id: str) -> bool:
-        """Whether a process reads an image from the store now."""
+        """Return whether a process reads an image from the store now."""
         try:
             fd = os.open(self.path(image_id), os.O_RDONLY)
         except FileNotFoundError:
@@ -133,7 +133,7 @@ class Fills:
         return count
 
     def path(self, image_id: str) -> pathlib.Path:
-        """Where an image is written to."""
+        """Return the path to which an image is written."""
         return self._directory / image_id
 
     def _intend(self, image_id: str) -> bool:
@@ -193,7 +193,7 @@ def _lock_soon(fd: int) -> bool:
 
 
 def _is(fd: int, path: pathlib.Path) -> bool:
-    """Whether an open file still has its name."""
+    """Return whether an open file still has its name."""
     try:
         named = path.stat()
     except FileNotFoundError:

@@ -60,5 +60,5 @@ def register_opts(conf: cfg.ConfigOpts) -> None:
 
 
 def list_opts() -> list[tuple[cfg.OptGroup, list[cfg.Opt]]]:
-    """The group and its options, for the sample configuration."""
+    """Return the group and its options, for the sample configuration."""
     return [(GROUP, OPTS)]

@@ -40,7 +40,7 @@ class RangeFilter(cache.CacheFilter):
     """
 
     def process_request(self, request: typing.Any) -> webob.Response | None:
-        """The part asked for; None to let Glance answer."""
+        """Answer a range; return None to let Glance answer."""
         match = self._match_request(request)
         if match is None or request.method != 'GET' \
                 or not request.headers.get('Range') \
@@ -58,7 +58,7 @@ class RangeFilter(cache.CacheFilter):
         return self._answer(request, image, _bounds(wanted, image.size))
 
     def process_response(self, resp: typing.Any) -> typing.Any:
-        """Nothing is cached here."""
+        """Return the response unchanged."""
         return resp
 
     def _answer(self, request, image, bounds) -> webob.Response:
@@ -77,7 +77,7 @@ class RangeFilter(cache.CacheFilter):
 
 
 def _bounds(wanted: typing.Any, size: int) -> Bounds:
-    """The first byte of a range, and the one after its last."""
+    """Return the first byte of a range, and the one after its last."""
     start, end = wanted.start, wanted.end
     if start < 0:
         start = max(0, size + start)
@@ -85,7 +85,7 @@ def _bounds(wanted: typing.Any, size: int) -> Bounds:
 
 
 def factory(global_conf: dict, **local_conf: str) -> typing.Callable:
-    """For Paste."""
+    """Create the filter for Paste."""
     def make(app: typing.Any) -> RangeFilter:
         return RangeFilter(app)
 

@@ -46,7 +46,7 @@ class Source:
         self._store = store
 
     def whole(self, image_id: str, size: int, by_agent: bool) -> Pieces:
-        """All of an image.
+        """Read all of an image.
 
         :param size: bytes of it
         :param by_agent: whether the agent has it, or can get it; otherwise
@@ -59,7 +59,7 @@ class Source:
             image_id, 0, size, self._filling.follow(image_id, size))
 
     def part(self, image_id: str, start: int, end: int) -> Pieces:
-        """A range of an image that the site holds.
+        """Read a range of an image that the site holds.
 
         :param end: the byte after the last one
         """
@@ -106,7 +106,7 @@ class Stream:
         self._rest = b''
 
     def read(self, size: int = -1) -> bytes:
-        """Up to so many bytes; none at the end."""
+        """Read up to so many bytes; none at the end."""
         if size is None or size < 0:
             found, self._rest = self._rest, b''
             return found + b''.join(self._pieces)

@@ -22,7 +22,7 @@ LOG = log.getLogger(__name__)
 
 
 def read_from(image_id: str, offset: int) -> collections.abc.Iterator[bytes]:
-    """An image's bytes, from an offset on.
+    """Yield an image's bytes from an offset on.
 
     Whether the caller may have them was decided before.
     """
@@ -43,7 +43,7 @@ def read_from(image_id: str, offset: int) -> collections.abc.Iterator[bytes]:
 
 
 def _skipped(pieces, count):
-    """All but the first bytes of what a store can only read whole."""
+    """Yield all but the first bytes of a stream read from its start."""
     for piece in pieces:
         rest = piece[count:]
         count -= len(piece) - len(rest)

@@ -65,7 +65,7 @@ class Costs:
         self._running: concurrent.futures.Future | None = None
 
     def of(self, image_id: str, hosts: list[str]) -> dict[str, float]:
-        """Seconds that bringing an image to each of some hosts takes.
+        """Return the seconds that each of some hosts takes to get an image.
 
         :returns: nothing for hosts that run no agent, and for none of them if
             the image is unknown or the conductor does not answer in time

@@ -142,7 +142,7 @@ class LibvirtDriver(driver.LibvirtDriver):
 
     def manage_image_cache(self, context: typing.Any,
                            all_instances: typing.Any) -> None:
-        """Age the image cache, and remove deliveries that were cut off."""
+        """Age the image cache, and remove interrupted deliveries."""
         super().manage_image_cache(context, all_instances)
         folder = pathlib.Path(self.image_cache_manager.cache_dir)
         now = time.time()

@@ -56,7 +56,7 @@ class Fetcher:
         self._fallback = fallback
 
     def around(self, own: Fetch) -> Fetch:
-        """Nova's way to fetch an image, with the agent's before it."""
+        """Wrap Nova's function to fetch an image: try the agent first."""
         def fetch(target: str, context: typing.Any, image_id: str,
                   **more: typing.Any) -> None:
             if not self._delivered(own, target, context, image_id, **more):
@@ -65,7 +65,7 @@ class Fetcher:
         return fetch
 
     def _delivered(self, own, target, context, image_id, **more) -> bool:
-        """Whether the agent provided the image.
+        """Deliver the image by the agent; return whether it did.
 
         :raises NovaException: Glance refuses the image to this user, or the
             agent failed and Nova is not to download the image
@@ -156,7 +156,7 @@ class Fetcher:
                 image_id=wanted.id) from error
 
     def _check_space(self, wanted, target, known, error):
-        """After NoSpace, see whether a download could fit at all.
+        """Check after NoSpace whether a download could fit at all.
 
         :raises OSError: it could not; not to be found out over the WAN
         """
@@ -174,7 +174,7 @@ class Fetcher:
 
 
 def _inspected(path):
-    """The format that Nova's inspection finds, or what it objects to."""
+    """Return the format that Nova's inspection finds, or its objection."""
     try:
         inspector = images.get_image_format(path)
         inspector.safety_check()

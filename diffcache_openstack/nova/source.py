@@ -60,7 +60,7 @@ class Wanted:
 
     @classmethod
     def of(cls, meta: collections.abc.Mapping[str, typing.Any]) -> 'Wanted':
-        """From an image's metadata, as Nova's image API returns it."""
+        """Create it from an image's metadata of Nova's image API."""
         more = meta.get('properties') or {}
         return cls(id=meta['id'], status=meta.get('status') or '',
                    disk_format=meta.get('disk_format'),
@@ -98,7 +98,7 @@ class Source:
 
     def describe(self, wanted: Wanted,
                  formats: collections.abc.Collection[str] = FORMATS) -> dict:
-        """What the agent knows of an image, after making sure it is that one.
+        """Describe an image as the agent does, after comparing hashes.
 
         :param formats: of files that may be delivered as their raw content
         :raises NotOffered: the image is not the agent's to deliver

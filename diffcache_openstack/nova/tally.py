@@ -48,7 +48,7 @@ class Tally:
         self._unreported = _counter(document.get('unreported'))
 
     def delivered(self, way: str, wan_bytes: int) -> None:
-        """The agent delivered an image.
+        """Count an image that the agent delivered.
 
         :param way: local, peer, build or repository
         :param wan_bytes: what crossed the WAN for it
@@ -59,13 +59,13 @@ class Tally:
             self._write()
 
     def passed(self, reason: str) -> None:
-        """Nova downloads an image that is not the agent's to deliver."""
+        """Count an image that is not the agent's to deliver."""
         with self._lock:
             self._counts[PASSED][reason] += 1
             self._write()
 
     def unsaved(self, reason: str) -> int:
-        """A server that goes could not be saved as its policy wants.
+        """Count a deleted server that could not be saved as required.
 
         :param reason: the class of the error
         :returns: how often that happened by now, for any reason
@@ -76,7 +76,7 @@ class Tally:
             return sum(self._counts[UNSAVED].values())
 
     def fell_back(self, image_id: str, reason: str, message: str) -> int:
-        """The agent should have delivered an image, and could not.
+        """Count an image that the agent should have delivered and did not.
 
         :param reason: the class of the error
         :returns: how often that happened by now, for any reason
@@ -102,7 +102,7 @@ class Tally:
             self._write()
 
     def summary(self) -> dict[str, typing.Any]:
-        """All counts, as the file has them."""
+        """Return all counts, as the file has them."""
         with self._lock:
             return self._document()
 

@@ -90,7 +90,7 @@ class Saver:
 
 
 def unfinished_rollback(folder: pathlib.Path) -> pathlib.Path | None:
-    """A disk in a server's folder that a rollback did not finish."""
+    """Return a disk of a server with an unfinished rollback, or None."""
     for journal in sorted(folder.glob(f'*{_ROLLBACK}')):
         return journal.with_name(journal.name.removesuffix(_ROLLBACK))
     return None

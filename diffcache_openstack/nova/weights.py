@@ -61,14 +61,14 @@ class BuildCostWeigher(weights.BaseHostWeigher):
         self._process: int | None = None
 
     def weight_multiplier(self, host_state: typing.Any) -> float:
-        """The option, or what the metadata of the host's aggregate says."""
+        """Return the option, or the value of the host's aggregate."""
         return scheduler_utils.get_weight_multiplier(
             host_state, MULTIPLIER,
             CONF.diffcache.build_cost_weight_multiplier)
 
     def weigh_objects(self, weighed_obj_list: list,
                       weight_properties: typing.Any) -> list[float]:
-        """The weights of all candidates, for one question to the conductor.
+        """Weigh all candidates with one call to the conductor.
 
         For servers that insist on a cached image they reach beyond 1.
         """
@@ -100,7 +100,7 @@ class BuildCostWeigher(weights.BaseHostWeigher):
 
 def savings(hosts: list[str], seconds: dict[str, float],
             noticeable_seconds: float) -> list[float]:
-    """Weights from 0 to 1 of some hosts.
+    """Compute weights from 0 to 1 of some hosts.
 
     :param seconds: costs by host; hosts without count as the dearest
     :param noticeable_seconds: savings of less count in proportion to this
@@ -113,7 +113,7 @@ def savings(hosts: list[str], seconds: dict[str, float],
 
 
 def _image_id(request_spec):
-    """The image that a server's disk is made of; None if there is none.
+    """Return the image of a server's disk; None if there is none.
 
     A server whose disk is a volume has an image at most to describe it.
     """
@@ -124,7 +124,7 @@ def _image_id(request_spec):
 
 
 def _value(versioned, field):
-    """A field of one of Nova's objects; None if it was never set."""
+    """Return a field of one of Nova's objects; None if it was never set."""
     if not versioned.obj_attr_is_set(field):
         return None
     return getattr(versioned, field)

@@ -63,7 +63,7 @@ class DiffCacheObject(base.VersionedObject):
 
     @classmethod
     def load(cls, primitive: dict) -> typing.Self:
-        """The object that ``obj_to_primitive`` was called on.
+        """Return the object that ``obj_to_primitive`` was called on.
 
         :raises oslo_versionedobjects.exception.IncompatibleObjectVersion: it
             is of a version that this code does not know
@@ -72,7 +72,7 @@ class DiffCacheObject(base.VersionedObject):
 
     @classmethod
     def parse_kept(cls, document: typing.Any) -> typing.Self:
-        """The object that a state file has, maybe of another release.
+        """Parse the object of a state file, maybe of another release.
 
         :raises FormatError: this code cannot read it
         """
@@ -96,7 +96,7 @@ class Hash(fields.FieldType):
 
     @staticmethod
     def coerce(_obj, attr: str, value: typing.Any) -> str:
-        """The value, if it is a hash.
+        """Return the value, if it is a hash.
 
         :raises ValueError: it is not
         """
@@ -113,5 +113,5 @@ class HashField(fields.AutoTypedField):
 
 
 def now():
-    """The present in UTC, with its time zone, to the microsecond."""
+    """Return the present in UTC, with its time zone, to the microsecond."""
     return timeutils.utcnow(with_timezone=True)

@@ -30,7 +30,7 @@ _NAME = re.compile(r'[a-z0-9][a-z0-9-]{0,127}')
 
 
 def check_name(name: str) -> str:
-    """The name itself, if a blob may have it.
+    """Return the name if a blob may have it.
 
     :raises InvalidInput: it may not
     """
@@ -85,11 +85,11 @@ class BlobStore(abc.ABC):
     @abc.abstractmethod
     def read(self, name: str, offset: int = 0,
              length: int | None = None) -> bytes:
-        """Bytes of a blob; fewer than ``length`` only at its end."""
+        """Read bytes of a blob; fewer than ``length`` only at its end."""
 
     @abc.abstractmethod
     def size(self, name: str) -> int:
-        """Bytes that a blob has."""
+        """Return the bytes of a blob."""
 
     @abc.abstractmethod
     def delete(self, name: str) -> None:
@@ -154,7 +154,7 @@ class BlobStore(abc.ABC):
         """
 
     def exists(self, name: str) -> bool:
-        """Whether there is a blob of this name."""
+        """Return whether there is a blob of this name."""
         try:
             self.size(name)
         except exceptions.NotFound:

@@ -96,7 +96,7 @@ class FileStore(base.BlobStore):
 
     @contextlib.contextmanager
     def _part(self, data: bytes) -> Iterator[pathlib.Path]:
-        """A file with the data, which is gone when the block ends."""
+        """Yield a file with the data, which is deleted with the block."""
         handle, name = tempfile.mkstemp(prefix=_PART, dir=self._directory)
         part = pathlib.Path(name)
         try:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 def open_store(uri: str, config_files: list[str] | None = None
                ) -> base.BlobStore:
-    """The store that ``uri`` names.
+    """Open the store that ``uri`` names.
 
     ``file:///directory`` is a directory of this host. ``glance:DRIVER`` is a
     store of glance_store, whose options are those of the group

@@ -24,7 +24,7 @@ class DiffCachePlugin(plugins.TempestPlugin):
     """The entry point."""
 
     def load_tests(self) -> tuple[str, str]:
-        """The folder of the tests and that which they are imported from."""
+        """Return the folders of the tests and of their package."""
         folder = pathlib.Path(__file__).parent
         return str(folder), str(folder.parent.parent)
 
@@ -33,9 +33,9 @@ class DiffCachePlugin(plugins.TempestPlugin):
         options.register_opts(conf)
 
     def get_opt_lists(self) -> list[tuple[str, list]]:
-        """Groups and options."""
+        """Return groups and options."""
         return options.list_opts()
 
     def get_service_clients(self) -> list[dict[str, typing.Any]]:
-        """There are no clients that others would want."""
+        """Return no clients: no other plugin needs them."""
         return []

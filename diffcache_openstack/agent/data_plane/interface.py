@@ -207,7 +207,7 @@ class DataPlane(abc.ABC):
     @abc.abstractmethod
     def expecting(self, key: views.Key
                   ) -> contextlib.AbstractContextManager[None]:
-        """During the block an object arrives here by other means.
+        """Announce that an object arrives here by other means meanwhile.
 
         Fills of the site leave it alone. Requests do not wait for it.
 

@@ -60,7 +60,7 @@ class Costs:
         self._view = host.site_map.current
 
     def content(self, template: views.TemplateRef) -> Cost:
-        """Of the raw content."""
+        """Estimate the cost of the raw content."""
         key = views.Key(views.TEMPLATES, template.content_id)
         found = self._sources.lookup_table().to_template(key.id)
         arriving = self._single_flight.is_under_way(key)
@@ -77,7 +77,7 @@ class Costs:
                     at_site, arriving)
 
     def file(self, template: views.TemplateRef, content: Cost) -> Cost:
-        """Of the file that Glance has.
+        """Estimate the cost of the file that Glance has.
 
         :param content: what the raw content costs
         """
@@ -91,7 +91,7 @@ class Costs:
             at_site=False)
 
     def planned(self, template: views.TemplateRef) -> bool:
-        """Whether the plan has the raw content cross the WAN to here anyway.
+        """Return whether the plan fetches the content over the WAN anyway.
 
         Or did: what is held counts as well.
         """
@@ -99,14 +99,14 @@ class Costs:
             views.Key(views.TEMPLATES, template.content_id))
 
     def repositories(self) -> frozenset[str]:
-        """Names of hosts that lie behind the WAN."""
+        """Return the names of hosts beyond the WAN."""
         return frozenset(
             host.name for host in self._view().hosts
             if host.role == views.REPOSITORY_ROLE
             and not self._sources.is_own(host.name))
 
     def offered_here(self, key: views.Key) -> bool:
-        """Whether this host or a peer has an object."""
+        """Return whether this host or a peer has an object."""
         return key in self._held or any(
             part.host not in self.repositories()
             for part in self._sources.lookup_table().to_object(key))

@@ -39,7 +39,7 @@ class Share:
     windows: tuple[str, ...] = ()
 
     def is_open(self) -> bool:
-        """Whether the WAN may be used for the job now."""
+        """Return whether the WAN may be used for the job now."""
         return windows.Windows(list(self.windows)).open_now()
 
 
@@ -48,7 +48,7 @@ Shares = collections.abc.Mapping[views.Key, Share]
 
 def load(rows: collections.abc.Iterable[collections.abc.Sequence]
          ) -> dict[views.Key, Share]:
-    """Shares as they are sent and kept: lists of plain values.
+    """Parse shares that were sent or stored as lists of plain values.
 
     :param rows: kind, id, job, rate and windows of each object
     :raises InvalidInput: a window cannot be read
@@ -62,20 +62,20 @@ def load(rows: collections.abc.Iterable[collections.abc.Sequence]
 
 
 def dump(shares: Shares) -> list[list[typing.Any]]:
-    """The opposite of :func:`load`."""
+    """Convert shares to lists of plain values, which :func:`load` reads."""
     return [[*key, share.job, share.rate, list(share.windows)]
             for key, share in shares.items()]
 
 
 def is_taken(share: Share | None,
              working: collections.abc.Iterable[Share | None]) -> bool:
-    """Whether another object of a limited job is on its way already."""
+    """Return whether another object of a limited job is being fetched."""
     return share is not None and share.rate is not None and any(
         other is not None and other.job == share.job for other in working)
 
 
 def least(first: float | None, second: float | None) -> float | None:
-    """The smaller of two rates, None being none."""
+    """Return the smaller of two rates; None means no limit."""
     given = [rate for rate in (first, second) if rate is not None]
     return min(given, default=None)
 

@@ -51,12 +51,12 @@ class Usage:
             'fallbacks', {})
 
     def of(self, image_id: str) -> Use:
-        """How an image's file was used."""
+        """Return how an image's file was used."""
         with self._lock:
             return dataclasses.replace(self._uses.get(image_id, Use()))
 
     def hit(self, image_id: str) -> None:
-        """An image's file was asked for."""
+        """Count a request for an image's file."""
         with self._lock:
             use = self._uses.setdefault(image_id, Use())
             use.hits, use.last_access = use.hits + 1, time.time()
@@ -64,7 +64,7 @@ class Usage:
             self._save()
 
     def admit(self, image_id: str) -> None:
-        """An image was put into the cache: it is new there."""
+        """Note that an image was added to the cache."""
         with self._lock:
             use = self._uses.setdefault(image_id, Use())
             if use.dismissed:
@@ -74,13 +74,13 @@ class Usage:
             self._save()
 
     def dismiss(self, image_id: str) -> None:
-        """An operator removed an image from the cache."""
+        """Note that an operator removed an image from the cache."""
         with self._lock:
             self._uses[image_id] = Use(dismissed=True)
             self._save()
 
     def forget(self, image_ids: set[str]) -> None:
-        """Images that are gone for good."""
+        """Remove images that do not exist any more."""
         with self._lock:
             if not image_ids & (self._uses.keys() | self._queue.keys()):
                 return
@@ -90,7 +90,7 @@ class Usage:
             self._save()
 
     def queue(self) -> list[str]:
-        """Images that operators want cached, oldest first."""
+        """List images that operators want cached, oldest first."""
         with self._lock:
             return sorted(self._queue, key=lambda name: self._queue[name])
 
@@ -112,14 +112,14 @@ class Usage:
             return found
 
     def fallback(self, service: str, reason: str, count: int) -> None:
-        """A service did without this agent."""
+        """Count requests that a service served without this agent."""
         with self._lock:
             reasons = self._fallbacks.setdefault(service, {})
             reasons[reason] = reasons.get(reason, 0) + count
             self._save()
 
     def fallbacks(self) -> dict[str, dict[str, int]]:
-        """How often, by service and reason."""
+        """Return the number of fallbacks by service and reason."""
         with self._lock:
             return {service: dict(reasons)
                     for service, reasons in self._fallbacks.items()}

@@ -68,13 +68,13 @@ class Catalogue(typing.Protocol):
     """Where images and patches are made known; the conductor."""
 
     def register_template(self, record: ImageRecord) -> None:
-        """Idempotent."""
+        """Register a template; repeating it has no effect."""
 
     def register_patch(self, record: PatchRecord) -> None:
-        """Idempotent."""
+        """Register a patch; repeating it has no effect."""
 
     def missing_patches(self) -> list[Pair]:
-        """Content ids of base and target of patches to be made."""
+        """List bases and targets (content IDs) without a patch."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -186,7 +186,7 @@ class Repository:
         return record
 
     def find(self, template_id: str) -> ImageRecord | None:
-        """The record of an image, if it is registered here."""
+        """Return the record of an image, if it is registered here."""
         known = files.read_json(self._image_file(template_id))
         return None if known is None else ImageRecord(**known)
 
@@ -207,12 +207,12 @@ class Repository:
         self.look()
 
     def images(self) -> list[ImageRecord]:
-        """All registered images."""
+        """Return all registered images."""
         return [ImageRecord(**document)
                 for document in _documents(self._images)]
 
     def patches(self) -> list[PatchRecord]:
-        """All patches that were made and are held."""
+        """Return the records of all patches that are held."""
         return [record for record in self._patch_records()
                 if views.Key(views.PATCHES, record.id) in self._held]
 
@@ -361,7 +361,7 @@ class Repository:
         self._withdraw(status, keys)
 
     def _patches_of(self, record: ImageRecord) -> list[PatchRecord]:
-        """Patches that have pieces of an image."""
+        """Return patches that contain data of an image."""
         return [patch for patch in self._patch_records()
                 if record.content_id in (patch.base, patch.target)]
 
@@ -460,7 +460,7 @@ class Repository:
                                   self._options.limits)
 
     def _can_sketch(self, content: str) -> bool:
-        """Whether an image can be compared with others."""
+        """Return whether an image can be compared with others."""
         try:
             self._sketch_of(content)
         except (exceptions.DiffCacheError, OSError) as error:

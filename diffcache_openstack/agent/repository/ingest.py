@@ -93,13 +93,13 @@ class Source(typing.Protocol):
         """
 
     def image(self, image_id: str) -> Image | None:
-        """One image; None if there is none (any more).
+        """Return one image; None if there is none (any more).
 
         :raises RetryableError: the service does not answer
         """
 
     def download(self, image_id: str) -> typing.Iterable[bytes]:
-        """An image's file, in pieces.
+        """Yield an image's file, in pieces.
 
         :raises RetryableError: the service does not answer, or broke off
         """
@@ -152,7 +152,7 @@ class Ingest:
         self._thread.join()
 
     def changed(self, image_id: str) -> None:
-        """Something happened to an image: look at it now."""
+        """Schedule an update of an image that changed."""
         with self._wake:
             self._waits.pop(image_id, None)
             self._due[image_id] = 0.0
@@ -300,7 +300,7 @@ class Ingest:
                 self._postpone(image_id, None)
 
     def _next(self) -> str | None:
-        """The next image to look at; '' for all of them."""
+        """Return the ID of the next image to process; '' for all of them."""
         with self._wake:
             while not self._stopped:
                 now = time.monotonic()
@@ -329,7 +329,7 @@ class Ingest:
 
 
 def _checked(image: Image) -> _Hash:
-    """The hash to verify an image with.
+    """Return the hash to verify an image with.
 
     :raises InvalidInput: the message says why
     """

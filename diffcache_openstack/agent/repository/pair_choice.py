@@ -58,7 +58,7 @@ class Estimates:
         self._known: dict[Pair, int] = {}
 
     def size(self, base: str, target: str) -> int:
-        """Bytes that the patch would take."""
+        """Estimate the bytes of the patch."""
         pair = base, target
         if pair not in self._known:
             self._known[pair] = self._compare(self._load(base),
@@ -69,7 +69,7 @@ class Estimates:
 def choose(pairs: typing.Iterable[Pair], estimates: Estimates,
            data_sizes: typing.Mapping[str, int], made: typing.Iterable[Pair],
            limits: Limits) -> list[Pair]:
-    """The pairs worth making, the smallest patches first.
+    """Return the pairs to create patches for, the smallest first.
 
     :param data_sizes: bytes of data of each content
     :param made: pairs whose patch there is; they count among the nearest

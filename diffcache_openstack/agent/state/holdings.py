@@ -81,7 +81,7 @@ class Wanted:
 
 
 def disk_bytes(path: pathlib.Path) -> int:
-    """Bytes a file really takes, its holes not counted."""
+    """Return the bytes that a file takes on disk, without its holes."""
     status = path.stat()
     return min(status.st_size, status.st_blocks * _BLOCK)
 
@@ -133,12 +133,12 @@ class Holdings:
             self._remove_stray(path)
 
     def keys(self) -> frozenset[views.Key]:
-        """All that is held and usable."""
+        """Return all objects that are held and usable."""
         with self._lock:
             return frozenset(self._held)
 
     def sizes(self) -> dict[views.Key, int]:
-        """All that is held, with the bytes each object takes."""
+        """Return all objects that are held, with their bytes on disk."""
         with self._lock:
             return dict(self._held)
 
@@ -147,21 +147,21 @@ class Holdings:
             return key in self._held
 
     def used(self) -> int:
-        """Bytes that count against the capacity."""
+        """Return bytes that count against the capacity."""
         with self._lock:
             return sum(size for key, size in self._held.items()
                        if key.kind not in views.UNPLANNED)
 
     def path(self, key: views.Key) -> pathlib.Path:
-        """Where the object lies, or would lie."""
+        """Return the path of an object, whether it exists or not."""
         return self.root / key.kind / key.id
 
     def manifest(self, content_id: str) -> pathlib.Path:
-        """Where the manifest of a template lies, or would lie."""
+        """Return the path of a template's manifest, existing or not."""
         return self.root / views.MANIFESTS / content_id
 
     def staging(self, name: str) -> pathlib.Path:
-        """A place for work that a restart may throw away."""
+        """Return a path for work that a restart may delete."""
         return self.root / STAGING / name
 
     # -- using
@@ -186,7 +186,7 @@ class Holdings:
                 self._leases[key] -= 1
 
     def in_use(self, key: views.Key) -> bool:
-        """The usage count is above zero."""
+        """Return whether the usage count is above zero."""
         with self._lock:
             return (self._leases[key] > 0
                     or self._readers(key.kind, key.id) > 0)
@@ -200,7 +200,7 @@ class Holdings:
             self._drop_abandoned_parts()
 
     def wants(self, key: views.Key) -> bool:
-        """Whether the plan places the object here."""
+        """Return whether the plan places the object here."""
         with self._lock:
             return key in self._wanted
 
@@ -249,14 +249,14 @@ class Holdings:
             return True
 
     def spare(self) -> int:
-        """Bytes of the capacity that are neither taken nor set aside."""
+        """Return the bytes that are neither used nor reserved."""
         with self._lock:
             if self.capacity is None:
                 return 0
             return self.capacity - self.used() - sum(self._reserved.values())
 
     def makes_room(self, size: int) -> bool:
-        """Whether so many bytes would find room, by evicting if need be."""
+        """Return whether so many bytes fit, after evictions if needed."""
         with self._lock:
             return self.spare() + sum(
                 self._held[key] for key in self._victims()) >= size
@@ -403,7 +403,7 @@ class Holdings:
             self._drop(victim, f'room is needed for {key}')
 
     def _victims(self) -> list[views.Key]:
-        """Unwanted and unused, least valuable first.
+        """List unwanted and unused objects, least valuable first.
 
         What was used longest ago is worth least; patches go after templates
         of the same age, because they cost less room for what they save.

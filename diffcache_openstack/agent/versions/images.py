@@ -69,7 +69,7 @@ class Images:
         self._glance = glance.Glance(conf)
 
     def is_there(self, image_id: str) -> bool:
-        """Whether an image can be used.
+        """Return whether an image can be used.
 
         :raises ServiceUnavailable: Glance does not answer
         """
@@ -104,7 +104,7 @@ class Images:
         return image_id
 
     def _create(self, new):
-        """The id of an image without a file; None if it has one."""
+        """Create an image record; return its ID, None if it has a file."""
         document = {
             'id': new.id, 'name': new.name, 'owner': new.owner,
             'visibility': 'private', 'disk_format': 'qcow2',

@@ -47,7 +47,7 @@ class Caller(oslo_context.RequestContext):
         self._auth: Any = None
 
     def get_auth_plugin(self) -> Any:
-        """What castellan logs in with.
+        """Return the authentication plugin for castellan.
 
         :raises InvalidInput: the options do not suffice
         """
@@ -83,7 +83,7 @@ class Keys:
             raise _translated(exc) from exc
 
     def get(self, context: Any, key_id: str) -> bytes:
-        """The 32 bytes of a key.
+        """Return the 32 bytes of a key.
 
         :raises NotFound: there is no such key
         :raises InvalidInput: it is none that a store can have
@@ -125,7 +125,7 @@ class Keys:
 
 
 def _translated(error: Exception) -> exceptions.DiffCacheError:
-    """What an error of castellan's means: it tells little but by its cause."""
+    """Map an error of castellan's, by its cause, to one of this suite."""
     cause: BaseException | None = error
     while cause is not None:
         if isinstance(cause, exceptions.DiffCacheError):

@@ -87,24 +87,24 @@ class _Names:
                             in self._templates.values()}
 
     def of_image(self, image_id: str) -> str:
-        """The name of an image."""
+        """Return the name of an image."""
         found = self._templates.get(image_id)
         text = found.name if found is not None and found.name else image_id
         return (text if len(text) <= _LONGEST_NAME
                 else f'{text[:_LONGEST_NAME - 1]}…')
 
     def of_content(self, content_id: str) -> str:
-        """The name of an image with this content."""
+        """Return the name of an image with this content."""
         image = self._by_content.get(content_id)
         return self.of_image(image) if image else content_id[:8]
 
     def of_item(self, item: dict) -> str:
-        """The name of what a plan's item is, or makes."""
+        """Return the name of a plan's item, or of its target."""
         return (', '.join(map(self.of_image, item['templates'][:2]))
                 or self.of_content(item['target'] or item['id']))
 
     def family(self, item: dict) -> str:
-        """The image that all others of an item's family come from."""
+        """Return the image that an item's family descends from."""
         content = item['target'] or item['id']
         image = next(iter(item['templates']), None) \
             or self._by_content.get(content, content)
@@ -118,7 +118,7 @@ class _Names:
 
 
 def _rows(items, names):
-    """Families, the most useful first, each under its name."""
+    """Return families, the most useful first, each under its name."""
     families = collections.defaultdict(list)
     for item in items:
         families[names.family(item)].append(item)
@@ -130,7 +130,7 @@ def _rows(items, names):
 
 
 def _members(items, names):
-    """A row for each object, what makes the same image together."""
+    """Return a row for each object, grouped by the image they build."""
     images = collections.defaultdict(list)
     for item in items:
         images[item['target'] or item['id']].append(item)

@@ -23,7 +23,7 @@ _FILTERS_OF_PAGES = ('limit', 'marker')
 
 
 def part(name: str) -> str:
-    """A name or id as a part of a path.
+    """Return a name or id as a part of a path.
 
     :raises InvalidRequest: it cannot be one; the path would lead elsewhere
     """
@@ -35,7 +35,7 @@ def part(name: str) -> str:
 
 
 def query(*names: str) -> resource.QueryParameters:
-    """The filters of a listing; those of paging are always there."""
+    """Return the filters of a listing, with those of paging."""
     return resource.QueryParameters(
         *(name for name in names if name not in _FILTERS_OF_PAGES))
 

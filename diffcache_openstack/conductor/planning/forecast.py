@@ -29,7 +29,7 @@ class Expected(typing.NamedTuple):
 
 def expected(state: model.SiteState, options: cfg.ConfigOpts.GroupAttr
              ) -> list[Expected]:
-    """What a plan of a site would be made for, most requests first.
+    """List the demand that a plan would assume, most requests first.
 
     :param options: the group [planner]
     """

@@ -84,7 +84,7 @@ class Model:
 
     def placement(self, items: list[objects.PlanItem]
                   ) -> placements.Placement:
-        """The part of a plan that is about what the model knows."""
+        """Return the part of a plan whose hosts and objects the model has."""
         host_number = {name: n for n, name in enumerate(self.hosts, 1)}
         content_number = {c: n for n, c in enumerate(self.contents)}
         pair_of = {patch.id: pair for pair, patch in self.patches.items()}
@@ -100,7 +100,7 @@ class Model:
         return placements.Placement.of(templates, patches)
 
     def placed_too(self, items: list[objects.PlanItem]) -> 'Model':
-        """The model in which hosts hold what a plan has them hold, too.
+        """Return the model with a plan's objects placed in addition.
 
         A plan that is still being filled is not to be given up for the sake
         of transfers that it has made already or is about to.
@@ -115,14 +115,14 @@ class Model:
 
     def items(self, placement: placements.Placement, hops: int
               ) -> list[objects.PlanItem]:
-        """A placement as items, the most valuable bytes of a host first."""
+        """Convert a placement to items, the most valuable per byte first."""
         saved = auto.losses(self.instance, placement, hops)
         items = [self._item(entry, seconds)
                  for entry, seconds in saved.items()]
         return _prioritised(items)
 
     def _item(self, entry, saved_seconds):
-        """The item of (template, host) or (base, target, host)."""
+        """Return the item of (template, host) or (base, target, host)."""
         *key, host = entry
         if len(key) == 1:
             kind, object_id = objects.TEMPLATES, self.contents[key[0]]
@@ -147,7 +147,7 @@ def _prioritised(items):
 
 
 def build(state: SiteState, options: cfg.ConfigOpts.GroupAttr) -> Model:
-    """The instance of a site.
+    """Build the instance of a site.
 
     Images with the same content are one template. Of a large catalogue only
     the templates in highest demand are taken.
@@ -185,7 +185,7 @@ def build(state: SiteState, options: cfg.ConfigOpts.GroupAttr) -> Model:
 
 def horizon(now: datetime.datetime, options: cfg.ConfigOpts.GroupAttr
             ) -> datetime.datetime:
-    """The instant before which requests no longer matter.
+    """Return the instant before which requests no longer matter.
 
     :param options: the group [planner]
     """
@@ -194,7 +194,7 @@ def horizon(now: datetime.datetime, options: cfg.ConfigOpts.GroupAttr
 
 
 def links_of(site: str, options: cfg.ConfigOpts.GroupAttr) -> objects.Links:
-    """The links of a site's hosts.
+    """Return the links of a site's hosts.
 
     :param options: the group [planner]
     """
@@ -205,7 +205,7 @@ def links_of(site: str, options: cfg.ConfigOpts.GroupAttr) -> objects.Links:
 
 
 def _bandwidths(site, hosts, options):
-    """The links of each host: its own, where they are known."""
+    """Return the links of each host: its own, where they are known."""
     links = links_of(site, options)
 
     def each(own, common):
@@ -218,7 +218,7 @@ def _bandwidths(site, hosts, options):
 
 
 def _placed(state, hosts, contents, patches):
-    """What hosts hold already, of what the model knows."""
+    """Return the objects of the model that hosts hold already."""
     host_number = {name: n for n, name in enumerate(hosts, 1)}
     content_number = {content: n for n, content in enumerate(contents)}
     pair_of = {patch.id: pair for pair, patch in patches.items()}
@@ -234,7 +234,7 @@ def _placed(state, hosts, contents, patches):
 
 
 def _wanted_contents(state, options):
-    """Bytes by content id, for the contents in highest demand."""
+    """Return bytes by content id, for the contents in highest demand."""
     sizes = {template.content_id: max(_SMALLEST, template.data_size)
              for template in state.templates}
     if len(sizes) <= options.max_templates:
@@ -250,7 +250,7 @@ def _wanted_contents(state, options):
 
 
 def _pinned(state, contents, sizes, options):
-    """What has to be held: jobs' pins, the heaviest first, while they fit."""
+    """Return pins of jobs, the heaviest first, while they fit."""
     number = {content: n for n, content in enumerate(contents)}
     left = {host.name: host.capacity for host in state.hosts}
     host_number = {name: n for n, name in enumerate(sorted(left), 1)}
@@ -272,7 +272,7 @@ def _pinned(state, contents, sizes, options):
 
 
 def _daily_rates(state, hosts, contents, options):
-    """Expected requests per day of each content at each host."""
+    """Return expected requests per day of each content at each host."""
     number = {content: n for n, content in enumerate(contents)}
     host_number = {name: n for n, name in enumerate(hosts, 1)}
     # The clock of a host may be ahead of ours; its requests are no older.
@@ -304,7 +304,7 @@ def _demand_model(options):
 
 
 def _families(state, number):
-    """The family of each content: what patches and origins connect."""
+    """Return the family of each content, connected by patches and origins."""
     content_of = {template.id: template.content_id
                   for template in state.templates}
     kin = [(patch.base, patch.target) for patch in state.patches]

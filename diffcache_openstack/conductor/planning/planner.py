@@ -116,7 +116,7 @@ class Planner:
 
     def solve(self, instance: instances.Instance, solver: solvers.Solver,
               time_limit: float) -> solvers.Solution:
-        """A placement of a site, what moving to it costs weighed in.
+        """Compute a placement of a site, including the cost of moves.
 
         :param time_limit: seconds
         """
@@ -138,7 +138,7 @@ class Planner:
 
     def read_state(self, session: orm.Session, site: str
                    ) -> tuple[int, objects.Plan | None, model.SiteState]:
-        """What a plan of a site depends on.
+        """Read the state that a plan of a site depends on.
 
         :returns: the generation of the plan in force, that plan, the state
         :raises NotFound: no living compute host, or nothing in the catalogue
@@ -164,7 +164,7 @@ class Planner:
         return generation, plans.current_plan(session, site), state
 
     def _is_worth_it(self, site_model, current, solution):
-        """Whether a solution improves enough on the current plan."""
+        """Return whether a solution improves enough on the current plan."""
         if set(current.hosts) != set(site_model.hosts):
             return True
         placement = site_model.placement(current.items)

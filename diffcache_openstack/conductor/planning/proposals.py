@@ -82,7 +82,7 @@ class Proposals:
         return plan
 
     def explain(self, plan_id: str) -> list[dict[str, typing.Any]]:
-        """Why a plan wants each object where it does."""
+        """Explain why a plan places each object on its host."""
         plan = self._database.read(proposals.get_plan, plan_id)
         site_model = self._model(plan.site)
         reasons = explain.explain(
@@ -170,7 +170,7 @@ class Proposals:
 
 
 def _in_words(site_model, reason):
-    """The reason with names in place of the model's numbers."""
+    """Explain a reason with names in place of the model's numbers."""
     if len(reason.key) == 1 or not reason.requests or reason.pinned:
         return reason.why
     base_id, target = (site_model.contents[n][:12] for n in reason.key)

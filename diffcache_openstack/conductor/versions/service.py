@@ -147,7 +147,7 @@ class VersionService:
 
 
 def save_task(new: objects.NewVersion) -> objects.VersionTask:
-    """The task of saving a version: always the same one."""
+    """Create the task of saving a version, always with the same ID."""
     return objects.VersionTask(
         id=str(uuid.uuid5(_SAVES, new.id)), kind=versions.SAVE,
         project_id=new.project_id, server_id=new.server_id,
@@ -189,7 +189,7 @@ def _not_restored(session, server_id):
 
 
 def _complete(session, version_id):
-    """The row of a version that can be restored.
+    """Return the row of a version that can be restored.
 
     :raises Conflict: the store does not have all of it
     """

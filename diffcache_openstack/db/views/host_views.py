@@ -30,7 +30,7 @@ _COLUMNS = ('site', 'role', 'alive')
 def list_hosts(session: listing.Reader,
                filters: collections.abc.Mapping[str, typing.Any],
                page: listing.Page) -> listing.Part:
-    """Hosts by name, with how full they are.
+    """List hosts by name, with their used capacity.
 
     :param filters: site, role, alive, and holds: the id of an object
     """
@@ -47,7 +47,7 @@ def list_hosts(session: listing.Reader,
 
 
 def get_host(session: listing.Reader, name: str) -> listing.Entry:
-    """One host, as :func:`list_hosts` shows it.
+    """Return one host, as :func:`list_hosts` shows it.
 
     :raises NotFound: the host is not registered
     """
@@ -61,7 +61,7 @@ def get_host(session: listing.Reader, name: str) -> listing.Entry:
 def list_objects(session: listing.Reader, name: str,
                  filters: collections.abc.Mapping[str, typing.Any],
                  page: listing.Page) -> listing.Part:
-    """What a host holds, by id, with the images that have that content.
+    """List the objects of a host by ID, with images of their content.
 
     :param filters: kind
     :raises NotFound: the host is not registered
@@ -113,7 +113,7 @@ def _name_sums(entry):
 
 
 def _held():
-    """Objects that a host holds, and their bytes."""
+    """Return the number and bytes of the objects that a host holds."""
     table = models.Holding
     return (sa.select(listing.packed(sa.func.count(), _sum(table.bytes)))
             .where(table.host_id == models.Host.id)
@@ -121,7 +121,7 @@ def _held():
 
 
 def _wanted():
-    """Objects of a host in the plan in force and their bytes; those held."""
+    """Return number and bytes of a host's planned objects, and held ones."""
     host, item, held = models.Host, models.PlanItem, models.Holding
     present = sa.case((held.object_id.is_not(None), 1), else_=0)
     return (

@@ -34,7 +34,7 @@ SUPERSEDED = 'superseded'
 def list_plans(session: listing.Reader,
                filters: collections.abc.Mapping[str, typing.Any],
                page: listing.Page) -> listing.Part:
-    """Plans and proposals, the latest first.
+    """List plans and proposals, the latest first.
 
     :param filters: site, state
     """
@@ -52,7 +52,7 @@ def list_plans(session: listing.Reader,
 
 
 def get_plan(session: listing.Reader, plan_id: str) -> listing.Entry:
-    """One plan, as :func:`list_plans` shows it, with hosts and items.
+    """Return a plan, as :func:`list_plans` does, with hosts and items.
 
     :raises NotFound: there is none with that id
     """
@@ -70,7 +70,7 @@ def get_plan(session: listing.Reader, plan_id: str) -> listing.Entry:
 
 
 def current_fill(session: listing.Reader, site: str) -> listing.Entry | None:
-    """The plan in force at a site, with how much of it is held."""
+    """Return the current plan of a site, and how much of it is held."""
     plan, item, held = models.Plan, models.PlanItem, models.Holding
     row = session.execute(_plans().where(
         plan.site == site, _in_state(CURRENT))).mappings().one_or_none()
@@ -95,7 +95,7 @@ def current_fill(session: listing.Reader, site: str) -> listing.Entry | None:
 
 
 def unknown_plan(plan_id: str) -> exceptions.NotFound:
-    """The error for a plan that does not exist."""
+    """Return the error for a plan that does not exist."""
     return exceptions.NotFound(
         f'Plan {plan_id} is unknown; see "openstack image cache plan list"'
         f' for those that are kept.')

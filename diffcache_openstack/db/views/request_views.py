@@ -29,7 +29,7 @@ _COLUMNS = ('template_id', 'host', 'site', 'way')
 def list_requests(session: listing.Reader,
                   filters: collections.abc.Mapping[str, typing.Any],
                   page: listing.Page) -> listing.Part:
-    """Requests, the latest first.
+    """List requests, the latest first.
 
     :param filters: columns, failed, and since and until: instants
     """
@@ -49,7 +49,7 @@ def list_requests(session: listing.Reader,
 
 def summary(session: listing.Reader, site: str, since: datetime.datetime
             ) -> list[listing.Entry]:
-    """What requests of a site came to, by way, most requests first."""
+    """Summarize requests of a site by way, most requests first."""
     table = models.Request
     rows = session.execute(
         sa.select(
@@ -71,7 +71,7 @@ def summary(session: listing.Reader, site: str, since: datetime.datetime
 
 def whole_bytes(session: listing.Reader, site: str, since: datetime.datetime
                 ) -> int:
-    """What the requests of a site would have moved over the WAN uncached."""
+    """Estimate the WAN bytes of a site's requests without a cache."""
     table, template = models.Request, models.Template
     return int(session.scalar(
         sa.select(sa.func.coalesce(sa.func.sum(template.data_size), 0))

@@ -22,7 +22,7 @@ _SHOWN = ('name', 'map_generation', 'plan_generation', 'planned_at')
 
 
 def list_sites(session: listing.Reader, page: listing.Page) -> listing.Part:
-    """Sites by name, with how their hosts are."""
+    """List sites by name, with the state of their hosts."""
     part = listing.part_by_key(
         session, sa.select(*listing.columns(models.Site, _SHOWN)),
         models.Site.name, page)
@@ -31,7 +31,7 @@ def list_sites(session: listing.Reader, page: listing.Page) -> listing.Part:
 
 
 def get_site(session: listing.Reader, name: str) -> listing.Entry:
-    """One site, as :func:`list_sites` shows it.
+    """Return one site, as :func:`list_sites` shows it.
 
     :raises NotFound: no host of the site was ever registered
     """
@@ -46,7 +46,7 @@ def get_site(session: listing.Reader, name: str) -> listing.Entry:
 
 
 def held_bytes(session: listing.Reader, site: str) -> listing.Entry:
-    """Objects and bytes on the living hosts of a site, by kind."""
+    """Return objects and bytes on the living hosts of a site, by kind."""
     host, held = models.Host, models.Holding
     rows = session.execute(
         sa.select(held.kind, sa.func.count(), sa.func.sum(held.bytes))

@@ -37,7 +37,7 @@ _OPEN = ('public', 'community')
 def list_templates(session: listing.Reader, viewer: listing.Viewer,
                    filters: collections.abc.Mapping[str, typing.Any],
                    page: listing.Page) -> listing.Part:
-    """The images that a viewer may see, by id, with where they are.
+    """List the images that a viewer may see, by ID, with locations.
 
     Those that were deleted are there only if the filter asks for them.
 
@@ -58,7 +58,7 @@ def list_templates(session: listing.Reader, viewer: listing.Viewer,
 
 def get_template(session: listing.Reader, viewer: listing.Viewer,
                  template_id: str) -> listing.Entry:
-    """One image, as :func:`list_templates` shows it.
+    """Return one image, as :func:`list_templates` shows it.
 
     :raises NotFound: there is none that the viewer may see
     """
@@ -70,7 +70,7 @@ def get_template(session: listing.Reader, viewer: listing.Viewer,
 
 
 def locations(session: listing.Reader, content_id: str) -> list[listing.Entry]:
-    """Living hosts that hold a content whole, by name."""
+    """List living hosts that hold a content whole, by name."""
     host, held = models.Host, models.Holding
     rows = session.execute(
         sa.select(host.name.label('host'), host.site, held.bytes)
@@ -81,7 +81,7 @@ def locations(session: listing.Reader, content_id: str) -> list[listing.Entry]:
 
 
 def unknown_template(template_id: str) -> exceptions.NotFound:
-    """The error for an image that is not there, or not for the caller."""
+    """Return the error for an image that the caller cannot see."""
     return exceptions.NotFound(
         f'Template {template_id} is not in the catalogue; see "openstack'
         f' image cache object list" for those that are.')
@@ -90,7 +90,7 @@ def unknown_template(template_id: str) -> exceptions.NotFound:
 def list_patches(session: listing.Reader,
                  filters: collections.abc.Mapping[str, typing.Any],
                  page: listing.Page) -> listing.Part:
-    """Patches by id, with on how many hosts they are.
+    """List patches by ID, with the number of hosts that hold them.
 
     :param filters: base and target, each an image's id or a content's
     """
@@ -104,7 +104,7 @@ def list_patches(session: listing.Reader,
 
 
 def get_patch(session: listing.Reader, patch_id: str) -> listing.Entry:
-    """One patch, as :func:`list_patches` shows it.
+    """Return one patch, as :func:`list_patches` shows it.
 
     :raises NotFound: there is none with that id
     """
@@ -156,7 +156,7 @@ def _patches():
 # The counts are subqueries of a listing's one query: naming a hundred objects
 # in queries of their own costs more than all else that listing takes.
 def _members():
-    """How many images name an image as their family."""
+    """Count the images that name an image as their family."""
     table, member = models.Template, orm.aliased(models.Template)
     return (sa.select(sa.func.count())
             .where(member.family == table.id,
@@ -165,7 +165,7 @@ def _members():
 
 
 def _holders(key, kind):
-    """How many living hosts hold an object.
+    """Count the living hosts that hold an object.
 
     :param key: the column that has its id
     """

@@ -116,12 +116,12 @@ class ScenarioTest(test.BaseTestCase):
     # -- agents
 
     def agent(self, host: str) -> local_client.LocalClient:
-        """The agent of a host."""
+        """Return the agent of a host."""
         return local_client.LocalClient(CONF.diffcache.agent_sockets[host],
                                         timeout=30)
 
     def held(self, host: str, content: str) -> set[str]:
-        """What an agent holds of raw content: ``templates``, ``manifests``.
+        """Return the raw content of an agent: ``templates``, ``manifests``.
 
         :param content: its id, as the agent describes images
         """
@@ -129,7 +129,7 @@ class ScenarioTest(test.BaseTestCase):
                 in self.agent(host).status()['holdings'] if name == content}
 
     def described(self, host: str, image: str) -> dict[str, typing.Any]:
-        """How an image would come to a host, once its agent knows it."""
+        """Return how an image would come to a host, once known there."""
         found: dict[str, typing.Any] = {}
 
         def is_known() -> bool:
@@ -170,7 +170,7 @@ class ScenarioTest(test.BaseTestCase):
 
     def boot(self, image: str, host: str | None = None,
              manager: typing.Any = None) -> str:
-        """The same until its guest has spoken."""
+        """Create a server and wait until its guest prints the marker."""
         server = self.start(image, host, manager)
         client = (manager or self.os_admin).servers_client
         self.wait_until(
@@ -198,14 +198,14 @@ class ScenarioTest(test.BaseTestCase):
         waiters.wait_for_server_termination(client, server)
 
     def host_of(self, server: str) -> str:
-        """The host that a server runs on."""
+        """Return the host that a server runs on."""
         found = self.os_admin.servers_client.show_server(server)['server']
         return found['OS-EXT-SRV-ATTR:host']
 
     # -- the cloud
 
     def wan_bytes(self) -> int:
-        """Bytes that crossed the link so far.
+        """Return the bytes that crossed the WAN so far.
 
         :raises SkipTest: the cloud's description has no command for it
         """

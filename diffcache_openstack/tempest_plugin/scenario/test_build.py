@@ -21,7 +21,7 @@ class TestBuild(base.ScenarioTest):
 
     @decorators.idempotent_id('4f6a2d1c-0f0e-4f5d-9d0b-1f1f4c3d7a01')
     def test_derived_image_crosses_as_a_patch(self):
-        """A host that has the base boots the derived image from a patch.
+        """Boot the derived image from a patch on a host with the base.
 
         What crosses the link for it, headers and all, is a fraction of the
         image: the image itself never crosses.
@@ -44,7 +44,7 @@ class TestBuild(base.ScenarioTest):
 
     @decorators.idempotent_id('4f6a2d1c-0f0e-4f5d-9d0b-1f1f4c3d7a02')
     def test_second_host_reads_from_the_first(self):
-        """The second host of a site asks the first, not the centre."""
+        """Fetch from the first host of a site, not from the centre."""
         if len(self.hosts) < 2:
             raise self.skipException('one host only')
         image = self.upload('derived')

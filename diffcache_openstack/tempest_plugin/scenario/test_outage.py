@@ -21,7 +21,7 @@ class TestOutage(base.ScenarioTest):
 
     @decorators.idempotent_id('4f6a2d1c-0f0e-4f5d-9d0b-1f1f4c3d7a06')
     def test_boot_with_the_conductor_down(self):
-        """An image of the site boots without a conductor, from a peer."""
+        """Boot an image of the site from a peer without a conductor."""
         host = self.hosts[-1]
         image = self.upload('derived')
         self.start(image, self.hosts[0])
@@ -37,5 +37,5 @@ class TestOutage(base.ScenarioTest):
         self.assertEqual(fallbacks, self._fallbacks(host))
 
     def _fallbacks(self, host: str) -> dict[str, int]:
-        """How often Nova had to do without the agent of a host."""
+        """Count how often Nova fell back on a host."""
         return self.agent(host).status()['fallbacks'].get('nova-compute', {})

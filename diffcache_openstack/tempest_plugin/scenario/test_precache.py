@@ -36,7 +36,7 @@ class TestPrecache(base.ScenarioTest):
 
     @decorators.idempotent_id('4f6a2d1c-0f0e-4f5d-9d0b-1f1f4c3d7a03')
     def test_aggregate_is_precached(self):
-        """An aggregate's hosts boot a pre-cached image without the link."""
+        """Boot a precached image on an aggregate without the WAN."""
         image = self.upload('derived')
         size = self.described(self.hosts[0], image)['data_size']
         aggregate = self._aggregate()
@@ -54,13 +54,13 @@ class TestPrecache(base.ScenarioTest):
         self.assertLess(self.wan_bytes() - before, size / 4)
 
     def _is_cached(self, host: str, image: str) -> bool:
-        """Whether Nova has the image's base, which appears when complete."""
+        """Return whether Nova has the image's base, written completely."""
         name = hashlib.sha1(image.encode(), usedforsecurity=False)
         return pathlib.Path(CONF.diffcache.base_directories[host],
                             name.hexdigest()).exists()
 
     def _aggregate(self) -> int:
-        """An aggregate of all hosts; returns its id."""
+        """Create an aggregate of all hosts; return its ID."""
         client = self.os_admin.aggregates_client
         made = client.create_aggregate(
             name=data_utils.rand_name('diffcache'))['aggregate']['id']
@@ -72,7 +72,7 @@ class TestPrecache(base.ScenarioTest):
         return made
 
     def _precache(self, aggregate: int, image: str) -> None:
-        """Tempest has no method for this part of Nova's API."""
+        """Call Nova's API to cache images, which Tempest has no method for."""
         client = self.os_admin.aggregates_client
         response, _ = client.post(
             f'os-aggregates/{aggregate}/images',

@@ -28,7 +28,7 @@ class TestPressure(base.ScenarioTest):
 
     @decorators.idempotent_id('4f6a2d1c-0f0e-4f5d-9d0b-1f1f4c3d7a04')
     def test_eviction_under_pressure(self):
-        """A cache stays within its capacity whatever is asked for.
+        """Keep a cache within its capacity under many requests.
 
         What had to go can be had nevertheless.
         """
@@ -45,7 +45,7 @@ class TestPressure(base.ScenarioTest):
         self.boot(gone[0], self.hosts[-1])
 
     def _more_than(self, capacity: int) -> list[str]:
-        """Images that need more room together than there is."""
+        """Return images that need more room together than there is."""
         images, needed = [], 0
         for name in sorted(CONF.diffcache.image_files):
             images.append(self.upload(name))
@@ -58,7 +58,7 @@ class TestPressure(base.ScenarioTest):
 
     @decorators.idempotent_id('4f6a2d1c-0f0e-4f5d-9d0b-1f1f4c3d7a05')
     def test_deleted_image_is_gone_from_every_host(self):
-        """An image that was deleted is nowhere, and is not served."""
+        """Remove a deleted image everywhere, and serve it no more."""
         image = self.upload_new('derived')
         content = self.described(self.hosts[0], image)['content_id']
         self.start(image, self.hosts[0])

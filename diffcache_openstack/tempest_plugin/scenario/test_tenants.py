@@ -25,7 +25,7 @@ class TestTenants(base.ScenarioTest):
 
     @decorators.idempotent_id('4f6a2d1c-0f0e-4f5d-9d0b-1f1f4c3d7a07')
     def test_private_image_is_its_owners(self):
-        """What a host holds for one tenant cannot be booted by another."""
+        """Refuse to boot an image held for another tenant."""
         image = self.upload('derived', self.os_primary, 'private')
         self.start(image, manager=self.os_primary)
         self.assertRaises(exceptions.BadRequest, self.create, image,
@@ -33,7 +33,7 @@ class TestTenants(base.ScenarioTest):
 
     @decorators.idempotent_id('4f6a2d1c-0f0e-4f5d-9d0b-1f1f4c3d7a08')
     def test_private_image_is_not_downloaded(self):
-        """The site's image service gives it to its owner alone."""
+        """Serve a private image to its owner alone."""
         if not CONF.diffcache.site_image_url:
             raise self.skipException('[diffcache] site_image_url is not set')
         image = self.upload('derived', self.os_primary, 'private')

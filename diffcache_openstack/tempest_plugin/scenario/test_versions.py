@@ -39,7 +39,7 @@ class TestVersions(base.ScenarioTest):
 
     @decorators.idempotent_id('4f6a2d1c-0f0e-4f5d-9d0b-1f1f4c3d7a31')
     def test_saved_changed_and_put_back(self) -> None:
-        """Going back and forth, each state is what it was."""
+        """Restore back and forth; each state is what it was."""
         server = self.boot(self.upload('base'), manager=self.os_primary)
         first = self.save(server)
         self.assertEqual(2, self.reboot(server))
@@ -49,7 +49,7 @@ class TestVersions(base.ScenarioTest):
         self.assertEqual(3, self.put_back(server, second))
 
     def save(self, server: str) -> dict[str, typing.Any]:
-        """A version of a server that runs."""
+        """Save a version of a running server."""
         version = self.client.send(
             'versions', {'version': {'server_id': server}}, 202)['version']
         path = f'versions/{version["id"]}'
@@ -94,7 +94,7 @@ class TestVersions(base.ScenarioTest):
         return self.counted(server)
 
     def counted(self, server: str) -> int:
-        """What the guest counted, as its console says; 0 until it does."""
+        """Return the count on the guest's console; 0 until it prints one."""
         console = self.servers.get_console_output(server)['output']
         found = _BOOT.findall(console)
         return int(found[-1]) if found else 0

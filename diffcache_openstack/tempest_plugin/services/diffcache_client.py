@@ -30,7 +30,7 @@ class DiffCacheClient(rest_client.RestClient):
 
     def get_headers(self, accept_type: str | None = None,
                     send_type: str | None = None) -> dict[str, str]:
-        """Headers of every request."""
+        """Return the headers of every request."""
         headers = super().get_headers(accept_type, send_type)
         if self.microversion:
             headers[VERSION_HEADER] = f'{SERVICE} {self.microversion}'

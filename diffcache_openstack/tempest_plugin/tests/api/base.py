@@ -58,13 +58,13 @@ class ApiTest(test.BaseTestCase):
     @classmethod
     def client_of(cls, manager: typing.Any
                   ) -> diffcache_client.DiffCacheClient:
-        """A client with the login of a manager."""
+        """Create a client with the login of a manager."""
         return diffcache_client.DiffCacheClient(
             manager.auth_provider, diffcache_client.SERVICE,
             CONF.identity.region)
 
     def compute_host(self) -> dict[str, typing.Any]:
-        """A living compute host with a cache; skips if there is none."""
+        """Return a living compute host with a cache; skip if there is none."""
         hosts = self.admin.fetch('hosts', role='compute',
                                  alive='true')['hosts']
         if not hosts:
@@ -72,7 +72,7 @@ class ApiTest(test.BaseTestCase):
         return hosts[0]
 
     def some_template(self) -> dict[str, typing.Any]:
-        """An image of the catalogue; skips if there is none."""
+        """Return an image of the catalogue; skip if there is none."""
         found = self.admin.fetch('templates', status='active')['templates']
         if not found:
             raise self.skipException('the catalogue is empty')
@@ -80,7 +80,7 @@ class ApiTest(test.BaseTestCase):
 
     def assert_paged(self, path: str, name: str, **query: typing.Any
                      ) -> None:
-        """Part by part a listing is what it is at once."""
+        """Check that a listing in parts equals the whole listing."""
         whole = self._ids(self.admin.fetch(path, **query)[name])
         found, marker = [], {}
         while True:

@@ -20,7 +20,7 @@ from diffcache_openstack.tempest_plugin.tests.api import base
 class TestPlans(base.ApiTest):
 
     def propose(self):
-        """A proposal for a site with hosts and images."""
+        """Create a proposal for a site with hosts and images."""
         self.some_template()
         site = self.compute_host()['site']
         plan = self.admin.send('plans', {'plan': {'site': site}},

@@ -26,7 +26,7 @@ PATH = 'precache-jobs'
 class TestPrecacheJobs(base.ApiTest):
 
     def create(self, **values):
-        """A job for an image at a host; it is cancelled with the test."""
+        """Create a job for an image at a host; the test cancels it."""
         job = self.admin.send(PATH, {'precache_job': {
             'images': [self.some_template()['id']],
             'hosts': [self.compute_host()['name']], **values,
@@ -86,7 +86,7 @@ class TestPrecacheJobs(base.ApiTest):
         self.assertIn('tempest-none', self.message_of(job['id']))
 
     def message_of(self, job_id):
-        """What the conductor says of a job."""
+        """Return the conductor's message about a job."""
         deadline = time.monotonic() + CONF.diffcache.timeout
         while time.monotonic() < deadline:
             message = self.admin.fetch(

@@ -67,7 +67,7 @@ class TestVersions(base.ApiTest):
 class TestPolicies(base.ApiTest):
 
     def set(self, client, **values):
-        """A policy, which is taken away with the test."""
+        """Set a policy, which the test removes."""
         policy = client.send(POLICIES, {'version_policy': values})[
             'version_policy']
         self.addCleanup(self.remove, policy['id'])
