@@ -78,7 +78,7 @@ class ConductorLink:
                                         name='conductor-link')
 
     def start(self) -> None:
-        """Begin to report."""
+        """Start the thread that reports."""
         self._thread.start()
 
     def stop(self) -> None:
@@ -88,7 +88,7 @@ class ConductorLink:
         self._thread.join()
 
     def on_contact(self, call: typing.Callable[[], object]) -> None:
-        """Have a function called when the conductor answers (again)."""
+        """Register a function to call when the conductor answers (again)."""
         self._on_contact.append(call)
 
     def report(self) -> None:

@@ -317,7 +317,7 @@ class Agent(service.Service):
         self._run_until_stopped(self._link)
 
     def _follow_site_map(self) -> None:
-        """Have parts act on each new map, and on the one of the last run.
+        """Apply each new site map, and the stored one of the last run.
 
         A crash may have left objects that it forbids.
         """

@@ -155,7 +155,7 @@ def build(conf: cfg.ConfigOpts, services: requests.Services) -> WSGI:
 
 
 def set_defaults() -> None:
-    """Let browsers send and read the headers that this API has."""
+    """Allow browsers to send and read the headers of this API."""
     cors.set_defaults(
         allow_headers=['X-Auth-Token', 'X-OpenStack-Request-ID',
                        microversions.HEADER],

@@ -36,7 +36,7 @@ def check_readable(path: str, role: str) -> int:
     :raises InvalidInput: it is not a regular file or block device
     """
     try:
-        # Told before it is opened: that of a pipe waits for who writes to it.
+        # Checked before it is opened: opening a pipe waits for a writer.
         mode = os.stat(path).st_mode
         if not (stat.S_ISREG(mode) or stat.S_ISBLK(mode)
                 or stat.S_ISDIR(mode)):

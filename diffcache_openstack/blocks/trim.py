@@ -114,7 +114,7 @@ def _beside(output: str) -> Iterator[str]:
 
 
 def _convert(raw: str, packed: str) -> None:
-    """Make a compressed qcow2 image of a raw one."""
+    """Create a compressed qcow2 image of a raw one."""
     command = ['qemu-img', 'convert', '-c', '-f', 'raw', '-O', 'qcow2',
                raw, packed]
     try:

@@ -181,7 +181,7 @@ class Proxy(versions.VersionCalls, proxy.Proxy):
 
     def retry_precache_job(self, job: _job.PrecacheJob | str
                            ) -> _job.PrecacheJob:
-        """Have hosts try again at once what they are missing."""
+        """Make hosts retry missing objects at once."""
         return self._get_resource(_job.PrecacheJob, job).retry(self)
 
     def precache_targets(self, job_id: str, **query: typing.Any

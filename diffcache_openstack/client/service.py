@@ -24,7 +24,7 @@ def proxy_of(conn: connection.Connection) -> proxy.Proxy:
 
     Options such as ``diffcache_endpoint_override`` in clouds.yaml hold.
     """
-    # Each connection has to be told, though the attribute is its class's.
+    # Each connection needs it, although the attribute is its class's.
     conn.add_service(service_description.ServiceDescription(
         SERVICE_TYPE, supported_versions={'1': proxy.Proxy}))
     return getattr(conn, SERVICE_TYPE)

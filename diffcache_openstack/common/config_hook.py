@@ -77,7 +77,7 @@ class Driver(sources.ConfigurationSourceDriver):
 
 
 def extend_nova() -> None:
-    """Let ``compute_driver = diffcache.LibvirtDriver`` be found.
+    """Make ``compute_driver = diffcache.LibvirtDriver`` importable.
 
     :raises HookError: this Nova has no such package
     """
@@ -85,7 +85,7 @@ def extend_nova() -> None:
 
 
 def extend_glance() -> None:
-    """Let ``image_cache_driver = diffcache`` be accepted and found.
+    """Make ``image_cache_driver = diffcache`` valid and importable.
 
     :raises HookError: this Glance has no such package or option
     """
@@ -113,7 +113,7 @@ def _widen(kind: typing.Any) -> None:
 
 
 def _extend(package: str, folder: pathlib.Path) -> None:
-    """Have a package find modules in a folder too.
+    """Extend the path of a package by a folder.
 
     :raises HookError: there is no such package, or no such folder
     """

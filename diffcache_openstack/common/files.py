@@ -12,7 +12,7 @@
 """Copies of local files: shared extents where the filesystem can, else sparse.
 
 Outputs appear whole or not at all: everything is written to a hidden file
-beside the destination, made durable unless told otherwise, and renamed.
+next to the destination, made durable by default, and renamed.
 """
 
 import contextlib
@@ -96,7 +96,7 @@ def sync_directory(path: pathlib.Path) -> None:
 
 @contextlib.contextmanager
 def space_errors(path: pathlib.Path) -> typing.Iterator[None]:
-    """Turn the kernel's "full" into NoSpace that names the path.
+    """Convert ENOSPC and EDQUOT to NoSpace that names the path.
 
     :raises NoSpace: the filesystem or quota of path is exhausted
     """
@@ -112,7 +112,7 @@ def space_errors(path: pathlib.Path) -> typing.Iterator[None]:
 
 @contextlib.contextmanager
 def read_errors(what: object) -> typing.Iterator[None]:
-    """Turn what else the kernel may report into a damaged file.
+    """Convert other errors of reading to those of a damaged file.
 
     A disk that cannot be read holds nothing that could be used.
 

@@ -108,7 +108,7 @@ class LocalClient:
     def content(self, image_id: str, output: str, mode: str | None = None,
                 stall_timeout: float = 60.0,
                 progress: Progress | None = None) -> dict[str, typing.Any]:
-        """Have an image's raw content written to a file.
+        """Make the agent write an image's raw content to a file.
 
         :param output: absolute path; complete when this returns, and not
             there if it raises
@@ -157,7 +157,7 @@ class LocalClient:
 
     def give_file(self, image_id: str, source: typing.BinaryIO, length: int,
                   timeout: float = 600.0) -> None:
-        """Let the agent have an image's file that crossed the WAN anyway.
+        """Send the agent an image's file that was fetched over the WAN.
 
         :param length: bytes that ``source`` has
         :param timeout: seconds in which it has to be verified and unpacked
@@ -179,7 +179,7 @@ class LocalClient:
         return self._ask('PUT', _queue_path(image_id))['queued']
 
     def dequeue(self, image_id: str) -> bool:
-        """Take an image out of the queue; False if it was not in it."""
+        """Remove an image from the queue; return whether it was in it."""
         return self._ask('DELETE', _queue_path(image_id))['queued']
 
     def _awaited(self, method, path, body, stall_timeout, key, what,

@@ -39,7 +39,7 @@ _REMOTE_SUFFIX = '_Remote'
 
 
 def exposed(method: collections.abc.Callable) -> collections.abc.Callable:
-    """Let a method be called over RPC.
+    """Mark a method as callable over RPC.
 
     The suite's own errors go back to the caller and leave no trace in the
     log: they are answers. Those that a module made for itself go back as what
@@ -150,16 +150,16 @@ class Bus:
 
 
 class Reach:
-    """Whether the broker can be reached at all.
+    """Checks whether the broker can be reached at all.
 
     oslo.messaging waits for the broker for ever before its first call, no
-    matter what timeout the call has. So until a call was answered, each is
-    preceded by a look whether anybody listens. Later ones are bounded by
+    matter what timeout the call has. So before each call, until one was
+    answered, this connects to the broker's port. Later calls are bounded by
     their timeout and by :attr:`attempts`.
     """
 
     def __init__(self, addresses: list[tuple[str, int]]):
-        """Know where to look.
+        """Create it for the brokers of a transport URL.
 
         :param addresses: host and port of every broker; none if messages
             stay in this process
@@ -177,7 +177,7 @@ class Reach:
         self._confirmed = True
 
     def check(self) -> None:
-        """Look, unless a call was answered before.
+        """Check the broker, unless a call was answered before.
 
         :raises ServiceUnavailable: no address accepts connections
         """

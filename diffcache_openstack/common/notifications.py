@@ -97,7 +97,7 @@ class Listener:
         self._stopping = threading.Event()
 
     def start(self) -> None:
-        """Begin, in a thread: the broker may be dead for hours."""
+        """Start in a thread: the broker may be down for hours."""
         threading.Thread(target=self._start, daemon=True,
                          name='notifications').start()
 

@@ -133,7 +133,7 @@ class _Events:
 
 
 def _follow(conf, instance, events):
-    """Do what signals ask for until one asks to stop."""
+    """Handle signals until one requests a stop."""
     started = False
     while True:
         event = events.next()

@@ -49,7 +49,7 @@ class Notifier:
             target=self._run, name='notifier', daemon=True)
 
     def start(self) -> None:
-        """Begin to send."""
+        """Start the thread that sends."""
         self._thread.start()
 
     def stop(self) -> None:

@@ -248,7 +248,7 @@ class View:
                  wanted: set[tuple[str, str]],
                  fills: collections.abc.Mapping[
                      tuple[str, str], objects.Fill]):
-        """Put together what there is.
+        """Collect the state of jobs, hosts and fills.
 
         :param wanted: (host, object id) of the plans in force
         :param fills: of those, the objects not held yet, with their state
@@ -295,15 +295,15 @@ class View:
         fills = [self._fills[target.host, name] for name in planned
                  if (target.host, name) in self._fills]
         failed = max(fills, key=lambda fill: fill.attempts, default=None)
-        told = {'bytes_done': _share_done(target, fills)}
+        values = {'bytes_done': _share_done(target, fills)}
         if failed is not None and failed.error:
-            told.update(
+            values.update(
                 attempts=failed.attempts, retry_at=failed.retry_at,
                 message=f'Try {failed.attempts} failed: {failed.error}')
             if failed.attempts >= PATIENCE and not failed.active:
-                return _progress(target, precache.FAILED, **told)
+                return _progress(target, precache.FAILED, **values)
         state = precache.FETCHING if planned else precache.WAITING
-        return _progress(target, state, **told)
+        return _progress(target, state, **values)
 
     def _trouble(self, target):
         if target.content_id is None:
@@ -333,8 +333,8 @@ class View:
         return PEER if target.content_id in around else None
 
 
-def _progress(target, state, **told):
-    return db.Progress(target.host, target.template_id, state, **told)
+def _progress(target, state, **values):
+    return db.Progress(target.host, target.template_id, state, **values)
 
 
 def _share_done(target, fills):

@@ -63,7 +63,7 @@ class ConductorService(service.Service):
         self._listener: listening.Listener | None = None
 
     def start(self) -> None:
-        """Begin to work.
+        """Start the service.
 
         :raises PermanentError: the database's schema is not the code's
         """

@@ -61,10 +61,10 @@ class Maps:
         return latest
 
     def note_options(self) -> set[str]:
-        """Mark maps as changed if options that they show are others now.
+        """Mark maps as changed if the options that they show changed.
 
-        What hosts were told before this conductor began is not known, so
-        the first time marks all.
+        The options that hosts got before this conductor started are not
+        known, so the first call marks all.
 
         :returns: the sites whose map changed
         """

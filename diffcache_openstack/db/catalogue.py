@@ -114,7 +114,7 @@ def forget_deleted(session: orm.Session, before: datetime.datetime) -> int:
 
 
 def remove_template(session: orm.Session, template_id: str) -> set[str]:
-    """Forget a template, and patches whose ends no template is left for.
+    """Delete a template, and patches from or to a content without one.
 
     :returns: the sites whose map changed
     :raises NotFound: there is no such template
@@ -160,7 +160,7 @@ def list_patches(session: orm.Session) -> list[objects.Patch]:
 
 
 def time_patch(session: orm.Session, patch_id: str, seconds: float) -> None:
-    """Let a measured application count in a patch's expected time.
+    """Update a patch's expected time with a measured one.
 
     Maps are not marked as changed: they are sent with the time whenever
     something else changes, and a time alone is not worth sending them.

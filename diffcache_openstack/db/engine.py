@@ -40,7 +40,7 @@ _BECOME_WRITER = sa.text('UPDATE sites SET name = name WHERE 0 = 1')
 
 
 def _let_readers_pass(engine: sa.Engine) -> None:
-    """Have SQLite log ahead, so that a writer does not stop readers."""
+    """Enable SQLite's write-ahead log, so that readers can continue."""
     # Errors of this one are SQLAlchemy's; those of the next are the driver's.
     engine.connect().close()
     connection = engine.raw_connection()
@@ -69,7 +69,7 @@ def _is_race(error: Exception) -> bool:
 
 @contextlib.contextmanager
 def errors_explained(conf: cfg.ConfigOpts) -> collections.abc.Iterator[None]:
-    """Say what an operator can do about an error of the database.
+    """Convert errors of the database to ones with a next step.
 
     Errors of oslo.db and SQLAlchemy become errors of this suite.
 

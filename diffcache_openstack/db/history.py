@@ -189,7 +189,7 @@ def list_requests(session: orm.Session, limit: int) -> list[objects.Request]:
 
 
 def prune(session: orm.Session, before: datetime.datetime) -> int:
-    """Forget requests that started before an instant; returns how many."""
+    """Delete requests that started before an instant; return how many."""
     return session.execute(
         sa.delete(models.Request).where(models.Request.started_at < before)
         .execution_options(synchronize_session=False)).rowcount

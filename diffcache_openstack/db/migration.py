@@ -60,7 +60,7 @@ def current(conf: cfg.ConfigOpts, max_retries: int | None = None
 
 
 def check_schema(conf: cfg.ConfigOpts) -> None:
-    """Make sure that the database has the schema this code expects.
+    """Check that the database has the schema this code expects.
 
     :raises PermanentError: it has another one or none, or refuses
     :raises ServiceUnavailable: its server does not answer

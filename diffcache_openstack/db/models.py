@@ -242,7 +242,7 @@ class Plan(Base):
     """A plan of a site. Older ones stay for reference until pruned.
 
     A plan that is being computed, or was only proposed, has no generation;
-    ``base_generation`` is that of the plan in force when it was begun.
+    ``base_generation`` is that of the current plan when it was started.
     """
 
     __tablename__ = 'plans'

@@ -127,7 +127,7 @@ def load(session: orm.Session, row: models.Plan) -> objects.Plan:
 
 
 def drop_items(session: orm.Session, kind: str, known: sa.Select) -> None:
-    """Want no longer what cannot be had, in plans that hold or may hold.
+    """Remove unavailable objects from current and proposed plans.
 
     Hosts need no message: they read from the map that it is gone.
 
@@ -156,7 +156,7 @@ def due_sites(session: orm.Session, before: datetime.datetime) -> list[str]:
 
 
 def prune(session: orm.Session, site: str, keep: int) -> None:
-    """Forget all but the latest plans of a site."""
+    """Delete all but the latest plans of a site."""
     kept = list(session.scalars(
         sa.select(models.Plan.id).where(
             models.Plan.site == site, models.Plan.generation.is_not(None))
@@ -168,7 +168,7 @@ def prune(session: orm.Session, site: str, keep: int) -> None:
 
 
 def remove(session: orm.Session, plan_ids: list[int]) -> None:
-    """Forget plans by the numbers of their rows."""
+    """Delete plans by the numbers of their rows."""
     for column in (models.PlanItem.plan_id, models.PlanHost.plan_id,
                    models.Plan.id):
         session.execute(sa.delete(column.class_).where(column.in_(plan_ids))

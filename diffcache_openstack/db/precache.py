@@ -72,7 +72,7 @@ class Progress(typing.NamedTuple):
 
 def create(session: orm.Session, job: objects.PrecacheJob,
            when: datetime.datetime) -> None:
-    """Keep a new job; one whose id is known is left alone."""
+    """Create a job, unless one with its ID exists."""
     if session.get(models.PrecacheJob, job.id) is not None:
         return
     session.add(models.PrecacheJob(
@@ -121,7 +121,7 @@ def cancel(session: orm.Session, job_id: str, seen: int | None,
 
 
 def mark(session: orm.Session, job_id: str) -> objects.PrecacheJob:
-    """Have plans made for a job again.
+    """Mark a job as needing new plans.
 
     :raises NotFound: there is none with that id
     :raises Conflict: it has ended
@@ -143,7 +143,7 @@ def expire(session: orm.Session, now: datetime.datetime) -> list[str]:
 
 
 def prune(session: orm.Session, before: datetime.datetime) -> int:
-    """Forget jobs that ended before an instant; returns how many."""
+    """Delete jobs that ended before an instant; return how many."""
     table = models.PrecacheJob
     old = list(session.scalars(sa.select(table.id).where(
         table.state.not_in(precache.LIVING), table.updated_at < before)))
@@ -187,7 +187,7 @@ def set_open(session: orm.Session, job_id: str, is_open: bool) -> None:
 
 def set_message(session: orm.Session, job_id: str, message: str | None
                 ) -> None:
-    """Say what keeps a job, or no longer does."""
+    """Set or clear the message of a job."""
     _need(session, job_id).message = message
 
 
@@ -211,7 +211,7 @@ def sync_targets(session: orm.Session, job_id: str,
                  hosts: collections.abc.Sequence[str],
                  images: collections.abc.Sequence[Wanted],
                  when: datetime.datetime) -> bool:
-    """Make a job's targets those images at those hosts.
+    """Set a job's targets to the given images at the given hosts.
 
     :returns: whether there was another one
     """

@@ -49,7 +49,7 @@ def begin(session: orm.Session, site: str, plan_id: str, solver: str,
 
 
 def finish(session: orm.Session, plan_id: str, plan: objects.Plan) -> bool:
-    """Keep what was computed.
+    """Store the computed plan.
 
     :param plan: its generation is that of the plan it was computed against
     :returns: False if it was cancelled meanwhile
@@ -82,7 +82,7 @@ def fail(session: orm.Session, plan_id: str, reason: str) -> None:
 
 def apply(session: orm.Session, plan_id: str, seen: int | None,
           when: datetime.datetime) -> objects.Plan:
-    """Make a proposal the plan in force.
+    """Make a proposal the current plan.
 
     :param seen: the generation in force that the caller knows; None not to
         compare
@@ -144,7 +144,7 @@ def give_up(session: orm.Session, before: datetime.datetime) -> int:
 
 
 def prune(session: orm.Session, before: datetime.datetime) -> int:
-    """Forget what was never put into force and is older than an instant."""
+    """Delete proposals that were never applied, before an instant."""
     old = list(session.scalars(sa.select(models.Plan.id).where(
         models.Plan.generation.is_(None), models.Plan.created_at < before)))
     plans.remove(session, old)

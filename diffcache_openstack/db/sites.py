@@ -120,7 +120,7 @@ def expire_hosts(session: orm.Session, before: datetime.datetime
 
 
 def remove_host(session: orm.Session, name: str) -> set[str]:
-    """Forget a host and what it held; its history stays.
+    """Delete a host and its objects, but not its history.
 
     :returns: the sites whose map changed
     :raises NotFound: the host is not registered
@@ -136,7 +136,7 @@ def remove_host(session: orm.Session, name: str) -> set[str]:
 
 
 def remove_dead_host(session: orm.Session, name: str) -> set[str]:
-    """Forget a host that gave no sign of life lately.
+    """Delete a host that is not alive.
 
     :returns: the sites whose map changed
     :raises NotFound: the host is not registered

@@ -64,7 +64,7 @@ def all_policies(session: orm.Session) -> list[objects.VersionPolicy]:
 
 
 def remove(session: orm.Session, policy_id: str) -> None:
-    """Take a policy away.
+    """Remove a policy.
 
     :raises NotFound: there is none with that id
     """

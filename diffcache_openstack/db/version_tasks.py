@@ -121,24 +121,24 @@ def cancel(session: orm.Session, task_id: str, when: datetime.datetime
     return row.host
 
 
-def report(session: orm.Session, told: objects.TaskReport,
+def report(session: orm.Session, reported: objects.TaskReport,
            when: datetime.datetime) -> bool:
     """Note how far a host is with a task.
 
     :returns: whether the host shall continue; False if the task is cancelled
     """
-    row = _find(session, told.task_id)
+    row = _find(session, reported.task_id)
     if row is None or row.state in versions.ENDED:
         return False
-    row.done, row.total = told.done, told.total
+    row.done, row.total = reported.done, reported.total
     row.seen_at = row.updated_at = when
-    if told.kept is not None:
+    if reported.kept is not None:
         db_versions.saved(session, _task(row).keep_version, row.host,
-                          told.kept, when)
-    if told.state == versions.DONE:
-        _done(session, row, told, when)
-    elif told.state in versions.ENDED:
-        _end(session, row, told.state, told.error, when)
+                          reported.kept, when)
+    if reported.state == versions.DONE:
+        _done(session, row, reported, when)
+    elif reported.state in versions.ENDED:
+        _end(session, row, reported.state, reported.error, when)
     return True
 
 
@@ -151,7 +151,7 @@ def fail(session: orm.Session, task_id: str, error: str,
 
 
 def prune(session: orm.Session, before: datetime.datetime) -> int:
-    """Forget tasks that ended before an instant; returns how many."""
+    """Delete tasks that ended before an instant; return how many."""
     table = models.VersionTask
     return session.execute(
         sa.delete(table).where(table.state.in_(versions.ENDED),
@@ -224,12 +224,13 @@ def _task(row) -> objects.VersionTask:
     return objects.VersionTask.load(json.loads(row.task))
 
 
-def _done(session, row, told, when):
+def _done(session, row, reported, when):
     """Draw the conclusions of a task that was done."""
-    result = json.loads(told.result)
-    row.state, row.result, row.error = versions.DONE, told.result, None
+    result = json.loads(reported.result)
+    row.state, row.result, row.error = versions.DONE, reported.result, None
     if row.kind == versions.SAVE:
-        db_versions.saved(session, row.version_id, row.host, told.saved, when)
+        db_versions.saved(session, row.version_id, row.host, reported.saved,
+                          when)
     elif row.kind == versions.EXPORT:
         db_versions.exported(session, row.version_id, result['image_id'])
     elif row.kind == versions.FORGET:

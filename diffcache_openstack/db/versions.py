@@ -133,7 +133,7 @@ def exported(session: orm.Session, version_id: str, image_id: str) -> None:
 
 
 def remove(session: orm.Session, version_id: str) -> None:
-    """Forget a version; one that is not there is none."""
+    """Delete a version, if it exists."""
     table = models.ServerVersion
     session.execute(sa.update(table).where(table.parent_id == version_id)
                     .values(parent_id=None)

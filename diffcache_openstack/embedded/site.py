@@ -122,7 +122,7 @@ class Site:
         self.stop()
 
     def start(self) -> None:
-        """Bring everything up, and wait until all know of each other."""
+        """Start all roles, and wait until all are registered."""
         self._directory.mkdir(parents=True, exist_ok=True)
         try:
             self._start()
@@ -150,7 +150,7 @@ class Site:
             for agent in self.agents()), 60, 'the agents to meet')
 
     def stop(self) -> None:
-        """Take everything down; what is held stays on disk."""
+        """Stop all roles; objects stay on disk."""
         self._stack.close()
 
     def agents(self) -> list[agents.Agent]:
@@ -181,7 +181,7 @@ class Site:
         return typing.cast(catalogue.Repository, self.repository.repository)
 
     def make_patches(self) -> list[catalogue.PatchRecord]:
-        """Have all missing patches made now, in this thread.
+        """Create all missing patches now, in this thread.
 
         :returns: all patches there are between registered images
         """

@@ -289,7 +289,7 @@ class Testbed:
 
     def ask(self, agent: agents.Agent, image: Image,
             output: pathlib.Path) -> objects.Request:
-        """Have a host's agent answer a request."""
+        """Send a request to a host's agent."""
         return agent.server.deliver(
             agent.site_map.find(self._id(image)), output)
 
@@ -299,7 +299,7 @@ class Testbed:
         return found, found == self._sha256[image.name]
 
     def report(self, text: str) -> None:
-        """Tell the one who watches."""
+        """Report progress to the caller."""
         self._progress(text)
 
     # -- the end

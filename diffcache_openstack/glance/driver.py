@@ -53,7 +53,7 @@ class Driver(base.Driver):
     """See :class:`glance.image_cache.drivers.base.Driver`."""
 
     def configure(self) -> None:
-        """Make what the driver needs.
+        """Check the options and create what the driver needs.
 
         :raises Misconfigured: the message names the option
         """
@@ -174,7 +174,7 @@ class Driver(base.Driver):
         return self._agent.ask(lambda agent: agent.queue(), [])
 
     def delete_queued_image(self, image_id: str) -> None:
-        """Take an image out of the queue."""
+        """Remove an image from the queue."""
         self._agent.ask(lambda agent: agent.dequeue(image_id), False)
 
     def delete_all_queued_images(self) -> int:
@@ -185,7 +185,7 @@ class Driver(base.Driver):
         return len(images)
 
     def prefetch(self, image_id: str) -> bool:
-        """Have the agent bring an image to the site.
+        """Make the agent bring an image to the site.
 
         :returns: whether it is there now; if not, Glance reads its store
         """
@@ -223,7 +223,7 @@ class Driver(base.Driver):
     @contextlib.contextmanager
     def open_for_write(self, image_id: str
                        ) -> collections.abc.Iterator[typing.BinaryIO]:
-        """Take what is read from the store, for the agent."""
+        """Write what is read from the store to a file for the agent."""
         with self._fills.begin(image_id) as file:
             if file is None:
                 with open(os.devnull, 'wb') as nothing:

@@ -77,7 +77,7 @@ class GlanceSource:
             yield from self._glance.download(image_id)
 
     def start(self, changed: collections.abc.Callable[[str], None]) -> None:
-        """Begin to report the ids of images that changed."""
+        """Start to report the IDs of images that changed."""
         def report(notification: dict) -> None:
             payload = notification['payload']
             # A member's notification has the image's id under another name.
@@ -129,7 +129,7 @@ class GlanceSource:
 
 @contextlib.contextmanager
 def _retryable() -> collections.abc.Iterator[None]:
-    """Make refusals retryable.
+    """Convert refusals to retryable errors.
 
     Granting the service's user a role, or reactivating an image, mends them;
     neither needs a restart of the agent.

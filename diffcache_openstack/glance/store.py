@@ -52,7 +52,7 @@ def _skipped(pieces, count):
 
 
 def prefetch_with(agent: collections.abc.Callable[[str], bool]) -> None:
-    """Have Glance's prefetcher ask the agent before it reads the store.
+    """Make Glance's prefetcher ask the agent before it reads the store.
 
     Glance reads all of an image before it calls its driver;
     for an image that the site can make, that would be a transfer for nothing.

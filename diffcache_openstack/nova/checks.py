@@ -89,7 +89,7 @@ def _socket_path(text):
 
 
 def _check_socket(path, timeout):
-    """Look whether there is an agent, or could be one later.
+    """Check whether there is an agent, or could be one later.
 
     :raises InvalidInput: there can be none
     """

@@ -72,7 +72,7 @@ class LibvirtDriver(driver.LibvirtDriver):
                          self._fetcher)
 
     def cache_image(self, context: typing.Any, image_id: str) -> bool:
-        """Bring an image to the image cache before it is needed.
+        """Add an image to the image cache before it is needed.
 
         :returns: False if it was there; its age is counted anew then
         """

@@ -126,7 +126,7 @@ class Fetcher:
                  delivery.way, delivery.detail, delivery.wan_bytes)
 
     def _inspect(self, wanted, path):
-        """Make sure that Nova and QEMU will take the file for raw.
+        """Check that Nova and QEMU will detect the file as raw.
 
         Content that looks like an image of another format may be there to
         make a host open files that are not the guest's to read.

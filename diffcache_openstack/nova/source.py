@@ -122,7 +122,7 @@ class Source:
         return known
 
     def deliver(self, wanted: Wanted, output: str) -> Delivery:
-        """Have the raw content of an image written to a new file.
+        """Make the agent write the raw content of an image to a new file.
 
         :raises DiffCacheError: what the agent reports; there is no file then
         """
@@ -140,7 +140,7 @@ class Source:
             wan_bytes=int(request.get('wan_bytes') or 0))
 
     def report(self, tally: tallies.Tally) -> None:
-        """Tell the agent of fallbacks that it does not know of yet."""
+        """Report fallbacks to the agent that it does not know yet."""
         for reason, count in tally.unreported().items():
             try:
                 self._client.fallback(SERVICE, reason, count)
@@ -152,7 +152,7 @@ class Source:
 
 
 def _compare(wanted, known):
-    """Make sure that both mean the same file.
+    """Check that Glance and the catalogue have the same file.
 
     :raises NotOffered: Glance has no hash to compare
     :raises IntegrityError: they do not

@@ -37,7 +37,7 @@ class Tally:
     """
 
     def __init__(self, path: pathlib.Path) -> None:
-        """Go on from what the file says, if there is one."""
+        """Continue with the counts of the file, if it exists."""
         self._path = path
         self._lock = threading.Lock()
         document = _read(path)

@@ -9,7 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""Explain why objects are placed, what they save and what goes first."""
+"""Reasons for placed objects: who reads them and what they save."""
 
 import dataclasses
 

@@ -237,7 +237,7 @@ class _Combinations:
         self._push(chain, sources, (0,) * len(sources), 0)
 
     def pop(self) -> Way:
-        """Take out the cheapest way."""
+        """Remove and return the cheapest way."""
         seconds, _, _, chain, sources, choice, varied = heapq.heappop(
             self._heap)
         for place in range(varied, len(choice)):

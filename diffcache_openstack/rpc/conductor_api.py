@@ -76,7 +76,7 @@ class ConductorAPI:
         self._client.call(ctxt, 'report_fills', host=host, fills=list(fills))
 
     def remove_host(self, ctxt: contexts.RequestContext, host: str) -> None:
-        """Forget a host for good.
+        """Delete a host for good.
 
         :raises NotFound: the host is not registered
         """
@@ -84,7 +84,7 @@ class ConductorAPI:
 
     def remove_dead_host(self, ctxt: contexts.RequestContext, host: str
                          ) -> None:
-        """Forget a host for good, unless it is alive.
+        """Delete a host for good, unless it is alive.
 
         :raises NotFound: the host is not registered
         :raises Conflict: it is alive, and would be back with its next report

@@ -60,7 +60,7 @@ class ControlAPI:
 
     def apply_plan(self, ctxt: contexts.RequestContext, plan_id: str,
                    generation: int | None) -> None:
-        """Put a proposed plan into force and send it to the hosts.
+        """Make a proposed plan current and send it to its hosts.
 
         :param generation: of the plan in force that the caller has seen
         :raises NotFound: there is no such plan
@@ -132,7 +132,7 @@ class ControlAPI:
 
     def retry_precache_job(self, ctxt: contexts.RequestContext, job_id: str
                            ) -> None:
-        """Make hosts retry at once what they are missing.
+        """Make hosts retry missing objects at once.
 
         :raises NotFound: there is no such job
         :raises Conflict: it has ended

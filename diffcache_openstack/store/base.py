@@ -53,7 +53,7 @@ class BlobStore(abc.ABC):
 
     @abc.abstractmethod
     def create(self, name: str, data: bytes) -> None:
-        """Make a small blob that must not exist.
+        """Create a small blob that must not exist.
 
         Among writers that hold the lock it is atomic: when it fails with
         ``Conflict`` the old blob is as it was. A process that is killed may
@@ -64,7 +64,7 @@ class BlobStore(abc.ABC):
 
     @abc.abstractmethod
     def replace(self, name: str, data: bytes) -> None:
-        """Make a small blob, or put another in its place.
+        """Create or replace a small blob.
 
         A process that is killed may leave no blob at all, unless
         :attr:`atomic`.
@@ -72,7 +72,7 @@ class BlobStore(abc.ABC):
 
     @abc.abstractmethod
     def put_file(self, name: str, path: pathlib.Path) -> None:
-        """Make a blob, which must not exist, from a file.
+        """Create a blob, which must not exist, from a file.
 
         The file belongs to the store afterwards: it may have been moved.
         The blob may become durable only with :meth:`flush`.

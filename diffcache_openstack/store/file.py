@@ -197,7 +197,7 @@ class FileStore(base.BlobStore):
         return True
 
     def _remove_remains(self) -> None:
-        """Remove what processes that were killed had begun."""
+        """Remove temporary files of processes that were killed."""
         for entry in list(os.scandir(self._directory)):
             if entry.name.startswith(_STAGING):
                 shutil.rmtree(entry.path, ignore_errors=True)

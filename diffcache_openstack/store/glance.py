@@ -104,7 +104,7 @@ def _register_options(conf: cfg.ConfigOpts, kind: Any) -> None:
 
 
 def _share_client(store: Any) -> None:
-    """Let the driver of S3 make its client once.
+    """Make the driver of S3 create its client only once.
 
     It makes one for each request, which takes longer than most requests do.
     Several threads may use one client.

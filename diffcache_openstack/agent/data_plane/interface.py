@@ -228,7 +228,7 @@ class DataPlane(abc.ABC):
 
     @abc.abstractmethod
     def end_lending(self, key: views.Key) -> None:
-        """Let peers no longer read a file that was lent."""
+        """Stop lending a file to peers."""
 
     @abc.abstractmethod
     def stop_lending(self) -> bool:

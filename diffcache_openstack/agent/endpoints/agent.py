@@ -84,7 +84,7 @@ class AgentManager:
     @messaging.exposed
     def register_image(self, ctxt: contexts.RequestContext, path: str,
                        template_id: str, name: str) -> objects.Template:
-        """Take an image file of this host into the repository.
+        """Add an image file of this host to the repository.
 
         :raises InvalidInput: this is no repository, or the file is unusable
         :raises Conflict: the id belongs to other content already

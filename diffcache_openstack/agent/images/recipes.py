@@ -125,7 +125,7 @@ class FileCache:
         return self.directory / f'.{uuid.uuid4().hex}.part'
 
     def keep(self, path: pathlib.Path, name: str) -> FileReader:
-        """Keep what was made; returns it for reading.
+        """Add a complete file to the cache; return it for reading.
 
         :raises NoSpace: the filesystem is full
         """
@@ -155,7 +155,7 @@ class FileCache:
         return [(name, size) for _used_at, name, size in sorted(found)]
 
     def drop(self, name: str) -> None:
-        """Forget a file; who reads it reads it to its end."""
+        """Delete a file; open readers can read it to its end."""
         (self.directory / name).unlink(missing_ok=True)
 
     def drop_all(self) -> bool:
@@ -245,7 +245,7 @@ class ImageFiles:
 
     def take(self, template: views.TemplateRef, source: typing.BinaryIO,
              length: int) -> pathlib.Path | None:
-        """Keep a file that came another way, and verify it.
+        """Verify and cache a file that another service fetched.
 
         :returns: the raw content, verified, in the staging area; None if it
             is held here already. It is the caller's.
@@ -266,7 +266,7 @@ class ImageFiles:
             path.unlink(missing_ok=True)
 
     def drop(self, template: views.TemplateRef) -> None:
-        """Forget the file of an image."""
+        """Delete the file of an image."""
         self.store.drop(_name_of(template))
 
     # -- inside

@@ -40,7 +40,7 @@ class Retention:
 
     def keep(self, template: views.TemplateRef,
              path: pathlib.Path) -> pathlib.Path:
-        """Hold raw content that was built for a request, if there is room.
+        """Cache raw content that was built for a request, if there is room.
 
         :param path: a verified file of the staging area
         :returns: its path from now on, the given one if it was not kept
@@ -51,7 +51,7 @@ class Retention:
 
     def keep_given(self, template: views.TemplateRef,
                    path: pathlib.Path) -> pathlib.Path:
-        """Hold raw content that another service brought, if there is room.
+        """Cache raw content of another service, if there is room.
 
         The parameters are those of :meth:`keep`. The plan's own objects are
         kept in any case: a fill would fetch them again.
@@ -63,7 +63,7 @@ class Retention:
 
     def keep_patch(self, key: views.Key, path: pathlib.Path,
                    target_size: int) -> bool:
-        """Hold a patch whose target's content would find no room.
+        """Cache a patch if there is no room for its target's content.
 
         The next request for that image is built without the WAN. Nothing is
         evicted for a patch, because there may be no such request.

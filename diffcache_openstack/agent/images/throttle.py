@@ -65,7 +65,7 @@ class Throttle:
             raise exceptions.Cancelled('The client has disconnected.')
 
     def promote(self) -> None:
-        """Do nothing: a request is in the foreground already."""
+        """Do nothing: a request has no limits."""
 
     @property
     def can_wait(self) -> bool:

@@ -349,7 +349,7 @@ def _until_closed(request: wrappers.Request) -> Lines:
 
 def _stream(name: str, work: typing.Callable[[contents.Watch], dict]
             ) -> wrappers.Response:
-    """Do long work in a thread, and send its progress meanwhile."""
+    """Run long work in a thread, and send its progress meanwhile."""
     return wrappers.Response(_lines(name, work), mimetype=_JSON_LINES)
 
 

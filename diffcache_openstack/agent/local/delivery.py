@@ -63,7 +63,7 @@ class Outputs:
 
     @staticmethod
     def hand_over(path: pathlib.Path) -> None:
-        """Give the file to the directory's owner, readable for all users.
+        """Change the file's owner to that of its directory, and its mode.
 
         That owner may have put a link to another user's file in its place.
 

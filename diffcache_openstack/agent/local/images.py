@@ -91,7 +91,7 @@ class LocalImages:
 
     @contextlib.contextmanager
     def expecting(self, image_id: str) -> typing.Iterator[None]:
-        """Keep fills off the WAN while a service brings an image's file.
+        """Pause fills on the WAN while a service fetches an image's file.
 
         :raises NotFound: the catalogue does not have it, or it was withdrawn
         """
@@ -102,7 +102,7 @@ class LocalImages:
 
     def give_file(self, image_id: str, source: typing.BinaryIO,
                   length: int) -> None:
-        """Take an image's file that a service had to fetch itself.
+        """Accept an image's file that a service fetched itself.
 
         :raises NotFound: the catalogue does not have it, or it was withdrawn
         :raises IntegrityError: it is another file
@@ -121,7 +121,7 @@ class LocalImages:
             files.discard(raw)
 
     def drop(self, image_id: str) -> None:
-        """Forget an image's file, and content that the plan does not want.
+        """Delete an image's file, and its content unless the plan has it.
 
         Content that the plan wants here serves Nova, and would be fetched
         again.

@@ -64,7 +64,7 @@ class LocalServer:
         self._server = _Server(str(path), application)
 
     def start(self) -> None:
-        """Begin to answer.
+        """Start the server.
 
         :raises InvalidInput: the socket cannot be made; the message names
             the option
@@ -87,7 +87,7 @@ class LocalServer:
         self._server.started.wait()
 
     def stop(self) -> None:
-        """Take no more requests; give those under way a moment."""
+        """Refuse new requests; wait a moment for those in progress."""
         stopping = threading.Thread(target=self._server.stop, daemon=True,
                                     name='local-server-stop')
         stopping.start()
@@ -140,7 +140,7 @@ class _Workers(threadpool.ThreadPool):
     """Starts threads as they are needed, up to its limit."""
 
     def put(self, obj: typing.Any) -> None:
-        """Have a connection handled."""
+        """Queue a connection for a worker."""
         if self.qsize >= self.idle:
             self.grow(1)
         super().put(obj)

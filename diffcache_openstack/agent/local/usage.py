@@ -104,7 +104,7 @@ class Usage:
             return True
 
     def dequeue(self, image_id: str) -> bool:
-        """Take an image out of the queue; False if it was not in it."""
+        """Remove an image from the queue; return whether it was in it."""
         with self._lock:
             found = self._queue.pop(image_id, None) is not None
             if found:

@@ -130,7 +130,7 @@ class Repository:
 
     def register(self, image: pathlib.Path, template_id: str,
                  name: str) -> ImageRecord:
-        """Take an image into the repository.
+        """Add an image to the repository.
 
         The file is copied (its extents shared where the filesystem can), so
         that later writes to the original change nothing here.
@@ -155,7 +155,7 @@ class Repository:
 
     def admit(self, content: pathlib.Path, about: dict[str, typing.Any],
               recipe: pathlib.Path | None = None) -> ImageRecord:
-        """Take raw content in.
+        """Add raw content to the repository.
 
         :param content: a file of the staging area, which is moved
         :param about: what else is known of the image: fields of its record
@@ -191,7 +191,7 @@ class Repository:
         return None if known is None else ImageRecord(**known)
 
     def put(self, record: ImageRecord) -> None:
-        """Keep an image's record, and make it known.
+        """Store an image's record, and report it to the conductor.
 
         Its status decides whether its objects can be read.
         """
@@ -244,7 +244,7 @@ class Repository:
     # -- patches
 
     def start(self) -> None:
-        """Begin making patches."""
+        """Start the thread that creates patches."""
         self._thread = threading.Thread(target=self._run, daemon=True,
                                         name='patches')
         self._thread.start()
@@ -264,7 +264,7 @@ class Repository:
             self._wake.notify_all()
 
     def make_missing(self) -> int:
-        """Make the patches that the conductor misses and that are worth it.
+        """Create missing patches that are small enough.
 
         :returns: how many were made
         :raises RetryableError: the conductor does not answer
@@ -283,7 +283,7 @@ class Repository:
         return count
 
     def make_patch(self, base: str, target: str) -> bool:
-        """Make the patch between two images, time it, and make it known.
+        """Create the patch between two images, time it, and report it.
 
         :returns: False if it turned out too large to be worth it
         :raises IntegrityError: an image's file no longer has the content it
@@ -324,7 +324,7 @@ class Repository:
             self._image_file(record.id).unlink(missing_ok=True)
 
     def _apply_status(self, record: ImageRecord) -> None:
-        """Let an image's objects be read, or not, by its status."""
+        """Serve an image's objects, or set them aside, by its status."""
         others = [image for image in self.images() if image.id != record.id]
         active = {image.content_id for image in others
                   if image.status == views.ACTIVE}

@@ -105,10 +105,10 @@ class Source(typing.Protocol):
         """
 
     def start(self, changed: typing.Callable[[str], None]) -> None:
-        """Begin to tell the ids of images that changed."""
+        """Start to report the IDs of images that changed."""
 
     def stop(self) -> None:
-        """Tell no more."""
+        """Stop reporting."""
 
 
 class Ingest:
@@ -138,7 +138,7 @@ class Ingest:
         self.refused: dict[str, str] = {}
 
     def start(self) -> None:
-        """Begin, by looking at everything once."""
+        """Start the thread, which processes every image once at first."""
         # First listen, then look: what changes in between is seen twice.
         self._source.start(self.changed)
         self._thread.start()
@@ -159,7 +159,7 @@ class Ingest:
             self._wake.notify_all()
 
     def reconcile(self) -> None:
-        """Look at every image there is or was.
+        """Schedule every image of the service and of the repository.
 
         :raises RetryableError: the service does not answer
         """

@@ -59,7 +59,7 @@ class Inspector(typing.Protocol):
 
     def quick(self, key: views.Key, path: pathlib.Path,
               manifest: pathlib.Path) -> None:
-        """Look at sizes and headers only.
+        """Check sizes and headers only.
 
         :raises DiffCacheError: the file cannot be this object
         """
@@ -115,7 +115,7 @@ class Holdings:
     # -- looking
 
     def scan(self) -> None:
-        """Make the account from the files; call before anything else.
+        """Read the objects from the disk; call it first.
 
         What cannot be what its name says goes to quarantine. Leftovers of
         outputs that were being made are removed; transfers that were cut
@@ -194,7 +194,7 @@ class Holdings:
     # -- changing
 
     def want(self, wanted: list[Wanted]) -> None:
-        """Take note of the plan: what it does not name may be evicted."""
+        """Set the objects of the plan; all others may be evicted."""
         with self._lock:
             self._wanted = {item.key: item.priority for item in wanted}
             self._drop_abandoned_parts()
@@ -225,7 +225,7 @@ class Holdings:
                 self._reserved.pop(key, None)
 
     def adopt(self, key: views.Key, path: pathlib.Path, size: int) -> bool:
-        """Hold what was made for a request, if there is room.
+        """Cache an object that was built for a request, if there is room.
 
         Objects that a plan wants, or that are in use, do not give way to it.
 
@@ -294,7 +294,7 @@ class Holdings:
             return used + size <= capacity
 
     def free_disk(self) -> bool:
-        """Give space back to a full filesystem: drop all that is unwanted.
+        """Free space on a full filesystem: delete all unwanted objects.
 
         :returns: whether anything was dropped
         """
@@ -321,7 +321,7 @@ class Holdings:
         return True
 
     def quarantine(self, key: views.Key, reason: str) -> None:
-        """Take a damaged object out of service at once."""
+        """Stop serving a damaged object at once."""
         with self._lock:
             self._held.pop(key, None)
             path = self.path(key)
@@ -359,14 +359,14 @@ class Holdings:
             return True
 
     def set_aside(self, key: views.Key) -> None:
-        """Keep an object without anybody being able to read it."""
+        """Keep an object but make it unreadable."""
         with self._lock:
             self._held.pop(key, None)
             with contextlib.suppress(FileNotFoundError):
                 os.replace(self.path(key), self._aside(key))
 
     def bring_back(self, key: views.Key) -> None:
-        """Let an object that was set aside be read again, if it was."""
+        """Make an object readable again that was set aside."""
         with self._lock, contextlib.suppress(FileNotFoundError):
             os.replace(self._aside(key), self.path(key))
             self.added(key)

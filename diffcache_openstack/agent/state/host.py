@@ -60,6 +60,6 @@ class HostState:
             self.report_due.set()
 
     def suspect(self, host: str, key: views.Key) -> None:
-        """Have a host verify an object that arrived damaged from it."""
+        """Ask a host to verify an object that arrived damaged from it."""
         self.suspects.append((host, key))
         self.report_due.set()

@@ -38,7 +38,7 @@ class RequestSpool:
         self._next = int(names[-1].split('.')[0]) + 1 if names else 0
 
     def add(self, request: objects.Request) -> None:
-        """Keep a request's record until it is delivered.
+        """Store a request's record until the conductor has it.
 
         A full filesystem costs the record, not the request.
         """
@@ -49,7 +49,7 @@ class RequestSpool:
                       ' be missing in the history: %s', request.id, error)
 
     def put(self, document: dict) -> None:
-        """Keep a record, as a document, until it is delivered.
+        """Store a record, as a document, until the conductor has it.
 
         :raises NoSpace: the filesystem is full
         """

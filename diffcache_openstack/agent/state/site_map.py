@@ -79,7 +79,7 @@ class SiteMap:
 
     def subscribe(self, listener: collections.abc.Callable[[], object]
                   ) -> None:
-        """Have a function called after each new map."""
+        """Register a function to call after each new map."""
         self._listeners.append(listener)
 
     def refresh(self) -> None:

@@ -69,7 +69,7 @@ class Keys:
         self._manager = manager or key_manager.API(conf)
 
     def create(self, context: Any, name: str) -> str:
-        """Make a key.
+        """Create a key.
 
         :returns: its id
         :raises PermanentError: the key manager refuses

@@ -100,13 +100,13 @@ class VersionService:
                 f'The trigger "{trigger}" is unknown; use one of'
                 f' {", ".join(_HOOKS)}.')
         deadline = time.monotonic() + self._conf.versions.hook_timeout
-        begun = self._begin(objects.NewVersion(
+        started = self._begin(objects.NewVersion(
             id=str(uuid.uuid4()), server_id=server_id, project_id=project_id,
             trigger=trigger, base_image=image_id,
             description=f'Before {trigger}'), deadline, watch)
-        if begun is None:
+        if started is None:
             return {'version': None, 'required': False, 'error': None}
-        task, required = begun
+        task, required = started
         error = self._wait(task, deadline, watch)
         return {'version': None if error else task.version_id,
                 'required': required, 'error': error}

@@ -109,8 +109,8 @@ def other_base(base: str, found: str, patch: str, wanted: str
 class VerifiedBase:
     """A base that was verified when its manifest was written.
 
-    The caller trusts that the file still holds what it held
-    then. What can be told of that at little cost is checked when it is used.
+    The caller trusts that the file did not change since. Signs of a change
+    that cost little to check are checked when it is used.
     """
 
     path: str

@@ -147,7 +147,7 @@ class Signature:
 
     def delta(self, target: io.RawIOBase,
               sink: Callable[[memoryview], object]) -> None:
-        """Hand to ``sink`` the delta that makes ``target``."""
+        """Write the delta that builds ``target`` to ``sink``."""
         _run(_library().rs_delta_begin(self._sums), target, sink,
              'making the delta')
 
@@ -160,7 +160,7 @@ class Signature:
 
 def patch(base: io.FileIO, delta: io.RawIOBase,
           sink: Callable[[memoryview], object]) -> None:
-    """Hand to ``sink`` what ``delta`` makes of ``base``.
+    """Write the result of applying ``delta`` to ``base`` to ``sink``.
 
     :raises FormatError: the delta is damaged, or copies from beyond the
         base's end

@@ -205,7 +205,7 @@ class RdiffCodec(codec_base.PatchCodec):
                level: int | None = None,
                progress: codec_base.Progress | None = None
                ) -> codec_base.PatchInfo:
-        """Make a delta; the format does not compress, so no level either."""
+        """Create a delta; the format does not compress and has no level."""
         if level is not None:
             raise exceptions.InvalidInput(
                 'The rdiff codec does not compress; leave the level out.')

@@ -51,7 +51,7 @@ def get(name: str) -> base.PatchCodec:
 
 
 def detect(patch: str) -> base.PatchCodec:
-    """Return the codec that made ``patch``, told by its first bytes.
+    """Return the codec of ``patch``, detected from its first bytes.
 
     :raises NotFound: the patch does not exist or cannot be read
     :raises FormatError: no installed codec knows the format

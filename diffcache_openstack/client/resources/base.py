@@ -54,7 +54,7 @@ class Resource(resource.Resource):
 
     def act(self, session: typing.Any, action: str,
             body: dict[str, typing.Any] | None = None) -> typing.Any:
-        """Do something to it, and take over what it is like afterwards."""
+        """Call an action on it, and take over its new state."""
         response = session.post(
             f'{self.base_path}/{self.id}/{action}', json=body or {},
             microversion=self._get_microversion(session))

@@ -51,7 +51,7 @@ class Plan(base.Resource):
 
     def apply(self, session: typing.Any, generation: int | None = None
               ) -> 'Plan':
-        """Make it the current plan.
+        """Make it the current plan of its site.
 
         :param generation: of the current plan that the caller has seen
         """

@@ -115,7 +115,7 @@ class ConductorManager:
     @messaging.exposed
     def remove_template(self, ctxt: contexts.RequestContext,
                         template_id: str) -> None:
-        """Take a template out of the catalogue."""
+        """Remove a template from the catalogue."""
         self._notifier.maps_changed(
             self._database.write(catalogue.remove_template, template_id))
         LOG.info('Template %s removed', template_id)

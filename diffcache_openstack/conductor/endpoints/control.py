@@ -46,13 +46,13 @@ class ControlManager:
     @messaging.exposed
     def propose_plan(self, ctxt: contexts.RequestContext, site: str,
                      solver: str | None, time_limit: float | None) -> str:
-        """Begin to compute a plan; return its id."""
+        """Start to compute a plan; return its ID."""
         return self._proposals.propose(site, solver, time_limit)
 
     @messaging.exposed
     def apply_plan(self, ctxt: contexts.RequestContext, plan_id: str,
                    generation: int | None) -> None:
-        """Put a proposed plan into force."""
+        """Make a proposed plan the current one."""
         self._proposals.apply(plan_id, generation)
 
     @messaging.exposed
@@ -94,5 +94,5 @@ class ControlManager:
     @messaging.exposed
     def retry_precache_job(self, ctxt: contexts.RequestContext, job_id: str
                            ) -> None:
-        """Have hosts retry a job's failed objects."""
+        """Make hosts retry a job's failed objects."""
         self._precacher.retry(job_id)

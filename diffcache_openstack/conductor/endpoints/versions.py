@@ -40,7 +40,7 @@ class VersionsManager:
     @messaging.exposed
     def create_version(self, ctxt: contexts.RequestContext,
                        new: objects.NewVersion) -> None:
-        """Have a server saved."""
+        """Start to save a server."""
         self._versions.create(new)
 
     @messaging.exposed
@@ -52,33 +52,33 @@ class VersionsManager:
     @messaging.exposed
     def delete_version(self, ctxt: contexts.RequestContext, version_id: str
                        ) -> None:
-        """Have a version deleted."""
+        """Start to delete a version."""
         self._versions.delete(version_id)
 
     @messaging.exposed
     def restore_version(self, ctxt: contexts.RequestContext, version_id: str,
                         task_id: str, keep_version: str | None,
                         dry_run: bool, way: str = versions.AUTO) -> None:
-        """Have a server restored to a version."""
+        """Start to restore a server to a version."""
         self._versions.restore(version_id, task_id, keep_version, dry_run,
                                way)
 
     @messaging.exposed
     def export_version(self, ctxt: contexts.RequestContext, version_id: str,
                        task_id: str, name: str) -> None:
-        """Have a version exported as an image."""
+        """Start to export a version as an image."""
         self._versions.export(version_id, task_id, name)
 
     @messaging.exposed
     def diff_versions(self, ctxt: contexts.RequestContext, version_id: str,
                       against: str, task_id: str) -> None:
-        """Have two versions compared."""
+        """Start to compare two versions."""
         self._versions.diff(version_id, against, task_id)
 
     @messaging.exposed
     def verify_versions(self, ctxt: contexts.RequestContext, project_id: str,
                         task_id: str) -> None:
-        """Have the store of a project verified."""
+        """Start to verify the store of a project."""
         self._versions.verify(project_id, task_id)
 
     @messaging.exposed

@@ -60,7 +60,7 @@ class Proposals:
 
     def propose(self, site: str, solver: str | None,
                 time_limit: float | None) -> str:
-        """Begin to compute a plan; returns its id."""
+        """Start to compute a plan; return its ID."""
         name = solver or self._conf.planner.solver
         options = solvers.load(name), name, min(
             time_limit or self._conf.planner.time_limit,

@@ -157,7 +157,7 @@ def save_task(new: objects.NewVersion) -> objects.VersionTask:
 
 def forget(session: orm.Session, version_id: str,
            when: datetime.datetime) -> None:
-    """Have a version deleted, within a transaction; again is no error."""
+    """Start to delete a version, in a transaction; it may be repeated."""
     if db.need(session, version_id).state == versions.DELETING:
         return
     if not db.begin_deleting(session, version_id, when):

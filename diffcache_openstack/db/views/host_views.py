@@ -105,7 +105,7 @@ def _hosts():
 
 
 def _name_sums(entry):
-    """Say what each of the sums is of."""
+    """Name the sums."""
     entry['held'] = dict(zip(('objects', 'bytes'), entry['held']))
     entry['plan'] = dict(zip(
         ('objects', 'bytes', 'held_objects', 'held_bytes'), entry['plan']))

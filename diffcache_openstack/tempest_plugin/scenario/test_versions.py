@@ -62,7 +62,7 @@ class TestVersions(base.ScenarioTest):
         return version
 
     def put_back(self, server: str, version: dict[str, typing.Any]) -> int:
-        """Have a server be what it was; returns what its guest counted."""
+        """Restore a server; return the count of its guest."""
         self.stop(server)
         task = self.client.send(
             f'versions/{version["id"]}/restore',

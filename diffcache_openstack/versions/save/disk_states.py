@@ -116,7 +116,7 @@ class DiskStates:
 
     def take_snapshot(self, request: save_request.SaveRequest,
                       state: DiskState, version_id: str) -> None:
-        """Make a qcow2 disk's state that of a snapshot, taking one if needed.
+        """Return the state of a qcow2 disk's snapshot, taken if needed.
 
         :raises NotFound: the requested snapshot does not exist, and there is
             no snapshotter to take it

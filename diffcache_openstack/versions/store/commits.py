@@ -127,7 +127,7 @@ def load(store: base.BlobStore) -> catalogue.Catalogue | None:
 
 
 def commit(store: base.BlobStore, new: catalogue.Catalogue) -> None:
-    """Make a catalogue, whose number follows the head's, the head.
+    """Commit a catalogue, whose number follows the head's.
 
     Everything that it names must be in the store.
 

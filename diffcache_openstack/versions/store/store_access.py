@@ -109,7 +109,7 @@ class StoreAccess:
 
     @contextlib.contextmanager
     def writing(self, work: str | None = None) -> Iterator[pathlib.Path]:
-        """Hold the writer's lock for a ``with`` block; returns a directory.
+        """Hold the writer's lock for a ``with`` block; yield a directory.
 
         :param work: identifies the work, see :meth:`.BlobStore.staging`
         """

@@ -48,7 +48,7 @@ class ApiTest(test.BaseTestCase):
 
     @classmethod
     def setup_clients(cls) -> None:
-        """Make a client for each user."""
+        """Create a client for each user."""
         super().setup_clients()
         cls.admin = cls.client_of(cls.os_admin)
         cls.member = cls.client_of(cls.os_primary)
