@@ -146,7 +146,7 @@ class Builder:
 
     def recipe(self, recipe_id: str,
                throttle: throttles.Throttle) -> transfer.Moved:
-        """Hold an image file's recipe, fetched if it is missing.
+        """Fetch an image file's recipe if the host does not hold it.
 
         :raises DiffCacheError: no source delivers it
         """
@@ -168,7 +168,7 @@ class Builder:
     @contextlib.contextmanager
     def borrowed(self, part: routes.Part, throttle: throttles.Throttle
                  ) -> typing.Iterator[tuple[pathlib.Path, transfer.Moved]]:
-        """A part as a local file: the one held, or a copy in staging.
+        """Yield a part as a local file: the one held, or a staged copy.
 
         :raises DiffCacheError: this source does not deliver it
         """
@@ -188,7 +188,7 @@ class Builder:
                 self._keep_if_useful(part, flight.path)
 
     def _keep_if_useful(self, part: routes.Part, path: pathlib.Path) -> None:
-        """Hold a patch that crossed the WAN, where retention allows it."""
+        """Cache a patch that crossed the WAN, if retention allows it."""
         if part.key.kind != views.PATCHES \
                 or not self._transfers.is_repository(part.host):
             return
@@ -213,7 +213,7 @@ class Builder:
 
     def move(self, part: routes.Part, dest: pathlib.Path,
              throttle: throttles.Throttle) -> transfer.Moved:
-        """Bring a part from its host to a file.
+        """Copy a part from its host to a file.
 
         :raises DiffCacheError: this source does not deliver it
         """
@@ -315,7 +315,7 @@ class Builder:
 
     @contextlib.contextmanager
     def _as_file(self, source, throttle):
-        """As :meth:`borrowed`, also of what is a file already."""
+        """Yield a file, or a part as :meth:`borrowed` does."""
         if isinstance(source, pathlib.Path):
             yield source, transfer.Moved()
         else:
@@ -381,7 +381,7 @@ class _TemplateAttempt(_Attempt):
         return table.to_template(self._key.id)
 
     def execute(self, candidates: list[routes.Route]) -> failover.Outcome:
-        """Take the first routes: those without preparation, or one."""
+        """Execute the first routes: those without preparation, or one."""
         self._forget()
         direct = list(itertools.takewhile(self._is_direct, candidates))
         if not direct:

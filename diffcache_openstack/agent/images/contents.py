@@ -71,7 +71,7 @@ class Contents:
     def shared(self, template: views.TemplateRef, throttle: throttles.Throttle,
                mode: str = building.ON_THE_FLY, watch: Watch | None = None
                ) -> collections.abc.Iterator[single_flight.Membership]:
-        """Give an image's verified raw content as a file, during the block.
+        """Yield an image's verified raw content as a file.
 
         :param mode: one of building.MODES, of the request that leads
         :param watch: the client; the work is cancelled once it has gone and
@@ -108,7 +108,7 @@ class Contents:
 
     def take(self, template: views.TemplateRef, path: pathlib.Path,
              throttle: throttles.Throttle) -> None:
-        """Hold raw content that another service brought, or lend it.
+        """Cache raw content that another service fetched, or lend it.
 
         :param path: a verified file of the staging area; it may be moved
         :raises RetryableError: no host has the manifest

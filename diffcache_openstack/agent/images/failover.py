@@ -160,7 +160,7 @@ class Failover:
             self._transfers.clear_unreachable()
 
     def _learn(self, failed: Failed, search: _Search) -> None:
-        """Leave what is to blame out of the next look-up."""
+        """Exclude the source that failed from the next lookup."""
         error = failed.error
         if isinstance(error, exceptions.NoSpace):
             # Both: what is lent takes space even when its name is gone.

@@ -88,7 +88,7 @@ class Plan:
             sorted(items, key=lambda item: item[2])), job_limits.load(limits))
 
     def save(self, path: pathlib.Path) -> None:
-        """Keep the plan for the next run."""
+        """Store the plan for the next run of the agent."""
         files.write_json(path, {
             'generation': self.generation,
             'items': [[*item.key, item.priority] for item in self.items],
@@ -182,7 +182,7 @@ class Filler:
         host.held.want(list(self._plan.items))
 
     def start(self) -> None:
-        """Begin filling."""
+        """Start the threads that fill the cache."""
         for number in range(self._limits.workers):
             thread = threading.Thread(target=self._run, daemon=True,
                                       name=f'fill-{number}')
@@ -203,7 +203,7 @@ class Filler:
         """Follow another plan from now on; an older one is ignored."""
         with self._wake:
             if plan.generation < self._plan.generation:
-                LOG.info('Plan %d is older than plan %d; ignored',
+                LOG.info('Ignoring plan %d, which is older than plan %d',
                          plan.generation, self._plan.generation)
                 return
             plan.save(self._plan_file)
@@ -222,7 +222,7 @@ class Filler:
             self._wake.notify_all()
 
     def wake(self) -> None:
-        """Look again at once: the site has changed."""
+        """Check the plan again at once, after a change of the site."""
         with self._wake:
             for found in self._tries.values():
                 found.due = found.wait = 0.0
@@ -234,7 +234,7 @@ class Filler:
         return self._plan.generation
 
     def missing(self) -> list[views.Key]:
-        """What the plan wants, is not withdrawn, and is not held yet."""
+        """List objects of the plan that are neither held nor withdrawn."""
         with self._wake:
             return [item.key for item in self._plan.items
                     if item.key not in self._held
@@ -247,7 +247,7 @@ class Filler:
             return [self._missing(key, now) for key in self.missing()]
 
     def _is_withdrawn(self, key: views.Key) -> bool:
-        """Whether an object that was planned cannot be had any more.
+        """Return whether a planned object was withdrawn.
 
         A plan may come before the map that it was made with. What a later
         map does not know was there and is no longer.
@@ -265,7 +265,7 @@ class Filler:
                        else None)
 
     def wait_filled(self, timeout: float) -> bool:
-        """Until all the plan wants is held, or timeout seconds."""
+        """Wait until all objects of the plan are held, or for timeout."""
         with self._wake:
             return self._wake.wait_for(lambda: not self.missing(), timeout)
 
@@ -280,13 +280,15 @@ class Filler:
             try:
                 self._fill(key, throttle)
             except exceptions.Cancelled as error:
-                LOG.debug('Fill of %s: %s', key, error)
+                LOG.debug('Pausing the fill of %s: %s', key, error)
                 self._await_window(key, throttle)
             except exceptions.DiffCacheError as error:
-                LOG.warning('Fill of %s: %s', key, error)
+                LOG.warning('Could not fetch %s of the plan, will retry: %s',
+                            key, error)
                 self._postpone(key, str(error))
             except Exception as error:
-                LOG.exception('Fill of %s', key)
+                LOG.exception('Could not fetch %s of the plan, will retry',
+                              key)
                 self._postpone(key, f'{type(error).__name__}; see the log of'
                                     f' the agent.')
             else:
@@ -328,7 +330,7 @@ class Filler:
         self._host.report_due.set()
 
     def _choose(self) -> tuple[views.Key | None, float]:
-        """The next object, or how long to wait before asking again."""
+        """Return the next object, or the seconds to wait before a retry."""
         now = time.monotonic()
         soonest = now + POLL
         for item in self._plan.items:
@@ -371,7 +373,7 @@ class Filler:
 
     def _await_window(self, key: views.Key,
                       throttle: job_limits.JobThrottle) -> None:
-        """Look again later, or at once if it is another limit that holds."""
+        """Retry when the window opens, or at once if the limits changed."""
         with self._wake:
             if throttle.share == self._plan.shares.get(key):
                 found = self._tries.setdefault(key, Try())
@@ -406,7 +408,7 @@ class Filler:
 
     def _bring_manifests(self, key: views.Key,
                          throttle: throttles.FillThrottle) -> None:
-        """What it takes to verify with, also when the WAN is down."""
+        """Fetch manifests, which verification needs without the WAN."""
         contents: tuple[str, ...] = (key.id,)
         if key.kind == views.PATCHES:
             patch = self._view().patch(key.id)
@@ -426,7 +428,7 @@ class Filler:
         return path, built
 
     def _copy(self, key: views.Key, source: pathlib.Path) -> None:
-        """Hold a copy of an object that a request brought to this host."""
+        """Cache a copy of an object that a request fetched."""
         path = self._held.path(key)
         # Retention may have put it there already.
         if source != path:

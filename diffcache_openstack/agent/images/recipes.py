@@ -73,7 +73,7 @@ class FileReader:
         return os.pread(self._fd, length, offset)
 
     def close(self) -> None:
-        """Done."""
+        """Close the file."""
         os.close(self._fd)
 
 
@@ -108,7 +108,7 @@ class FileCache:
             leftover.unlink()
 
     def find(self, name: str) -> FileReader | None:
-        """A file, if it is there; it counts as used now."""
+        """Return a file, if it is cached, and note its use."""
         path = self.directory / name
         try:
             reader = FileReader(path)
@@ -121,7 +121,7 @@ class FileCache:
         return (self.directory / name).exists()
 
     def new(self) -> pathlib.Path:
-        """Where to make a file."""
+        """Return the path of a new file."""
         return self.directory / f'.{uuid.uuid4().hex}.part'
 
     def keep(self, path: pathlib.Path, name: str) -> FileReader:
@@ -139,11 +139,11 @@ class FileCache:
         return reader
 
     def used(self) -> int:
-        """Bytes on disk."""
+        """Return bytes on disk."""
         return sum(size for _name, size in self.oldest_first())
 
     def oldest_first(self) -> list[tuple[str, int]]:
-        """Names and bytes on disk, the least recently used first."""
+        """Return names and bytes on disk, the least recently used first."""
         found = []
         for path in self.directory.iterdir():
             # Others may drop files meanwhile.
@@ -159,7 +159,7 @@ class FileCache:
         (self.directory / name).unlink(missing_ok=True)
 
     def drop_all(self) -> bool:
-        """The space is needed; returns whether there was anything."""
+        """Delete all files to free space; return whether there were any."""
         found = self.oldest_first()
         for name, _size in found:
             self.drop(name)
@@ -207,7 +207,7 @@ class ImageFiles:
 
     def cost(self, template: views.TemplateRef, content: prices.Cost
              ) -> prices.Cost:
-        """What having the file would take.
+        """Estimate the cost of having the file.
 
         :param content: what the raw content would
         """
@@ -221,7 +221,7 @@ class ImageFiles:
     @contextlib.contextmanager
     def open(self, template: views.TemplateRef, site_only: bool
              ) -> typing.Iterator[typing.Any]:
-        """The file of an image, for reading.
+        """Open the file of an image for reading.
 
         :param site_only: rather fail than use the WAN
         :raises Conflict: that would take the WAN
@@ -272,7 +272,7 @@ class ImageFiles:
     # -- inside
 
     def _in_place(self, template, stack):
-        """The file where it lies, if nothing has to be written for it."""
+        """Open the file from held objects if no write is needed."""
         found = self.store.find(_name_of(template))
         if found is None and template.form_id is None:
             found = self._held_raw(template, stack) \
@@ -311,8 +311,8 @@ class ImageFiles:
                         self._held.lease(route.patches[0].key)),
                     self._held.path(manifest))
             except exceptions.DiffCacheError as error:
-                LOG.warning('Image %s is not read through its patch: %s',
-                            template.id, error)
+                LOG.warning('Could not read image %s through its patch, will'
+                            ' build its file: %s', template.id, error)
         return None
 
     def _made(self, template, throttle) -> FileReader:
@@ -336,8 +336,8 @@ class ImageFiles:
             # All of them: what is lent and unwanted goes as well.
             if not any([self.store.drop_all(), self._held.free_disk()]):
                 raise
-            LOG.warning('The filesystem is full; image %s is made again'
-                        ' after dropping other files', template.id)
+            LOG.warning('Filesystem full; deleted cached files, building the'
+                        ' file of image %s again', template.id)
             return self._write(template, throttle)
 
     def _write(self, template, throttle) -> FileReader:
@@ -355,7 +355,7 @@ class ImageFiles:
                     with self._held.lease(recipe) as recipe_path, \
                             files.space_errors(path):
                         self._tools.apply_recipe(content, recipe_path, path)
-            LOG.info('File of image %s made in %.1f s', template.id,
+            LOG.info('Built the file of image %s in %.1f s', template.id,
                      time.monotonic() - started)
             return self.store.keep(path, _name_of(template))
         finally:
@@ -363,7 +363,7 @@ class ImageFiles:
 
     @contextlib.contextmanager
     def _content(self, template, throttle):
-        """The raw content as a file, shared with all who need it now."""
+        """Yield the raw content as a file, shared with other users."""
         key = views.Key(views.TEMPLATES, template.content_id)
         if self._held.verify(key):
             with self._held.lease(key) as path:

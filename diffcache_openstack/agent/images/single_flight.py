@@ -68,7 +68,7 @@ class Flight:
         self._done.set()
 
     def promote(self) -> None:
-        """Turn the leader's work into foreground work."""
+        """Lift the limits of a background leader: a request waits for it."""
         self._throttle.promote()
 
     def wait(self) -> None:
@@ -114,7 +114,7 @@ class Membership:
         return self._flights.count(self._flight) > 1
 
     def take(self) -> bool:
-        """Take the file away from later callers, if no other member uses it.
+        """Take sole ownership of the file, if no other member uses it.
 
         :returns: whether this caller is the only member; no caller can join
             any more then

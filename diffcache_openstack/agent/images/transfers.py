@@ -118,7 +118,7 @@ class Transfers:
     def deliver(self, target: Target,
                 sources: collections.abc.Iterable[interface.Source],
                 throttle: throttles.Throttle) -> interface.Delivery:
-        """Bring an object from the first source that delivers it.
+        """Fetch an object from the first source that delivers it.
 
         See :meth:`.interface.DataPlane.deliver`.
         """
@@ -159,7 +159,7 @@ class Transfers:
         self._plane.clear_unreachable()
 
     def _announce(self) -> None:
-        """Give the data plane the hosts of the newest site map."""
+        """Update the hosts of the data plane from the newest site map."""
         view = self._view()
         with self._lock:
             if view is not self._announced:
