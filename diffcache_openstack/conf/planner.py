@@ -68,11 +68,11 @@ found.
             cfg.DeprecatedOpt('max_patches', group='agent'),
         ],
         help='''
-Most patches that may be applied one after another to rebuild an image, in
-plans and by the hosts. More pay off where images descend from each other in
-long lines, but take longer to plan for; what is built on the way to an image
-takes space in the host's state directory for a moment. Set it where the
-conductor runs: hosts learn it from the site map.
+Most patches to apply one after another to build an image, in plans and on the
+hosts. Higher values help if images descend from each other in long chains, but
+planning takes longer, and intermediate contents take space in the host's state
+directory during a build. Set it on the conductors: hosts get it with the site
+map.
 '''),
     cfg.IntOpt(
         'half_life',

@@ -123,14 +123,14 @@ diffcache.conf.
         'build_cost_weight_multiplier',
         default=2.0,
         help='''
-How much hosts are preferred where the image is cheap to build. What a host
-saves of the dearest host's cost, from 0 to 1, is multiplied by this. By
-default, a host that saves more than half is preferred to one that builds no
-server just now, for which Nova gives 1; smaller savings leave servers spread
-that are created together. Raised, servers gather where the image is; 0 turns
-the weigher off, and the conductor is not asked; negative values prefer hosts
-where the image is dear to build. The metadata of a host aggregate can have
-another value under the same name.
+Multiplier of the weight of hosts that get the image at low cost. The weight is
+the part of the most expensive host's cost that a host saves, from 0 to 1. With
+the default, a host that saves more than half is preferred to one that builds no
+other server, for which Nova adds 1; smaller savings leave servers spread that
+are created together. Higher values place servers where the image is; 0 disables
+the weigher and its calls to the conductor; negative values prefer hosts where
+the image is expensive. The metadata of a host aggregate can override it under
+the same name.
 '''),
     cfg.FloatOpt(
         'prefer_cached_factor',
@@ -139,12 +139,12 @@ another value under the same name.
         help='''
 Factor of the multiplier for servers whose scheduler hint
 ``diffcache:prefer_cached`` is true. For them every saving counts in proportion
-to the dearest host's cost, without the hint small ones of a few seconds hardly
-do. By default Nova's own weighers move a host by 9 together at most: the nine
-of multiplier 1 or -1, each with a weight from 0 to 1. 100 is more than that
-for whatever saves a tenth of the cost, and less than the 1000000 by which Nova
-avoids hosts where building servers has just failed, and other cells. Lowered,
-the other weighers count beside the hint.
+to the most expensive host's cost, also savings of a few seconds, which hardly
+count without the hint. Nova's own weighers add at most 9 to a host by default:
+nine weighers with the multiplier 1 or -1 and a weight from 0 to 1. With 100 a
+host that saves a tenth of the cost outweighs them, but not the 1000000 by which
+Nova avoids other cells and hosts where builds have just failed. With lower
+values the other weighers count, too.
 '''),
     cfg.FloatOpt(
         'cost_timeout',
@@ -152,37 +152,37 @@ the other weighers count beside the hint.
         min=0.05,
         max=30.0,
         help='''
-Seconds that scheduling a server waits for the costs at most. Without an
-answer all hosts weigh the same.
+Seconds to wait for the costs when a server is scheduled. Without an answer all
+hosts get the same weight.
 '''),
     cfg.FloatOpt(
         'cost_lifetime',
         default=10.0,
         min=0.0,
         help='''
-Seconds that the costs of an image are remembered. Raised, the conductor is
-asked less often; lowered, hosts that got the image are preferred earlier.
+Seconds to cache the costs of an image. Higher values call the conductor less
+often; with lower ones, hosts that got the image are preferred earlier.
 '''),
     cfg.FloatOpt(
         'cost_retry_interval',
         default=30.0,
         min=0.0,
         help='''
-Seconds that a conductor which did not answer is not asked again, and between
-two warnings about it.
+Seconds before the conductor is called again after it did not answer, and
+between two warnings about that.
 '''),
 ]
 
 
 def register_compute_opts(conf: cfg.ConfigOpts) -> None:
-    """Add what nova-compute needs to Nova's configuration."""
+    """Register the options of nova-compute in Nova's configuration."""
     # A group remembers its options' values: each configuration its own.
     conf.register_group(copy.deepcopy(GROUP))
     conf.register_opts(COMPUTE_OPTS, group=GROUP)
 
 
 def register_scheduler_opts(conf: cfg.ConfigOpts) -> None:
-    """Add what nova-scheduler needs to Nova's configuration."""
+    """Register the options of nova-scheduler."""
     conf.register_group(copy.deepcopy(GROUP))
     conf.register_opts(SCHEDULER_OPTS, group=GROUP)
 
