@@ -38,7 +38,7 @@ Progress = Callable[[int, int], None]
 
 @dataclasses.dataclass(frozen=True)
 class Trimmed:
-    """What trimming came to; sizes in bytes."""
+    """The result of trimming; sizes in bytes."""
 
     output: str
     output_format: str

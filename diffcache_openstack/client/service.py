@@ -9,7 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""Making openstacksdk know the service."""
+"""Registration of the service with openstacksdk."""
 
 from openstack import connection
 from openstack import service_description

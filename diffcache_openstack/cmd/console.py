@@ -9,7 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""What the programs ``diffcache`` and ``diffcache-manage`` share.
+"""Base of the programs ``diffcache`` and ``diffcache-manage``.
 
 Their commands are entry points. A command that fails prints one line on
 stderr and exits 1; a command line that cannot be understood exits 2;

@@ -9,7 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""How the suite gets into Nova and Glance, by their configuration alone.
+"""Hooks that extend Nova and Glance, by their configuration alone.
 
 Both load their drivers by name from a package of their own. A service that
 has ``config_source = diffcache`` and, in the group ``[diffcache]``, ``driver =

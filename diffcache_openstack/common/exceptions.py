@@ -39,7 +39,7 @@ class InvalidInput(PermanentError):
 
 
 class NotConfigured(InvalidInput):
-    """A group of options does not suffice for what was asked."""
+    """A group of options does not suffice for the request."""
 
 
 class Forbidden(PermanentError):

@@ -9,7 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""Options of groups that say how another service of OpenStack is reached."""
+"""Options of groups for the access to other services of OpenStack."""
 
 import typing
 

@@ -9,7 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""Asking the agent of this host, over its local socket.
+"""Client of this host's agent, over its local socket.
 
 This runs inside other projects' services as well, so it takes nothing but the
 standard library, and blocks in plain sockets.

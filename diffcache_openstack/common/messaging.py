@@ -71,7 +71,7 @@ def _common(error: exceptions.DiffCacheError) -> exceptions.DiffCacheError:
 
 
 class ContextSerializer(oslo_messaging.Serializer):
-    """Adds the request context to what another serializer does."""
+    """Adds the request context to another serializer."""
 
     def __init__(self, entities: oslo_messaging.Serializer):
         self._entities = entities

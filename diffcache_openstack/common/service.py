@@ -34,7 +34,7 @@ STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class Service(service.Service):
-    """What all services of the suite have in common.
+    """Base class of all services of the suite.
 
     Subclasses build what they need in :meth:`start`, not when they are
     constructed, because with several workers the construction happens before

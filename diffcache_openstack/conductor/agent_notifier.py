@@ -9,7 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""Telling agents what they have to know."""
+"""Notifications of agents about plans and site maps."""
 
 import threading
 
@@ -29,7 +29,7 @@ LOG = log.getLogger(__name__)
 
 
 class Notifier:
-    """Sends plans, and word of changed maps, to the agents.
+    """Sends plans, and notifications of changed maps, to the agents.
 
     Nothing here is needed for agents to be right in the end: they ask for a
     newer map and announce the plan they know with every heartbeat. It makes

@@ -9,7 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""Compute what bringing an image to each of some hosts would cost.
+"""Costs of bringing an image to each of some hosts.
 
 Each host is given the cost of the route that its agent would choose, found
 by the same code.

@@ -9,7 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""Demand that no agent is asked for, from Nova's and Glance's notifications.
+"""Demand that agents do not see, from notifications of Nova and Glance.
 
 Nova keeps base images on its hosts: most servers start without anybody being
 asked for their image. Glance serves people and other services. Both tell.
@@ -40,7 +40,7 @@ _NAMESPACE = uuid.UUID('5d3a2f64-6b38-4c53-9d2b-6d4f1f0d3a11')
 
 
 class History:
-    """Writes down what is noticed.
+    """Stores the requests found in notifications.
 
     :param database: the conductor's
     """

@@ -9,7 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""Which hosts count as dead."""
+"""Liveness of hosts, by their heartbeats."""
 
 import datetime
 

@@ -9,7 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""Working on precache jobs.
+"""Processing of precache jobs: targets, plans and progress.
 
 A job has no machinery of its own to move bytes. It is demand: what it wants
 is given to the planner, whose plan the agents follow, so that a job may be
@@ -64,7 +64,7 @@ PATIENCE = 3
 
 
 class Precacher:
-    """Looks after all jobs, round by round."""
+    """Processes all jobs, round by round."""
 
     def __init__(self, conf: cfg.ConfigOpts, database: engine.Database,
                  planner: planners.Planner, notifier: agent_notifier.Notifier,
@@ -241,7 +241,7 @@ def is_open(job: objects.PrecacheJob, local: datetime.datetime) -> bool:
 
 
 class View:
-    """What there is and where, to tell how far targets are."""
+    """Objects on hosts and current fills, to compute progress of targets."""
 
     def __init__(self, hosts: collections.abc.Sequence[objects.Host],
                  patches: collections.abc.Sequence[objects.Patch],

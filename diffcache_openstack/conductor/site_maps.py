@@ -9,7 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""Maps of sites, made once per generation.
+"""Maps of sites, built once per generation.
 
 After a change every host of a site asks for the new map, which is the same
 for all of them and not small: it has the whole catalogue.
@@ -27,7 +27,7 @@ from diffcache_openstack.sites import view as views
 
 
 class Maps:
-    """Makes maps, and keeps the latest one of each site."""
+    """Builds maps, and keeps the latest one of each site."""
 
     def __init__(self, conf: cfg.ConfigOpts, database: engine.Database):
         self._conf = conf

@@ -86,7 +86,7 @@ def register_all(conf: cfg.ConfigOpts) -> None:
 
 
 class HelpText(typing.NamedTuple):
-    """What ``--help`` says besides the options."""
+    """Text of ``--help`` in addition to the options."""
 
     program: str
     description: str

@@ -125,12 +125,12 @@ diffcache.conf.
         help='''
 Multiplier of the weight of hosts that get the image at low cost. The weight is
 the part of the most expensive host's cost that a host saves, from 0 to 1. With
-the default, a host that saves more than half is preferred to one that builds no
-other server, for which Nova adds 1; smaller savings leave servers spread that
-are created together. Higher values place servers where the image is; 0 disables
-the weigher and its calls to the conductor; negative values prefer hosts where
-the image is expensive. The metadata of a host aggregate can override it under
-the same name.
+the default, a host that saves more than half is preferred to one that builds
+no other server, for which Nova adds 1; smaller savings leave servers spread
+that are created together. Higher values place servers where the image is; 0
+disables the weigher and its calls to the conductor; negative values prefer
+hosts where the image is expensive. The metadata of a host aggregate can
+override it under the same name.
 '''),
     cfg.FloatOpt(
         'prefer_cached_factor',
@@ -142,9 +142,9 @@ Factor of the multiplier for servers whose scheduler hint
 to the most expensive host's cost, also savings of a few seconds, which hardly
 count without the hint. Nova's own weighers add at most 9 to a host by default:
 nine weighers with the multiplier 1 or -1 and a weight from 0 to 1. With 100 a
-host that saves a tenth of the cost outweighs them, but not the 1000000 by which
-Nova avoids other cells and hosts where builds have just failed. With lower
-values the other weighers count, too.
+host that saves a tenth of the cost outweighs them, but not the 1000000 by
+which Nova avoids other cells and hosts where builds have just failed. With
+lower values the other weighers count, too.
 '''),
     cfg.FloatOpt(
         'cost_timeout',

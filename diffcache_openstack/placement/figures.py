@@ -37,7 +37,7 @@ SERIES = (
 
 @dataclasses.dataclass(frozen=True)
 class Figure:
-    """What a figure varies.
+    """The parameter that a figure varies.
 
     :param varied: parameter of :func:`workloads.synthetic`
     :param label: of the horizontal axis

@@ -32,7 +32,7 @@ from diffcache_openstack.placement import replan
 
 @dataclasses.dataclass(frozen=True)
 class Result:
-    """What serving a trace took.
+    """The result of serving a trace.
 
     :param service_s: seconds of each request after the warm-up
     :param mean_s: their mean

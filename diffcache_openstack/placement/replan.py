@@ -9,7 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""From the placement there is to a better one: what moves, what it is worth.
+"""The transition from one placement to a better one: moves and savings.
 
 A new plan is worth its transfers only if what it saves, over the time it is
 expected to last, is more than what moving its bytes costs. Seconds of waiting
@@ -31,7 +31,7 @@ from diffcache_openstack.placement.solvers import sites
 
 @dataclasses.dataclass(frozen=True)
 class Terms:
-    """When a change is worth it.
+    """Conditions under which a change pays.
 
     :param period_s: seconds that the instance's rates count requests over
     :param horizon_s: seconds a plan is expected to last

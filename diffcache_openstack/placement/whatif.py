@@ -22,7 +22,7 @@ from diffcache_openstack.placement.solvers import base
 
 @dataclasses.dataclass(frozen=True)
 class Change:
-    """A site as it might be.
+    """A hypothetical change of a site.
 
     :param hosts: hosts more; they share the requests there are
     :param capacity_mb: MB more (or less) on every host

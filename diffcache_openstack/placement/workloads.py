@@ -9,7 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""Instances made up from published figures: section IV-A and the RC2 trace.
+"""Instances generated from published figures: section IV-A, RC2 trace.
 
 Everything is drawn from a seed, so that a name and a seed say it all.
 """

@@ -9,7 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""Where blobs are kept: the interface that every kind of store has.
+"""Stores of blobs: the interface that every kind of store implements.
 
 A blob has a name and bytes. Names are made of lower-case letters, digits and
 hyphens, so that any object store takes them as they are. What is said in the

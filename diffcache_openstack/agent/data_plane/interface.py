@@ -41,7 +41,7 @@ class Link(enum.StrEnum):
 
 
 class JobClass(enum.StrEnum):
-    """Whom an object is delivered for."""
+    """The kind of work that an object is delivered for."""
 
     #: A client that waits.
     REQUEST = 'request'

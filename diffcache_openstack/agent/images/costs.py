@@ -9,7 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""What bringing an image here would take, as the site is now.
+"""Costs of bringing an image to this host, in the current state of the site.
 
 The same look-up that a request makes, without going any way.
 """

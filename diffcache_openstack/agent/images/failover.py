@@ -62,7 +62,7 @@ class Outcome:
 
 
 class Attempt(typing.Protocol):
-    """How the routes to one object are found and taken.
+    """Finds and executes the routes to one object.
 
     :ivar read: parts that the route last taken was reading when it ended
     :ivar targets: content ids that were being built from them
@@ -88,7 +88,7 @@ class Attempt(typing.Protocol):
 
 
 class _Search:
-    """What one search for an object has learned so far."""
+    """The state of one search for an object."""
 
     def __init__(self, excluded: collections.abc.Iterable[str]) -> None:
         self.excluded: set[site_sources.Exclusion] = {

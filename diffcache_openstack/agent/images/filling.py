@@ -9,7 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""Filling the cache with what the plan wants, in the plan's order.
+"""Filling the cache with the objects of the plan, in the plan's order.
 
 Filling is background work: it keeps to its rate and its time windows, and
 stays off the WAN while a request of this host uses it. What a cut-off
@@ -51,7 +51,7 @@ REPORT_INTERVAL = 2.0
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """What the conductor wants this host to hold, most important first.
+    """The objects that this host should hold, most important first.
 
     :param shares: what precache jobs allow for some of it
     """
@@ -114,7 +114,7 @@ class Limits:
 
 @dataclasses.dataclass
 class Try:
-    """How an object's fill has gone so far.
+    """The attempts to fetch an object so far.
 
     :param done: bytes of the transfer that is under way, or was
     :param total: bytes of all of it, 0 if that is not known

@@ -9,7 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""What precache jobs allow for the objects that they cause to be fetched.
+"""Limits of precache jobs on the objects that they cause to be fetched.
 
 A job's objects come one after another, however many a host fills at once, so
 that each may use the whole of the job's rate and all of them use no more.

@@ -9,7 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""Images as the files that Glance has, made from what the site holds.
+"""Images as the files that Glance has, built from the objects of the site.
 
 Hosts keep raw content. The file that a user uploaded is the content itself,
 if it was raw; else a *recipe* makes it of the content, bit for bit. Raw images
@@ -94,7 +94,7 @@ class PatchReader:
 
 
 class FileCache:
-    """Files that were made, the least recently used of them dropped.
+    """Files that were built; the least recently used are deleted.
 
     :param directory: emptied at the start
     :param capacity: bytes; one file that is larger is kept until it was read

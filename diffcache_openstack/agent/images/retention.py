@@ -9,7 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""Retention: keeping content that requests brought, in the room of the cache.
+"""Retention: caching content that requests fetched, in unused capacity.
 
 A plan follows demand with a delay, and names only the images that it expects.
 Content that has just crossed the WAN is worth more than free space, so it
@@ -27,7 +27,7 @@ LOG = logging.getLogger(__name__)
 
 
 class Retention:
-    """Keeps verified content and patches beside the objects of the plan.
+    """Caches verified content and patches in addition to the plan's objects.
 
     :param host: this host's state
     :param keep_requested: whether to keep anything that the plan does not

@@ -9,7 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""What other services of the host did with images, kept over restarts."""
+"""Use of images by other services of the host, kept over restarts."""
 
 import dataclasses
 import pathlib

@@ -49,7 +49,7 @@ class ImageRecord(views.TemplateRef):
 
 @dataclasses.dataclass(frozen=True)
 class PatchRecord:
-    """A patch that was made, as kept in its record file.
+    """A patch, as stored in its record file.
 
     :param size: bytes
     :param create_seconds: what making it took
@@ -65,7 +65,7 @@ class PatchRecord:
 
 
 class Catalogue(typing.Protocol):
-    """Where images and patches are made known; the conductor."""
+    """The catalogue of images and patches: the conductor's."""
 
     def register_template(self, record: ImageRecord) -> None:
         """Register a template; repeating it has no effect."""
@@ -79,7 +79,7 @@ class Catalogue(typing.Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """How patches are made.
+    """Options of the creation of patches.
 
     :param level: of compression
     :param limits: which patches are worth making and keeping
@@ -94,7 +94,7 @@ class Options:
 
 
 class Repository:
-    """Registers images and makes patches.
+    """Registers images and creates patches.
 
     :param host: this host's state
     :param state: directory of the record files

@@ -9,7 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""Taking the images of an image service into the repository.
+"""Adding the images of an image service to the repository.
 
 The service tells of changes; at the start, and whenever it could not tell for
 a while, everything is looked at once. An image's file is verified against the
@@ -77,7 +77,7 @@ class Image:
 
 @dataclasses.dataclass(frozen=True)
 class _Hash:
-    """What Glance vouches for: a hash of an image's file."""
+    """The hash of an image's file in Glance."""
 
     algo: str
     value: str
@@ -112,7 +112,7 @@ class Source(typing.Protocol):
 
 
 class Ingest:
-    """Keeps a repository equal to an image service.
+    """Adds an image service's images to a repository and follows changes.
 
     :param source: the image service
     :param repository: takes images in

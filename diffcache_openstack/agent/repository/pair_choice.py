@@ -9,7 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""Which patches a repository makes, and in which order.
+"""The choice of patches that a repository creates, and their order.
 
 Between N images there are N(N-1) patches, and most would never be used: a
 template is best built from a base close to it. The size of each patch is
@@ -33,7 +33,7 @@ _LOADED = 128
 
 @dataclasses.dataclass(frozen=True)
 class Limits:
-    """What is worth making.
+    """Limits on the patches to create.
 
     :param max_ratio: largest patch, of its target's data
     :param nearest: bases per target

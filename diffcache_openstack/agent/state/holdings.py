@@ -55,7 +55,7 @@ _BLOCK = 512
 
 
 class Inspector(typing.Protocol):
-    """How to tell whether an object's file is what its name says."""
+    """Checks whether an object's file has the content that its name says."""
 
     def quick(self, key: views.Key, path: pathlib.Path,
               manifest: pathlib.Path) -> None:

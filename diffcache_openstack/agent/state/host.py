@@ -9,7 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""State that all rooms of one agent share."""
+"""State that all packages of one agent share."""
 
 import collections
 import threading

@@ -30,7 +30,7 @@ REASON = 'its image was withdrawn'
 
 
 class Withdrawal:
-    """Drops what may not be served any more.
+    """Deletes objects that must not be served any more.
 
     :param held: what this host holds
     :param end_lending: has peers no longer read an object

@@ -9,7 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""What a patch codec is.
+"""The interface of patch codecs.
 
 A *patch* turns one file, the base, into another, the target. A codec makes,
 describes and applies patches of one format. The rules below are the
@@ -46,7 +46,7 @@ HEAD_SIZE = 16
 
 @dataclasses.dataclass(frozen=True)
 class PatchInfo:
-    """What is known of a patch.
+    """Properties of a patch.
 
     Hashes are hex BLAKE3 of the whole file, the *content id* where that
     file is a raw image; None where the format does not say. Sizes are bytes.
@@ -73,7 +73,7 @@ class PatchInfo:
 
 
 class Meter:
-    """Calls a :data:`Progress` at a bearable rate."""
+    """Calls a :data:`Progress` at a limited rate."""
 
     def __init__(self, progress: Progress | None, total: int) -> None:
         self._progress = progress

@@ -9,7 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""Drawing a plan: families, who holds what, and what that saves."""
+"""Drawing a plan: families, the objects of each host, and their savings."""
 
 import collections
 import collections.abc

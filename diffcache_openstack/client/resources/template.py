@@ -60,7 +60,7 @@ class Location(base.Resource):
 
 
 class Patch(base.Resource):
-    """A patch that makes one content of another."""
+    """A patch that builds one content from another."""
 
     resource_key = 'patch'
     resources_key = 'patches'

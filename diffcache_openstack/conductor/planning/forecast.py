@@ -9,7 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""The requests that plans are made for."""
+"""The forecast of requests that plans are computed for."""
 
 import typing
 
@@ -19,7 +19,7 @@ from diffcache_openstack.conductor.planning import model
 
 
 class Expected(typing.NamedTuple):
-    """How often a host is expected to ask for a content."""
+    """The expected number of requests of a host for a content."""
 
     content_id: str
     host: str

@@ -45,7 +45,7 @@ _SMALLEST = 4096
 
 @dataclasses.dataclass(frozen=True)
 class SiteState:
-    """What planning a site depends on.
+    """The state of a site that its plan depends on.
 
     :param hosts: the living compute hosts of the site; their ``holdings``
         are what needs no transfer

@@ -9,7 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""Rounds of planning: what each host of a site shall hold."""
+"""Rounds of planning: the objects that each host of a site should hold."""
 
 import datetime
 import itertools

@@ -9,7 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""Plans on request: proposed, explained, compared, then put into force."""
+"""Plans on request: proposed, explained, compared, then applied."""
 
 import collections.abc
 import concurrent.futures

@@ -73,7 +73,7 @@ def _is_provable(instance: instances.Instance, hops: int) -> bool:
 
 @dataclasses.dataclass(frozen=True)
 class Start:
-    """Where to start from, and what leaving it costs.
+    """The placement to start from, and the cost of leaving it.
 
     :param placement: objects to begin with
     :param move_weight: cost per second of transfer that a new object takes

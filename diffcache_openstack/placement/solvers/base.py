@@ -33,7 +33,7 @@ class UnknownSolver(exceptions.InvalidInput):
 
 @dataclasses.dataclass(frozen=True)
 class Progress:
-    """How far a solve is.
+    """Progress of a solve.
 
     :param seconds: since it began
     :param stage: what it is doing, in a word or two
@@ -49,7 +49,7 @@ class Progress:
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """How to solve.
+    """Options of a solve.
 
     :param time_limit: seconds of wall time after which the best placement
         so far is returned; None lets the solver end by itself

@@ -43,7 +43,7 @@ _DISK_OVERHEAD = 1 << 20
 
 @dataclasses.dataclass(frozen=True)
 class RollbackPlan:
-    """What a rollback would write, and what a rebuild would."""
+    """The bytes that a rollback would write, and those of a rebuild."""
 
     version: str
     # Ranges of blocks (first, count).

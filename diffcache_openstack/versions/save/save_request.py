@@ -9,7 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""What a save is requested to do."""
+"""The request to save a disk."""
 
 import dataclasses
 import pathlib

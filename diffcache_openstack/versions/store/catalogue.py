@@ -9,7 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""What a version store holds: its catalogue.
+"""The catalogue of a version store.
 
 A catalogue names everything that counts: versions, packs, maps, indexes of
 base images. Blobs that it does not name do not exist. The last committed one

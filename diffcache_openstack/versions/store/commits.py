@@ -9,7 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""Which catalogue of a store is the last one: its head.
+"""Commits of catalogues, and the last one: a store's head.
 
 A change is made by writing the blobs that it needs, then the next catalogue:
 before that the store is as it was, after that it is changed, and there is no

@@ -9,7 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""Which versions a series keeps."""
+"""Retention: the versions of a series to keep."""
 
 import dataclasses
 import datetime
