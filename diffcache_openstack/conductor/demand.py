@@ -11,8 +11,8 @@
 #    under the License.
 """Demand that agents do not see, from notifications of Nova and Glance.
 
-Nova keeps base images on its hosts: most servers start without anybody being
-asked for their image. Glance serves people and other services. Both tell.
+Nova keeps base images on its hosts: most servers start without a request for
+their image. Glance serves users and other services. Both send notifications.
 """
 
 import datetime

@@ -250,7 +250,7 @@ class View:
                      tuple[str, str], objects.Fill]):
         """Collect the state of jobs, hosts and fills.
 
-        :param wanted: (host, object id) of the plans in force
+        :param wanted: (host, object id) of the current plans
         :param fills: of those, the objects not held yet, with their state
         """
         self._hosts = {host.name: host for host in hosts}
@@ -283,7 +283,7 @@ class View:
         if not host.alive:
             return _progress(
                 target, precache.WAITING,
-                message=f'Host {host.name} gives no sign of life.')
+                message=f'Host {host.name} sends no heartbeats.')
         return self._under_way(target)
 
     def _under_way(self, target):

@@ -105,7 +105,7 @@ def current_plan(session: orm.Session, site: str) -> objects.Plan | None:
 def load(session: orm.Session, row: models.Plan) -> objects.Plan:
     """Load the plan of a row, with its hosts and items.
 
-    The generation of one that was never put into force is the one of the
+    The generation of one that was never applied is the one of the
     plan it was computed against.
     """
     items = session.scalars(

@@ -9,7 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""Plans that are computed on request and put into force later, or never.
+"""Plans that are computed on request and applied later, or never.
 
 States: computing, then proposed or failed; a proposal is applied or
 cancelled. Nothing here plans: see :mod:`conductor.proposals`.
@@ -84,11 +84,11 @@ def apply(session: orm.Session, plan_id: str, seen: int | None,
           when: datetime.datetime) -> objects.Plan:
     """Make a proposal the current plan.
 
-    :param seen: the generation in force that the caller knows; None not to
+    :param seen: the current generation that the caller knows; None not to
         compare
     :raises NotFound: there is no such plan
     :raises Conflict: it is no proposal
-    :raises Busy: another plan was put into force since it was computed
+    :raises Busy: another plan was applied since it was computed
     """
     row = _need(session, plan_id)
     if row.state != PROPOSED:
@@ -111,19 +111,19 @@ def cancel(session: orm.Session, plan_id: str) -> None:
     """Drop a proposal; one that is dropped or failed stays so.
 
     :raises NotFound: there is no such plan
-    :raises Conflict: it is or was in force
+    :raises Conflict: it is or was the current plan
     """
     row = _need(session, plan_id)
     if row.state == APPLIED:
         raise exceptions.Conflict(
-            f'Plan {plan_id} is or was in force and cannot be cancelled;'
-            f' apply another one.')
+            f'Cannot cancel plan {plan_id}: it is or was the current one.'
+            f' Apply another one instead.')
     if row.state in (COMPUTING, PROPOSED):
         row.state = CANCELLED
 
 
 def get_plan(session: orm.Session, plan_id: str) -> objects.Plan:
-    """Return a plan, in force or not.
+    """Return a plan, current or not.
 
     :raises NotFound: there is no such plan
     """

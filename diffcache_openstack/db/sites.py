@@ -61,7 +61,7 @@ def put_host(session: orm.Session, host: objects.Host,
 def put_holdings(session: orm.Session, name: str,
                  holdings: collections.abc.Sequence[objects.Holding],
                  when: datetime.datetime) -> set[str]:
-    """Replace what a host is known to hold; also a sign of life.
+    """Replace the objects of a host; counts as a heartbeat.
 
     :returns: the sites whose map changed
     :raises NotFound: the host is not registered
@@ -104,7 +104,7 @@ def _drop_holdings(session, host_id, keys):
 
 def expire_hosts(session: orm.Session, before: datetime.datetime
                  ) -> tuple[list[str], set[str]]:
-    """Declare hosts dead that gave no sign of life since an instant.
+    """Declare hosts dead that sent no heartbeat since an instant.
 
     :returns: their names, and the sites whose map changed
     """

@@ -151,8 +151,8 @@ def with_disks(session: orm.Session, project_id: str,
     table = models.ServerVersion
     rows = session.execute(sa.select(table.id, table.disks).where(
         table.project_id == project_id).order_by(table.created_at))
-    return [version_id for version_id, told in rows
-            if any(disk['version'] in damaged for disk in json.loads(told))]
+    return [version_id for version_id, encoded in rows
+            if any(disk['version'] in damaged for disk in json.loads(encoded))]
 
 
 def disks(row: models.ServerVersion) -> list[objects.VersionDisk]:

@@ -52,8 +52,8 @@ so long if the agent hangs.
         default=60.0,
         min=5.0,
         help='''
-Seconds without a sign of life from the agent, while it builds or fetches an
-image, after which the image is fetched as ``fallback`` says. The time that
+Seconds without progress of the agent, while it builds or fetches an image,
+after which the image is fetched as ``fallback`` says. The time that
 the whole delivery takes is not limited.
 '''),
     cfg.StrOpt(

@@ -142,7 +142,7 @@ def worth(
     """Return whether a solution saves enough to replace a plan.
 
     :param instance: its ``placed`` says what needs no transfer
-    :param present: a feasible placement, the plan that is in force
+    :param present: a feasible placement, the current plan
     """
     before = cost.total_cost(instance, present, hops)
     moved = sum(

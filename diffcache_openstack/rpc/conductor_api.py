@@ -154,7 +154,7 @@ class ConductorAPI:
 
     def plan_now(self, ctxt: contexts.RequestContext, site: str
                  ) -> objects.Plan:
-        """Plan a site and return the plan that is in force afterwards.
+        """Plan a site and return the plan that is current afterwards.
 
         :raises NotFound: the site has no living compute host, or the
             catalogue is empty
@@ -166,7 +166,7 @@ class ConductorAPI:
 
     def get_plan(self, ctxt: contexts.RequestContext, site: str
                  ) -> objects.Plan | None:
-        """Return the plan in force for a site, or None.
+        """Return the current plan of a site, or None.
 
         :raises NotFound: no host of the site was ever registered
         """

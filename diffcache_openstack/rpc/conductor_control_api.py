@@ -47,7 +47,7 @@ class ControlAPI:
 
     def propose_plan(self, ctxt: contexts.RequestContext, site: str,
                      solver: str | None, time_limit: float | None) -> str:
-        """Start computing a proposal: a plan that is not put into force.
+        """Start computing a proposal: a plan that hosts do not carry out.
 
         :param solver: None for the configuration's
         :param time_limit: seconds; None for the configuration's
@@ -62,10 +62,10 @@ class ControlAPI:
                    generation: int | None) -> None:
         """Make a proposed plan current and send it to its hosts.
 
-        :param generation: of the plan in force that the caller has seen
+        :param generation: of the current plan that the caller has seen
         :raises NotFound: there is no such plan
         :raises Conflict: it is not a proposal
-        :raises Busy: another plan was put into force since
+        :raises Busy: another plan was applied since
         """
         self._client.call(ctxt, 'apply_plan', plan_id=plan_id,
                           generation=generation)
@@ -75,7 +75,7 @@ class ControlAPI:
         """Drop a proposed plan, or stop computing it; idempotent.
 
         :raises NotFound: there is no such plan
-        :raises Conflict: it is or was in force
+        :raises Conflict: it is or was the current plan
         """
         self._client.call(ctxt, 'cancel_plan', plan_id=plan_id)
 

@@ -391,10 +391,9 @@ class ImageFiles:
         if template.os_hash_value and \
                 hasher.hexdigest() != template.os_hash_value:
             raise exceptions.IntegrityError(
-                f'The file given for image {template.id} has the'
-                f' {hasher.name} {hasher.hexdigest()[:16]}..., and Glance'
-                f' vouches for {template.os_hash_value[:16]}...; it was'
-                f' thrown away.')
+                f'Discarded the file sent for image {template.id}: its'
+                f' {hasher.name} is {hasher.hexdigest()[:16]}..., in Glance it'
+                f' is {template.os_hash_value[:16]}...; send the file again.')
 
     def _content_of(self, template, path) -> pathlib.Path:
         raw = self._held.staging(
@@ -408,9 +407,9 @@ class ImageFiles:
                     found = self._tools.to_raw(path, raw)
             if found != template.content_id:
                 raise exceptions.IntegrityError(
-                    f'The file given for image {template.id} has the content'
-                    f' {found}, and the catalogue {template.content_id}; it'
-                    f' was thrown away.')
+                    f'Discarded the file sent for image {template.id}: its'
+                    f' content is {found}, in the catalogue it is'
+                    f' {template.content_id}; check the image in Glance.')
         except BaseException:
             files.discard(raw)
             raise

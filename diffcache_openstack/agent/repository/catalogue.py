@@ -225,7 +225,8 @@ class Repository:
         contents = {image.content_id for image in images}
         calls: list[tuple[typing.Any, typing.Any]] = [
             (self._report, image) for image in images]
-        # A patch to or from an image that is gone may be of use again.
+        # Patches of removed images are kept, as the image may return, but
+        # not registered.
         calls += [(self._catalogue.register_patch, patch)
                   for patch in self.patches()
                   if contents >= {patch.base, patch.target}]

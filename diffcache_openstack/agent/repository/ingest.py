@@ -144,7 +144,7 @@ class Ingest:
         self._thread.start()
 
     def stop(self) -> None:
-        """End after the image that is being taken in."""
+        """Stop after the image that is being added."""
         self._source.stop()
         with self._wake:
             self._stopped = True

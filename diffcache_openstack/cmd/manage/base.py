@@ -37,7 +37,7 @@ class Command(command.Command):
 
     @property
     def conf(self) -> cfg.ConfigOpts:
-        """The configuration in force."""
+        """The loaded configuration."""
         return self.app.conf
 
     @contextlib.contextmanager

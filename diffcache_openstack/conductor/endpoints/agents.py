@@ -159,7 +159,7 @@ class ConductorManager:
     @messaging.exposed
     def get_plan(self, ctxt: contexts.RequestContext, site: str
                  ) -> objects.Plan | None:
-        """Return the plan in force for a site."""
+        """Return the current plan of a site."""
         return self._database.read(plans.current_plan, site)
 
 

@@ -140,7 +140,7 @@ class Planner:
                    ) -> tuple[int, objects.Plan | None, model.SiteState]:
         """Read the state that a plan of a site depends on.
 
-        :returns: the generation of the plan in force, that plan, the state
+        :returns: the generation of the current plan, that plan, the state
         :raises NotFound: no living compute host, or nothing in the catalogue
         """
         now = base.now()
@@ -170,8 +170,8 @@ class Planner:
         placement = site_model.placement(current.items)
         known = len(placement.templates) + len(placement.patches)
         if known < len(current.items):
-            # An image or patch is gone from the catalogue; hosts shall not
-            # go on holding it.
+            # An image or patch was removed from the catalogue; hosts should
+            # not continue to hold it.
             return True
         if placements.errors(site_model.instance, placement):
             return True

@@ -9,7 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""Operators bring an image to hosts before anybody asks for it."""
+"""Operators cache an image on hosts before it is requested."""
 
 import functools
 import hashlib

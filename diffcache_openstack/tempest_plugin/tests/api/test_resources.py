@@ -9,7 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""Reading what there is."""
+"""Reading of resources."""
 
 from tempest.lib import decorators
 from tempest.lib import exceptions
