@@ -20,8 +20,8 @@ from collections.abc import Callable
 import dataclasses
 
 from diffcache_openstack import _native
-from diffcache_openstack.blocks import files
 from diffcache_openstack.blocks import native
+from diffcache_openstack.blocks import operands
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,7 +42,7 @@ def content_id(image: str) -> str:
 
     :raises NotFound: the image does not exist or cannot be read
     """
-    files.check_readable(image, 'image')
+    operands.check_readable(image, 'image')
     with native.translated():
         return _native.hash_file(image)
 
@@ -56,7 +56,7 @@ def guest_content_id(image: str) -> str:
     :raises InvalidInput: it is a qcow2 image that is refused
     :raises FormatError: it is a damaged qcow2 image
     """
-    files.check_readable(image, 'image')
+    operands.check_readable(image, 'image')
     with native.translated(image):
         return _native.qcow2_content_id(image)
 
@@ -70,9 +70,9 @@ def create(image: str, manifest: str,
     :raises: what :func:`guest_content_id` raises
     :raises NoSpace: the manifest does not fit
     """
-    files.check_readable(image, 'image')
-    files.check_output(manifest, image=image)
-    with files.translate_os_errors(manifest), native.translated(image):
+    operands.check_readable(image, 'image')
+    operands.check_output(manifest, image=image)
+    with operands.translate_os_errors(manifest), native.translated(image):
         return ManifestInfo(**_native.qcow2_manifest_create(
             image, manifest, progress))
 
@@ -83,7 +83,7 @@ def read(manifest: str) -> ManifestInfo:
     :raises NotFound: the manifest does not exist or cannot be read
     :raises FormatError: it is damaged or another file
     """
-    files.check_readable(manifest, 'manifest')
+    operands.check_readable(manifest, 'manifest')
     with native.translated(manifest):
         return ManifestInfo(**_native.manifest_info(manifest))
 
@@ -95,8 +95,8 @@ def verify(manifest: str, image: str) -> None:
     :raises FormatError: the manifest is damaged
     :raises IntegrityError: the image differs; the message says where
     """
-    files.check_readable(manifest, 'manifest')
-    files.check_readable(image, 'image')
+    operands.check_readable(manifest, 'manifest')
+    operands.check_readable(image, 'image')
     with native.translated():
         _native.manifest_verify(manifest, image)
 
@@ -107,7 +107,7 @@ def convert_to_raw(image: str, output: str) -> ManifestInfo:
     :raises: what :func:`guest_content_id` raises
     :raises NoSpace: the output does not fit
     """
-    files.check_readable(image, 'image')
-    files.check_output(output, image=image)
-    with files.translate_os_errors(output), native.translated(image):
+    operands.check_readable(image, 'image')
+    operands.check_output(output, image=image)
+    with operands.translate_os_errors(output), native.translated(image):
         return ManifestInfo(**_native.qcow2_to_raw(image, output))

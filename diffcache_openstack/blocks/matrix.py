@@ -17,7 +17,7 @@ import time
 from typing import Sequence
 
 from diffcache_openstack.blocks.codecs import base as codec_base
-from diffcache_openstack.blocks import files
+from diffcache_openstack.blocks import operands
 from diffcache_openstack.blocks import sketch
 
 
@@ -82,7 +82,7 @@ def estimate(images: Sequence[str],
     :param images: paths of raw or qcow2 images, at least two
     :raises: what :meth:`diffcache_openstack.blocks.sketch.Sketch.of` raises
     """
-    sizes = [files.check_readable(image, 'image') for image in images]
+    sizes = [operands.check_readable(image, 'image') for image in images]
     total = _Total(progress, sizes)
     started, cpu_before = time.monotonic(), _cpu_seconds()
     sketches = []

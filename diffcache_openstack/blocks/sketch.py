@@ -22,8 +22,9 @@ from typing import Sequence
 
 from diffcache_openstack import _native
 from diffcache_openstack.blocks.codecs import base as codec_base
-from diffcache_openstack.blocks import files
 from diffcache_openstack.blocks import native
+from diffcache_openstack.blocks import operands
+from diffcache_openstack.common import files
 
 
 class Sketch:
@@ -41,7 +42,7 @@ class Sketch:
         :raises InvalidInput: it is a qcow2 image that is refused
         :raises FormatError: it is a damaged qcow2 image
         """
-        files.check_readable(image, 'image')
+        operands.check_readable(image, 'image')
         with native.translated():
             return cls(_native.Sketch(image, progress))
 
@@ -52,7 +53,7 @@ class Sketch:
         :raises NotFound: there is no such file
         :raises FormatError: it is no sketch, or a damaged one
         """
-        files.check_readable(path, 'sketch')
+        operands.check_readable(path, 'sketch')
         with open(path, 'rb') as stream, native.translated():
             return cls(_native.Sketch.from_bytes(stream.read()))
 
@@ -61,10 +62,9 @@ class Sketch:
 
         :raises NoSpace: it does not fit
         """
-        with files.atomic_output(path) as temporary:
-            with files.translate_os_errors(path):
-                with open(temporary, 'wb') as stream:
-                    stream.write(self._sample.to_bytes())
+        with (operands.translate_os_errors(path),
+              files.replacing(path, durable=False) as temporary):
+            temporary.write_bytes(self._sample.to_bytes())
 
     @property
     def size(self) -> int:

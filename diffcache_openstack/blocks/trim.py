@@ -17,17 +17,16 @@ trimmed image has zeroes in all blocks that the guest's filesystems (ext4,
 xfs) mark free.
 """
 
-import contextlib
 import dataclasses
 import os
-import secrets
 import subprocess
-from typing import Any, Callable, Iterator
+from typing import Any, Callable
 
 from diffcache_openstack import _native
-from diffcache_openstack.blocks import files
 from diffcache_openstack.blocks import native
+from diffcache_openstack.blocks import operands
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.common import files
 
 RAW = 'raw'
 QCOW2 = 'qcow2'
@@ -67,13 +66,13 @@ def trim(image: str, output: str, output_format: str | None = None,
         damaged
     :raises NoSpace: the output does not fit
     """
-    files.check_readable(image, 'image')
-    files.check_output(output, image=image)
+    operands.check_readable(image, 'image')
+    operands.check_output(output, image=image)
     with native.translated(image):
         is_qcow2, _ = _native.qcow2_probe(image)
     output_format = output_format or (QCOW2 if is_qcow2 else RAW)
     write = _write_raw if output_format == RAW else _write_qcow2
-    with files.translate_os_errors(output), native.translated(image):
+    with operands.translate_os_errors(output), native.translated(image):
         found = write(image, output, progress)
     return Trimmed(
         output=output, output_format=output_format,
@@ -94,23 +93,11 @@ def _write_raw(image: str, output: str,
 
 def _write_qcow2(image: str, output: str,
                  progress: Progress | None) -> dict[str, Any]:
-    with _beside(output) as raw, _beside(output) as packed:
-        found = _native.image_trim(image, raw, progress)
-        _convert(raw, packed)
+    with files.beside(output) as raw, files.beside(output) as packed:
+        found = _native.image_trim(image, str(raw), progress)
+        _convert(str(raw), str(packed))
         os.rename(packed, output)
     return found
-
-
-@contextlib.contextmanager
-def _beside(output: str) -> Iterator[str]:
-    """Yield the name of a file beside ``output`` that is gone afterwards."""
-    directory, name = os.path.split(output)
-    path = os.path.join(directory, f'.{name}.{secrets.token_hex(4)}.tmp')
-    try:
-        yield path
-    finally:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(path)
 
 
 def _convert(raw: str, packed: str) -> None:

@@ -12,7 +12,6 @@
 """``diffcache placement``: cache placement on files, without a service."""
 
 import argparse
-import contextlib
 import json
 import math
 import os
@@ -26,6 +25,7 @@ from cliff import lister
 from cliff import show
 
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.common import files
 from diffcache_openstack.placement import cost
 from diffcache_openstack.placement import explain
 from diffcache_openstack.placement import figures
@@ -112,15 +112,10 @@ def _add_hops(parser: argparse.ArgumentParser) -> None:
 
 
 def _write_placement(placement: placements.Placement, path: str) -> None:
-    part = f'{path}.part'
     try:
-        with open(part, 'w', encoding='utf-8') as sink:
-            json.dump(placement.to_dict(), sink)
-            sink.write('\n')
-        os.replace(part, path)
+        with files.replacing(path, durable=False) as part:
+            part.write_text(json.dumps(placement.to_dict()) + '\n')
     except OSError as error:
-        with contextlib.suppress(OSError):
-            os.unlink(part)
         raise exceptions.InvalidInput(
             f'{path}: {error.strerror}; choose another --output'
         )

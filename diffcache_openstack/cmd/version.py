@@ -18,7 +18,7 @@ from typing import Any
 from cliff import lister
 from cliff import show
 
-from diffcache_openstack.blocks import files
+from diffcache_openstack.blocks import operands
 from diffcache_openstack.cmd import progress
 from diffcache_openstack.cmd import quick
 from diffcache_openstack.store import registry
@@ -115,9 +115,9 @@ class _Disk(quick.Quick, show.ShowOne):
         :raises NotFound: it, or its base, does not exist
         :raises InvalidInput: it is neither a file nor a device
         """
-        files.check_readable(str(args.disk), 'disk')
+        operands.check_readable(str(args.disk), 'disk')
         if args.base is not None:
-            files.check_readable(str(args.base), 'base')
+            operands.check_readable(str(args.base), 'base')
         return version_store.Disk(
             args.disk, series, args.base, without_snapshot=args.scan,
             **options)

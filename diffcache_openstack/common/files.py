@@ -9,10 +9,12 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""Copies of local files: shared extents where the filesystem can, else sparse.
+"""Local files that appear whole or not at all, and copies of them.
 
-Outputs appear whole or not at all: everything is written to a hidden file
-next to the destination, made durable by default, and renamed.
+Everything is written to a hidden file next to the destination, made durable
+by default, and renamed. A crash leaves at worst the
+hidden file, an error nothing. Copies share extents where the filesystem can,
+and are sparse elsewhere.
 """
 
 import contextlib
@@ -28,7 +30,9 @@ from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import reflinks
 
 COPY_STEP = 64 << 20
-_FULL = (errno.ENOSPC, errno.EDQUOT)
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+Path = str | os.PathLike[str]
 
 
 def copy_content(source: int, target: int) -> None:
@@ -94,16 +98,21 @@ def sync_directory(path: pathlib.Path) -> None:
         os.close(fd)
 
 
+def is_full(error: OSError) -> bool:
+    """Return whether a filesystem, quota or file size limit is exhausted."""
+    return error.errno in _FULL
+
+
 @contextlib.contextmanager
 def space_errors(path: pathlib.Path) -> typing.Iterator[None]:
-    """Convert ENOSPC and EDQUOT to NoSpace that names the path.
+    """Convert ENOSPC, EDQUOT and EFBIG to NoSpace that names the path.
 
     :raises NoSpace: the filesystem or quota of path is exhausted
     """
     try:
         yield
     except OSError as error:
-        if error.errno not in _FULL:
+        if not is_full(error):
             raise
         raise exceptions.NoSpace(
             f'No space left for {path}; free space on its filesystem or '
@@ -122,14 +131,49 @@ def read_errors(what: object) -> typing.Iterator[None]:
     try:
         yield
     except OSError as error:
-        kind = (exceptions.NoSpace if error.errno in _FULL
+        kind = (exceptions.NoSpace if is_full(error)
                 else exceptions.IntegrityError)
         raise kind(f'{what}: {error}; check the disk.') from error
 
 
 def temporary_beside(path: pathlib.Path) -> pathlib.Path:
     """Return an unused hidden name in the same directory."""
-    return path.with_name(f'.{path.name}.{uuid.uuid4().hex[:12]}.part')
+    return path.with_name(
+        f'.{_beginning(path.name)}.{uuid.uuid4().hex[:12]}.part')
+
+
+def _beginning(name: str) -> str:
+    """Cut a file's name so that more can follow it."""
+    return os.fsdecode(os.fsencode(name)[:200])
+
+
+@contextlib.contextmanager
+def beside(path: Path) -> typing.Iterator[pathlib.Path]:
+    """Yield an unused hidden name beside path; remove what it names then."""
+    temporary = temporary_beside(pathlib.Path(path))
+    try:
+        yield temporary
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def replacing(path: Path, *, durable: bool = True
+              ) -> typing.Iterator[pathlib.Path]:
+    """Yield an empty file that takes the name path if the block succeeds.
+
+    Its permissions are those of a new file. When the block raises, it is
+    removed and path keeps what it held before.
+
+    :param durable: whether it is to be on the disk before it gets the name
+    """
+    target = pathlib.Path(path)
+    with beside(target) as temporary:
+        temporary.touch(0o666, exist_ok=False)
+        yield temporary
+        if durable:
+            sync(temporary)
+        move(temporary, target, durable=durable)
 
 
 def discard(path: pathlib.Path) -> None:
@@ -146,7 +190,7 @@ def discard_part(path: pathlib.Path) -> None:
 def temporaries_of(path: pathlib.Path) -> list[pathlib.Path]:
     """Return temporary files that would have been renamed to path."""
     pattern = re.compile(
-        r'^\.' + re.escape(path.name) + r'\.[0-9a-f]{12}\.part$')
+        r'^\.' + re.escape(_beginning(path.name)) + r'\.[0-9a-f]{12}\.part$')
     if not path.parent.is_dir():
         return []
     return [p for p in path.parent.iterdir() if pattern.match(p.name)]
@@ -156,19 +200,12 @@ def copy_file(source: pathlib.Path, target: pathlib.Path, *,
               durable: bool = True) -> None:
     """Copy a file so that target is complete, or untouched.
 
-    :param durable: whether it is to be on the disk, too, before this returns
+    :param durable: whether it is to be on the disk before this returns
     :raises NoSpace: no room for the copy
     """
-    temporary = temporary_beside(target)
-    try:
-        with space_errors(target):
-            with open(source, 'rb') as reader, open(temporary, 'xb') as writer:
-                copy_content(reader.fileno(), writer.fileno())
-                if durable:
-                    os.fsync(writer.fileno())
-        move(temporary, target, durable=durable)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with space_errors(target), replacing(target, durable=durable) as part:
+        with open(source, 'rb') as reader, open(part, 'wb') as writer:
+            copy_content(reader.fileno(), writer.fileno())
 
 
 def move(source: pathlib.Path, target: pathlib.Path, *,
@@ -182,16 +219,9 @@ def move(source: pathlib.Path, target: pathlib.Path, *,
 def write_json(path: pathlib.Path, document: object, *,
                durable: bool = True) -> None:
     """Write a small state file so that a crash leaves the old or the new."""
-    temporary = temporary_beside(path)
-    try:
-        with space_errors(path), open(temporary, 'x') as writer:
+    with space_errors(path), replacing(path, durable=durable) as part:
+        with open(part, 'w', encoding='utf-8') as writer:
             json.dump(document, writer)
-            if durable:
-                writer.flush()
-                os.fsync(writer.fileno())
-        move(temporary, path, durable=durable)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def read_json(path: pathlib.Path) -> typing.Any:

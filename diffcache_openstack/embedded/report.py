@@ -27,13 +27,14 @@ boot        image, marker_seen, wan_bytes, seconds
 """
 
 import json
-import os
 import pathlib
 from typing import Any
 
 from matplotlib.backends import backend_agg
 from matplotlib import figure
 from matplotlib import ticker
+
+from diffcache_openstack.common import files
 
 Document = dict[str, Any]
 
@@ -59,9 +60,8 @@ def write_json(document: Document, path: pathlib.Path) -> None:
 
     :raises OSError: the file cannot be written
     """
-    unfinished = path.with_name(f'{path.name}.part')
-    unfinished.write_text(json.dumps(document, indent=2) + '\n')
-    os.replace(unfinished, path)
+    with files.replacing(path, durable=False) as unfinished:
+        unfinished.write_text(json.dumps(document, indent=2) + '\n')
 
 
 def table(document: Document) -> str:
@@ -203,9 +203,8 @@ def draw(document: Document, path: pathlib.Path) -> None:
     above, below = picture.subplots(2, 1, height_ratios=(3, 2))
     _draw_requests(above, document)
     _draw_cache_use(below, document)
-    unfinished = path.with_name(f'{path.name}.part')
-    picture.savefig(unfinished, dpi=120, format='png')
-    os.replace(unfinished, path)
+    with files.replacing(path, durable=False) as unfinished:
+        picture.savefig(unfinished, dpi=120, format='png')
 
 
 def _bars(axes: Any, names: list[str], heights: dict[str, list[float]]):

@@ -23,6 +23,7 @@ import os
 import statistics
 
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.common import files
 from diffcache_openstack.placement.solvers import base
 from diffcache_openstack.placement import workloads
 
@@ -121,35 +122,18 @@ def write(figure: Figure, rows: list[tuple[float, ...]], path: str) -> None:
     """
     numbers = csv_path(path)
     try:
-        with _beside(numbers) as part:
+        with files.replacing(numbers, durable=False) as part:
             with open(part, 'w', newline='', encoding='utf-8') as sink:
                 table = csv.writer(sink)
                 table.writerow((figure.column, *SERIES))
                 for value, *seconds in rows:
                     table.writerow((value, *(round(s, 3) for s in seconds)))
-        with _beside(path) as part:
+        with files.replacing(path, durable=False) as part:
             _draw(figure, rows, part)
     except OSError as error:
         raise exceptions.InvalidInput(
             f'{path}: {error.strerror or error}; choose another --output'
         )
-
-
-class _beside:
-    """A file that takes its name only once it is complete."""
-
-    def __init__(self, path):
-        self._path = path
-        self._part = f'{path}.part'
-
-    def __enter__(self):
-        return self._part
-
-    def __exit__(self, kind, error, trace):
-        if kind is None:
-            os.replace(self._part, self._path)
-        elif os.path.exists(self._part):
-            os.unlink(self._part)
 
 
 def _draw(figure, rows, path):

@@ -18,7 +18,6 @@ done here.
 """
 
 import contextlib
-import errno
 import fcntl
 import os
 import pathlib
@@ -37,7 +36,6 @@ _PART = '.part-'
 _WORK = '.work-'
 _RESERVE = '.reserve'
 _PAUSE_S = 0.05
-_FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 @contextlib.contextmanager
@@ -49,7 +47,7 @@ def _translated(name: str) -> Iterator[None]:
     except FileExistsError as exc:
         raise exceptions.Conflict(f'There is a blob {name} already.') from exc
     except OSError as exc:
-        if exc.errno in _FULL:
+        if files.is_full(exc):
             raise exceptions.NoSpace(
                 f'No space for blob {name}: free some and try again.'
             ) from exc
@@ -67,7 +65,7 @@ def _allocate(handle: int, before: int, size: int) -> None:
         os.posix_fallocate(handle, 0, size)
     except OSError as exc:
         os.ftruncate(handle, before)
-        if exc.errno not in _FULL:
+        if not files.is_full(exc):
             raise
         raise exceptions.NoSpace(
             f'No space for a reserve of {size} bytes, without which no '

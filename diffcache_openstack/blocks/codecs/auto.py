@@ -25,8 +25,8 @@ import tempfile
 from diffcache_openstack import _native
 from diffcache_openstack.blocks.codecs import base as codec_base
 from diffcache_openstack.blocks.codecs import registry
-from diffcache_openstack.blocks import files
 from diffcache_openstack.blocks import native
+from diffcache_openstack.blocks import operands
 from diffcache_openstack.common import exceptions
 
 _QCOW2_MAGIC = b'QFI\xfb'
@@ -132,7 +132,7 @@ class _Contest:
         patch = self._patch
         best = self._found()
         made = os.path.join(self._scratch, best.codec)
-        with files.translate_os_errors(patch):
+        with operands.translate_os_errors(patch):
             # The rdiff codec leaves its hashes beside the delta.
             sidecar = made + '.json'
             if os.path.exists(sidecar):
@@ -154,13 +154,13 @@ def create(base: str, target: str, patch: str, level: int | None = None,
 
     :raises: what :meth:`PatchCodec.create` of the codec ``block`` raises
     """
-    files.check_readable(base, 'base')
-    files.check_readable(target, 'target')
+    operands.check_readable(base, 'base')
+    operands.check_readable(target, 'target')
     # The rdiff codec leaves its hashes beside the patch.
     for output in (patch, patch + '.json'):
-        files.check_output(output, base=base, target=target)
+        operands.check_output(output, base=base, target=target)
     directory = os.path.dirname(os.path.abspath(patch))
-    with files.translate_os_errors(patch):
+    with operands.translate_os_errors(patch):
         scratch = tempfile.TemporaryDirectory(
             prefix=f'.{os.path.basename(patch)[:200]}.', suffix='.tmp',
             dir=directory)

@@ -22,9 +22,9 @@ import os
 from diffcache_openstack import _native
 from diffcache_openstack.blocks.codecs import base as codec_base
 from diffcache_openstack.blocks.codecs import native_codec
-from diffcache_openstack.blocks import files
 from diffcache_openstack.blocks import manifest
 from diffcache_openstack.blocks import native
+from diffcache_openstack.blocks import operands
 from diffcache_openstack.common import exceptions
 
 
@@ -52,15 +52,15 @@ class BlockCodec(native_codec.NativeCodec):
                        output: str,
                        progress: codec_base.Progress | None = None
                        ) -> codec_base.PatchInfo:
-        files.check_readable(base.path, 'base')
-        files.check_output(output, patch=patch, manifest=base.manifest)
+        operands.check_readable(base.path, 'base')
+        operands.check_output(output, patch=patch, manifest=base.manifest)
         info = self.info(patch)
         found = manifest.read(base.manifest).content_id
         if found != info.base_hash:
             raise codec_base.other_base(
                 base.path, f'{found} (as {base.manifest} says)', patch,
                 self.wanted_base(info))
-        with files.translate_os_errors(output), native.translated(patch):
+        with operands.translate_os_errors(output), native.translated(patch):
             _native.patch_apply_verified(base.path, base.manifest, patch,
                                          output, progress)
         return info
@@ -68,13 +68,13 @@ class BlockCodec(native_codec.NativeCodec):
     def apply_in_place(self, base: str, patch: str,
                        progress: codec_base.Progress | None = None
                        ) -> codec_base.PatchInfo:
-        files.check_readable(base, 'base')
+        operands.check_readable(base, 'base')
         if not os.path.isfile(base):
             raise exceptions.InvalidInput(
                 f'The base {base} is no regular file, and only those are '
                 f'changed in place; name an output instead.')
         info = self.info(patch)
-        with (files.translate_os_errors(base),
+        with (operands.translate_os_errors(base),
               self.explaining(base, patch, progress)):
             _native.patch_apply_in_place(base, patch, journal_of(base),
                                          progress)

@@ -16,8 +16,8 @@ import contextlib
 from typing import Any, Callable, ClassVar, Iterator
 
 from diffcache_openstack.blocks.codecs import base as codec_base
-from diffcache_openstack.blocks import files
 from diffcache_openstack.blocks import native
+from diffcache_openstack.blocks import operands
 from diffcache_openstack.common import exceptions
 
 DEFAULT_LEVEL = 3
@@ -72,7 +72,7 @@ class NativeCodec(codec_base.PatchCodec, abc.ABC):
         :param role: what the image is to the operation
         :raises: what :meth:`create` raises
         """
-        files.check_readable(image, role)
+        operands.check_readable(image, role)
 
     def create(self, base: str, target: str, patch: str,
                level: int | None = None,
@@ -80,9 +80,9 @@ class NativeCodec(codec_base.PatchCodec, abc.ABC):
                ) -> codec_base.PatchInfo:
         self.check_image(base, 'base')
         self.check_image(target, 'target')
-        files.check_output(patch, base=base, target=target)
+        operands.check_output(patch, base=base, target=target)
         level = check_level(level)
-        with files.translate_os_errors(patch), native.translated():
+        with operands.translate_os_errors(patch), native.translated():
             return to_info(self.native_create(
                 base, target, patch, level, progress))
 
@@ -90,15 +90,15 @@ class NativeCodec(codec_base.PatchCodec, abc.ABC):
               progress: codec_base.Progress | None = None
               ) -> codec_base.PatchInfo:
         self.check_image(base, 'base')
-        files.check_output(output, patch=patch)
+        operands.check_output(output, patch=patch)
         info = self.info(patch)
-        with (files.translate_os_errors(output),
+        with (operands.translate_os_errors(output),
               self.explaining(base, patch, progress)):
             self.native_apply(base, patch, output, progress)
         return info
 
     def info(self, patch: str) -> codec_base.PatchInfo:
-        files.check_readable(patch, 'patch')
+        operands.check_readable(patch, 'patch')
         with native.translated(patch):
             return to_info(self.native_info(patch))
 

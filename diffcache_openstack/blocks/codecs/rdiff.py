@@ -32,9 +32,10 @@ from typing import Any
 from diffcache_openstack import _native
 from diffcache_openstack.blocks.codecs import base as codec_base
 from diffcache_openstack.blocks.codecs import librsync
-from diffcache_openstack.blocks import files
 from diffcache_openstack.blocks import native
+from diffcache_openstack.blocks import operands
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.common import files
 
 _MAGIC = b'rs\x026'
 _SIDECAR_SUFFIX = '.json'
@@ -209,41 +210,40 @@ class RdiffCodec(codec_base.PatchCodec):
         if level is not None:
             raise exceptions.InvalidInput(
                 'The rdiff codec does not compress; leave the level out.')
-        base_size = files.check_readable(base, 'base')
-        target_size = files.check_readable(target, 'target')
+        base_size = operands.check_readable(base, 'base')
+        target_size = operands.check_readable(target, 'target')
         for output in (patch, patch + _SIDECAR_SUFFIX):
-            files.check_output(output, base=base, target=target)
+            operands.check_output(output, base=base, target=target)
         meter = codec_base.Meter(progress, base_size + target_size)
-        with contextlib.ExitStack() as stack:
-            sidecar = stack.enter_context(
-                files.atomic_output(patch + _SIDECAR_SUFFIX))
-            delta = stack.enter_context(files.atomic_output(patch))
-            # They are read for the delta, and again for their hashes.
-            stack.enter_context(files.unchanged(base, target))
-            with files.translate_os_errors(patch):
-                _make_delta(base, target, delta, meter)
-                _write_sidecar(sidecar, base, target, delta)
-                # A delta must never lie beside another delta's hashes.
-                with contextlib.suppress(FileNotFoundError):
-                    os.unlink(patch + _SIDECAR_SUFFIX)
+        with (operands.translate_os_errors(patch),
+              files.replacing(patch + _SIDECAR_SUFFIX,
+                              durable=False) as sidecar,
+              files.replacing(patch, durable=False) as delta,
+              # They are read for the delta, and again for their hashes.
+              operands.unchanged(base, target)):
+            _make_delta(base, target, str(delta), meter)
+            _write_sidecar(str(sidecar), base, target, str(delta))
+            # A delta must never lie beside another delta's hashes.
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(patch + _SIDECAR_SUFFIX)
         return self.info(patch)
 
     def apply(self, base: str, patch: str, output: str,
               progress: codec_base.Progress | None = None
               ) -> codec_base.PatchInfo:
-        files.check_output(output, patch=patch)
+        operands.check_output(output, patch=patch)
         info = self._check(base, patch)
         size = info.target_size or 0
         meter = codec_base.Meter(progress, size)
-        with files.atomic_output(output) as temporary:
-            with files.translate_os_errors(output):
-                with open(temporary, 'r+b', buffering=0) as stream:
-                    _apply(base, patch, _SparseWriter(stream, size), meter)
-            _verify_target(info, temporary, base, patch)
+        with (operands.translate_os_errors(output),
+              files.replacing(output, durable=False) as temporary):
+            with open(temporary, 'r+b', buffering=0) as stream:
+                _apply(base, patch, _SparseWriter(stream, size), meter)
+            _verify_target(info, str(temporary), base, patch)
         return info
 
     def info(self, patch: str) -> codec_base.PatchInfo:
-        size = files.check_readable(patch, 'patch')
+        size = operands.check_readable(patch, 'patch')
         with open(patch, 'rb') as stream:
             totals = _DeltaReader(stream, size, patch).totals()
         hashes = _read_sidecar(patch)
@@ -283,7 +283,7 @@ class RdiffCodec(codec_base.PatchCodec):
         return info
 
     def _check(self, base: str, patch: str) -> codec_base.PatchInfo:
-        base_size = files.check_readable(base, 'base')
+        base_size = operands.check_readable(base, 'base')
         info = self.info(patch)
         if (info.details['base_reach'] > base_size
                 or info.base_size not in (None, base_size)):

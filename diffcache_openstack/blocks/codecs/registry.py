@@ -20,7 +20,7 @@ import functools
 import stevedore
 
 from diffcache_openstack.blocks.codecs import base
-from diffcache_openstack.blocks import files
+from diffcache_openstack.blocks import operands
 from diffcache_openstack.common import exceptions
 
 NAMESPACE = 'diffcache.patch.codecs'
@@ -56,7 +56,7 @@ def detect(patch: str) -> base.PatchCodec:
     :raises NotFound: the patch does not exist or cannot be read
     :raises FormatError: no installed codec knows the format
     """
-    files.check_readable(patch, 'patch')
+    operands.check_readable(patch, 'patch')
     with open(patch, 'rb') as stream:
         head = stream.read(base.HEAD_SIZE)
     for codec in _codecs().values():

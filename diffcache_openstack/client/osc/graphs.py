@@ -18,6 +18,8 @@ import typing
 
 import matplotlib
 
+from diffcache_openstack.common import files
+
 matplotlib.use('Agg')
 
 from matplotlib import colors  # noqa: E402
@@ -222,13 +224,6 @@ def _title(plan):
 
 
 def _save(figure, path):
-    """Write beside, then rename: there is the whole picture or none."""
-    stem, ending = os.path.splitext(path)
-    part = f'{stem}.part{ending}'
-    try:
-        figure.savefig(part, dpi=120)
-        os.replace(part, path)
-    except BaseException:
-        if os.path.exists(part):
-            os.unlink(part)
-        raise
+    kind = os.path.splitext(path)[1].lstrip('.') or 'png'
+    with files.replacing(path, durable=False) as part:
+        figure.savefig(part, dpi=120, format=kind)

@@ -15,7 +15,6 @@ While it exists the disk is neither its old state nor the new one.
 """
 
 import json
-import os
 import pathlib
 from typing import Any
 from typing import Iterable
@@ -47,15 +46,8 @@ def write(disk: pathlib.Path, series: str, version: catalogue.Version,
     :param kept: the version that has the state before, if one has
     """
     path = path_of(disk)
-    part = path.with_name(f'.{path.name}.part')
-    fields = {'version': version.id, 'kept': kept, 'series': series}
-    with (files.space_errors(path),
-          open(part, 'w', encoding='utf-8') as stream):
-        json.dump(fields, stream)
-        stream.flush()
-        os.fsync(stream.fileno())
-    os.replace(part, path)
-    files.sync_directory(path.parent)
+    files.write_json(path, {'version': version.id, 'kept': kept,
+                            'series': series})
 
 
 def remove(disks: Iterable[pathlib.Path]) -> None:
@@ -63,5 +55,8 @@ def remove(disks: Iterable[pathlib.Path]) -> None:
     paths = [path_of(disk) for disk in disks]
     for path in paths:
         path.unlink()
+        # Of processes that were killed while they wrote it.
+        for temporary in files.temporaries_of(path):
+            temporary.unlink(missing_ok=True)
     for directory in {path.parent for path in paths}:
         files.sync_directory(directory)

@@ -17,13 +17,13 @@ ones.
 
 import dataclasses
 import logging
-import os
 import pathlib
 from typing import Any
 
 from diffcache_openstack import _native
 from diffcache_openstack.blocks import native as native_errors
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.common import files
 from diffcache_openstack.versions.store import catalogue
 
 LOG = logging.getLogger(__name__)
@@ -101,10 +101,9 @@ class BaseIndexes:
     def _add(self, base_id: str, image: pathlib.Path) -> None:
         path = self._staging / f'base-{base_id[:16]}'
         if not path.exists():
-            part = path.with_name(f'{path.name}.part')
-            with native_errors.translated():
+            with (files.replacing(path, durable=False) as part,
+                  native_errors.translated()):
                 self._opened.create_base(image, part)
-            os.replace(part, path)
         with native_errors.translated():
             self._opened.add_base(base_id, path)
         blob = catalogue.Blob(

@@ -90,3 +90,41 @@ class ReadJsonTest(base.TestCase):
             path = self.write_file('state.json', content)
             self.assertIsNone(files.read_json(path), content)
         self.assertIsNone(files.read_json(self.directory / 'none'))
+
+
+class ReplacingTest(base.TestCase):
+
+    def test_the_output_appears_when_the_block_ends(self):
+        path = str(self.directory / 'output')
+        with files.replacing(path) as temporary:
+            self.assertFalse(os.path.exists(path))
+            with open(temporary, 'w') as stream:
+                stream.write('whole')
+        with open(path) as stream:
+            self.assertEqual('whole', stream.read())
+        self.assertEqual(['output'], os.listdir(self.directory))
+
+    def test_an_error_keeps_what_was_there(self):
+        path = str(self.write_file('output', b'old'))
+        with self.assertRaisesRegex(ValueError, 'half'):
+            with files.replacing(path) as temporary:
+                with open(temporary, 'w') as stream:
+                    stream.write('new')
+                raise ValueError('half way')
+        with open(path) as stream:
+            self.assertEqual('old', stream.read())
+        self.assertEqual(['output'], os.listdir(self.directory))
+
+    def test_a_name_as_long_as_the_filesystem_takes(self):
+        path = self.directory / ('ä' * 127)
+        with files.replacing(path) as temporary:
+            temporary.write_bytes(b'whole')
+            self.assertEqual([temporary], files.temporaries_of(path))
+        self.assertEqual(b'whole', path.read_bytes())
+
+    def test_permissions_are_those_of_a_new_file(self):
+        path = self.write_file('output', b'')
+        with files.replacing(self.directory / 'other'):
+            pass
+        self.assertEqual(path.stat().st_mode,
+                         (self.directory / 'other').stat().st_mode)

@@ -9,38 +9,17 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""Outputs that appear whole or not at all."""
+"""Files that an operator names."""
 
 import errno
 import os
 
-from diffcache_openstack.blocks import files
+from diffcache_openstack.blocks import operands
 from diffcache_openstack.common import exceptions
 from tests import base
 
 
-class AtomicOutputTest(base.TestCase):
-
-    def test_the_output_appears_when_the_block_ends(self):
-        path = str(self.directory / 'output')
-        with files.atomic_output(path) as temporary:
-            self.assertFalse(os.path.exists(path))
-            with open(temporary, 'w') as stream:
-                stream.write('whole')
-        with open(path) as stream:
-            self.assertEqual('whole', stream.read())
-        self.assertEqual(['output'], os.listdir(self.directory))
-
-    def test_an_error_keeps_what_was_there(self):
-        path = str(self.write_file('output', b'old'))
-        with self.assertRaisesRegex(ValueError, 'half'):
-            with files.atomic_output(path) as temporary:
-                with open(temporary, 'w') as stream:
-                    stream.write('new')
-                raise ValueError('half way')
-        with open(path) as stream:
-            self.assertEqual('old', stream.read())
-        self.assertEqual(['output'], os.listdir(self.directory))
+class TranslationTest(base.TestCase):
 
     def test_errors_of_the_system_are_translated(self):
         for number, expected in (
@@ -50,7 +29,7 @@ class AtomicOutputTest(base.TestCase):
                 (errno.ENOENT, exceptions.NotFound),
                 (errno.EACCES, exceptions.InvalidInput)):
             with self.assertRaisesRegex(expected, 'the/output'):
-                with files.translate_os_errors('the/output'):
+                with operands.translate_os_errors('the/output'):
                     raise OSError(number, os.strerror(number))
 
 
@@ -64,7 +43,7 @@ class CheckTest(base.TestCase):
         for name in (str(path), '/dev/zero'):
             with self.assertRaisesRegex(exceptions.InvalidInput,
                                         f'base {name} is neither'):
-                files.check_readable(name, 'base')
+                operands.check_readable(name, 'base')
 
     def test_an_output_that_is_an_input_is_refused(self):
         image = str(self.write_file('image', b'image'))
@@ -73,20 +52,20 @@ class CheckTest(base.TestCase):
         for name in (image, str(link)):
             with self.assertRaisesRegex(exceptions.InvalidInput,
                                         'is the base itself'):
-                files.check_output(name, base=image)
-        files.check_output(image, base=str(self.directory / 'missing'))
+                operands.check_output(name, base=image)
+        operands.check_output(image, base=str(self.directory / 'missing'))
 
     def test_an_output_that_is_no_file_is_refused(self):
         for name, why in ((str(self.directory), 'is a directory'),
                           ('/dev/zero', 'is no regular file')):
             with self.assertRaisesRegex(exceptions.InvalidInput,
                                         f'output {name} {why}'):
-                files.check_output(name)
+                operands.check_output(name)
 
     def test_a_file_that_changes_is_told(self):
         image = str(self.write_file('image', b'image'))
-        with files.unchanged(image):
+        with operands.unchanged(image):
             pass
         with self.assertRaisesRegex(exceptions.RetryableError, image):
-            with files.unchanged(image):
+            with operands.unchanged(image):
                 os.utime(image, (1, 1))

@@ -9,23 +9,15 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""Output files that appear whole or not at all.
-
-Every command that writes a file writes it under a temporary name in the
-same directory and renames it. A crash leaves at worst a hidden
-``.NAME.XXXXXXXX.tmp`` beside the output; an error leaves nothing.
-"""
+"""Checks of the files that an operator names as inputs and outputs."""
 
 import contextlib
-import errno
 import os
-import secrets
 import stat
 from typing import Iterator
 
 from diffcache_openstack.common import exceptions
-
-_FULL = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG))
+from diffcache_openstack.common import files
 
 
 def check_readable(path: str, role: str) -> int:
@@ -113,7 +105,7 @@ def translate_os_errors(path: str) -> Iterator[None]:
     try:
         yield
     except OSError as exc:
-        if exc.errno in _FULL:
+        if files.is_full(exc):
             raise exceptions.NoSpace(
                 f'No space to write {path} ({exc.strerror}); free some and '
                 'try again.') from exc
@@ -124,27 +116,3 @@ def translate_os_errors(path: str) -> Iterator[None]:
         reason = exc.strerror or str(exc)
         raise exceptions.InvalidInput(
             f'Cannot write {path}: {reason}.') from exc
-
-
-@contextlib.contextmanager
-def atomic_output(path: str) -> Iterator[str]:
-    """Yield a temporary path that becomes ``path`` if the block succeeds.
-
-    The temporary file is created empty, with the permissions a new file
-    gets from the umask. When the block raises, it is removed and ``path``
-    keeps whatever it held before.
-    """
-    directory, name = os.path.split(os.path.abspath(path))
-    temporary = os.path.join(
-        directory, f'.{name[:200]}.{secrets.token_hex(4)}.tmp')
-    with translate_os_errors(path):
-        os.close(os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY,
-                         0o666))
-    try:
-        yield temporary
-        with translate_os_errors(path):
-            os.replace(temporary, path)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(temporary)
-        raise
