@@ -22,8 +22,14 @@ ROLES = {
     'member': ['member', 'reader'],
     'reader': ['reader'],
     'service': ['service'],
+    'service-member': ['service', 'member', 'reader'],
     'nobody': ['dancer'],
     'other': ['member', 'reader'],
+}
+# Roles with the scope of the system.
+SYSTEM_ROLES = {
+    'auditor': ['reader'],
+    'system-member': ['member', 'reader'],
 }
 
 
@@ -37,10 +43,12 @@ def tokens() -> dict[str, token_fixtures.V3Token]:
         for role in roles:
             token.add_role(name=role)
         found[name] = token
-    token = token_fixtures.V3Token(user_id='user-auditor')
-    token.set_system_scope()
-    token.add_role(name='reader')
-    found['auditor'] = token
+    for name, roles in SYSTEM_ROLES.items():
+        token = token_fixtures.V3Token(user_id=f'user-{name}')
+        token.set_system_scope()
+        for role in roles:
+            token.add_role(name=role)
+        found[name] = token
     return found
 
 

@@ -29,6 +29,7 @@ from oslo_middleware import request_id
 from werkzeug import exceptions as http
 from werkzeug import wrappers
 
+from diffcache_openstack.api import fields
 from diffcache_openstack.api import handlers
 from diffcache_openstack.api import microversions
 from diffcache_openstack.api import policy
@@ -95,12 +96,29 @@ class Core:
         if route.body is not None:
             request.document = request.content()
             validation.check_body(route.body, request.document)
+        self._check_rights(request, route, arguments)
         result = route.handler(request, **arguments)
         return self._response(request, route, result)
+
+    def _check_rights(self, request, route, arguments):
+        """Find what a request is about, and check the policy with it."""
+        enforcer = self._services.enforcer
+        for name, rule in route.guarded.items():
+            if name in request.parameters:
+                enforcer.require(request.context, rule)
+        request.found = () if route.finder is None \
+            else route.finder(request, **arguments)
+        check = enforcer.require_on if route.method == 'GET' \
+            else enforcer.require_change
+        for found in request.found:
+            check(request.context, route.policy, policy.target_of(found))
 
     def _response(self, request, route, result):
         document, headers = result if isinstance(result, tuple) \
             else (result, {})
+        if document is not None:
+            document = fields.select(document, route.shows, request.version,
+                                     request.sees_infrastructure)
         validation.check_response(self._services.conf, route.response,
                                   document)
         text = b'' if document is None else json.dumps(document).encode()
@@ -110,6 +128,8 @@ class Core:
 
     def _refusal(self, request, error):
         problem = problems.of(error)
+        if problem.is_internal and not self._sees_infrastructure(request):
+            problem = problems.without_details(problem)
         headers = {}
         if isinstance(error, http.MethodNotAllowed):
             headers['Allow'] = ', '.join(sorted(error.valid_methods or ()))
@@ -118,6 +138,14 @@ class Core:
         document = problems.body(problem, request.context.request_id)
         return wrappers.Response(json.dumps(document), problem.status,
                                  headers, mimetype=_JSON)
+
+    def _sees_infrastructure(self, request):
+        try:
+            return request.sees_infrastructure
+        except Exception:
+            # This is the outermost handler: there is an answer in any case.
+            LOG.exception('Could not check the policy of an error message')
+            return False
 
 
 class OpenDoor:

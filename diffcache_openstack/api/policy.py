@@ -20,6 +20,7 @@ from oslo_policy import policy
 from werkzeug import exceptions as http
 
 from diffcache_openstack.api import policies
+from diffcache_openstack.api.policies import base
 from diffcache_openstack.common import context as contexts
 from diffcache_openstack.conf import opts
 
@@ -31,6 +32,21 @@ POLICY_FILE = 'policy.yaml'
 _LIFETIME = 1.0
 # Kinds of checks that call another service.
 _REMOTE = ('http', 'https', 'opa')
+# Attributes of objects that rules may refer to.
+_ATTRIBUTES = ('project_id', 'user_id')
+
+Target = dict[str, str]
+
+
+def target_of(found: typing.Any) -> Target:
+    """Return what rules know of an object, a document or a server.
+
+    An attribute that the object lacks, such as the project of a job of the
+    system, is left out: no rule that refers to it then matches.
+    """
+    values = found if isinstance(found, dict) else vars(found)
+    return {name: values[name] for name in _ATTRIBUTES
+            if values.get(name) is not None}
 
 
 class Enforcer:
@@ -54,7 +70,28 @@ class Enforcer:
 
         :raises Forbidden: it names the rule and what it requires
         """
-        if not self.may(ctxt, rule):
+        self.require_on(ctxt, rule, _own(ctxt))
+
+    def require_change(self, ctxt: contexts.RequestContext, rule: str,
+                       target: Target) -> None:
+        """Refuse to change an object unless the rules allow it.
+
+        What belongs to another project than the token's takes the right to
+        change all projects too: to see an object is not to change it.
+
+        :raises Forbidden: it names the rule and what it requires
+        """
+        self.require_on(ctxt, rule, target)
+        if target.get('project_id', '') != ctxt.project_id:
+            self.require_on(ctxt, base.ALL_PROJECTS_WRITE, target)
+
+    def require_on(self, ctxt: contexts.RequestContext, rule: str,
+                   target: Target) -> None:
+        """Refuse what a rule does not allow with an object.
+
+        :raises Forbidden: it names the rule and what it requires
+        """
+        if not self.allows(ctxt, rule, target):
             raise http.Forbidden(
                 f'The policy {rule} does not allow this; it requires'
                 f' {self.needed(rule)}. Ask your cloud administrator for'
@@ -70,11 +107,10 @@ class Enforcer:
 
     def may(self, ctxt: contexts.RequestContext, rule: str) -> bool:
         """Return whether a rule allows something in the caller's project."""
-        target = {'project_id': ctxt.project_id}
-        return self.allows(ctxt, rule, target)
+        return self.allows(ctxt, rule, _own(ctxt))
 
     def allows(self, ctxt: contexts.RequestContext, rule: str,
-               target: dict[str, typing.Any]) -> bool:
+               target: Target) -> bool:
         """Return whether a rule allows the caller something with a target."""
         now = time.monotonic()
         if now >= self._forget_at:
@@ -92,6 +128,12 @@ class Enforcer:
         except policy.InvalidScope:
             # The rule does not apply to the token's scope.
             return False
+
+
+def _own(ctxt):
+    """Return the target of a request that is about no object."""
+    return target_of({'project_id': ctxt.project_id,
+                      'user_id': ctxt.user_id})
 
 
 def _spelled(rules, check, within):

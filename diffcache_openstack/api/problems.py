@@ -50,6 +50,11 @@ class Problem(typing.NamedTuple):
     title: str
     detail: str
 
+    @property
+    def is_internal(self) -> bool:
+        """Whether its cause is in the service, not in the request."""
+        return self.status >= 500
+
 
 def of(error: Exception) -> Problem:
     """Return the report of an error; log an unexpected one."""
@@ -65,6 +70,16 @@ def of(error: Exception) -> Problem:
     LOG.exception('Unexpected error in a request')
     return _problem(500, 'Unexpected error; the log of the service has the'
                          ' details under the ID of this request.')
+
+
+def without_details(problem: Problem) -> Problem:
+    """Return a report without addresses, hosts and paths; log them."""
+    LOG.warning('Request failed with status %d: %s', problem.status,
+                problem.detail)
+    return problem._replace(detail=(
+        'The service cannot do this at present; try again later. If it'
+        ' persists, give the ID of this request to your cloud'
+        ' administrator.'))
 
 
 def body(problem: Problem, request_id: str) -> dict[str, typing.Any]:

@@ -11,6 +11,7 @@
 #    under the License.
 """Requests as passed to handlers."""
 
+import collections.abc
 import dataclasses
 import functools
 import json
@@ -22,6 +23,7 @@ from werkzeug import exceptions as http
 from werkzeug import wrappers
 
 from diffcache_openstack.api import microversions
+from diffcache_openstack.api.policies import base as rules
 from diffcache_openstack.api import policy as policies
 from diffcache_openstack.common import context as contexts
 from diffcache_openstack.conductor.planning import planner as planners
@@ -32,9 +34,6 @@ from diffcache_openstack.db import listing
 from diffcache_openstack.rpc import conductor_api
 from diffcache_openstack.rpc import conductor_control_api
 from diffcache_openstack.rpc import conductor_versions_api
-
-# Rule that lets a caller see the resources of every project.
-ALL_PROJECTS = 'diffcache:all_projects'
 
 
 class StrictJson:
@@ -95,6 +94,8 @@ class Request(wrappers.Request):
 
     :ivar parameters: the query, checked and typed
     :ivar document: the body, checked; None if the route has none
+    :ivar found: the objects that the request is about, if the route names
+        any; its policy allows the request with each of them
     """
 
     max_content_length = 2 ** 20
@@ -105,6 +106,7 @@ class Request(wrappers.Request):
     version: microversions.Version
     parameters: dict[str, typing.Any]
     document: typing.Any
+    found: collections.abc.Sequence[typing.Any]
 
     def read(self, function: typing.Callable, *args: typing.Any
              ) -> typing.Any:
@@ -119,6 +121,11 @@ class Request(wrappers.Request):
     def may(self, rule: str) -> bool:
         """Return whether a policy allows the caller something."""
         return self.services.enforcer.may(self.context, rule)
+
+    @property
+    def sees_infrastructure(self) -> bool:
+        """Whether the caller may see names of hosts and errors as raised."""
+        return self.may(rules.INFRASTRUCTURE)
 
     def find_server(self, server_id: str) -> nova.Server:
         """Return a server of Nova if the caller may see it.
@@ -144,7 +151,7 @@ class Request(wrappers.Request):
     def viewer(self) -> listing.Viewer:
         """Return the project whose resources a listing may contain."""
         return listing.Viewer(self.context.project_id,
-                              self.may(ALL_PROJECTS))
+                              self.may(rules.ALL_PROJECTS))
 
     def content(self) -> typing.Any:
         """Return the parsed body.

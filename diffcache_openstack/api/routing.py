@@ -11,8 +11,8 @@
 #    under the License.
 """Routes: which function answers what, under which policy and schemas.
 
-Werkzeug matches paths. A route cannot be made without a policy and a schema
-of its answer, and tests look again.
+Werkzeug matches paths. A route cannot be made without a policy, a schema of
+its answer and the table of the answer's fields, and tests look again.
 """
 
 import collections.abc
@@ -21,6 +21,7 @@ import typing
 
 from werkzeug import routing
 
+from diffcache_openstack.api import fields
 from diffcache_openstack.api import microversions
 
 NO_PARAMETERS: dict = {
@@ -29,6 +30,9 @@ NO_PARAMETERS: dict = {
 NOTHING: dict = {'type': 'null'}
 
 Handler = collections.abc.Callable[..., typing.Any]
+# Returns the objects that a request is about: documents with their project, or
+# servers. It is called with the request and the path's arguments.
+Finder = collections.abc.Callable[..., collections.abc.Sequence[typing.Any]]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -38,6 +42,10 @@ class Route:
     :param path: as in werkzeug, arguments in angle brackets
     :param policy: name of the rule that has to allow a request
     :param response: schema of the answer's body
+    :param shows: which fields of the answer's resource who may see
+    :param finder: finds the objects that the policy is checked against;
+        without it, that is the caller's own project
+    :param guarded: rules that parameters of the query need, by name
     :param query: schema of the parameters, an object's
     :param body: schema of the request's body; None if it has none
     :param status: HTTP status of a good answer
@@ -49,6 +57,9 @@ class Route:
     handler: Handler
     policy: str
     response: dict
+    shows: fields.Resource
+    finder: Finder | None = None
+    guarded: dict[str, str] = dataclasses.field(default_factory=dict)
     query: dict = dataclasses.field(default_factory=lambda: NO_PARAMETERS)
     body: dict | None = None
     status: int = 200

@@ -17,6 +17,8 @@ another source). Callers decide by type, never by message. A message names
 the object concerned and the next step.
 """
 
+import re
+
 
 class DiffCacheError(Exception):
     """Base of every error this suite raises on purpose."""
@@ -96,6 +98,18 @@ class Busy(RetryableError):
 
 class ServiceUnavailable(RetryableError):
     """A service did not answer in time, or failed while answering."""
+
+
+def code_of(error: BaseException) -> str:
+    """Return the stable code of an error: its class, as ``no_space``.
+
+    Classes of other modules have the code of the class here that they derive
+    from; errors that were not raised on purpose have ``internal``.
+    """
+    for kind in type(error).__mro__:
+        if kind.__module__ == __name__ and kind is not DiffCacheError:
+            return re.sub('(?<!^)(?=[A-Z])', '_', kind.__name__).lower()
+    return 'internal'
 
 
 def is_resumable(error: BaseException) -> bool:

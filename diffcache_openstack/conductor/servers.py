@@ -35,6 +35,8 @@ class Server:
     host: str | None = None
     task: str | None = None
     image_id: str | None = None
+    user_id: str | None = None
+    locked: bool = False
 
     @property
     def stopped(self) -> bool:
@@ -86,4 +88,5 @@ def _server(document: nova.Document) -> Server:
         status=document['status'],
         host=document.get('OS-EXT-SRV-ATTR:host'),
         task=document.get('OS-EXT-STS:task_state'),
-        image_id=image.get('id'))
+        image_id=image.get('id'), user_id=document.get('user_id'),
+        locked=bool(document.get('locked')))

@@ -414,6 +414,7 @@ class ServerVersion(Base):
     quiesced: orm.Mapped[bool]
     disks: orm.Mapped[str] = orm.mapped_column(sa.Text)
     error: orm.Mapped[str | None] = orm.mapped_column(sa.Text)
+    error_code: orm.Mapped[str | None] = orm.mapped_column(sa.String(32))
     created_at: orm.Mapped[datetime.datetime] = orm.mapped_column(UTCDateTime)
     updated_at: orm.Mapped[datetime.datetime] = orm.mapped_column(UTCDateTime)
 
@@ -445,6 +446,7 @@ class VersionTask(Base):
     total: orm.Mapped[int] = orm.mapped_column(sa.BigInteger)
     result: orm.Mapped[str] = orm.mapped_column(sa.Text)
     error: orm.Mapped[str | None] = orm.mapped_column(sa.Text)
+    error_code: orm.Mapped[str | None] = orm.mapped_column(sa.String(32))
     created_at: orm.Mapped[datetime.datetime] = orm.mapped_column(UTCDateTime)
     updated_at: orm.Mapped[datetime.datetime] = orm.mapped_column(UTCDateTime)
     sent_at: orm.Mapped[datetime.datetime | None] = orm.mapped_column(

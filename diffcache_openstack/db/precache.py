@@ -375,6 +375,14 @@ def list_targets(session: listing.Reader, job_id: str,
          for row in rows], page, 'id')
 
 
+def target_hosts(session: listing.Reader, job_id: str) -> list[str]:
+    """Return the names of the hosts of a job's targets."""
+    table = models.PrecacheTarget
+    return list(session.execute(
+        sa.select(table.host).where(table.job_id == job_id)
+        .distinct().order_by(table.host)).scalars())
+
+
 def unknown_job(job_id: str) -> exceptions.NotFound:
     """Return the error for a job that the caller cannot see."""
     return exceptions.NotFound(

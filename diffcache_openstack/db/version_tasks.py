@@ -27,8 +27,8 @@ from diffcache_openstack import objects
 from diffcache_openstack.objects import versions
 
 _SHOWN = ('id', 'kind', 'state', 'project_id', 'server_id', 'version_id',
-          'host', 'done', 'total', 'result', 'error', 'created_at',
-          'updated_at')
+          'host', 'done', 'total', 'result', 'error', 'error_code',
+          'created_at', 'updated_at')
 _FILTERS = ('server_id', 'version_id', 'project_id', 'state', 'kind')
 
 
@@ -116,7 +116,8 @@ def cancel(session: orm.Session, task_id: str, when: datetime.datetime
             f'Cannot cancel task {task_id}: it is a {row.kind} that has'
             f' started. Wait until it completes.')
     if row.state == versions.QUEUED:
-        _end(session, row, versions.CANCELLED, 'It was cancelled.', when)
+        _end(session, row, versions.CANCELLED, db_versions.Failure(
+            'It was cancelled.', 'cancelled'), when)
         return None
     return row.host
 
@@ -138,16 +139,18 @@ def report(session: orm.Session, reported: objects.TaskReport,
     if reported.state == versions.DONE:
         _done(session, row, reported, when)
     elif reported.state in versions.ENDED:
-        _end(session, row, reported.state, reported.error, when)
+        _end(session, row, reported.state, db_versions.Failure(
+            reported.error, reported.error_code), when)
     return True
 
 
-def fail(session: orm.Session, task_id: str, error: str,
-         when: datetime.datetime) -> None:
+def fail(session: orm.Session, task_id: str,
+         error: exceptions.DiffCacheError, when: datetime.datetime) -> None:
     """Note that a task cannot be done."""
     row = _find(session, task_id)
     if row is not None and row.state not in versions.ENDED:
-        _end(session, row, versions.FAILED, error, when)
+        _end(session, row, versions.FAILED, db_versions.Failure(
+            str(error), exceptions.code_of(error)), when)
 
 
 def prune(session: orm.Session, before: datetime.datetime) -> int:
@@ -227,7 +230,8 @@ def _task(row) -> objects.VersionTask:
 def _done(session, row, reported, when):
     """Draw the conclusions of a task that was done."""
     result = json.loads(reported.result)
-    row.state, row.result, row.error = versions.DONE, reported.result, None
+    row.state, row.result = versions.DONE, reported.result
+    row.error = row.error_code = None
     if row.kind == versions.SAVE:
         db_versions.saved(session, row.version_id, row.host, reported.saved,
                           when)
@@ -242,13 +246,14 @@ def _done(session, row, reported, when):
                 session, row.project_id, set(result['disks_damaged']))})
 
 
-def _end(session, row, state, error, when):
+def _end(session, row, state, failure, when):
     """Draw the conclusions of a task that came to nothing."""
-    row.state, row.error, row.updated_at = state, error, when
+    row.state, row.updated_at = state, when
+    row.error, row.error_code = failure
     if row.kind in (versions.SAVE, versions.FORGET):
-        db_versions.failed(session, row.version_id, error, when)
+        db_versions.failed(session, row.version_id, failure, when)
     kept = _task(row).keep_version
     if kept is not None:
         kept_row = session.get(models.ServerVersion, kept)
         if kept_row is not None and kept_row.state == versions.SAVING:
-            db_versions.failed(session, kept, error, when)
+            db_versions.failed(session, kept, failure, when)

@@ -30,7 +30,8 @@ _GIVEN = ('id', 'name', 'description', 'server_id', 'project_id', 'user_id',
 _SAVED = ('size', 'bytes_changed', 'bytes_read', 'bytes_stored', 'seconds',
           'pause_ms', 'quiesced')
 _SHOWN = (*_GIVEN, *_SAVED, 'parent_id', 'state', 'generation', 'host',
-          'image_id', 'disks', 'error', 'created_at', 'updated_at')
+          'image_id', 'disks', 'error', 'error_code', 'created_at',
+          'updated_at')
 _FILTERS = ('server_id', 'project_id', 'state', 'trigger')
 CHANGEABLE = ('name', 'description', 'protected')
 
@@ -113,16 +114,29 @@ def saved(session: orm.Session, version_id: str, host: str | None,
     row.disks = json.dumps([
         {name: getattr(disk, name) for name in disk.fields}
         for disk in what.disks])
-    row.host, row.state, row.error = host, versions.AVAILABLE, None
+    row.host, row.state = host, versions.AVAILABLE
+    row.error = row.error_code = None
     row.updated_at = when
 
 
-def failed(session: orm.Session, version_id: str, error: str | None,
+class Failure(typing.NamedTuple):
+    """Why something failed.
+
+    :ivar error: as it was raised, maybe with names of hosts and paths
+    :ivar code: of the error; None from agents of older releases
+    """
+
+    error: str | None
+    code: str | None
+
+
+def failed(session: orm.Session, version_id: str, failure: Failure,
            when: datetime.datetime) -> None:
     """Note that a version was not saved, or not deleted."""
     row = session.get(models.ServerVersion, version_id)
     if row is not None:
-        row.state, row.error, row.updated_at = versions.ERROR, error, when
+        row.state, row.updated_at = versions.ERROR, when
+        row.error, row.error_code = failure
 
 
 def exported(session: orm.Session, version_id: str, image_id: str) -> None:

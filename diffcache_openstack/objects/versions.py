@@ -138,10 +138,16 @@ class TaskReport(base.DiffCacheObject):
 
     ``done`` and ``total`` are bytes. ``saved`` is what a save came to,
     ``kept`` what a restore kept. ``result`` has whatever else is known at the
-    end, by name, as JSON.
+    end, by name, as JSON. ``error`` is the error as it was raised,
+    ``error_code`` its code, see ``exceptions.code_of``.
+
+    Version history:
+
+    * 1.0: first version
+    * 1.1: ``error_code``
     """
 
-    VERSION = '1.0'
+    VERSION = '1.1'
 
     fields = {
         'task_id': fields.UUIDField(),
@@ -149,6 +155,7 @@ class TaskReport(base.DiffCacheObject):
         'done': fields.NonNegativeIntegerField(default=0),
         'total': fields.NonNegativeIntegerField(default=0),
         'error': fields.StringField(nullable=True, default=None),
+        'error_code': fields.StringField(nullable=True, default=None),
         'saved': fields.ObjectField('SavedVersion', nullable=True,
                                     default=None),
         'kept': fields.ObjectField('SavedVersion', nullable=True,

@@ -181,22 +181,26 @@ class Tasks:
             if running.cancel.is_set():
                 raise exceptions.Cancelled('The task was cancelled.')
             self._perform(running)
-            state, error = versions.DONE, None
+            state, error, code = versions.DONE, None, None
         except exceptions.Interrupted:
             return  # Resumed from its file.
         except exceptions.Cancelled:
             if self._closing.is_set():
                 return  # Resumed from its file.
-            state, error = versions.CANCELLED, 'The task was cancelled.'
+            state, error, code = (
+                versions.CANCELLED, 'The task was cancelled.', 'cancelled')
         except exceptions.DiffCacheError as reason:
-            state, error = versions.FAILED, str(reason)
+            state, error, code = (versions.FAILED, str(reason),
+                                  exceptions.code_of(reason))
         except Exception as reason:
             LOG.exception('Task %s (%s) failed', running.task.id,
                           running.task.kind)
-            state, error = versions.FAILED, (
+            state, code = versions.FAILED, exceptions.code_of(reason)
+            error = (
                 f'The agent failed with {type(reason).__name__}; its log has'
                 f' the details.')
         running.report.state, running.report.error = state, error
+        running.report.error_code = code
         _write_result(running)
         LOG.info('Task %s (%s): %s after %.2f s%s', running.task.id,
                  running.task.kind, state, time.monotonic() - started,

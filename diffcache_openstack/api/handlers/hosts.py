@@ -13,6 +13,7 @@
 
 import typing
 
+from diffcache_openstack.api import fields
 from diffcache_openstack.api import microversions
 from diffcache_openstack.api import paging
 from diffcache_openstack.api.policies import hosts as policies
@@ -29,7 +30,8 @@ _ONLY_DEAD = microversions.parse('1.5')
 
 
 @TABLE.route('GET', '/v1/hosts', policy=policies.LIST,
-             query=schemas.LIST_QUERY, response=schemas.LIST)
+             query=schemas.LIST_QUERY, shows=fields.OPERATORS,
+             response=schemas.LIST)
 def list_hosts(request: requests.Request) -> dict[str, typing.Any]:
     """List hosts by name, with how full they are."""
     part = request.look(host_views.list_hosts, request.filters(),
@@ -38,7 +40,8 @@ def list_hosts(request: requests.Request) -> dict[str, typing.Any]:
 
 
 @TABLE.route('GET', '/v1/hosts/<name>', policy=policies.SHOW,
-             query=common.query({}), response=schemas.SHOW)
+             query=common.query({}), shows=fields.OPERATORS,
+             response=schemas.SHOW)
 def show_host(request: requests.Request, name: str
               ) -> dict[str, typing.Any]:
     """Show a host and its assumed bandwidth of receiving (Mbit/s)."""
@@ -49,7 +52,8 @@ def show_host(request: requests.Request, name: str
 
 
 @TABLE.route('GET', '/v1/hosts/<name>/objects', policy=policies.SHOW,
-             query=schemas.OBJECTS_QUERY, response=schemas.OBJECTS)
+             query=schemas.OBJECTS_QUERY, shows=fields.OPERATORS,
+             response=schemas.OBJECTS)
 def list_objects(request: requests.Request, name: str
                  ) -> dict[str, typing.Any]:
     """List the objects that a host holds."""
@@ -59,6 +63,7 @@ def list_objects(request: requests.Request, name: str
 
 
 @TABLE.route('DELETE', '/v1/hosts/<name>', policy=policies.DELETE,
+             shows=fields.OPERATORS,
              response=routing.NOTHING, status=204)
 def delete_host(request: requests.Request, name: str) -> None:
     """Remove a host that was retired.

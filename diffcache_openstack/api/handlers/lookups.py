@@ -13,6 +13,7 @@
 
 import typing
 
+from diffcache_openstack.api import fields
 from diffcache_openstack.api.policies import lookups as policies
 from diffcache_openstack.api import requests
 from diffcache_openstack.api import routing
@@ -27,7 +28,8 @@ _WAYS = 10
 
 
 @TABLE.route('GET', '/v1/lookups', policy=policies.SHOW,
-             query=schemas.QUERY, response=schemas.SHOW)
+             query=schemas.QUERY, shows=fields.OPERATORS,
+             response=schemas.SHOW)
 def show_lookup(request: requests.Request) -> dict[str, typing.Any]:
     """Show the ways for a host to get an image, cheapest first.
 

@@ -13,6 +13,7 @@
 
 import typing
 
+from diffcache_openstack.api import fields
 from diffcache_openstack.api import paging
 from diffcache_openstack.api.policies import patches as policies
 from diffcache_openstack.api import requests
@@ -24,7 +25,8 @@ TABLE = routing.Table()
 
 
 @TABLE.route('GET', '/v1/patches', policy=policies.LIST,
-             query=schemas.LIST_QUERY, response=schemas.LIST)
+             query=schemas.LIST_QUERY, shows=fields.OPERATORS,
+             response=schemas.LIST)
 def list_patches(request: requests.Request) -> dict[str, typing.Any]:
     """List patches by ID."""
     part = request.look(template_views.list_patches, request.filters(),
@@ -33,6 +35,7 @@ def list_patches(request: requests.Request) -> dict[str, typing.Any]:
 
 
 @TABLE.route('GET', '/v1/patches/<patch_id>', policy=policies.SHOW,
+             shows=fields.OPERATORS,
              response=schemas.SHOW)
 def show_patch(request: requests.Request, patch_id: str
                ) -> dict[str, typing.Any]:

@@ -15,6 +15,7 @@ import typing
 
 from werkzeug import exceptions as http
 
+from diffcache_openstack.api import fields
 from diffcache_openstack.api import paging
 from diffcache_openstack.api.policies import plans as policies
 from diffcache_openstack.api import requests
@@ -27,7 +28,8 @@ _COMPUTING = ('computing', 'failed')
 
 
 @TABLE.route('GET', '/v1/plans', policy=policies.LIST,
-             query=schemas.LIST_QUERY, response=schemas.LIST)
+             query=schemas.LIST_QUERY, shows=fields.OPERATORS,
+             response=schemas.LIST)
 def list_plans(request: requests.Request) -> dict[str, typing.Any]:
     """List plans, latest first."""
     part = request.look(plan_views.list_plans, request.filters(),
@@ -36,6 +38,7 @@ def list_plans(request: requests.Request) -> dict[str, typing.Any]:
 
 
 @TABLE.route('GET', '/v1/plans/<plan_id>', policy=policies.SHOW,
+             shows=fields.OPERATORS,
              response=schemas.SHOW)
 def show_plan(request: requests.Request, plan_id: str
               ) -> dict[str, typing.Any]:
@@ -44,7 +47,8 @@ def show_plan(request: requests.Request, plan_id: str
 
 
 @TABLE.route('POST', '/v1/plans', policy=policies.CREATE,
-             body=schemas.CREATE, response=schemas.CREATED, status=202)
+             body=schemas.CREATE, shows=fields.OPERATORS,
+             response=schemas.CREATED, status=202)
 def create_plan(request: requests.Request
                 ) -> tuple[dict[str, typing.Any], dict[str, str]]:
     """Start to compute a plan, which will be a proposal."""
@@ -58,7 +62,8 @@ def create_plan(request: requests.Request
 
 
 @TABLE.route('GET', '/v1/plans/<plan_id>/explanation', policy=policies.SHOW,
-             query=schemas.EXPLANATION_QUERY, response=schemas.EXPLANATION)
+             query=schemas.EXPLANATION_QUERY, shows=fields.OPERATORS,
+             response=schemas.EXPLANATION)
 def explain_plan(request: requests.Request, plan_id: str
                  ) -> dict[str, typing.Any]:
     """Explain why a plan places each object where it does."""
@@ -74,7 +79,8 @@ def explain_plan(request: requests.Request, plan_id: str
 
 
 @TABLE.route('POST', '/v1/plans/<plan_id>/apply', policy=policies.APPLY,
-             body=schemas.APPLY, response=schemas.CREATED)
+             body=schemas.APPLY, shows=fields.OPERATORS,
+             response=schemas.CREATED)
 def apply_plan(request: requests.Request, plan_id: str
                ) -> dict[str, typing.Any]:
     """Make a proposed plan the current one."""
@@ -84,7 +90,8 @@ def apply_plan(request: requests.Request, plan_id: str
 
 
 @TABLE.route('POST', '/v1/plans/<plan_id>/cancel', policy=policies.CANCEL,
-             body=schemas.CANCEL, response=schemas.CREATED)
+             body=schemas.CANCEL, shows=fields.OPERATORS,
+             response=schemas.CREATED)
 def cancel_plan(request: requests.Request, plan_id: str
                 ) -> dict[str, typing.Any]:
     """Discard a proposed plan, or stop computing it."""
@@ -93,7 +100,8 @@ def cancel_plan(request: requests.Request, plan_id: str
 
 
 @TABLE.route('POST', '/v1/what-if', policy=policies.WHAT_IF,
-             body=schemas.WHAT_IF, response=schemas.WHAT_IF_ANSWER)
+             body=schemas.WHAT_IF, shows=fields.OPERATORS,
+             response=schemas.WHAT_IF_ANSWER)
 def what_if(request: requests.Request) -> dict[str, typing.Any]:
     """Compare the best plans of a site before and after a change."""
     change = request.document['what_if']

@@ -16,8 +16,10 @@ import uuid
 
 from oslo_utils import timeutils
 
-from diffcache_openstack.api import microversions
+from diffcache_openstack.api import fields
+from diffcache_openstack.api import host_ids
 from diffcache_openstack.api import paging
+from diffcache_openstack.api.policies import base
 from diffcache_openstack.api.policies import precache as policies
 from diffcache_openstack.api import requests
 from diffcache_openstack.api import routing
@@ -26,11 +28,17 @@ from diffcache_openstack.db import precache as db
 from diffcache_openstack import objects
 
 TABLE = routing.Table()
-_WITH_ATTEMPTS = microversions.parse('1.3')
+
+
+def _find(request: requests.Request, job_id: str
+          ) -> list[dict[str, typing.Any]]:
+    """Return the job if the caller may see it."""
+    return [request.look(db.get_job, request.viewer, job_id)]
 
 
 @TABLE.route('GET', '/v1/precache-jobs', policy=policies.LIST,
-             query=schemas.LIST_QUERY, response=schemas.LIST)
+             query=schemas.LIST_QUERY, shows=fields.PRECACHE_JOB,
+             response=schemas.LIST)
 def list_jobs(request: requests.Request) -> dict[str, typing.Any]:
     """List the precache jobs of the caller's project by ID."""
     part = request.look(db.list_jobs, request.viewer, request.filters(),
@@ -39,30 +47,36 @@ def list_jobs(request: requests.Request) -> dict[str, typing.Any]:
 
 
 @TABLE.route('GET', '/v1/precache-jobs/<job_id>', policy=policies.SHOW,
-             response=schemas.SHOW)
+             shows=fields.PRECACHE_JOB, finder=_find, response=schemas.SHOW)
 def show_job(request: requests.Request, job_id: str
              ) -> dict[str, typing.Any]:
     """Show a precache job of the caller's project."""
-    return _shown(request, job_id)
+    return {'precache_job': request.found[0]}
 
 
 @TABLE.route('GET', '/v1/precache-jobs/<job_id>/targets',
              policy=policies.SHOW, query=schemas.TARGETS_QUERY,
+             guarded={'host': base.INFRASTRUCTURE},
+             shows=fields.PRECACHE_TARGET, finder=_find,
              response=schemas.TARGETS)
 def list_targets(request: requests.Request, job_id: str
                  ) -> dict[str, typing.Any]:
     """List the progress of a precache job by host and image."""
-    _shown(request, job_id)
-    part = request.look(db.list_targets, job_id, request.filters(),
-                        request.page)
-    if request.version < _WITH_ATTEMPTS:
-        for entry in part.entries:
-            del entry['attempts'], entry['retry_at']
-    return paging.document(request, 'targets', part)
+    page = request.page
+    if request.sees_infrastructure:
+        part = request.look(db.list_targets, job_id, request.filters(), page)
+        return paging.document(request, 'targets', part)
+    names = host_ids.HostIds(request.found[0]['project_id'],
+                             request.look(db.target_hosts, job_id))
+    if page.marker is not None:
+        page = page._replace(marker=names.reveal(page.marker))
+    part = request.look(db.list_targets, job_id, request.filters(), page)
+    return paging.document(request, 'targets', names.conceal(part))
 
 
 @TABLE.route('POST', '/v1/precache-jobs', policy=policies.CREATE,
-             body=schemas.CREATE, response=schemas.SHOW, status=202)
+             body=schemas.CREATE, shows=fields.PRECACHE_JOB,
+             response=schemas.SHOW, status=202)
 def create_job(request: requests.Request
                ) -> tuple[dict[str, typing.Any], dict[str, str]]:
     """Create a precache job."""
@@ -82,11 +96,11 @@ def create_job(request: requests.Request
 
 
 @TABLE.route('PATCH', '/v1/precache-jobs/<job_id>', policy=policies.UPDATE,
-             body=schemas.UPDATE, response=schemas.SHOW)
+             body=schemas.UPDATE, shows=fields.PRECACHE_JOB, finder=_find,
+             response=schemas.SHOW)
 def update_job(request: requests.Request, job_id: str
                ) -> dict[str, typing.Any]:
     """Change a precache job."""
-    _shown(request, job_id)
     values = dict(request.document['precache_job'])
     generation = values.pop('generation')
     request.services.control.update_precache_job(
@@ -96,11 +110,10 @@ def update_job(request: requests.Request, job_id: str
 
 @TABLE.route('POST', '/v1/precache-jobs/<job_id>/cancel',
              policy=policies.CANCEL, body=schemas.CANCEL,
-             response=schemas.SHOW)
+             shows=fields.PRECACHE_JOB, finder=_find, response=schemas.SHOW)
 def cancel_job(request: requests.Request, job_id: str
                ) -> dict[str, typing.Any]:
     """Cancel a precache job; its images may then be evicted."""
-    _shown(request, job_id)
     request.services.control.cancel_precache_job(
         request.context, job_id, request.document.get('generation'))
     return _shown(request, job_id)
@@ -108,15 +121,15 @@ def cancel_job(request: requests.Request, job_id: str
 
 @TABLE.route('POST', '/v1/precache-jobs/<job_id>/retry',
              policy=policies.RETRY, body=schemas.RETRY,
-             response=schemas.SHOW, status=202)
+             shows=fields.PRECACHE_JOB, finder=_find, response=schemas.SHOW,
+             status=202)
 def retry_job(request: requests.Request, job_id: str
               ) -> dict[str, typing.Any]:
     """Retry the failed targets of a precache job now."""
-    _shown(request, job_id)
     request.services.control.retry_precache_job(request.context, job_id)
     return _shown(request, job_id)
 
 
 def _shown(request, job_id):
-    """Return the job if the caller may see it; otherwise it is not found."""
+    """Return the job as it is now."""
     return {'precache_job': request.look(db.get_job, request.viewer, job_id)}

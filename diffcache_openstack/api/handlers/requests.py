@@ -16,6 +16,7 @@ import typing
 from oslo_utils import timeutils
 from werkzeug import exceptions as http
 
+from diffcache_openstack.api import fields
 from diffcache_openstack.api import paging
 from diffcache_openstack.api.policies import requests as policies
 from diffcache_openstack.api import requests
@@ -28,7 +29,8 @@ TABLE = routing.Table()
 
 
 @TABLE.route('GET', '/v1/requests', policy=policies.LIST,
-             query=schemas.LIST_QUERY, response=schemas.LIST)
+             query=schemas.LIST_QUERY, shows=fields.OPERATORS,
+             response=schemas.LIST)
 def list_requests(request: requests.Request) -> dict[str, typing.Any]:
     """List requests, latest first."""
     filters = request.filters()
@@ -40,7 +42,8 @@ def list_requests(request: requests.Request) -> dict[str, typing.Any]:
 
 
 @TABLE.route('GET', '/v1/sites/<name>/forecast', policy=policies.FORECAST,
-             query=schemas.FORECAST_QUERY, response=schemas.FORECAST)
+             query=schemas.FORECAST_QUERY, shows=fields.OPERATORS,
+             response=schemas.FORECAST)
 def show_forecast(request: requests.Request, name: str
                   ) -> dict[str, typing.Any]:
     """Show the requests per day that a site's plans are computed for."""

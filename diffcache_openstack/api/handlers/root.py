@@ -13,6 +13,7 @@
 
 import typing
 
+from diffcache_openstack.api import fields
 from diffcache_openstack.api import microversions
 from diffcache_openstack.api.policies import root as policies
 from diffcache_openstack.api import requests
@@ -23,14 +24,14 @@ TABLE = routing.Table()
 
 
 @TABLE.route('GET', '/', policy=policies.DISCOVER,
-             response=schemas.VERSIONS)
+             shows=fields.PUBLIC, response=schemas.VERSIONS)
 def list_versions(request: requests.Request) -> dict[str, typing.Any]:
     """List the API's major versions."""
     return {'versions': [_version(request)]}
 
 
 @TABLE.route('GET', '/v1', policy=policies.DISCOVER,
-             response=schemas.VERSION)
+             shows=fields.PUBLIC, response=schemas.VERSION)
 def show_version(request: requests.Request) -> dict[str, typing.Any]:
     """Show the supported microversions."""
     return {'version': _version(request)}

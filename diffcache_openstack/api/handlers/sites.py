@@ -14,6 +14,7 @@
 import datetime
 import typing
 
+from diffcache_openstack.api import fields
 from diffcache_openstack.api import paging
 from diffcache_openstack.api.policies import sites as policies
 from diffcache_openstack.api import requests
@@ -30,7 +31,8 @@ _DAYS = 7
 
 
 @TABLE.route('GET', '/v1/sites', policy=policies.LIST,
-             query=schemas.LIST_QUERY, response=schemas.LIST)
+             query=schemas.LIST_QUERY, shows=fields.OPERATORS,
+             response=schemas.LIST)
 def list_sites(request: requests.Request) -> dict[str, typing.Any]:
     """List sites by name, with their numbers of hosts."""
     part = request.look(site_views.list_sites, request.page)
@@ -38,7 +40,8 @@ def list_sites(request: requests.Request) -> dict[str, typing.Any]:
 
 
 @TABLE.route('GET', '/v1/sites/<name>/report', policy=policies.REPORT,
-             query=schemas.REPORT_QUERY, response=schemas.REPORT)
+             query=schemas.REPORT_QUERY, shows=fields.OPERATORS,
+             response=schemas.REPORT)
 def show_report(request: requests.Request, name: str
                 ) -> dict[str, typing.Any]:
     """Show what a site holds, how it served requests, and the savings."""

@@ -13,7 +13,7 @@
 
 import typing
 
-from diffcache_openstack.api import microversions
+from diffcache_openstack.api import fields
 from diffcache_openstack.api import paging
 from diffcache_openstack.api.policies import templates as policies
 from diffcache_openstack.api import requests
@@ -22,43 +22,38 @@ from diffcache_openstack.api.schemas import templates as schemas
 from diffcache_openstack.db.views import template_views
 
 TABLE = routing.Table()
-_WITH_MEMBERS = microversions.parse('1.1')
+
+
+def _find(request: requests.Request, template_id: str
+          ) -> list[dict[str, typing.Any]]:
+    """Return the template if the caller may see it."""
+    return [request.look(template_views.get_template, request.viewer,
+                         template_id)]
 
 
 @TABLE.route('GET', '/v1/templates', policy=policies.LIST,
-             query=schemas.LIST_QUERY, response=schemas.LIST)
+             query=schemas.LIST_QUERY, shows=fields.TEMPLATE,
+             guarded={'host': policies.LOCATIONS}, response=schemas.LIST)
 def list_templates(request: requests.Request) -> dict[str, typing.Any]:
     """List the templates that the caller's project may see, by ID."""
     part = request.look(template_views.list_templates, request.viewer,
                         request.filters(), request.page)
-    for entry in part.entries:
-        _adapt(request, entry)
     return paging.document(request, 'templates', part)
 
 
 @TABLE.route('GET', '/v1/templates/<template_id>', policy=policies.SHOW,
-             response=schemas.SHOW)
+             shows=fields.TEMPLATE, finder=_find, response=schemas.SHOW)
 def show_template(request: requests.Request, template_id: str
                   ) -> dict[str, typing.Any]:
     """Show a template that the caller's project may see."""
-    entry = request.look(template_views.get_template, request.viewer,
-                         template_id)
-    return {'template': _adapt(request, entry)}
+    return {'template': request.found[0]}
 
 
 @TABLE.route('GET', '/v1/templates/<template_id>/locations',
-             policy=policies.LOCATIONS, response=schemas.LOCATIONS)
+             policy=policies.LOCATIONS, shows=fields.OPERATORS, finder=_find,
+             response=schemas.LOCATIONS)
 def list_locations(request: requests.Request, template_id: str
                    ) -> dict[str, typing.Any]:
     """List the hosts that are alive and hold a whole template."""
-    entry = request.look(template_views.get_template, request.viewer,
-                         template_id)
     return {'locations': request.look(template_views.locations,
-                                      entry['content_id'])}
-
-
-def _adapt(request, entry):
-    """Return the fields that the requested version has."""
-    if request.version < _WITH_MEMBERS:
-        del entry['members']
-    return entry
+                                      request.found[0]['content_id'])}

@@ -14,9 +14,11 @@
 import typing
 import uuid
 
+from diffcache_openstack.api import fields
 from diffcache_openstack.api import microversions
 from diffcache_openstack.api import paging
 from diffcache_openstack.api.policies import versions as policies
+from diffcache_openstack.api import policy
 from diffcache_openstack.api import requests
 from diffcache_openstack.api import routing
 from diffcache_openstack.api.schemas import versions as schemas
@@ -28,8 +30,29 @@ TABLE = routing.Table()
 SINCE = microversions.parse('1.2')
 
 
+def _find(request: requests.Request, policy_id: str
+          ) -> list[dict[str, typing.Any]]:
+    """Return the policy if the caller may see it."""
+    return [request.look(db.get_policy, request.viewer, policy_id)]
+
+
+def _find_subject(request: requests.Request) -> list[typing.Any]:
+    """Return the server, or the project, that a policy is set for.
+
+    :raises InvalidInput: the request names neither
+    """
+    server_id = request.document['version_policy'].get('server_id')
+    if server_id:
+        return [request.find_server(server_id)]
+    if request.context.project_id is None:
+        raise exceptions.InvalidInput(
+            'Name a server, or use a token of a project.')
+    return [{'project_id': request.context.project_id}]
+
+
 @TABLE.route('GET', '/v1/version-policies', policy=policies.POLICIES,
              since=SINCE, query=schemas.POLICIES_QUERY,
+             shows=fields.VERSION_POLICY,
              response=schemas.POLICIES)
 def list_policies(request: requests.Request) -> dict[str, typing.Any]:
     """List the version policies of the caller's project by ID."""
@@ -39,40 +62,33 @@ def list_policies(request: requests.Request) -> dict[str, typing.Any]:
 
 
 @TABLE.route('GET', '/v1/version-policies/<policy_id>',
-             policy=policies.POLICY, since=SINCE, response=schemas.POLICY)
+             policy=policies.POLICY, since=SINCE, shows=fields.VERSION_POLICY,
+             finder=_find, response=schemas.POLICY)
 def show_policy(request: requests.Request, policy_id: str
                 ) -> dict[str, typing.Any]:
     """Show a version policy of the caller's project."""
-    return _shown(request, policy_id)
+    return {'version_policy': request.found[0]}
 
 
 @TABLE.route('POST', '/v1/version-policies', policy=policies.SET_POLICY,
-             since=SINCE, body=schemas.SET_POLICY, response=schemas.POLICY)
+             since=SINCE, body=schemas.SET_POLICY,
+             shows=fields.VERSION_POLICY, finder=_find_subject,
+             response=schemas.POLICY)
 def set_policy(request: requests.Request) -> dict[str, typing.Any]:
     """Replace the version policy of a server or a project."""
-    values = dict(request.document['version_policy'])
-    project_id = request.context.project_id
-    if values.get('server_id'):
-        project_id = request.find_server(values['server_id']).project_id
-    elif project_id is None:
-        raise exceptions.InvalidInput(
-            'Name a server, or use a token of a project.')
+    [subject] = map(policy.target_of, request.found)
     policy_id = request.services.versions.set_policy(
         request.context, objects.VersionPolicy(
-            id=str(uuid.uuid4()), project_id=project_id, **values))
-    return _shown(request, policy_id)
+            id=str(uuid.uuid4()), project_id=subject['project_id'],
+            **request.document['version_policy']))
+    return {'version_policy': request.look(db.get_policy, request.viewer,
+                                           policy_id)}
 
 
 @TABLE.route('DELETE', '/v1/version-policies/<policy_id>',
              policy=policies.UNSET_POLICY, since=SINCE,
+             shows=fields.VERSION_POLICY, finder=_find,
              response=routing.NOTHING, status=204)
 def unset_policy(request: requests.Request, policy_id: str) -> None:
     """Delete a version policy; versions are kept."""
-    _shown(request, policy_id)
     request.services.versions.unset_policy(request.context, policy_id)
-
-
-def _shown(request, policy_id):
-    """Return the policy if the caller may see it."""
-    return {'version_policy': request.look(db.get_policy, request.viewer,
-                                           policy_id)}

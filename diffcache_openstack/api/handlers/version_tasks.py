@@ -14,6 +14,7 @@
 import typing
 import uuid
 
+from diffcache_openstack.api import fields
 from diffcache_openstack.api import microversions
 from diffcache_openstack.api import paging
 from diffcache_openstack.api.policies import versions as policies
@@ -26,8 +27,21 @@ TABLE = routing.Table()
 SINCE = microversions.parse('1.2')
 
 
+def _find(request: requests.Request, task_id: str
+          ) -> list[dict[str, typing.Any]]:
+    """Return the task if the caller may see it."""
+    return [request.look(db.get_task, request.viewer, task_id)]
+
+
+def _find_project(request: requests.Request) -> list[dict[str, typing.Any]]:
+    """Return the project whose store is to be verified."""
+    return [{'project_id': request.document['verify'].get(
+        'project_id', request.context.project_id)}]
+
+
 @TABLE.route('GET', '/v1/version-tasks', policy=policies.TASKS, since=SINCE,
-             query=schemas.TASKS_QUERY, response=schemas.TASKS)
+             query=schemas.TASKS_QUERY, shows=fields.VERSION_TASK,
+             response=schemas.TASKS)
 def list_tasks(request: requests.Request) -> dict[str, typing.Any]:
     """List tasks on the versions of the caller's project, latest first."""
     part = request.look(db.list_tasks, request.viewer, request.filters(),
@@ -36,33 +50,33 @@ def list_tasks(request: requests.Request) -> dict[str, typing.Any]:
 
 
 @TABLE.route('GET', '/v1/version-tasks/<task_id>', policy=policies.TASK,
-             since=SINCE, response=schemas.TASK)
+             since=SINCE, shows=fields.VERSION_TASK, finder=_find,
+             response=schemas.TASK)
 def show_task(request: requests.Request, task_id: str
               ) -> dict[str, typing.Any]:
     """Show the progress or the result of a task."""
-    return shown(request, task_id)
+    return {'version_task': request.found[0]}
 
 
 @TABLE.route('POST', '/v1/version-tasks/<task_id>/cancel',
              policy=policies.CANCEL, since=SINCE, body=schemas.CANCEL,
+             shows=fields.VERSION_TASK, finder=_find,
              response=schemas.TASK)
 def cancel_task(request: requests.Request, task_id: str
                 ) -> dict[str, typing.Any]:
     """Cancel a task that may be interrupted."""
-    shown(request, task_id)
     request.services.versions.cancel_task(request.context, task_id)
     return shown(request, task_id)
 
 
 @TABLE.route('POST', '/v1/version-tasks/verify', policy=policies.VERIFY,
-             since=SINCE, body=schemas.VERIFY, response=schemas.TASK,
-             status=202)
+             since=SINCE, body=schemas.VERIFY, shows=fields.VERSION_TASK,
+             finder=_find_project, response=schemas.TASK, status=202)
 def verify(request: requests.Request) -> dict[str, typing.Any]:
     """Read a project's whole version store and list damaged versions."""
     task_id = str(uuid.uuid4())
     request.services.versions.verify_versions(
-        request.context, request.document['verify'].get(
-            'project_id', request.context.project_id), task_id)
+        request.context, request.found[0]['project_id'], task_id)
     return shown(request, task_id)
 
 

@@ -14,14 +14,17 @@
 import typing
 import uuid
 
+from diffcache_openstack.api import fields
 from diffcache_openstack.api.handlers import version_tasks
 from diffcache_openstack.api import microversions
 from diffcache_openstack.api import paging
 from diffcache_openstack.api.policies import versions as policies
+from diffcache_openstack.api import policy
 from diffcache_openstack.api import requests
 from diffcache_openstack.api import routing
 from diffcache_openstack.api.schemas import versions as schemas
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.conductor import servers as nova
 from diffcache_openstack.db import versions as db
 from diffcache_openstack import objects
 from diffcache_openstack.objects import versions
@@ -31,8 +34,37 @@ SINCE = microversions.parse('1.2')
 _WITH_METHOD = microversions.parse('1.4')
 
 
+def _find(request: requests.Request, version_id: str
+          ) -> list[dict[str, typing.Any]]:
+    """Return the version if the caller may see it."""
+    return [request.look(db.get_version, request.viewer, version_id)]
+
+
+def _find_both(request: requests.Request, version_id: str
+               ) -> list[dict[str, typing.Any]]:
+    """Return a version and the one that it is compared with."""
+    return [*_find(request, version_id),
+            *_find(request, request.document['diff']['against'])]
+
+
+def _find_server(request: requests.Request) -> list[nova.Server]:
+    """Return the server that is to be saved."""
+    return [request.find_server(request.document['version']['server_id'])]
+
+
+def _find_with_server(request: requests.Request, version_id: str
+                      ) -> list[typing.Any]:
+    """Return a version and its server, if the caller may see both.
+
+    The rights on both count: the version is read, the server is written.
+    """
+    [version] = _find(request, version_id)
+    return [version, request.find_server(version['server_id'])]
+
+
 @TABLE.route('GET', '/v1/versions', policy=policies.LIST, since=SINCE,
-             query=schemas.LIST_QUERY, response=schemas.LIST)
+             query=schemas.LIST_QUERY, shows=fields.VERSION,
+             response=schemas.LIST)
 def list_versions(request: requests.Request) -> dict[str, typing.Any]:
     """List the versions of the caller's project, latest first."""
     part = request.look(db.list_versions, request.viewer, request.filters(),
@@ -41,21 +73,24 @@ def list_versions(request: requests.Request) -> dict[str, typing.Any]:
 
 
 @TABLE.route('GET', '/v1/versions/<version_id>', policy=policies.SHOW,
-             since=SINCE, response=schemas.SHOW)
+             since=SINCE, shows=fields.VERSION, finder=_find,
+             response=schemas.SHOW)
 def show_version(request: requests.Request, version_id: str
                  ) -> dict[str, typing.Any]:
     """Show a version of the caller's project with its current task."""
-    return _shown(request, version_id)
+    return {'version': request.found[0]}
 
 
 @TABLE.route('POST', '/v1/versions', policy=policies.CREATE, since=SINCE,
-             body=schemas.CREATE, response=schemas.SHOW, status=202)
+             body=schemas.CREATE, shows=fields.VERSION, finder=_find_server,
+             response=schemas.SHOW, status=202)
 def create_version(request: requests.Request
                    ) -> tuple[dict[str, typing.Any], dict[str, str]]:
     """Save the disks of a server as a new version."""
     version_id = str(uuid.uuid4())
     values = dict(request.document['version'])
-    server = request.find_server(values.pop('server_id'))
+    del values['server_id']
+    [server] = request.found
     context = request.context
     request.services.versions.create_version(
         context, objects.NewVersion(
@@ -68,11 +103,11 @@ def create_version(request: requests.Request
 
 
 @TABLE.route('PATCH', '/v1/versions/<version_id>', policy=policies.UPDATE,
-             since=SINCE, body=schemas.UPDATE, response=schemas.SHOW)
+             since=SINCE, body=schemas.UPDATE, shows=fields.VERSION,
+             finder=_find, response=schemas.SHOW)
 def update_version(request: requests.Request, version_id: str
                    ) -> dict[str, typing.Any]:
     """Change a version's name, description or protection."""
-    _shown(request, version_id)
     values = dict(request.document['version'])
     generation = values.pop('generation')
     request.services.versions.update_version(
@@ -81,15 +116,16 @@ def update_version(request: requests.Request, version_id: str
 
 
 @TABLE.route('DELETE', '/v1/versions/<version_id>', policy=policies.DELETE,
-             since=SINCE, response=routing.NOTHING, status=204)
+             since=SINCE, shows=fields.VERSION, finder=_find,
+             response=routing.NOTHING, status=204)
 def delete_version(request: requests.Request, version_id: str) -> None:
     """Delete a version; it disappears when its store has deleted it."""
-    _shown(request, version_id)
     request.services.versions.delete_version(request.context, version_id)
 
 
 @TABLE.route('POST', '/v1/versions/<version_id>/restore',
              policy=policies.RESTORE, since=SINCE, body=schemas.RESTORE,
+             shows=fields.VERSION_TASK, finder=_find_with_server,
              response=schemas.TASK, status=202)
 def restore_version(request: requests.Request, version_id: str
                     ) -> dict[str, typing.Any]:
@@ -98,8 +134,9 @@ def restore_version(request: requests.Request, version_id: str
     if 'method' in options and request.version < _WITH_METHOD:
         raise exceptions.InvalidInput(
             f'restore.method needs version {_WITH_METHOD} of the API.')
-    _shown(request, version_id)
     dry_run = options.get('dry_run', False)
+    if not dry_run:
+        _refuse_locked(request, request.found[1])
     keep = options.get('keep_current', True) and not dry_run
     task_id = str(uuid.uuid4())
     request.services.versions.restore_version(
@@ -111,11 +148,11 @@ def restore_version(request: requests.Request, version_id: str
 
 @TABLE.route('POST', '/v1/versions/<version_id>/export',
              policy=policies.EXPORT, since=SINCE, body=schemas.EXPORT,
+             shows=fields.VERSION_TASK, finder=_find,
              response=schemas.TASK, status=202)
 def export_version(request: requests.Request, version_id: str
                    ) -> dict[str, typing.Any]:
     """Export a version as an image of its project; done once."""
-    _shown(request, version_id)
     task_id = str(uuid.uuid4())
     request.services.versions.export_version(
         request.context, version_id, task_id,
@@ -124,21 +161,31 @@ def export_version(request: requests.Request, version_id: str
 
 
 @TABLE.route('POST', '/v1/versions/<version_id>/diff', policy=policies.DIFF,
-             since=SINCE, body=schemas.DIFF, response=schemas.TASK,
-             status=202)
+             since=SINCE, body=schemas.DIFF, shows=fields.VERSION_TASK,
+             finder=_find_both, response=schemas.TASK, status=202)
 def diff_versions(request: requests.Request, version_id: str
                   ) -> dict[str, typing.Any]:
     """Compare two versions."""
-    against = request.document['diff']['against']
-    _shown(request, version_id)
-    _shown(request, against)
     task_id = str(uuid.uuid4())
     request.services.versions.diff_versions(
-        request.context, version_id, against, task_id)
+        request.context, version_id, request.found[1]['id'], task_id)
     return version_tasks.shown(request, task_id)
 
 
+def _refuse_locked(request, server):
+    """Refuse to write the disks of a server that is locked in Nova.
+
+    :raises Conflict: it is, and the caller may not restore it nevertheless
+    """
+    if server.locked and not request.services.enforcer.allows(
+            request.context, policies.RESTORE_LOCKED,
+            policy.target_of(server)):
+        raise exceptions.Conflict(
+            f'Cannot restore server {server.id}: it is locked. Unlock it first'
+            f' (openstack server unlock {server.id}).')
+
+
 def _shown(request, version_id):
-    """Return the version if the caller may see it."""
+    """Return the version as it is now."""
     return {'version': request.look(db.get_version, request.viewer,
                                     version_id)}

@@ -13,7 +13,12 @@
 
 ``reader`` and ``member`` are roles in a project. ``admin`` is a cloud
 administrator, ``service`` another OpenStack service; both see the resources of
-every project, and so does a reader with the scope of the system.
+every project, and so does a reader with the scope of the system. Only an
+administrator changes them: reading and writing wide are separate rules.
+
+The target of a rule is the object that a request is about: ``project_id`` and
+``user_id`` are those of the version, server, job, task or policy, not those of
+the caller.
 """
 
 import typing
@@ -25,6 +30,12 @@ ADMIN_OR_SERVICE = 'rule:admin_or_service'
 OPERATOR_READER = 'rule:operator_reader'
 READER = 'rule:project_reader'
 MEMBER = 'rule:project_member'
+
+# See and change resources whatever project they belong to.
+ALL_PROJECTS = 'diffcache:all_projects'
+ALL_PROJECTS_WRITE = 'diffcache:all_projects:write'
+# See the fields of documents that describe the operator's machines.
+INFRASTRUCTURE = 'diffcache:infrastructure:show'
 
 ALL_SCOPES = ['system', 'project']
 
@@ -76,8 +87,36 @@ RULES = [
         '(role:member and project_id:%(project_id)s) or rule:admin_api',
         'May change the resources of their project.'),
     documented(
-        'diffcache:all_projects', OPERATOR_READER,
-        'See templates, precache jobs and versions of all projects.',
+        INFRASTRUCTURE, OPERATOR_READER,
+        'See names of hosts, errors as hosts report them, and numbers that'
+        ' count over all projects. Other callers get null, or a text without'
+        ' names of hosts and paths.',
+        ('GET', '/v1/templates'), ('GET', '/v1/templates/{template_id}'),
+        ('GET', '/v1/precache-jobs'), ('GET', '/v1/precache-jobs/{job_id}'),
+        ('GET', '/v1/precache-jobs/{job_id}/targets'),
+        ('GET', '/v1/versions'), ('GET', '/v1/versions/{version_id}'),
+        ('GET', '/v1/version-tasks'), ('GET', '/v1/version-tasks/{task_id}')),
+    documented(
+        ALL_PROJECTS_WRITE, ADMIN,
+        'Change precache jobs, versions, tasks and version policies of other'
+        ' projects than the token\'s. The rule of the change has to allow it'
+        ' too.',
+        ('POST', '/v1/versions'), ('PATCH', '/v1/versions/{version_id}'),
+        ('DELETE', '/v1/versions/{version_id}'),
+        ('POST', '/v1/versions/{version_id}/restore'),
+        ('POST', '/v1/versions/{version_id}/export'),
+        ('POST', '/v1/versions/{version_id}/diff'),
+        ('POST', '/v1/version-tasks/verify'),
+        ('POST', '/v1/version-tasks/{task_id}/cancel'),
+        ('POST', '/v1/version-policies'),
+        ('DELETE', '/v1/version-policies/{policy_id}'),
+        ('PATCH', '/v1/precache-jobs/{job_id}'),
+        ('POST', '/v1/precache-jobs/{job_id}/cancel'),
+        ('POST', '/v1/precache-jobs/{job_id}/retry')),
+    documented(
+        ALL_PROJECTS, OPERATOR_READER,
+        'See templates, precache jobs and versions of all projects. This'
+        ' widens no right to change them.',
         ('GET', '/v1/templates'), ('GET', '/v1/templates/{template_id}'),
         ('GET', '/v1/precache-jobs'), ('GET', '/v1/precache-jobs/{job_id}'),
         ('GET', '/v1/versions'), ('GET', '/v1/versions/{version_id}'),

@@ -22,5 +22,7 @@ SHOW = RULES.add(
     ('GET', '/v1/templates/{template_id}'))
 LOCATIONS = RULES.add(
     'locations', base.OPERATOR_READER,
-    'List the hosts that hold a template.',
-    ('GET', '/v1/templates/{template_id}/locations'))
+    'List the hosts that hold a template, and the templates of a host'
+    ' (parameter "host").',
+    ('GET', '/v1/templates/{template_id}/locations'),
+    ('GET', '/v1/templates'))

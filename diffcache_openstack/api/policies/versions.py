@@ -19,6 +19,7 @@ CREATE = 'diffcache:versions:create'
 UPDATE = 'diffcache:versions:update'
 DELETE = 'diffcache:versions:delete'
 RESTORE = 'diffcache:versions:restore'
+RESTORE_LOCKED = 'diffcache:versions:restore_locked'
 EXPORT = 'diffcache:versions:export'
 DIFF = 'diffcache:versions:diff'
 TASKS = 'diffcache:version_tasks:list'
@@ -45,6 +46,8 @@ RULES = [
                     ('DELETE', _PATH)),
     base.documented(RESTORE, base.MEMBER, 'Restore a server to a version.',
                     ('POST', f'{_PATH}/restore')),
+    base.documented(RESTORE_LOCKED, base.ADMIN, 'Restore a server that is'
+                    ' locked in Nova.', ('POST', f'{_PATH}/restore')),
     base.documented(EXPORT, base.MEMBER, 'Export a version as an image.',
                     ('POST', f'{_PATH}/export')),
     base.documented(DIFF, base.MEMBER, 'Compare two versions.',

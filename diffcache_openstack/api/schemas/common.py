@@ -18,6 +18,7 @@ Schema = dict[str, typing.Any]
 STRING: Schema = {'type': 'string'}
 TEXT_OR_NULL: Schema = {'type': ['string', 'null']}
 COUNT: Schema = {'type': 'integer', 'minimum': 0}
+COUNT_OR_NULL: Schema = {'type': ['integer', 'null'], 'minimum': 0}
 NUMBER: Schema = {'type': 'number'}
 NUMBER_OR_NULL: Schema = {'type': ['number', 'null']}
 BOOLEAN: Schema = {'type': 'boolean'}

@@ -51,13 +51,15 @@ _TARGETS = {
 _PROGRESS = common.closed({
     'targets': common.COUNT, 'ready': common.COUNT, 'failed': common.COUNT,
     'bytes': common.COUNT, 'bytes_done': common.COUNT})
+# Null for callers who may not see names of hosts.
+_HIDEABLE = {'type': ['array', 'null'], 'items': common.NAME}
 _JOB = common.closed({
     'id': common.UUID, 'project_id': common.TEXT_OR_NULL,
     'user_id': common.TEXT_OR_NULL, 'state': _STATE,
     'generation': common.COUNT, 'message': common.TEXT_OR_NULL,
     'request_id': common.TEXT_OR_NULL, 'created_at': common.INSTANT,
     'updated_at': common.INSTANT, 'progress': _PROGRESS,
-    **_CHANGEABLE, **_TARGETS})
+    **_CHANGEABLE, **_TARGETS, 'hosts': _HIDEABLE, 'aggregates': _HIDEABLE})
 
 LIST_QUERY = common.paged_query({
     'state': {**_STATE, 'description': 'List only jobs in this state.'},
@@ -72,7 +74,8 @@ TARGETS_QUERY = common.paged_query({
     'host': {**common.NAME, 'description': 'List only targets on this host.'}})
 _SINCE_1_3 = {'attempts': common.COUNT, 'retry_at': common.INSTANT_OR_NULL}
 TARGETS = common.listing('targets', common.closed({
-    'id': common.STRING, 'host': common.NAME, 'template_id': common.TEMPLATE,
+    'id': common.STRING, 'host': common.TEXT_OR_NULL,
+    'template_id': common.TEMPLATE,
     'state': _TARGET_STATE,
     'way': common.TEXT_OR_NULL, 'bytes_total': common.COUNT,
     'bytes_done': common.COUNT, 'message': common.TEXT_OR_NULL,

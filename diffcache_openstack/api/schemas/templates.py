@@ -22,7 +22,7 @@ _TEMPLATE = {
     'disk_format': common.STRING, 'file_size': common.COUNT,
     'owner': common.TEXT_OR_NULL, 'visibility': _VISIBILITY,
     'status': _STATUS, 'family': common.TEXT_OR_NULL,
-    'created_at': common.INSTANT, 'host_count': common.COUNT,
+    'created_at': common.INSTANT, 'host_count': common.COUNT_OR_NULL,
     # From version 1.1 on.
     'members': common.COUNT}
 _ENTRY = common.closed(_TEMPLATE, ['members'])

@@ -28,6 +28,9 @@ _ALPHA = {'type': 'string', 'pattern': r'^(auto|0(\.[0-9]{1,6})?|1(\.0+)?)$',
           'Part of the chunk groups to store as differential: 0 takes the'
           ' least storage, 1 restores fastest, auto keeps restores fast'
           ' enough.'}
+# Since version 1.6.
+_ERROR_CODE = {'error_code': {'type': ['string', 'null'], 'description':
+                              'Class of the error, stable.'}}
 _CHANGEABLE = {
     'name': {**common.LABEL, 'description':
              'Human-readable name; need not be unique.'},
@@ -44,13 +47,13 @@ _VERSION = common.closed({
     'size': common.COUNT, 'bytes_changed': common.COUNT,
     'bytes_read': common.COUNT, 'bytes_stored': common.COUNT,
     'seconds': common.NUMBER_OR_NULL, 'pause_ms': common.NUMBER_OR_NULL,
-    'quiesced': common.BOOLEAN, 'error': common.TEXT_OR_NULL,
+    'quiesced': common.BOOLEAN, 'error': common.TEXT_OR_NULL, **_ERROR_CODE,
     'created_at': common.INSTANT, 'updated_at': common.INSTANT,
     'disks': {'type': 'array', 'items': common.closed({
         'device': common.STRING, 'size': common.COUNT})},
     'task': {'anyOf': [{'type': 'null'}, common.closed({
         'id': common.UUID, 'kind': _KIND, 'state': _TASK_STATE,
-        'done': common.COUNT, 'total': common.COUNT})]}})
+        'done': common.COUNT, 'total': common.COUNT})]}}, _ERROR_CODE)
 
 LIST_QUERY = common.paged_query({
     'server_id': {**_SERVER, 'description':
@@ -95,8 +98,9 @@ _TASK = common.closed({
     'done': common.COUNT, 'total': common.COUNT,
     'result': {'type': 'object', 'description':
                'Result; depends on the kind.'},
-    'error': common.TEXT_OR_NULL, 'created_at': common.INSTANT,
-    'updated_at': common.INSTANT})
+    'error': common.TEXT_OR_NULL, **_ERROR_CODE,
+    'created_at': common.INSTANT, 'updated_at': common.INSTANT},
+    _ERROR_CODE)
 TASKS_QUERY = common.paged_query({
     'server_id': {**_SERVER, 'description': 'List only tasks on this server.'},
     'version_id': {**common.UUID, 'description':

@@ -131,7 +131,7 @@ class Dispatcher:
         try:
             host = self._host_of(task, alive)
         except exceptions.NotFound as error:
-            self._database.write(db.fail, task.id, str(error), now)
+            self._database.write(db.fail, task.id, error, now)
             return False
         except exceptions.RetryableError as error:
             LOG.warning('Postponing task %s (%s): %s', task.id, task.kind,

@@ -125,25 +125,25 @@ def _contents_named(text):
 
 def _visible(viewer):
     table = models.Template
-    query = _templates()
-    if viewer.sees_all:
-        return query
+    query = sa.select(
+        *listing.columns(table, _SHOWN),
+        _holders(table.content_id, objects.TEMPLATES), _members(viewer))
+    return query if viewer.sees_all else query.where(_shows(table, viewer))
+
+
+def _shows(table, viewer):
+    """Return the condition for images that a viewer may see.
+
+    :param table: of images, or an alias of it
+    """
     member = models.TemplateMember
     shared = sa.select(member.template_id).where(
         member.member == viewer.project_id)
     # Only operators see images that were deleted.
-    return query.where(table.status != objects.DELETED, sa.or_(
+    return sa.and_(table.status != objects.DELETED, sa.or_(
         table.visibility.in_(_OPEN),
         sa.and_(table.owner.is_not(None), table.owner == viewer.project_id),
         sa.and_(table.visibility == objects.SHARED, table.id.in_(shared))))
-
-
-@functools.cache
-def _templates():
-    table = models.Template
-    return sa.select(
-        *listing.columns(table, _SHOWN),
-        _holders(table.content_id, objects.TEMPLATES), _members())
 
 
 @functools.cache
@@ -155,13 +155,17 @@ def _patches():
 
 # The counts are subqueries of a listing's one query: naming a hundred objects
 # in queries of their own costs more than all else that listing takes.
-def _members():
-    """Count the images that name an image as their family."""
+def _members(viewer):
+    """Count the images that name an image as their family.
+
+    To count others than those that the viewer may see would tell of them.
+    """
     table, member = models.Template, orm.aliased(models.Template)
-    return (sa.select(sa.func.count())
-            .where(member.family == table.id,
-                   member.status != objects.DELETED)
-            .correlate(table).scalar_subquery().label('members'))
+    query = sa.select(sa.func.count()).where(
+        member.family == table.id, member.status != objects.DELETED)
+    if not viewer.sees_all:
+        query = query.where(_shows(member, viewer))
+    return query.correlate(table).scalar_subquery().label('members')
 
 
 def _holders(key, kind):

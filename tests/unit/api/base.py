@@ -42,6 +42,7 @@ from tests.unit.db import database
 PROJECT = tokens.PROJECT
 OTHER_PROJECT = tokens.OTHER_PROJECT
 ROLES = tokens.ROLES
+SYSTEM_ROLES = tokens.SYSTEM_ROLES
 
 
 def asked(number):

@@ -26,9 +26,10 @@ from diffcache_openstack.api import routing
 from tests import base as tests_base
 from tests.unit.api import base
 
-OPERATORS = {'admin', 'service', 'auditor'}
-READERS = {'admin', 'service', 'auditor', 'member', 'reader', 'other'}
-EVERYBODY = {*base.ROLES, 'auditor'}
+OPERATORS = {'admin', 'service', 'service-member', *base.SYSTEM_ROLES}
+READERS = {*OPERATORS, 'member', 'reader', 'other'}
+MEMBERS = {'admin', 'member', 'service-member', 'other'}
+EVERYBODY = {*base.ROLES, *base.SYSTEM_ROLES}
 # Who may use what a policy guards, by default.
 MAY = {
     'diffcache:discover': EVERYBODY,
@@ -46,31 +47,31 @@ MAY = {
     'diffcache:plans:cancel': {'admin'},
     'diffcache:precache_jobs:list': READERS,
     'diffcache:precache_jobs:show': READERS,
-    'diffcache:precache_jobs:create': {'admin', 'service'},
-    'diffcache:precache_jobs:update': {'admin', 'member', 'other'},
-    'diffcache:precache_jobs:cancel': {'admin', 'member', 'other'},
-    'diffcache:precache_jobs:retry': {'admin', 'member', 'other'},
+    'diffcache:precache_jobs:create': {'admin', 'service', 'service-member'},
+    'diffcache:precache_jobs:update': MEMBERS,
+    'diffcache:precache_jobs:cancel': MEMBERS,
+    'diffcache:precache_jobs:retry': MEMBERS,
     'diffcache:requests:list': OPERATORS,
     'diffcache:requests:forecast': OPERATORS,
     'diffcache:sites:list': OPERATORS,
     'diffcache:sites:report': OPERATORS,
     'diffcache:templates:list': READERS,
     'diffcache:version_policies:list': READERS,
-    'diffcache:version_policies:set': {'admin', 'member', 'other'},
+    'diffcache:version_policies:set': MEMBERS,
     'diffcache:version_policies:show': READERS,
-    'diffcache:version_policies:unset': {'admin', 'member', 'other'},
-    'diffcache:version_tasks:cancel': {'admin', 'member', 'other'},
+    'diffcache:version_policies:unset': MEMBERS,
+    'diffcache:version_tasks:cancel': MEMBERS,
     'diffcache:version_tasks:list': READERS,
     'diffcache:version_tasks:show': READERS,
     'diffcache:version_tasks:verify': {'admin'},
-    'diffcache:versions:create': {'admin', 'member', 'other'},
-    'diffcache:versions:delete': {'admin', 'member', 'other'},
-    'diffcache:versions:diff': {'admin', 'member', 'other'},
-    'diffcache:versions:export': {'admin', 'member', 'other'},
+    'diffcache:versions:create': MEMBERS,
+    'diffcache:versions:delete': MEMBERS,
+    'diffcache:versions:diff': MEMBERS,
+    'diffcache:versions:export': MEMBERS,
     'diffcache:versions:list': READERS,
-    'diffcache:versions:restore': {'admin', 'member', 'other'},
+    'diffcache:versions:restore': MEMBERS,
     'diffcache:versions:show': READERS,
-    'diffcache:versions:update': {'admin', 'member', 'other'},
+    'diffcache:versions:update': MEMBERS,
     'diffcache:templates:show': READERS,
     'diffcache:templates:locations': OPERATORS,
 }
