@@ -29,6 +29,10 @@ Document = dict[str, typing.Any]
 Substitute = collections.abc.Callable[[Document], typing.Any]
 
 
+def nothing(document: Document) -> None:
+    """Give null in place of a field."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Field:
     """One field of a resource.
@@ -43,7 +47,7 @@ class Field:
 
     operators: bool = False
     since: microversions.Version = microversions.MINIMUM
-    substitute: Substitute = lambda document: None
+    substitute: Substitute = nothing
     parts: 'dict[str, Field] | None' = None
 
 

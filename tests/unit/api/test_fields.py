@@ -20,6 +20,7 @@ from diffcache_openstack.api import host_ids
 from diffcache_openstack.api import policies
 from diffcache_openstack.api import routing
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.conductor import precache as conductor_precache
 from diffcache_openstack.db import catalogue
 from diffcache_openstack.db import precache
 from diffcache_openstack.db import version_tasks
@@ -132,12 +133,12 @@ class FilledTest(base.ApiTest):
     """Every field of the operator's machines has a value."""
 
     def setUp(self):
+        self.patch(conductor_precache.Precacher, 'round', lambda _self: None)
         super().setUp()
         self.host = fakes.listen(self, HOST)
         self.nova.change('stopped', host=HOST)
         # What the test writes stays as it is.
         self.conductor._dispatcher.wake = lambda: None
-        self.conductor._precacher.round = lambda: None
         when = objects_base.now()
         self.version, self.task, self.job = (base.unknown_id()
                                              for _each in range(3))

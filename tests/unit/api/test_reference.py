@@ -23,6 +23,7 @@ from diffcache_openstack.api import microversions
 from tests import base as tests_base
 from tests.unit.api import base
 from tests.unit.api import reference
+from tests.unit.api import rights_tables
 from tests.unit.conductor import fakes
 from tests.unit.db import database
 
@@ -180,6 +181,15 @@ class TestReference(base.ApiTest):
         if os.environ.get(WRITE):
             reference.PATH.write_text(text)
         self.assertEqual(reference.PATH.read_text(), text)
+
+
+class TestRights(base.ApiTest):
+
+    def test_tables_are_what_policies_and_fields_say(self):
+        text = rights_tables.text(self.services.enforcer)
+        if os.environ.get(WRITE):
+            rights_tables.PATH.write_text(text)
+        self.assertEqual(rights_tables.PATH.read_text(), text)
 
 
 class TestHistory(tests_base.TestCase):
