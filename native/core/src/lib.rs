@@ -23,6 +23,7 @@ pub mod manifest;
 pub mod output;
 pub mod overlap;
 pub mod patch;
+pub mod reflink;
 pub mod retry;
 pub mod sink;
 pub mod sketch;

@@ -9,6 +9,7 @@ use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use diffcache_core::reflink;
 use rustix::fs::{FallocateFlags, FlockOperation, OFlags};
 
 use crate::error::TransferError;
@@ -94,7 +95,7 @@ impl Part {
 
     /// Shares the blocks of another file, where the file system can; false where it cannot.
     pub fn clone_blocks(&self, of: &File) -> bool {
-        rustix::fs::ioctl_ficlone(&*self.file, of).is_ok()
+        reflink::share_blocks(&self.file, of)
     }
 
     /// Makes the bytes `start..end` zero and gives their blocks back.

@@ -162,7 +162,7 @@ pub fn search_host(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::problem::Links;
+    use crate::problem::{Hosts, Links, Patches};
 
     /// A line of templates, each 100 MB, with a patch of 1 MB from each to the
     /// next, the patches in the order given; the first is held at host 0.
@@ -174,12 +174,16 @@ mod tests {
         }];
         let problem = Problem::new(
             &vec![100.0; order.len() + 1],
-            order.to_vec(),
-            order.iter().map(|base| base + 1).collect(),
-            &vec![1.0; order.len()],
-            vec![0.0; order.len()],
-            vec![1000.0],
-            links,
+            Patches {
+                base: order.to_vec(),
+                target: order.iter().map(|base| base + 1).collect(),
+                size: vec![1.0; order.len()],
+                apply: vec![0.0; order.len()],
+            },
+            Hosts {
+                capacity: vec![1000.0],
+                links,
+            },
             &vec![1.0; order.len() + 1],
             hops,
         )

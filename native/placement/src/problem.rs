@@ -116,6 +116,28 @@ pub struct Group {
     pub cells: Vec<(u32, u32)>,
 }
 
+/// The patches of an instance, one element of each list for each patch.
+#[derive(Debug, Clone, Default)]
+pub struct Patches {
+    /// Template that it is applied to.
+    pub base: Vec<u32>,
+    /// Template that it builds.
+    pub target: Vec<u32>,
+    /// MB.
+    pub size: Vec<f64>,
+    /// Seconds to apply it.
+    pub apply: Vec<f64>,
+}
+
+/// The hosts of an instance, one element of each list for each host.
+#[derive(Debug, Clone, Default)]
+pub struct Hosts {
+    /// MB that it may hold.
+    pub capacity: Vec<f64>,
+    /// Its links.
+    pub links: Vec<Links>,
+}
+
 /// An instance. Objects are numbered templates first, then patches.
 #[derive(Debug, Clone)]
 pub struct Problem {
@@ -154,26 +176,27 @@ pub struct Problem {
 impl Problem {
     /// Checks the arrays and indexes them.
     ///
-    /// `rates` is row by row, one row of hosts per template.
+    /// `sizes` are MB of each template; `rates` is row by row, one row of hosts per template; `hops` is the number of patches that may be
+    /// applied one after another.
     ///
     /// # Errors
     /// Arrays of different lengths, or patches of templates that are not there.
-    #[allow(clippy::too_many_arguments)]
     pub fn new(
         sizes: &[f64],
-        base: Vec<u32>,
-        target: Vec<u32>,
-        patch_sizes: &[f64],
-        apply: Vec<f64>,
-        capacity: Vec<f64>,
-        links: Vec<Links>,
+        patches: Patches,
+        Hosts { capacity, links }: Hosts,
         rates: &[f64],
         hops: usize,
     ) -> Result<Self, ProblemError> {
         let templates = sizes.len();
         let hosts = capacity.len();
-        let patches = base.len();
-        if target.len() != patches || patch_sizes.len() != patches || apply.len() != patches {
+        let Patches {
+            base,
+            target,
+            size: patch_sizes,
+            apply,
+        } = patches;
+        if [target.len(), patch_sizes.len(), apply.len()] != [base.len(); 3] {
             return Err(ProblemError::Length("patch_sizes"));
         }
         if links.len() != hosts {
@@ -229,7 +252,7 @@ impl Problem {
                 .enumerate()
                 .map(|(g, group)| (group.component as usize, g as u32)),
         );
-        let size = sizes.iter().chain(patch_sizes).copied().collect();
+        let size = sizes.iter().chain(&patch_sizes).copied().collect();
         Ok(Self {
             size,
             templates,
@@ -392,12 +415,16 @@ pub(crate) mod tests {
         ];
         Problem::new(
             &[1000.0, 1100.0, 1200.0],
-            vec![0, 1],
-            vec![1, 2],
-            &[100.0, 100.0],
-            vec![5.0, 5.0],
-            vec![1150.0, 1000.0],
-            links,
+            Patches {
+                base: vec![0, 1],
+                target: vec![1, 2],
+                size: vec![100.0, 100.0],
+                apply: vec![5.0, 5.0],
+            },
+            Hosts {
+                capacity: vec![1150.0, 1000.0],
+                links,
+            },
             &[3.0, 1.0, 2.0, 2.0, 0.0, 4.0],
             hops,
         )
@@ -422,12 +449,16 @@ pub(crate) mod tests {
         }];
         let result = Problem::new(
             &[1.0],
-            vec![0],
-            vec![1],
-            &[1.0],
-            vec![0.0],
-            vec![1.0],
-            links,
+            Patches {
+                base: vec![0],
+                target: vec![1],
+                size: vec![1.0],
+                apply: vec![0.0],
+            },
+            Hosts {
+                capacity: vec![1.0],
+                links,
+            },
             &[1.0],
             1,
         );

@@ -478,7 +478,7 @@ fn useful_from_far(problem: &Problem) -> Rows<u32> {
 pub(crate) mod tests {
     use super::*;
     use crate::chains::service_seconds;
-    use crate::problem::{tests::chain, Links};
+    use crate::problem::{tests::chain, Hosts, Links, Patches};
     use crate::random::Random;
 
     /// Eight templates on three hosts, most pairs with a patch, some of them
@@ -500,12 +500,16 @@ pub(crate) mod tests {
         };
         Problem::new(
             &draw(8, 800.0, 1600.0),
-            ends.iter().map(|ends| ends.0).collect(),
-            ends.iter().map(|ends| ends.1).collect(),
-            &draw(ends.len(), 10.0, 400.0),
-            draw(ends.len(), 0.0, 9.0),
-            vec![3000.0; 3],
-            vec![links; 3],
+            Patches {
+                base: ends.iter().map(|ends| ends.0).collect(),
+                target: ends.iter().map(|ends| ends.1).collect(),
+                size: draw(ends.len(), 10.0, 400.0),
+                apply: draw(ends.len(), 0.0, 9.0),
+            },
+            Hosts {
+                capacity: vec![3000.0; 3],
+                links: vec![links; 3],
+            },
             &draw(24, -2.0, 4.0),
             hops,
         )

@@ -20,10 +20,7 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
-use crate::errors;
-pub use crate::errors::{
-    BaseMismatch, Cancelled, FormatError, IntegrityError, NativeError, NoSpace, SourceUnavailable,
-};
+use crate::errors::{self, Cancelled, NoSpace};
 
 /// An error of the core as the Python exception of its kind. Errors of the system stay `OSError` (`FileNotFoundError`, ...).
 pub fn patch_error(error: PatchError) -> PyErr {

@@ -21,8 +21,7 @@ use pyo3::exceptions::{PyOSError, PyTypeError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::errors;
-pub use crate::errors::{InvalidInput, ObjectMissing};
+use crate::errors::{self, InvalidInput};
 
 fn translate(error: TransferError) -> PyErr {
     let message = error.to_string();

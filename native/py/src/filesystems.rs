@@ -7,7 +7,8 @@ use diffcache_qcow2::Image;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 
-use crate::blocks::{os_error, run, source_error, Cancelled, FormatError};
+use crate::blocks::{os_error, run, source_error};
+use crate::errors::{Cancelled, FormatError};
 use crate::qcow2::qcow2_error;
 
 fn trim_error(error: TrimError) -> PyErr {

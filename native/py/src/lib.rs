@@ -12,6 +12,7 @@ mod placement;
 mod qcow2;
 mod sketch;
 mod version_disks;
+mod version_errors;
 mod version_types;
 mod versions;
 

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use diffcache_placement::chains::service_seconds;
 use diffcache_placement::solve::Watch;
 use diffcache_placement::state::{Fixed, State};
-use diffcache_placement::{solve, Held, Limits, Links, Problem, Report};
+use diffcache_placement::{solve, Held, Hosts, Limits, Links, Patches, Problem, Report};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
@@ -88,12 +88,16 @@ impl Arrays {
             .collect();
         Problem::new(
             &self.sizes,
-            std::mem::take(&mut self.patch_base),
-            std::mem::take(&mut self.patch_target),
-            &self.patch_sizes,
-            std::mem::take(&mut self.patch_seconds),
-            std::mem::take(&mut self.capacities),
-            links,
+            Patches {
+                base: std::mem::take(&mut self.patch_base),
+                target: std::mem::take(&mut self.patch_target),
+                size: std::mem::take(&mut self.patch_sizes),
+                apply: std::mem::take(&mut self.patch_seconds),
+            },
+            Hosts {
+                capacity: std::mem::take(&mut self.capacities),
+                links,
+            },
             &rates,
             self.hops,
         )

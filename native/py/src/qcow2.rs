@@ -14,25 +14,18 @@ use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::blocks::{
-    check_level, manifest_dict, manifest_error, os_error, patch_error, run, set_stale,
-    source_error, BaseMismatch, Cancelled, FormatError, IntegrityError, NativeError,
+    check_level, manifest_dict, manifest_error, os_error, patch_error, run, set_stale, source_error,
 };
-pub use crate::errors::InvalidInput;
+use crate::errors;
 
 /// Converts an error of the crate to the Python exception of its kind.
 pub fn qcow2_error(error: Qcow2Error) -> PyErr {
-    let message = error.to_string();
     match error {
         Qcow2Error::Source(error) => source_error(error),
         Qcow2Error::Hash(error) => manifest_error(error),
         Qcow2Error::Content(error) => patch_error(error),
         Qcow2Error::Write(error) => os_error(error, "output"),
-        Qcow2Error::Refused(_) | Qcow2Error::BackingName(_) => InvalidInput::new_err(message),
-        Qcow2Error::Damaged(_) | Qcow2Error::BadPatch(_) => FormatError::new_err(message),
-        Qcow2Error::BaseMismatch(_) => BaseMismatch::new_err(message),
-        Qcow2Error::Integrity => IntegrityError::new_err(message),
-        Qcow2Error::Compressor { .. } | Qcow2Error::Memory => NativeError::new_err(message),
-        Qcow2Error::Cancelled(_) => Cancelled::new_err(message),
+        error => errors::raise(error.kind(), error.to_string()),
     }
 }
 

@@ -8,7 +8,8 @@ use diffcache_qcow2::Image;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
-use crate::blocks::{run, source_error, Cancelled, FormatError, NativeError};
+use crate::blocks::{run, source_error};
+use crate::errors::{Cancelled, FormatError, NativeError};
 use crate::qcow2::qcow2_error;
 
 fn sketch_error(error: SketchError) -> PyErr {

@@ -11,7 +11,7 @@ use diffcache_versions::VersionsError;
 use pyo3::exceptions::PyOSError;
 use pyo3::prelude::*;
 
-use crate::versions::versions_error;
+use crate::version_errors::versions_error;
 
 enum Disk {
     Raw(RawDisk),

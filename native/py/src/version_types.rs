@@ -10,8 +10,7 @@ use diffcache_versions::pack::Written;
 use diffcache_versions::save::{self, JournalPlace};
 use pyo3::prelude::*;
 
-use crate::blocks::FormatError;
-use crate::qcow2::InvalidInput;
+use crate::errors::{FormatError, InvalidInput};
 
 /// A tree's root in Python.
 pub type Root = (u8, u32, u32);

@@ -26,29 +26,15 @@ use diffcache_versions::VersionsError;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
-use crate::blocks::{os_error, run, source_error, Cancelled, IntegrityError, SourceUnavailable};
-use crate::dataplane::ObjectMissing;
-use crate::qcow2::{qcow2_error, InvalidInput};
+use crate::blocks::{os_error, run, source_error};
+use crate::errors::ObjectMissing;
+use crate::qcow2::qcow2_error;
 use crate::version_disks::DiskWriter;
+use crate::version_errors::versions_error;
 use crate::version_types::{
     to_format, to_root, Comparison, Content, DiskSource, Ranges, Reference, Regrouping, Root,
     SaveTarget, SavedDisk, WrittenPack,
 };
-
-/// The Python exception of an error.
-pub fn versions_error(error: VersionsError) -> PyErr {
-    let message = error.to_string();
-    match error {
-        VersionsError::Source(error) => source_error(error),
-        VersionsError::Qcow2(error) => qcow2_error(error),
-        VersionsError::Io { name, source } => os_error(source, &name),
-        VersionsError::Damaged { .. } => IntegrityError::new_err(message),
-        VersionsError::Missing(_) => ObjectMissing::new_err(message),
-        VersionsError::Invalid(_) => InvalidInput::new_err(message),
-        VersionsError::Unavailable { .. } => SourceUnavailable::new_err(message),
-        VersionsError::Cancelled(_) => Cancelled::new_err(message),
-    }
-}
 
 /// Reads blobs through a Python callable.
 struct Callable(Py<PyAny>);

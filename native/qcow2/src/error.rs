@@ -1,6 +1,9 @@
 //! What can go wrong with a qcow2 image or a qcow2 patch.
 
+use std::io;
+
 use diffcache_core::manifest::ManifestError;
+use diffcache_core::retry::ErrorKind;
 use diffcache_core::source::SourceError;
 use diffcache_core::task::Cancelled;
 
@@ -47,13 +50,39 @@ pub enum Qcow2Error {
     Content(#[from] diffcache_core::patch::PatchError),
     /// Writing failed.
     #[error("cannot write: {0}")]
-    Write(std::io::Error),
+    Write(io::Error),
     /// The caller stopped the job.
     #[error(transparent)]
     Cancelled(#[from] Cancelled),
 }
 
 impl Qcow2Error {
+    /// Returns the kind of the error, by which callers decide.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            Qcow2Error::Source(error) => error.kind(),
+            Qcow2Error::Hash(error) => error.kind(),
+            Qcow2Error::Content(error) => error.kind(),
+            Qcow2Error::Write(error) => match error.kind() {
+                io::ErrorKind::StorageFull
+                | io::ErrorKind::QuotaExceeded
+                | io::ErrorKind::FileTooLarge => ErrorKind::NoSpace,
+                _ => ErrorKind::System,
+            },
+            Qcow2Error::Refused(_) | Qcow2Error::BackingName(_) => ErrorKind::InvalidInput,
+            Qcow2Error::Damaged(_) | Qcow2Error::BadPatch(_) => ErrorKind::Format,
+            Qcow2Error::BaseMismatch(_) => ErrorKind::BaseMismatch,
+            Qcow2Error::Integrity => ErrorKind::Integrity,
+            Qcow2Error::Compressor { .. } | Qcow2Error::Memory => ErrorKind::Other,
+            Qcow2Error::Cancelled(_) => ErrorKind::Cancelled,
+        }
+    }
+
+    /// Returns whether the same call may succeed later or with another source.
+    pub fn is_retryable(&self) -> bool {
+        self.kind().is_retryable()
+    }
+
     pub(crate) fn damaged(what: impl Into<String>) -> Self {
         Self::Damaged(what.into())
     }
@@ -68,6 +97,55 @@ impl Qcow2Error {
 }
 
 /// Converts the error of a write to an output.
-pub(crate) fn written<T>(result: std::io::Result<T>) -> Result<T, Qcow2Error> {
+pub(crate) fn written<T>(result: io::Result<T>) -> Result<T, Qcow2Error> {
     result.map_err(Qcow2Error::Write)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(kind: io::ErrorKind) -> Qcow2Error {
+        Qcow2Error::Write(io::Error::from(kind))
+    }
+
+    #[test]
+    fn every_error_has_the_kind_by_which_callers_decide() {
+        let text = || "x".to_owned();
+        let compressor = Qcow2Error::Compressor {
+            wanted: text(),
+            present: text(),
+        };
+        let full = diffcache_core::patch::PatchError::NoSpace { name: text() };
+        for (error, kind, retryable) in [
+            (Qcow2Error::refused("x"), ErrorKind::InvalidInput, false),
+            (
+                Qcow2Error::BackingName(text()),
+                ErrorKind::InvalidInput,
+                false,
+            ),
+            (Qcow2Error::damaged("x"), ErrorKind::Format, false),
+            (Qcow2Error::bad_patch("x"), ErrorKind::Format, false),
+            (
+                Qcow2Error::BaseMismatch(text()),
+                ErrorKind::BaseMismatch,
+                false,
+            ),
+            (Qcow2Error::Integrity, ErrorKind::Integrity, true),
+            (compressor, ErrorKind::Other, false),
+            (Qcow2Error::Memory, ErrorKind::Other, false),
+            (Qcow2Error::Content(full), ErrorKind::NoSpace, true),
+            (write(io::ErrorKind::StorageFull), ErrorKind::NoSpace, true),
+            (
+                write(io::ErrorKind::QuotaExceeded),
+                ErrorKind::NoSpace,
+                true,
+            ),
+            (write(io::ErrorKind::FileTooLarge), ErrorKind::NoSpace, true),
+            (write(io::ErrorKind::Other), ErrorKind::System, false),
+            (Qcow2Error::Cancelled(Cancelled), ErrorKind::Cancelled, true),
+        ] {
+            assert_eq!((error.kind(), error.is_retryable()), (kind, retryable));
+        }
+    }
 }

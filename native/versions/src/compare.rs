@@ -8,7 +8,6 @@ use crate::disk::{DiskSource, SnapshotId, View};
 use crate::error::{Result, VersionsError};
 use crate::groups::stored_blocks;
 use crate::map::{BlockRef, NodeRef};
-use crate::save::preview;
 use crate::scan::{self, Parent, Scan, Target};
 use crate::scan_state::ScanState;
 use crate::spool::SPOOLED;
@@ -76,7 +75,12 @@ pub fn compare_disk(
     let mut names = Vec::new();
     let target = &mut Target::Names(&mut names);
     let state = scan::run(&scan, target, ScanState::default(), None)?;
-    let present = preview(store, against.root, &state.runs, store.maps.unused_id())?;
+    let present = tree::preview(
+        &store.maps,
+        against.root,
+        &state.runs,
+        store.maps.unused_id(),
+    )?;
     let end = version.size.div_ceil(u64::from(store.block_size));
     let old = (present, names.as_slice());
     let empty = match source.has_base {

@@ -1,5 +1,8 @@
 //! What can go wrong with versions.
 
+use std::io;
+
+use diffcache_core::retry::ErrorKind;
 use diffcache_core::source::SourceError;
 use diffcache_core::task::Cancelled;
 use diffcache_qcow2::Qcow2Error;
@@ -19,7 +22,7 @@ pub enum VersionsError {
         /// The file concerned.
         name: String,
         /// What the system said.
-        source: std::io::Error,
+        source: io::Error,
     },
     /// An object of the store breaks the rules of its format, or its bytes do not match their checksum.
     #[error("{object} is damaged: {reason}; verify the store")]
@@ -49,7 +52,31 @@ pub enum VersionsError {
 }
 
 impl VersionsError {
-    pub(crate) fn io(name: impl Into<String>) -> impl FnOnce(std::io::Error) -> VersionsError {
+    /// Returns the kind of the error, by which callers decide.
+    pub fn kind(&self) -> ErrorKind {
+        match self {
+            VersionsError::Source(error) => error.kind(),
+            VersionsError::Qcow2(error) => error.kind(),
+            VersionsError::Io { source, .. } => match source.kind() {
+                io::ErrorKind::StorageFull
+                | io::ErrorKind::QuotaExceeded
+                | io::ErrorKind::FileTooLarge => ErrorKind::NoSpace,
+                _ => ErrorKind::System,
+            },
+            VersionsError::Damaged { .. } => ErrorKind::Integrity,
+            VersionsError::Missing(_) => ErrorKind::ObjectMissing,
+            VersionsError::Invalid(_) => ErrorKind::InvalidInput,
+            VersionsError::Unavailable { .. } => ErrorKind::SourceUnavailable,
+            VersionsError::Cancelled(_) => ErrorKind::Cancelled,
+        }
+    }
+
+    /// Returns whether the same call may succeed later or from another source.
+    pub fn is_retryable(&self) -> bool {
+        self.kind().is_retryable()
+    }
+
+    pub(crate) fn io(name: impl Into<String>) -> impl FnOnce(io::Error) -> VersionsError {
         let name = name.into();
         move |source| VersionsError::Io { name, source }
     }
@@ -64,3 +91,49 @@ impl VersionsError {
 
 /// What calls of this crate return.
 pub type Result<T> = std::result::Result<T, VersionsError>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn io(kind: io::ErrorKind) -> VersionsError {
+        VersionsError::io("x")(io::Error::from(kind))
+    }
+
+    #[test]
+    fn every_error_has_the_kind_by_which_callers_decide() {
+        let text = || "x".to_owned();
+        let unavailable = VersionsError::Unavailable {
+            name: text(),
+            reason: text(),
+        };
+        for (error, kind, retryable) in [
+            (
+                VersionsError::Qcow2(Qcow2Error::Integrity),
+                ErrorKind::Integrity,
+                true,
+            ),
+            (io(io::ErrorKind::StorageFull), ErrorKind::NoSpace, true),
+            (io(io::ErrorKind::Other), ErrorKind::System, false),
+            (VersionsError::damaged("x", "x"), ErrorKind::Integrity, true),
+            (
+                VersionsError::Missing(text()),
+                ErrorKind::ObjectMissing,
+                true,
+            ),
+            (
+                VersionsError::Invalid(text()),
+                ErrorKind::InvalidInput,
+                false,
+            ),
+            (unavailable, ErrorKind::SourceUnavailable, true),
+            (
+                VersionsError::Cancelled(Cancelled),
+                ErrorKind::Cancelled,
+                true,
+            ),
+        ] {
+            assert_eq!((error.kind(), error.is_retryable()), (kind, retryable));
+        }
+    }
+}

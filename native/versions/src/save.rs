@@ -287,7 +287,7 @@ fn store_regrouped(
         journal.as_mut(),
     )?;
     let store = scan.store;
-    let root = preview(store, scan.parent.root, &state.runs, target.next_map)?;
+    let root = tree::preview(&store.maps, scan.parent.root, &state.runs, target.next_map)?;
     let again = regrouping.ranges(store, root, target.version)?;
     let silent = scan.task.silent();
     let mut rewriter = Rewriter::new(store, &spool, target);
@@ -299,17 +299,6 @@ fn store_regrouped(
         changes,
         packs,
     })
-}
-
-/// A tree in memory only, in which new blocks have the pack `SPOOLED`. `id` is a number that no map has.
-///
-/// # Errors
-/// As `tree::update`.
-pub fn preview(store: &Store, parent: NodeRef, changes: &[Run], id: u32) -> Result<NodeRef> {
-    let mut map = MapFile::new(id, 0);
-    let root = tree::update(&store.maps, parent, changes, &mut map)?;
-    store.maps.insert(Arc::new(map));
-    Ok(root)
 }
 
 /// Writes new blocks and differential groups in the order of the disk.

@@ -1,6 +1,7 @@
 //! Trees of map nodes: reading, changing and comparing them.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use crate::error::Result;
 use crate::map::{
@@ -65,6 +66,17 @@ pub fn collect(maps: &Maps, root: NodeRef, from: u64, to: u64) -> Result<Vec<Run
         Ok(())
     })?;
     Ok(out)
+}
+
+/// A tree in memory only, in which new blocks have the pack `spool::SPOOLED`. `id` is a number that no map has.
+///
+/// # Errors
+/// As `update`.
+pub fn preview(maps: &Maps, parent: NodeRef, changes: &[Run], id: u32) -> Result<NodeRef> {
+    let mut map = MapFile::new(id, 0);
+    let root = update(maps, parent, changes, &mut map)?;
+    maps.insert(Arc::new(map));
+    Ok(root)
 }
 
 /// The tree that differs from `root` in `changes` (ascending, not overlapping). New nodes go into `map`; whatever stays equal is shared.

@@ -47,6 +47,26 @@ class ErrorTableTest(base.TestCase):
                                           self.raise_translated, raised)
                 self.assertIn('reason', str(error))
 
+    def raised_by(self, call, *arguments):
+        """Return the kind of error that a native call raises."""
+        error = self.assertRaises(_native.NativeError, call, *arguments)
+        return type(error).__name__
+
+    def test_errors_of_versions_and_qcow2_are_of_kinds_of_the_table(self):
+        damaged = self.write_file('damaged', b'QFI\xfb' + bytes(200))
+        store = _native.BlockStore(4096, None, lambda *_: b'')
+        store.add_map(1, damaged)
+        kinds = dict(_native.error_kinds())
+        for expected, retryable, call, arguments in (
+                ('IntegrityError', True, store.verify_map, (1,)),
+                ('ObjectMissing', True, store.verify_map, (2,)),
+                ('InvalidInput', False, _native.BlockStore,
+                 (1, None, lambda *_: b'')),
+                ('InvalidInput', False, _native.qcow2_probe, (damaged,))):
+            with self.subTest(expected=expected, call=call):
+                kind = self.raised_by(call, *arguments)
+                self.assertEqual((expected, retryable), (kind, kinds[kind]))
+
     def raise_translated(self, raised):
         with native.translated():
             raise raised('reason')

@@ -54,3 +54,38 @@ impl Builder {
         Ok(manifest)
     }
 }
+
+impl Manifest {
+    /// Builds a manifest from what is known of every leaf, in order.
+    ///
+    /// An image of a single leaf is its content id; use `of_single_leaf` for it.
+    ///
+    /// # Errors
+    /// `Format` if the number of leaves does not fit the size, or is one; `Cancelled`.
+    pub fn from_leaves(
+        size: u64,
+        leaves: impl Iterator<Item = LeafHash>,
+        task: &Task<'_>,
+    ) -> Result<Manifest, ManifestError> {
+        let count = leaf_count(size);
+        if count == 1 || size > MAX_SIZE {
+            return Err(ManifestError::Format(format!(
+                "an image of {size} bytes cannot be built from its leaves"
+            )));
+        }
+        let mut builder = Builder::new(size);
+        let mut seen = 0u64;
+        for leaf in leaves {
+            if let (LeafHash::Data(_), true) = (leaf, seen < count) {
+                builder.add(seen, &[leaf]);
+            }
+            seen += 1;
+        }
+        if seen != count {
+            return Err(ManifestError::Format(format!(
+                "{seen} leaves were given for an image of {count}"
+            )));
+        }
+        builder.finish(task)
+    }
+}

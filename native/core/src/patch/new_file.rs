@@ -5,7 +5,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use rustix::fs::{copy_file_range, fallocate, ioctl_ficlone, FallocateFlags};
+use rustix::fs::{copy_file_range, fallocate, FallocateFlags};
 use rustix::io::retry_on_intr;
 
 use super::reader::PatchFile;
@@ -13,6 +13,7 @@ use super::runs::{parts_within, Run, Src, BLOCK, BLOCK_LEN};
 use super::PatchError;
 use crate::manifest::is_zero;
 use crate::output::Output;
+use crate::reflink::share_blocks;
 use crate::source::{read_padded, FileSource, ReadAt, Stamp};
 use crate::task::Task;
 
@@ -44,9 +45,7 @@ impl<'a> NewFile<'a> {
         patch: &'a PatchFile<FileSource>,
         output: &Path,
     ) -> Result<NewFile<'a>, PatchError> {
-        NewFile::begin_by(base, patch, output, |file, base| {
-            ioctl_ficlone(file, base).is_ok()
-        })
+        NewFile::begin_by(base, patch, output, share_blocks)
     }
 
     /// Does the same as `begin` with another function that clones the base, and returns whether it could.
