@@ -16,7 +16,6 @@ Parts get what they need from below: state that several rooms share is in
 """
 
 import contextlib
-import fcntl
 import functools
 import os
 import pathlib
@@ -56,6 +55,7 @@ from diffcache_openstack.agent.repository import catalogue
 from diffcache_openstack.agent.repository import conductor_catalogue
 from diffcache_openstack.agent.repository import ingest
 from diffcache_openstack.agent.repository import pair_choice
+from diffcache_openstack.agent.state import directory
 from diffcache_openstack.agent.state import holdings
 from diffcache_openstack.agent.state import host as hosts
 from diffcache_openstack.agent.state import request_spool
@@ -109,7 +109,7 @@ class Agent(service.Service):
         :raises Conflict: another agent uses the state directory
         """
         try:
-            self._stack.enter_context(_only_one(self._state))
+            self._stack.enter_context(directory.used_by_one(self._state))
             self._build()
             self._start_parts()
         except BaseException:
@@ -368,29 +368,6 @@ def _may_make_patches(hours: windows.Windows, max_load: float) -> bool:
     """Return whether the time and the machine's load allow a patch."""
     load = os.getloadavg()[0] / (os.cpu_count() or 1)
     return hours.open_now() and not 0 < max_load < load
-
-
-@contextlib.contextmanager
-def _only_one(state: pathlib.Path) -> typing.Iterator[None]:
-    """Create the state directory if it is missing, and hold its lock."""
-    try:
-        state.mkdir(parents=True, exist_ok=True)
-        fd = os.open(state / 'lock', os.O_RDWR | os.O_CREAT | os.O_CLOEXEC,
-                     0o600)
-    except OSError as error:
-        raise exceptions.InvalidInput(
-            f'[agent] state_dir {state} cannot be used: {error.strerror}; '
-            f'name a directory this user may write to.') from error
-    try:
-        try:
-            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise exceptions.Conflict(
-                f'Another agent uses {state}; stop it, or give this one '
-                f'another [agent] state_dir.') from error
-        yield
-    finally:
-        os.close(fd)
 
 
 def _announce(images: catalogue.Repository) -> None:

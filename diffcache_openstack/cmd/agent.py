@@ -11,16 +11,30 @@
 #    under the License.
 """``diffcache-agent``: the service on every compute and repository host."""
 
+import os
 import sys
+
+from oslo_config import cfg
 
 from diffcache_openstack.agent import service
 from diffcache_openstack.cmd import services
+from diffcache_openstack.common import modes
+
+
+def _create(conf: cfg.ConfigOpts) -> service.Agent:
+    """Create the agent, whose new files other users may not read.
+
+    What Nova and Glance are to read is given to them explicitly.
+    """
+    os.umask(modes.UMASK)
+    return service.Agent(conf)
+
 
 PROGRAM = services.Program(
     'diffcache-agent',
     description="Run this host's agent: it caches, builds, delivers "
                 'and saves disk images.',
-    create=service.Agent,
+    create=_create,
     # One process: the state directory has one owner.
     workers=lambda conf: 1)
 

@@ -18,14 +18,12 @@ import os
 import pathlib
 import re
 import secrets
-import stat
 
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.common import modes
 
 KEY_BYTES = 32
 _PATTERN = re.compile(r'[0-9a-fA-F]{64}')
-# Whatever group or others may do with the file.
-_SHARED = stat.S_IRWXG | stat.S_IRWXO
 
 
 def read_key(path: str | os.PathLike) -> bytes:
@@ -36,7 +34,7 @@ def read_key(path: str | os.PathLike) -> bytes:
     """
     try:
         with open(path, encoding='ascii') as source:
-            mode = os.fstat(source.fileno()).st_mode
+            modes.check_secret(source, path)
             text = source.read(1024).strip()
     except OSError as error:
         raise exceptions.InvalidInput(
@@ -45,10 +43,6 @@ def read_key(path: str | os.PathLike) -> bytes:
             f' host.') from error
     except UnicodeDecodeError as error:
         raise _no_key(path) from error
-    if mode & _SHARED:
-        raise exceptions.InvalidInput(
-            f'Key file {path} is accessible to others (mode'
-            f' {stat.S_IMODE(mode):04o}); run "chmod 600 {path}".')
     if not _PATTERN.fullmatch(text):
         raise _no_key(path)
     return bytes.fromhex(text)

@@ -24,10 +24,12 @@ import pathlib
 import shutil
 import tempfile
 import time
+from typing import BinaryIO
 from typing import Iterator
 
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import files
+from diffcache_openstack.common import modes
 from diffcache_openstack.store import base
 
 _LOCK = '.lock'
@@ -78,6 +80,9 @@ class FileStore(base.BlobStore):
 
     The lock excludes all writers that see the directory through one kernel.
 
+    Other users may read nothing of it; if the directory has its set-group-ID
+    bit, its group may read and write everything.
+
     :param directory: made if it does not exist
     :param patience_s: how long to wait for another writer, in seconds
     """
@@ -87,7 +92,7 @@ class FileStore(base.BlobStore):
         self._directory = directory
         self._patience_s = patience_s
         with _translated(str(directory)):
-            directory.mkdir(parents=True, exist_ok=True)
+            self._modes = modes.create_directory(directory)
 
     def _path(self, name: str) -> pathlib.Path:
         return self._directory / base.check_name(name)
@@ -100,6 +105,7 @@ class FileStore(base.BlobStore):
         try:
             with os.fdopen(handle, 'wb') as stream:
                 stream.write(data)
+                os.fchmod(stream.fileno(), self._modes.file)
                 stream.flush()
                 os.fsync(stream.fileno())
             yield part
@@ -124,6 +130,7 @@ class FileStore(base.BlobStore):
             raise exceptions.Conflict(f'There is a blob {name} already.')
         with _translated(name):
             with open(path, 'rb') as stream:
+                os.fchmod(stream.fileno(), self._modes.file)
                 os.fsync(stream.fileno())
             os.rename(path, target)
 
@@ -161,9 +168,11 @@ class FileStore(base.BlobStore):
             if wanted is None:
                 directory = tempfile.mkdtemp(prefix=_STAGING,
                                              dir=self._directory)
+                os.chmod(directory, self._modes.directory)
             else:
                 directory = str(self._directory / wanted)
-                os.makedirs(directory, mode=0o700, exist_ok=True)
+                os.makedirs(directory, mode=self._modes.directory,
+                            exist_ok=True)
         with base.removed(pathlib.Path(directory), wanted is not None):
             yield pathlib.Path(directory)
 
@@ -175,7 +184,7 @@ class FileStore(base.BlobStore):
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
-        with open(self._directory / _LOCK, 'ab') as stream:
+        with self._open_internal(_LOCK) as stream:
             deadline = time.monotonic() + self._patience_s
             while not self._try_lock(stream.fileno()):
                 if time.monotonic() > deadline:
@@ -202,17 +211,23 @@ class FileStore(base.BlobStore):
             elif entry.name.startswith(_PART):
                 pathlib.Path(entry.path).unlink(missing_ok=True)
 
+    def _open_internal(self, name: str) -> BinaryIO:
+        """Open a file of the store's own, which may have to be created."""
+        def create(path: str, flags: int) -> int:
+            handle = os.open(path, flags | os.O_NOFOLLOW, self._modes.file)
+            if os.fstat(handle).st_uid == os.geteuid():
+                os.fchmod(handle, self._modes.file)
+            return handle
+
+        return open(self._directory / name, 'ab', opener=create)
+
     def keep_reserve(self, size: int) -> None:
         with _translated('reserve'):
-            handle = os.open(self._directory / _RESERVE, os.O_RDWR
-                             | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW,
-                             0o600)
-        try:
-            before = os.fstat(handle).st_size
+            stream = self._open_internal(_RESERVE)
+        with stream:
+            before = os.fstat(stream.fileno()).st_size
             if before < size:
-                _allocate(handle, before, size)
-        finally:
-            os.close(handle)
+                _allocate(stream.fileno(), before, size)
 
     def spend_reserve(self) -> None:
         # A store of an earlier release has none yet.

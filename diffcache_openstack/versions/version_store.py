@@ -22,6 +22,7 @@ from typing import Callable
 from typing import Sequence
 
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.common import modes
 from diffcache_openstack.store import base
 from diffcache_openstack.versions.guests import guest_views
 from diffcache_openstack.versions.guests import snapshots
@@ -37,6 +38,8 @@ from diffcache_openstack.versions.store import store_access
 from diffcache_openstack.versions.store import upkeep
 
 KEY_BYTES = 32
+# More than any file with a key has.
+_KEY_FILE_BYTES = 1024
 
 
 @dataclasses.dataclass(frozen=True)
@@ -294,9 +297,11 @@ def _snapshotter(disk: Disk, together: snapshots.RunningSnapshotter | None
 def read_key(path: pathlib.Path) -> bytes:
     """Read a key from a file: 32 bytes, or 64 hex digits.
 
-    :raises InvalidInput: the file has no key
+    :raises InvalidInput: the file has no key, or other users may read it
     """
-    data = path.read_bytes()
+    with open(path, 'rb') as stream:
+        modes.check_secret(stream, path, group=True)
+        data = stream.read(_KEY_FILE_BYTES)
     if len(data) == KEY_BYTES:
         return data
     try:

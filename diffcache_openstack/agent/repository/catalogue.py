@@ -30,6 +30,7 @@ from diffcache_openstack.agent.state import host as hosts
 from diffcache_openstack.blocks import image_tools
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import files
+from diffcache_openstack.common import modes
 from diffcache_openstack.sites import view as views
 
 LOG = logging.getLogger(__name__)
@@ -117,7 +118,8 @@ class Repository:
         self._sketches = state / 'sketches'
         for directory in (self._images, self._patches, self._declined,
                           self._sketches):
-            directory.mkdir(parents=True, exist_ok=True)
+            directory.mkdir(mode=modes.PRIVATE.directory, parents=True,
+                            exist_ok=True)
         self._estimates = pair_choice.Estimates(self._sketch_of,
                                                 tools.estimate)
         self._making = threading.Lock()

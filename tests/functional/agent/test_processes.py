@@ -12,8 +12,10 @@
 """Separate processes on a real broker and a real database."""
 
 import concurrent.futures
+import os
 import pathlib
 import signal
+import stat
 import threading
 import time
 
@@ -21,6 +23,7 @@ import fixtures
 
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import keys
+from diffcache_openstack.common import local_client
 from diffcache_openstack.rpc import agent_api
 from diffcache_openstack.sites import view
 from tests import base
@@ -59,13 +62,15 @@ class Site(deployment.Deployment):
 
     def start_agent(self, name):
         self.processes[name] = self.start(
-            'diffcache-agent', name,
-            agent={'host': name, 'site': 'edge',
-                   'role': 'repository' if name == REPOSITORY else 'compute',
-                   'state_dir': self.directory / name,
-                   'heartbeat_interval': 2},
+            'diffcache-agent', name, agent=self.agent_options(name),
             data_plane=self.data_plane(name))
         self.processes[name].wait_for(f'Agent {name} serves')
+
+    def agent_options(self, name):
+        """Options of an agent itself."""
+        return {'host': name, 'site': 'edge',
+                'role': 'repository' if name == REPOSITORY else 'compute',
+                'state_dir': self.directory / name, 'heartbeat_interval': 2}
 
     def data_plane(self, name):
         """Options of a host's data plane."""
@@ -178,6 +183,41 @@ class PeerTest(ProcessesTest):
         self.assertEqual(1, request.fallbacks)
         # What the peer had sent is kept: the repository sent the rest.
         self.assertLess(request.wan_bytes, 9 * MIB)
+
+
+class OpenSite(Site):
+    """Hosts whose umask takes no rights, with sockets for all users."""
+
+    def agent_options(self, name):
+        (self.directory / f'{name}-instances').mkdir()
+        return super().agent_options(name) | {
+            'socket': self.directory / name / 'agent.sock',
+            'output_directories': self.directory / f'{name}-instances'}
+
+
+class ModesTest(ProcessesTest):
+
+    def new_site(self):
+        self.addCleanup(os.umask, os.umask(0))
+        return OpenSite(self.rates)
+
+    def test_other_users_read_what_is_delivered_and_nothing_else(self):
+        self.contents = self.site.register({'java': self.images['java']})
+        self.site.hold('host-1', self.template('java'))
+        output = self.site.directory / 'host-1-instances' / 'out'
+        socket = self.site.directory / 'host-1' / 'agent.sock'
+        local_client.LocalClient(str(socket)).content(
+            'java', str(output), stall_timeout=SECONDS)
+        self.assertServed('java', output)
+        self.assertEqual(0o644, stat.S_IMODE(output.stat().st_mode))
+        for host in (REPOSITORY, 'host-1'):
+            state = self.site.directory / host
+            self.assertEqual(0o711, stat.S_IMODE(state.stat().st_mode))
+            found = [path for path in state.rglob('*')
+                     if not path.is_socket()]
+            self.assertLess(8, len(found))
+            self.assertEqual([], [str(path) for path in found
+                                  if path.stat().st_mode & 0o077])
 
 
 class WanTest(ProcessesTest):

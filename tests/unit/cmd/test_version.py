@@ -152,6 +152,7 @@ class TestVersionCommands(VersionCommandTest):
 
     def test_a_key_file_is_needed_for_a_sealed_store(self):
         key = self.write_file('key', b'ab' * 32 + b'\n')
+        key.chmod(0o600)
         version = self.save('--key-file', str(key))['version']
         code, _out, err = self.call('list', '--store', self.uri)
         self.assertEqual(1, code)
@@ -189,6 +190,7 @@ class TestVersionCommands(VersionCommandTest):
 
     def test_a_wrong_key_file_and_a_wrong_store_exit_1(self):
         bad = self.write_file('bad', b'short')
+        bad.chmod(0o600)
         for argv in (('list', '--store', self.uri, '--key-file', str(bad)),
                      ('list', '--store', 'nowhere'),
                      ('list', '--store', self.uri)):

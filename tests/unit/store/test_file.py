@@ -13,6 +13,7 @@
 
 import errno
 import os
+import stat
 
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.store import file
@@ -45,6 +46,40 @@ class TestFileStore(conformance.Conformance, base.TestCase):
         for write in (self.store.create, self.store.replace):
             self.assertRaises(exceptions.NoSpace, write, 'name', b'data')
         self.assertEqual([], os.listdir(self.directory / 'store'))
+
+    def test_no_other_user_may_read_anything_whatever_the_umask(self):
+        self.addCleanup(os.umask, os.umask(0))
+        self.use_all()
+        self.assertEqual({0o700, 0o600}, set(self.modes()))
+
+    def test_stores_of_earlier_releases_are_corrected(self):
+        self.use_all()
+        directory = self.directory / 'store'
+        for path in directory.iterdir():
+            path.chmod(0o644)
+        directory.chmod(0o755)
+        file.FileStore(directory)
+        self.assertEqual({0o700, 0o600}, set(self.modes()))
+
+    def test_a_directory_may_be_shared_with_a_group(self):
+        self.addCleanup(os.umask, os.umask(0o077))
+        (self.directory / 'store').chmod(0o2750)
+        self.store = self.make_store()
+        self.use_all()
+        self.assertEqual({0o2750, 0o660}, set(self.modes()))
+
+    def use_all(self):
+        self.store.create('a', b'')
+        self.store.replace('b', b'')
+        self.put('c', b'')
+        self.store.keep_reserve(1)
+        with self.store.lock():
+            pass
+
+    def modes(self):
+        directory = self.directory / 'store'
+        return [stat.S_IMODE(path.stat().st_mode)
+                for path in (directory, *directory.iterdir())]
 
     def test_the_reserve_grows_and_is_spent(self):
         path = self.directory / 'store' / '.reserve'

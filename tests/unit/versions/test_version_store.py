@@ -125,6 +125,15 @@ class TestEngine(fixture.VersionsTestCase):
         key = bytes(range(32))
         for content in (key, key.hex().encode() + b'\n'):
             path = self.write_file('key', content)
+            path.chmod(0o640)
             self.assertEqual(key, version_store.read_key(path))
+        self.write_file('key', b'short')
         self.assertRaises(exceptions.InvalidInput, version_store.read_key,
-                          self.write_file('key', b'short'))
+                          path)
+
+    def test_a_key_that_other_users_may_read_is_refused(self):
+        path = self.write_file('key', bytes(32))
+        path.chmod(0o644)
+        error = self.assertRaises(exceptions.InvalidInput,
+                                  version_store.read_key, path)
+        self.assertIn('chmod 600', str(error))

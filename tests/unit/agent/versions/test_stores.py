@@ -58,6 +58,7 @@ class TestStores(base.TestCase):
 
     def test_key_of_one_project_does_not_open_anothers(self):
         key = self.write_file('key', b'k' * 32)
+        key.chmod(0o600)
         self.conf.set_override('key_file', str(key), 'versions')
         self.save('p1')
         (self.directory / 'store' / 'p1').rename(
@@ -161,6 +162,7 @@ class TestKeyManager(base.TestCase):
 
     def test_two_kinds_of_keys_are_refused(self):
         key = self.write_file('key', b'k' * 32)
+        key.chmod(0o600)
         self.conf.set_override('key_file', str(key), 'versions')
         self.assertRaises(exceptions.InvalidInput, version_stores.Stores,
                           self.conf)
