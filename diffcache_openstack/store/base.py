@@ -26,6 +26,9 @@ from typing import Iterator
 
 from diffcache_openstack.common import exceptions
 
+# Between a writer's last sign of life and the removal of what it left, where
+# locks do not exclude writers.
+GRACE_SECONDS = 3600.0
 _NAME = re.compile(r'[a-z0-9][a-z0-9-]{0,127}')
 
 
@@ -109,7 +112,8 @@ class BlobStore(abc.ABC):
         """Create a directory for the input files of :meth:`put_file`.
 
         It is empty, and removed on exit. What a killed process left is
-        removed when the lock is taken the next time.
+        removed when the lock is taken the next time, or :data:`GRACE_SECONDS`
+        later unless the lock is :attr:`exclusive`.
 
         :param work: identifies work that may be interrupted: the files that
             it left in the directory are there again when it resumes. They
@@ -126,6 +130,21 @@ class BlobStore(abc.ABC):
 
         :raises Busy: another process holds the lock
         """
+
+    @property
+    def exclusive(self) -> bool:
+        """Whether the lock excludes all writers, those of other hosts, too."""
+        return False
+
+    def age(self, name: str) -> float:
+        """Return the seconds since a blob was put, by the store's clock.
+
+        Only stores that list their blobs know; elsewhere all are new.
+
+        :raises NotFound: there is no such blob
+        """
+        self.size(name)
+        return 0.0
 
     @property
     @abc.abstractmethod

@@ -19,6 +19,7 @@ done here.
 
 import contextlib
 import fcntl
+import functools
 import os
 import pathlib
 import shutil
@@ -30,6 +31,7 @@ from typing import Iterator
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import files
 from diffcache_openstack.common import modes
+from diffcache_openstack.common import mounts
 from diffcache_openstack.store import base
 
 _LOCK = '.lock'
@@ -37,7 +39,12 @@ _STAGING = '.staging-'
 _PART = '.part-'
 _WORK = '.work-'
 _RESERVE = '.reserve'
+_CLOCK = '.clock'
 _PAUSE_S = 0.05
+# Those of which only one kernel writes; flock() excludes all writers there.
+_OF_ONE_HOST = frozenset((
+    'bcachefs', 'btrfs', 'ext2', 'ext3', 'ext4', 'f2fs', 'overlay', 'tmpfs',
+    'xfs', 'zfs'))
 
 
 @contextlib.contextmanager
@@ -79,6 +86,7 @@ class FileStore(base.BlobStore):
     """Blobs in a directory, each written beside its place and renamed.
 
     The lock excludes all writers that see the directory through one kernel.
+    Through a network filesystem it may exclude none.
 
     Other users may read nothing of it; if the directory has its set-group-ID
     bit, its group may read and write everything.
@@ -131,6 +139,8 @@ class FileStore(base.BlobStore):
         with _translated(name):
             with open(path, 'rb') as stream:
                 os.fchmod(stream.fileno(), self._modes.file)
+                # Its age counts from now.
+                os.utime(stream.fileno())
                 os.fsync(stream.fileno())
             os.rename(path, target)
 
@@ -179,8 +189,37 @@ class FileStore(base.BlobStore):
     def _remove_work(self, wanted: str | None) -> None:
         """Remove what others left that will find the store changed."""
         for entry in list(os.scandir(self._directory)):
-            if entry.name.startswith(_WORK) and entry.name != wanted:
+            if (entry.name.startswith(_WORK) and entry.name != wanted
+                    and self._is_abandoned(entry)):
                 shutil.rmtree(entry.path, ignore_errors=True)
+
+    def _is_abandoned(self, entry: os.DirEntry) -> bool:
+        """Return whether no writer uses a file or directory any more."""
+        if self.exclusive:
+            return True
+        try:
+            paths = [entry.path]
+            if entry.is_dir(follow_symlinks=False):
+                paths += [inner.path for inner in os.scandir(entry.path)]
+            newest = max(os.lstat(path).st_mtime for path in paths)
+        except FileNotFoundError:
+            return False
+        return self._now() - newest > base.GRACE_SECONDS
+
+    def _now(self) -> float:
+        """Return the time by the clock that blobs are dated with."""
+        with self._open_internal(_CLOCK) as stream:
+            os.utime(stream.fileno())
+            return os.fstat(stream.fileno()).st_mtime
+
+    def age(self, name: str) -> float:
+        with _translated(name):
+            put = self._path(name).stat().st_mtime
+        return self._now() - put
+
+    @functools.cached_property
+    def exclusive(self) -> bool:
+        return mounts.mount_of(self._directory).kind in _OF_ONE_HOST
 
     @contextlib.contextmanager
     def lock(self) -> Iterator[None]:
@@ -206,9 +245,13 @@ class FileStore(base.BlobStore):
     def _remove_remains(self) -> None:
         """Remove temporary files of processes that were killed."""
         for entry in list(os.scandir(self._directory)):
-            if entry.name.startswith(_STAGING):
+            if not entry.name.startswith((_STAGING, _PART)):
+                continue
+            if not self._is_abandoned(entry):
+                continue
+            if entry.is_dir(follow_symlinks=False):
                 shutil.rmtree(entry.path, ignore_errors=True)
-            elif entry.name.startswith(_PART):
+            else:
                 pathlib.Path(entry.path).unlink(missing_ok=True)
 
     def _open_internal(self, name: str) -> BinaryIO:

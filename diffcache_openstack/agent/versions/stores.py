@@ -263,6 +263,15 @@ class PrefixedStore(base.BlobStore):
         self._whole.spend_reserve()
 
     @property
+    def exclusive(self) -> bool:
+        """Whether the lock excludes all writers."""
+        return self._whole.exclusive
+
+    def age(self, name: str) -> float:
+        """Return the seconds since a blob was put."""
+        return self._whole.age(self._name(name))
+
+    @property
     def atomic(self) -> bool:
         """Whether blobs appear complete or not at all."""
         return self._whole.atomic

@@ -27,6 +27,7 @@ from typing import Iterator
 from typing import Sequence
 
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.common import mounts
 from diffcache_openstack.common import reflinks
 
 _PROBED = 4096
@@ -121,19 +122,8 @@ class Reflink(DiskView):
 
 def filesystem_of(path: pathlib.Path) -> str:
     """Describe the filesystem that a path is on, for messages."""
-    real = path.resolve()
-    best, kind = pathlib.Path('/'), 'the filesystem'
-    with contextlib.suppress(OSError):
-        with open('/proc/self/mounts', encoding='utf-8') as mounts:
-            for line in mounts:
-                _device, where, found = line.split()[:3]
-                mounted = pathlib.Path(
-                    where.encode().decode('unicode_escape'))
-                # Of two at one mount point, the later one hides the other.
-                if (real.is_relative_to(mounted)
-                        and len(mounted.parts) >= len(best.parts)):
-                    best, kind = mounted, found
-    return f'{kind} at {best}'
+    mount = mounts.mount_of(path)
+    return f'{mount.kind or "the filesystem"} at {mount.place}'
 
 
 def _run(command: Sequence[str]) -> None:

@@ -140,7 +140,7 @@ class _Save:
                 self._add(request, progress)
             self._commit()
         except BaseException as exc:
-            if self._token is None or not exceptions.is_resumable(exc):
+            if not self._is_resumed_after(exc):
                 self._states.discard()
             raise
         self._states.delete_older(self._done)
@@ -313,10 +313,27 @@ class _Save:
 
     def _commit(self) -> None:
         """Upload everything, and commit the catalogue."""
-        upload_journal.UploadJournal(
-            self._access.store, self._staging).upload(self._uploads)
-        self._access.keep_reserve(self._head)
-        self._access.commit(self._head)
+        try:
+            upload_journal.UploadJournal(
+                self._access.store, self._staging).upload(self._uploads)
+            self._access.keep_reserve(self._head)
+        except BaseException as exc:
+            if not self._is_resumed_after(exc):
+                self._remove_uploads()
+            raise
+        self._access.commit(self._head, [name for name, _ in self._uploads])
+
+    def _is_resumed_after(self, error: BaseException) -> bool:
+        return self._token is not None and exceptions.is_resumable(error)
+
+    def _remove_uploads(self) -> None:
+        """Remove blobs that no catalogue will name."""
+        for name, _ in self._uploads:
+            try:
+                self._access.store.delete(name)
+            except exceptions.DiffCacheError as exc:
+                LOG.warning('Could not remove blob %s of a save that failed: '
+                            '%s', name, exc)
 
 
 def _log(request: save_request.SaveRequest, compared: _Comparison,

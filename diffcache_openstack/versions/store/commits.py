@@ -17,6 +17,7 @@ state between. Two small pointers have the number of the head; either may be
 one behind.
 """
 
+import contextlib
 import logging
 import re
 
@@ -30,6 +31,9 @@ LOG = logging.getLogger(__name__)
 _KEPT = 4
 _NAME = re.compile(r'head-(\d{10})')
 _POINTERS = ('latest-0', 'latest-1')
+# Created after the first catalogue and never changed: a store that has it is
+# not empty, even if both pointers are gone.
+MARKER = 'store-id'
 # Written before the first catalogue; see :mod:`.key_ids`.
 KEY_BLOBS = ('key-0', 'key-1')
 
@@ -123,6 +127,13 @@ def load(store: base.BlobStore) -> catalogue.Catalogue | None:
             ) from exc
     while (following := _try_read(store, number + 1)) is not None:
         head, number = following, number + 1
+    if head is None and store.exists(MARKER):
+        # To take this for an empty store would remove all of its blobs.
+        raise exceptions.IntegrityError(
+            f'The store has versions, but {" and ".join(_POINTERS)} are '
+            f'missing, so that the last catalogue is unknown: restore one of '
+            f'them from a copy of the store, or try again if the store was '
+            f'not reached completely.')
     return head
 
 
@@ -135,10 +146,18 @@ def commit(store: base.BlobStore, new: catalogue.Catalogue) -> None:
     """
     store.flush()
     name = blob_name(new.number)
+    _refuse_overtaken(store, new.number)
     if not store.atomic and _try_read(store, new.number) is None:
         # A killed writer may have left part of a blob, which is not valid.
         store.delete(name)
     store.create(name, new.encode())
+    try:
+        _refuse_overtaken(store, new.number)
+    except exceptions.Conflict:
+        # Its name was free again: the writers that won are further on.
+        store.delete(name)
+        raise
+    _mark(store, new.store_id)
     # The pointer with the lower number: a writer that is killed here may
     # leave none in its place, and then the other has to be valid.
     numbers, _damaged = _read_pointers(store)
@@ -147,15 +166,35 @@ def commit(store: base.BlobStore, new: catalogue.Catalogue) -> None:
     store.delete(blob_name(new.number - _KEPT))
 
 
+def _refuse_overtaken(store: base.BlobStore, number: int) -> None:
+    """Refuse to commit a catalogue that follows an old one.
+
+    :raises Conflict: there is a later catalogue
+    """
+    numbers, _damaged = _read_pointers(store)
+    if max(numbers.values(), default=0) >= number:
+        raise exceptions.Conflict(
+            f'Catalogue {number} was committed by another writer already.')
+
+
+def _mark(store: base.BlobStore, store_id: str) -> None:
+    if store.exists(MARKER):
+        return
+    with contextlib.suppress(exceptions.Conflict):
+        store.create(MARKER, checksums.append(store_id.encode()))
+
+
 def is_bookkeeping(name: str) -> bool:
-    """Return whether a blob is a catalogue, a pointer or a key's id."""
-    return name.startswith('head-') or name in (*_POINTERS, *KEY_BLOBS)
+    """Return whether a blob is no part of any version."""
+    return (name.startswith('head-')
+            or name in (*_POINTERS, *KEY_BLOBS, MARKER))
 
 
 def find_damage(store: base.BlobStore, head: catalogue.Catalogue
                 ) -> list[str]:
-    """Describe damaged catalogues, pointers and key ids, one line each."""
-    found = _read_pointers(store)[1] + _damaged_key_ids(store)
+    """Describe damaged catalogues and small blobs, one line each."""
+    found = (_read_pointers(store)[1] + _damaged_key_ids(store)
+             + _damaged_marker(store, head))
     for number in range(max(1, head.number - _KEPT + 1), head.number):
         name = blob_name(number)
         try:
@@ -165,6 +204,20 @@ def find_damage(store: base.BlobStore, head: catalogue.Catalogue
         except exceptions.DiffCacheError as exc:
             found.append(str(exc))
     return found
+
+
+def _damaged_marker(store: base.BlobStore, head: catalogue.Catalogue
+                    ) -> list[str]:
+    remedy = 'Delete it: the next save writes it anew.'
+    try:
+        text = checksums.strip(store.read(MARKER), MARKER)
+    except exceptions.NotFound:
+        return []
+    except exceptions.IntegrityError as exc:
+        return [f'{exc} {remedy}']
+    if text == head.store_id.encode():
+        return []
+    return [f'{MARKER} is of another store. {remedy}']
 
 
 def _damaged_key_ids(store: base.BlobStore) -> list[str]:

@@ -20,6 +20,7 @@ import shutil
 import tempfile
 import threading
 from typing import Callable
+from typing import Iterable
 from typing import Iterator
 
 from diffcache_openstack import _native
@@ -36,6 +37,7 @@ LOG = logging.getLogger(__name__)
 BLOCK_SIZE = 4096
 # zstd level of packs.
 LEVEL = 3
+GRACE_SECONDS = base.GRACE_SECONDS
 # What directories and file names take, beside the reserve's contents.
 _RESERVE_MARGIN = 1 << 20
 
@@ -94,11 +96,17 @@ class StoreAccess:
                 'was created with, or without one if it has none.')
         return head
 
-    def commit(self, head: catalogue.Catalogue) -> None:
+    def commit(self, head: catalogue.Catalogue,
+               new: Iterable[str] = ()) -> None:
         """Commit a changed catalogue.
 
-        :raises Busy: another writer was faster
+        :param new: blobs in it that the last catalogue does not have
+        :raises Busy: another writer was faster, or removed one of them
         """
+        if missing := [name for name in new if not self.store.exists(name)]:
+            raise exceptions.Busy(
+                f'Another writer removed {missing[0]} and {len(missing) - 1} '
+                f'more new blobs meanwhile: try again.')
         head.number += 1
         try:
             commits.commit(self.store, head)
@@ -171,13 +179,23 @@ class StoreAccess:
     def _remove_orphans(self, head: catalogue.Catalogue | None) -> None:
         """Remove blobs of killed writers; the lock must be held.
 
-        Only in stores of files, whose lock excludes writers of all hosts.
+        Only in stores that list their blobs. Unless the lock excludes all
+        writers, new blobs stay: one that is not killed may commit them.
         """
         if self.store.names() is None:
             return
         for name in self.orphans(head):
+            if not self._is_abandoned(name):
+                continue
             LOG.info('Removing blob %s, which no version needs', name)
             self.store.delete(name)
+
+    def _is_abandoned(self, name: str) -> bool:
+        try:
+            return (self.store.exclusive
+                    or self.store.age(name) > GRACE_SECONDS)
+        except exceptions.NotFound:
+            return False  # Another writer has removed it.
 
     @contextlib.contextmanager
     def opened(self, head: catalogue.Catalogue

@@ -302,8 +302,8 @@ class _Pruning:
         """Commit the changes so far; remove old blobs only after that."""
         for name, path in self._uploads:
             self._access.store.put_file(name, path)
+        self._access.commit(self._head, [name for name, _ in self._uploads])
         self._uploads.clear()
-        self._access.commit(self._head)
         for name in self._old:
             self._access.store.delete(name)
         self._old.clear()
