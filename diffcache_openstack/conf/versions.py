@@ -21,7 +21,8 @@ GROUP = cfg.OptGroup(
     'versions',
     title='Versions of servers',
     help='Where versions are stored, and how hosts save and restore servers.'
-         ' Agents use all options, the conductor the intervals.')
+         ' Agents use all options, the conductor the intervals and what limits'
+         ' projects.')
 
 OPTS = [
     cfg.StrOpt(
@@ -78,11 +79,51 @@ A request may set a lower limit.
 '''),
     cfg.IntOpt(
         'workers',
+        default=4,
+        min=1,
+        max=64,
+        help='''
+Tasks on versions that this host performs at the same time. More tasks load the
+host more. With as many as ``project_workers`` or fewer, a slow task of one
+project holds those of others.
+'''),
+    cfg.IntOpt(
+        'project_workers',
         default=1,
         min=1,
-        max=16,
-        help='Number of servers of this host that are saved, restored or'
-             ' exported at the same time.'),
+        max=64,
+        help='''
+Tasks of one project that this host performs at the same time. Others of the
+project wait, while those of other projects take turns.
+'''),
+    cfg.IntOpt(
+        'hook_workers',
+        default=4,
+        min=1,
+        max=64,
+        help='''
+Servers that this host saves at the same time because Nova waits to shut them
+down or to delete them. They do not wait for the tasks that ``workers`` limits.
+'''),
+    cfg.IntOpt(
+        'project_tasks',
+        default=4,
+        min=1,
+        max=1000,
+        help='''
+Tasks of one project that the conductor has hosts perform at the same time.
+Others of the project stay queued. Lower values leave more to other projects.
+'''),
+    cfg.Opt(
+        'min_rate',
+        type=units.Size(minimum=1),
+        default=1000 ** 2,
+        sample_default='1MB',
+        help='''
+Lowest rate in bytes per second that a request to save a server may set. Lower
+ones are refused with 400. A save at a low rate occupies its host, and its
+project's store, for as long as it takes.
+'''),
     cfg.IntOpt(
         'hook_timeout',
         default=600,

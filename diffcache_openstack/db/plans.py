@@ -193,6 +193,16 @@ def take_lease(session: orm.Session, name: str, owner: str,
     return None
 
 
+def leased(session: orm.Session, prefix: str, now: datetime.datetime
+           ) -> set[str]:
+    """Return the names of leases in force that begin with a prefix."""
+    table = models.Lease
+    return set(session.scalars(
+        sa.select(table.name).where(
+            table.name.startswith(prefix, autoescape=True),
+            table.expires_at > now)))
+
+
 def drop_lease(session: orm.Session, name: str, owner: str) -> None:
     """Release a lease, unless another conductor has taken it."""
     session.execute(

@@ -60,9 +60,16 @@ class VersionService:
         worker = version_worker.Worker(
             stores.Stores(conf),
             guests.Guests(options.libvirt_uri, options.directories),
-            agent, images.Images(conf), state / 'work', options.rate)
+            agent, images.Images(conf), state / 'work', options.rate,
+            options.min_rate)
         self.tasks = tasks.Tasks(
-            state / 'tasks', worker.perform, self._report, options.workers)
+            state / 'tasks', worker.perform, self._report,
+            tasks.Workers(options.workers, options.project_workers,
+                          options.hook_workers))
+        if options.workers <= options.project_workers:
+            LOG.warning('A slow task of one project delays those of others:'
+                        ' set [versions] workers above project_workers (%d)',
+                        options.project_workers)
 
     def start(self) -> None:
         """Resume the tasks that the last process left."""
@@ -123,7 +130,7 @@ class VersionService:
                 time.sleep(_AGAIN_SECONDS)
 
     def _wait(self, task, deadline, watch) -> str | None:
-        running = self.tasks.perform(task)
+        running = self.tasks.perform_hook(task)
         while not running.ended.wait(1.0):
             wanted = watch(running.report.done, running.report.total)
             if not wanted or time.monotonic() > deadline:

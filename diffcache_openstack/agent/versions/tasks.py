@@ -17,7 +17,6 @@ must not repeat are in the file. Completed tasks are remembered for a day, so
 that one that is sent twice is performed once.
 """
 
-import concurrent.futures
 import contextlib
 import json
 import logging
@@ -27,6 +26,7 @@ import time
 import typing
 
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.common import fair_pool
 from diffcache_openstack.common import files
 from diffcache_openstack import objects
 from diffcache_openstack.objects import versions
@@ -86,6 +86,19 @@ class RunningTask:
 Perform = typing.Callable[[RunningTask], None]
 
 
+class Workers(typing.NamedTuple):
+    """Threads that perform tasks.
+
+    :ivar tasks: for what the conductor sends
+    :ivar per_project: of those, for one project at a time
+    :ivar hooks: for what Nova waits for
+    """
+
+    tasks: int = 1
+    per_project: int = 1
+    hooks: int = 1
+
+
 class Tasks:
     """Performs tasks, several at a time, and reports on them.
 
@@ -97,15 +110,17 @@ class Tasks:
     """
 
     def __init__(self, directory: pathlib.Path, perform: Perform,
-                 report: Report, workers: int = 1) -> None:
+                 report: Report, workers: Workers = Workers()) -> None:
         self._directory = directory
         self._perform = perform
         self._report = report
         self._lock = threading.Lock()
         self._known: dict[str, RunningTask] = {}
         self._closing = threading.Event()
-        self._pool = concurrent.futures.ThreadPoolExecutor(
-            workers, thread_name_prefix='versions')
+        self._pool = fair_pool.FairPool(
+            workers.tasks, workers.per_project, 'versions')
+        # Nova waits for these: no task that users start delays them.
+        self._hooks = fair_pool.FairPool(workers.hooks, 1, 'version-hooks')
 
     def left(self) -> list[str]:
         """Return the ids of tasks that the last process did not complete."""
@@ -131,10 +146,18 @@ class Tasks:
         for running in list(self._known.values()):
             running.interrupted = True
             running.cancel.set()
-        self._pool.shutdown(cancel_futures=True)
+        for pool in (self._pool, self._hooks):
+            pool.shutdown()
 
     def perform(self, task: objects.VersionTask) -> RunningTask:
-        """Perform a task, unless it is known."""
+        """Perform a task in turn of the projects, unless it is known."""
+        return self._admit(task, self._pool)
+
+    def perform_hook(self, task: objects.VersionTask) -> RunningTask:
+        """Perform a task that Nova waits for, unless it is known."""
+        return self._admit(task, self._hooks)
+
+    def _admit(self, task, pool):
         with self._lock:
             running = self._known.get(task.id)
             if running is not None:
@@ -145,7 +168,7 @@ class Tasks:
                 task, self._directory / f'{task.id}.json', {})
             running.write()
             self._known[task.id] = running
-        self._pool.submit(self._do, running)
+        pool.submit(task.project_id, lambda: self._do(running))
         return running
 
     def cancel(self, task_id: str) -> None:
@@ -173,7 +196,7 @@ class Tasks:
         self._known[task.id] = running
         if not running.ended.is_set():
             LOG.info('Resuming task %s (%s)', task.id, task.kind)
-            self._pool.submit(self._do, running)
+            self._pool.submit(task.project_id, lambda: self._do(running))
 
     def _do(self, running):
         started = time.monotonic()

@@ -57,11 +57,13 @@ class Worker:
     :param agent: provides base images
     :param directory: for temporary files of tasks
     :param rate: bytes per second that are read of a disk at most, or None
+    :param min_rate: bytes per second that a task may ask for at least
     """
 
     def __init__(self, stored: stores.Stores, found: guests.Guests,
                  agent: Images, glance: images.Images,
-                 directory: pathlib.Path, rate: int | None) -> None:
+                 directory: pathlib.Path, rate: int | None,
+                 min_rate: int = 1) -> None:
         self._stores = stored
         self._guests = found
         self._agent = agent
@@ -69,6 +71,7 @@ class Worker:
         self._directory = directory
         self._bases = bases.BaseIds(directory.parent / 'bases.json')
         self._rate = rate
+        self._min_rate = min_rate
         self._methods: dict[str, tasks.Perform] = {
             versions.SAVE: self._save, versions.RESTORE: self._restore,
             versions.EXPORT: self._export, versions.DIFF: self._diff,
@@ -138,7 +141,9 @@ class Worker:
                                   base_id=base_id, format=disk.format)
 
     def _job(self, running) -> version_store.Job:
-        rates = [rate for rate in (self._rate, running.task.rate) if rate]
+        requested = running.task.rate and max(running.task.rate,
+                                              self._min_rate)
+        rates = [rate for rate in (self._rate, requested) if rate]
         return version_store.Job(
             progress=running.progress, cancel=running.cancel,
             rate=float(min(rates)) if rates else None)

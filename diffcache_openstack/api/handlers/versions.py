@@ -57,7 +57,13 @@ def _find_with_server(request: requests.Request, version_id: str
     """Return a version and its server, if the caller may see both.
 
     The rights on both count: the version is read, the server is written.
+
+    :raises InvalidInput: the requested version of the API has no methods
     """
+    if 'method' in request.document['restore'] \
+            and request.version < _WITH_METHOD:
+        raise exceptions.InvalidInput(
+            f'restore.method needs version {_WITH_METHOD} of the API.')
     [version] = _find(request, version_id)
     return [version, request.find_server(version['server_id'])]
 
@@ -131,9 +137,6 @@ def restore_version(request: requests.Request, version_id: str
                     ) -> dict[str, typing.Any]:
     """Restore a stopped server to a version."""
     options = request.document['restore']
-    if 'method' in options and request.version < _WITH_METHOD:
-        raise exceptions.InvalidInput(
-            f'restore.method needs version {_WITH_METHOD} of the API.')
     dry_run = options.get('dry_run', False)
     if not dry_run:
         _refuse_locked(request, request.found[1])

@@ -14,7 +14,8 @@
 All state is in the database. A task is sent again until its host reports on
 it, and hosts perform no task twice, so that an outage of a conductor, broker
 or agent only delays it. A store takes one writer at a time, and each project
-has a store of its own: of a project's tasks that write, one runs.
+has a store of its own: of a project's tasks that write, one runs. Projects
+take turns, each with a share, so that no queue of one delays another.
 """
 
 import concurrent.futures
@@ -27,6 +28,7 @@ from oslo_log import log
 from diffcache_openstack.common import context as contexts
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.conductor import servers as nova
+from diffcache_openstack.conductor.versions import project_shares
 from diffcache_openstack.db import engine
 from diffcache_openstack.db import plans
 from diffcache_openstack.db import sites
@@ -44,6 +46,15 @@ _LEASE_TIME = datetime.timedelta(seconds=60)
 WRITERS = (versions.SAVE, versions.RESTORE, versions.FORGET, versions.PRUNE)
 
 
+# What a hook has that waits for a task of its project to end.
+_HOOK_LEASE = 'version-hook:'
+
+
+def hook_lease(project_id: str) -> str:
+    """Return the name of the lease of a project's waiting hooks."""
+    return f'{_HOOK_LEASE}{project_id[:100]}'
+
+
 class Dispatcher:
     """Sends tasks, in rounds over all of them.
 
@@ -58,6 +69,7 @@ class Dispatcher:
         self._agents = agents
         self._servers = servers
         self._owner = owner
+        self._turns = project_shares.Turns()
         # The lease excludes other conductors, not threads of this one.
         self._lock = threading.Lock()
         self._context = contexts.RequestContext.for_service('conductor')
@@ -100,18 +112,28 @@ class Dispatcher:
             return
         alive = {host.name: host for host
                  in self._database.read(sites.list_hosts) if host.alive}
-        busy = {entry.task.project_id for entry in tasks
-                if entry.state == versions.RUNNING
-                and entry.task.kind in WRITERS}
+        running = [entry.task for entry in tasks
+                   if entry.state == versions.RUNNING]
+        shares = project_shares.Shares(
+            running, self._hooked(tasks, now), WRITERS,
+            self._conf.versions.project_tasks)
         for entry in tasks:
             if entry.state == versions.RUNNING:
                 self._send_again(entry, alive, now)
-                continue
-            writes = entry.task.kind in WRITERS
-            if writes and entry.task.project_id in busy:
-                continue
-            if self._send(entry.task, alive, now) and writes:
-                busy.add(entry.task.project_id)
+        for task in self._turns.order([
+                entry.task for entry in tasks
+                if entry.state == versions.QUEUED]):
+            if shares.admits(task):
+                shares.attempt(task)
+                self._turns.attempt(task)
+                if self._send(task, alive, now):
+                    shares.start(task)
+
+    def _hooked(self, tasks, now):
+        """Return the projects whose next writer is a hook that waits."""
+        leases = self._database.read(plans.leased, _HOOK_LEASE, now)
+        return {entry.task.project_id for entry in tasks
+                if hook_lease(entry.task.project_id) in leases}
 
     def _send_again(self, entry, alive, now):
         """Send a task again whose host has not reported for a while."""

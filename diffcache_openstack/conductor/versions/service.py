@@ -25,6 +25,7 @@ from diffcache_openstack.common import exceptions
 from diffcache_openstack.conductor import servers as nova
 from diffcache_openstack.conductor.versions import dispatch
 from diffcache_openstack.db import engine
+from diffcache_openstack.db import plans
 from diffcache_openstack.db import version_policies as db_policies
 from diffcache_openstack.db import version_tasks as db_tasks
 from diffcache_openstack.db import versions as db
@@ -33,6 +34,9 @@ from diffcache_openstack.objects import base
 from diffcache_openstack.objects import versions
 
 LOG = log.getLogger(__name__)
+
+# A hook that waits for its turn calls again within this time.
+_HOOK_LEASE_TIME = datetime.timedelta(seconds=15)
 
 # The ids of tasks that save versions are computed from the versions' ids.
 _SAVES = uuid.UUID('5b0a8d7e-4c53-4e0f-9a35-0d3f7c6f1b52')
@@ -49,7 +53,15 @@ class VersionService:
         self._servers = servers
 
     def create(self, new: objects.NewVersion) -> None:
-        """Start to save a server."""
+        """Start to save a server.
+
+        :raises InvalidInput: the rate is lower than the operator allows
+        """
+        lowest = self._conf.versions.min_rate
+        if new.rate and new.rate < lowest:
+            raise exceptions.InvalidInput(
+                f'rate: {new.rate} bytes per second is too low; request at'
+                f' least {lowest}, or none.')
         self._database.write(_create, new, save_task(new), base.now())
         LOG.info('Version %s of server %s: %s', new.id, new.server_id,
                  new.trigger)
@@ -140,7 +152,17 @@ class VersionService:
             return None
         new.alpha = policy.alpha
         task = save_task(new)
-        self._database.write(_begin_local, new, task, host, base.now())
+        now = base.now()
+        try:
+            self._database.write(_begin_local, new, task, host, now)
+        except exceptions.Busy:
+            # The hook tries again soon; no queued task comes before it.
+            self._database.write(
+                plans.take_lease, dispatch.hook_lease(new.project_id), host,
+                now, now + _HOOK_LEASE_TIME)
+            raise
+        self._database.write(
+            plans.drop_lease, dispatch.hook_lease(new.project_id), host)
         LOG.info('Version %s of server %s: %s', new.id, new.server_id,
                  new.trigger)
         return [task, policy.required]

@@ -11,6 +11,9 @@
 #    under the License.
 """What Nova's driver asks before a server goes."""
 
+import queue
+import threading
+
 import fixtures
 
 from diffcache_openstack.agent.versions import service
@@ -19,6 +22,11 @@ from diffcache_openstack.conf import opts
 from diffcache_openstack import objects
 from diffcache_openstack.objects import versions
 from tests import base
+
+
+SECONDS = 20
+# More than there are workers.
+MANY = 100
 
 
 class Conductor:
@@ -108,3 +116,53 @@ class ServiceTest(base.TestCase):
 
     def test_unknown_trigger(self):
         self.assertRaises(exceptions.InvalidInput, self.save, 'boredom')
+
+
+class TestFairness(ServiceTest):
+    """A project's slow tasks hold no other project's, and no hook."""
+
+    def setUp(self):
+        super().setUp()
+        self.may_end = threading.Event()
+        self.addCleanup(self.may_end.set)
+        self.started = queue.Queue()
+        self.work = self.work_slowly_for_a
+
+    def work_slowly_for_a(self, running):
+        self.started.put(running.task.project_id)
+        if running.task.project_id == 'a':
+            self.may_end.wait(SECONDS)
+
+    def perform(self, project, number):
+        return self.service.tasks.perform(objects.VersionTask(
+            id=f'00000000-0000-4000-8000-{number:012d}', kind=versions.SAVE,
+            project_id=project, rate=1))
+
+    def test_slow_tasks_of_a_project_hold_no_other(self):
+        for number in range(100, 110):
+            self.perform('a', number)
+        self.assertEqual('a', self.started.get(timeout=SECONDS))
+        other = self.perform('b', 200)
+        self.assertTrue(other.ended.wait(SECONDS))
+        self.assertEqual('b', self.started.get(timeout=SECONDS))
+
+    def test_hooks_wait_for_no_task(self):
+        """Nova does not wait for the tasks that users started."""
+        self.conf.set_override('hook_timeout', SECONDS // 4, 'versions')
+        hold = self.hold_workers()
+        self.assertIsNone(self.save()['error'])
+        hold.set()
+
+    def hold_workers(self):
+        """Occupy as many threads as there are for tasks."""
+        hold = threading.Event()
+        self.addCleanup(hold.set)
+
+        def work(running):
+            if running.task.version_id is None:
+                hold.wait(SECONDS)
+
+        self.work = work
+        for number in range(300, 300 + MANY):
+            self.perform(f'c{number}', number)
+        return hold

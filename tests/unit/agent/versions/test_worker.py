@@ -336,3 +336,20 @@ class TestStore(WorkerTest):
     def test_nothing_was_ever_saved(self):
         self.do(versions.PRUNE)
         self.do(versions.FORGET, disks=[])
+
+
+class TestRates(WorkerTest):
+
+    def rate(self, requested):
+        """The rate at which a disk is read for a task."""
+        return self.worker._job(tasks.RunningTask(objects.VersionTask(
+            id='00000000-0000-4000-8000-000000000001', kind=versions.SAVE,
+            project_id='p', rate=requested), self.directory / 'x', {})).rate
+
+    def test_no_task_is_slower_than_the_operator_allows(self):
+        self.worker._min_rate = 1000
+        self.assertEqual([1000.0, 5000.0, None],
+                         [self.rate(each) for each in (1, 5000, None)])
+        self.worker._rate = 2000
+        self.assertEqual([1000.0, 2000.0, 2000.0],
+                         [self.rate(each) for each in (1, 5000, None)])

@@ -154,6 +154,25 @@ class TestSaving(VersionsTest):
         self.conductor._dispatcher.look()
         self.assertEqual(task, self.host.next())
 
+    def test_rate_that_occupies_a_host_is_refused(self):
+        error = self.refused(400, 'POST', PATH, {'version': {
+            'server_id': 'stopped', 'rate': 1}}, user='member')
+        self.assertIn('1000000', error['detail'])
+
+    def test_queue_of_a_project_asks_nova_a_few_times_a_round(self):
+        """Servers on a host without agent cost a bounded time."""
+        self.nova.change('stopped', host='h9')
+        self.conductor._dispatcher.wake = lambda: None
+        for number in range(10):
+            self.create()
+        asked = []
+        get = self.nova.get
+        self.nova.get = lambda *arguments: asked.append(1) or get(*arguments)
+        self.create(server='foreign', user='other')
+        asked.clear()
+        self.conductor._dispatcher.look()
+        self.assertEqual(5, len(asked))
+
     def test_bad_values(self):
         for values in ({}, {'server_id': ''}, {'alpha': '1.5'},
                        {'alpha': 'much'}, {'rate': 0}, {'colour': 'red'}):
@@ -430,6 +449,12 @@ class TestRepeating(VersionsTest):
             project_id=base.PROJECT, trigger=versions.DELETE)
         self.assertRaises(exceptions.Busy, self.calls().begin_local,
                           self.ctxt, 'h1', other)
+        # Queued tasks of the project are sent after it.
+        self.create(server='running')
+        self.host.report(answers[0][0], saved=fakes.saved())
+        self.conductor._dispatcher.look()
+        self.assertTrue(self.host.idle())
+        self.calls().begin_local(self.ctxt, 'h1', other)
         other.trigger = versions.SHUTDOWN
         self.assertIsNone(self.calls().begin_local(self.ctxt, 'h1', other))
 

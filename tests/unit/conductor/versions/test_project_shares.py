@@ -1,0 +1,74 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Projects take turns, each with a share."""
+
+import uuid
+
+from diffcache_openstack.conductor.versions import project_shares
+from diffcache_openstack import objects
+from diffcache_openstack.objects import versions
+from tests import base
+
+
+def task(project, kind=versions.EXPORT):
+    return objects.VersionTask(id=str(uuid.uuid4()), kind=kind,
+                               project_id=project)
+
+
+class TestTurns(base.TestCase):
+
+    def test_long_queue_of_a_project_delays_no_other(self):
+        tasks = [task('a') for _number in range(5)] + [task('b'), task('c')]
+        found = project_shares.Turns().order(tasks)
+        self.assertEqual(list('abcaaaa'), [each.project_id for each in found])
+        self.assertEqual([each for each in tasks if each.project_id == 'a'],
+                         [each for each in found if each.project_id == 'a'])
+
+    def test_task_that_was_postponed_is_behind_the_others(self):
+        turns, tasks = project_shares.Turns(), [task('a'), task('a')]
+        turns.attempt(tasks[0])
+        self.assertEqual(tasks[::-1], turns.order(tasks))
+        turns.attempt(tasks[1])
+        self.assertEqual(tasks, turns.order(tasks))
+
+    def test_tasks_that_ended_are_forgotten(self):
+        turns, ended = project_shares.Turns(), task('a')
+        turns.attempt(ended)
+        turns.order([])
+        self.assertEqual({}, turns._attempts)
+
+
+class TestShares(base.TestCase):
+
+    def shares(self, *running, hooked=()):
+        return project_shares.Shares(running, set(hooked),
+                                     (versions.SAVE, versions.PRUNE), 2)
+
+    def test_running_tasks_and_attempts_count(self):
+        shares = self.shares(task('a'))
+        self.assertTrue(shares.admits(task('a')))
+        shares.attempt(task('a'))
+        self.assertFalse(shares.admits(task('a')))
+        self.assertTrue(shares.admits(task('b')))
+
+    def test_one_writer_of_a_project(self):
+        shares = self.shares(task('a', versions.SAVE))
+        self.assertFalse(shares.admits(task('a', versions.PRUNE)))
+        self.assertTrue(shares.admits(task('b', versions.SAVE)))
+        shares.start(task('b', versions.SAVE))
+        self.assertFalse(shares.admits(task('b', versions.PRUNE)))
+
+    def test_hook_that_waits_is_next(self):
+        shares = self.shares(hooked=['a'])
+        self.assertFalse(shares.admits(task('a', versions.SAVE)))
+        self.assertTrue(shares.admits(task('a')))
+        self.assertTrue(shares.admits(task('b', versions.SAVE)))
