@@ -115,8 +115,8 @@ class TestProcesses(FaultTest):
             self.assertRight(server, self.image_id, self.raw('web'))
         self.assertEqual(before, [self.fallbacks(host)
                                   for host in self.trial.hosts])
-        [line] = self.said('nova-scheduler', 'Costs of images are unknown',
-                           position)
+        [line] = self.said(
+            'nova-scheduler', 'Could not read the costs of images', position)
         self.assertIn('[diffcache] transport_url', line)
 
 
