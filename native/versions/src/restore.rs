@@ -127,33 +127,29 @@ impl Image<'_> {
         Ok(())
     }
 
-    /// Whether some bytes may be anything else than zero.
-    fn may_have_data(&self, start: u64, len: u64) -> Result<bool> {
+    /// Returns the first offset in `start..end` where the bytes may be anything else than zero.
+    fn next_data(&self, start: u64, end: u64) -> Result<Option<u64>> {
         let block = self.block();
-        let (from, to) = (start / block, (start + len).div_ceil(block));
-        let runs = tree::collect(&self.store.maps, self.root, from, to)?;
-        for run in runs {
-            match run.at {
-                BlockRef::Zero => {}
-                BlockRef::Stored { .. } => return Ok(true),
-                BlockRef::Base => {
-                    let (offset, end) = (run.start * block, run.end() * block);
-                    match self.base.map(|base| base.next_data(offset)).transpose()? {
-                        Some(None) => {}
-                        Some(Some((from, _))) if from >= end => {}
-                        // Without a base the window says what is missing.
-                        _ => return Ok(true),
-                    }
+        let (from, to) = (start / block, end.div_ceil(block));
+        tree::find(&self.store.maps, self.root, from, to, &mut |run| {
+            let (from, to) = (run.start * block, run.end() * block);
+            match (run.at, self.base) {
+                (BlockRef::Zero, _) => Ok(None),
+                (BlockRef::Base, Some(base)) => {
+                    let data = base.next_data(from)?.map(|(data, _)| data.max(from));
+                    Ok(data.filter(|data| *data < to))
                 }
+                // Without a base the window says what is missing.
+                _ => Ok(Some(from)),
             }
-        }
-        Ok(false)
+        })
     }
 
-    /// Puts together the windows of the disk that are `wanted` and calls `each` with them in order.
+    /// Puts together the windows of the disk that have something wanted and calls `each` with them in order. `next` returns the first
+    /// wanted offset of a range.
     fn windows(
         &self,
-        wanted: &(dyn Fn(u64, u64) -> Result<bool> + Sync),
+        next: &(dyn Fn(u64, u64) -> Result<Option<u64>> + Sync),
         task: &Task<'_>,
         each: &mut dyn FnMut(u64, Window) -> Result<()>,
     ) -> Result<()> {
@@ -162,15 +158,20 @@ impl Image<'_> {
         let count = self.size.div_ceil(WINDOW);
         let mut first = 0;
         while first < count {
+            // What nothing is wanted of costs no time, whatever size a damaged or forged version states.
+            let at = next(first * WINDOW, self.size)?.unwrap_or(self.size);
+            let skipped = (at / WINDOW).max(first).min(count) - first;
+            meter.add((skipped * WINDOW).min(self.size - first * WINDOW));
+            first += skipped;
             let pieces = BATCH.min(count - first);
             let windows = for_each_piece(&silent, pieces, |piece| {
                 let start = (first + piece) * WINDOW;
                 let len = WINDOW.min(self.size - start);
-                match wanted(start, len)? {
-                    true => self
+                match next(start, start + len)? {
+                    Some(_) => self
                         .window(start, len.next_multiple_of(CLUSTER.max(self.block())))
                         .map(Some),
-                    false => Ok(None),
+                    None => Ok(None),
                 }
             })?;
             for (window, piece) in windows.into_iter().zip(0..) {
@@ -195,8 +196,8 @@ impl Image<'_> {
         let file = output.file();
         file.set_len(self.size).map_err(VersionsError::io(&name))?;
         let mut written = 0;
-        let wanted = |start, len| self.may_have_data(start, len);
-        self.windows(&wanted, task, &mut |start, window| {
+        let next = |start, end| self.next_data(start, end);
+        self.windows(&next, task, &mut |start, window| {
             for (at, len) in &window.data {
                 let offset = start + *at as u64;
                 let len = (*len as u64).min(self.size - offset) as usize;
@@ -230,12 +231,13 @@ impl Image<'_> {
             .map_err(VersionsError::io(&name))?;
         let mut at = front.len() as u64;
         let mut buffer = Vec::new();
-        let wanted = |start: u64, len: u64| {
-            let (from, to) = (start / CLUSTER, (start + len).div_ceil(CLUSTER));
-            let kinds = kinds.get(from as usize..to as usize);
-            Ok(kinds.is_some_and(|kinds| kinds.contains(&Kind::Data)))
+        let next = |start: u64, end: u64| {
+            let (from, to) = (start / CLUSTER, end.div_ceil(CLUSTER));
+            let wanted = kinds.get(from as usize..to as usize).unwrap_or_default();
+            let found = wanted.iter().position(|kind| *kind == Kind::Data);
+            Ok(found.map(|place| (from + place as u64) * CLUSTER))
         };
-        self.windows(&wanted, task, &mut |start, window| {
+        self.windows(&next, task, &mut |start, window| {
             buffer.clear();
             for (i, cluster) in (0..).zip(window.bytes.chunks_exact(CLUSTER as usize)) {
                 if kinds.get((start / CLUSTER) as usize + i) == Some(&Kind::Data) {

@@ -19,40 +19,57 @@ pub fn runs(
     to: u64,
     each: &mut dyn FnMut(Run) -> Result<()>,
 ) -> Result<()> {
-    runs_below(maps, (root, HEIGHT, 0), from, to, each)
+    find::<()>(maps, root, from, to, &mut |run| each(run).map(|()| None)).map(|_| ())
 }
 
-fn runs_below(
+/// Calls `look` with the runs of blocks `from..to` of a tree, in order, until it returns something; returns that. Nodes behind it are not read.
+///
+/// # Errors
+/// As `Maps::get`; what `look` returns.
+pub fn find<T>(
+    maps: &Maps,
+    root: NodeRef,
+    from: u64,
+    to: u64,
+    look: &mut dyn FnMut(Run) -> Result<Option<T>>,
+) -> Result<Option<T>> {
+    find_below(maps, (root, HEIGHT, 0), from, to, look)
+}
+
+fn find_below<T>(
     maps: &Maps,
     (node, level, start): (NodeRef, u32, u64),
     from: u64,
     to: u64,
-    each: &mut dyn FnMut(Run) -> Result<()>,
-) -> Result<()> {
+    look: &mut dyn FnMut(Run) -> Result<Option<T>>,
+) -> Result<Option<T>> {
     let whole = node.uniform().map(|at| Run {
         start,
         len: span(level),
         at,
     });
     if let Some(run) = whole {
-        return run.clip(from, to).map_or(Ok(()), each);
+        return run.clip(from, to).map_or(Ok(None), look);
     }
     if level == 0 {
         for run in maps.leaf(node, start)? {
-            if let Some(run) = run.clip(from, to) {
-                each(run)?;
+            if let Some(found) = run.clip(from, to).map_or(Ok(None), &mut *look)? {
+                return Ok(Some(found));
             }
         }
-        return Ok(());
+        return Ok(None);
     }
     let below = span(level - 1);
     for (child, at) in maps.children(node, level)?.into_iter().zip(0..) {
         let begin = start + at * below;
         if begin < to && from < begin + below {
-            runs_below(maps, (child, level - 1, begin), from, to, each)?;
+            let found = find_below(maps, (child, level - 1, begin), from, to, look)?;
+            if found.is_some() {
+                return Ok(found);
+            }
         }
     }
-    Ok(())
+    Ok(None)
 }
 
 /// The runs of blocks `from..to` of a tree, joined where they continue each other.
@@ -395,6 +412,13 @@ mod tests {
                     }
                 }
                 prop_assert_eq!(&flat(&maps, root), &model);
+                let zero = |block: &BlockRef| *block == BlockRef::Zero;
+                let from = model.len() / 3;
+                let expected = model[from..].iter().position(|block| !zero(block));
+                let found = find(&maps, root, from as u64, BLOCKS, &mut |run| {
+                    Ok((!zero(&run.at)).then_some(run.start as usize - from))
+                }).unwrap();
+                prop_assert_eq!(found, expected);
                 let mut differs = vec![false; BLOCKS as usize];
                 diff(&maps, *roots.last().unwrap(), root, &mut |part| {
                     for i in 0..part.len {
