@@ -53,6 +53,7 @@ from diffcache_openstack.agent.local import server as local_server
 from diffcache_openstack.agent.local import usage as usages
 from diffcache_openstack.agent.repository import catalogue
 from diffcache_openstack.agent.repository import conductor_catalogue
+from diffcache_openstack.agent.repository import image_limits
 from diffcache_openstack.agent.repository import ingest
 from diffcache_openstack.agent.repository import pair_choice
 from diffcache_openstack.agent.state import directory
@@ -141,14 +142,14 @@ class Agent(service.Service):
         self.host = hosts.HostState(self.name, self.held, self.site_map,
                                     self._withdrawal())
         self._build_images()
+        if self.conf.agent.role == REPOSITORY:
+            self.repository = self._open_repository()
+            self.ingest = self._open_ingest(self.repository)
         self._build_reports()
         self.versions = version_service.VersionService(
             self.conf, self.server,
             conductor_versions_api.VersionsAPI(self._bus, self.conf),
             self.name)
-        if self.conf.agent.role == REPOSITORY:
-            self.repository = self._open_repository()
-            self.ingest = self._open_ingest(self.repository)
         self._build_local()
 
     def _withdrawal(self) -> withdrawal.Withdrawal | None:
@@ -192,7 +193,8 @@ class Agent(service.Service):
 
     def _build_reports(self) -> None:
         self.status = statuses.HostStatus(
-            self.conf, self.plane, self.host, self.filler, self.requests)
+            self.conf, self.plane, self.host, self.filler, self.requests,
+            self.ingest.report if self.ingest is not None else None)
         self._link = link.ConductorLink(
             self._clients, self.host, self.status, self.requests,
             self.conf.agent.heartbeat_interval)
@@ -294,7 +296,12 @@ class Agent(service.Service):
                 f'[repository] image_source "{name}" is unknown; use glance,'
                 f' or leave it empty.') from error
         source = typing.cast(ingest.Source, found.driver)
-        return ingest.Ingest(source, into, self.held, self._tools)
+        conf = self.conf.repository
+        limits = image_limits.ImageLimits(
+            self.conf.glance.largest_image, conf.max_expansion,
+            conf.unpack_timeout)
+        return ingest.Ingest(source, into, self.held, self._tools, limits,
+                             conf.ingest_workers)
 
     # -- starting
 

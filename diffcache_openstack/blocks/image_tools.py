@@ -17,10 +17,14 @@ an image's file, bit for bit, of its raw content.
 """
 
 import pathlib
+from typing import Callable
 
 from diffcache_openstack import _native
 from diffcache_openstack.blocks import native
 from diffcache_openstack.blocks import sketch as sketches
+
+
+Progress = Callable[[int, int], object] | None
 
 
 class ImageTools:
@@ -57,10 +61,11 @@ class ImageTools:
         return info['base_hash'], info['target_hash']
 
     def make_recipe(self, content: pathlib.Path, image: pathlib.Path,
-                    recipe: pathlib.Path) -> None:
+                    recipe: pathlib.Path, progress: Progress = None) -> None:
         """Write the recipe that makes an image's file of its raw content."""
         with native.translated():
-            _native.qcow2_patch_create(str(content), str(image), str(recipe))
+            _native.qcow2_patch_create(str(content), str(image), str(recipe),
+                                       progress=progress)
 
     def apply_recipe(self, content: pathlib.Path, recipe: pathlib.Path,
                      output: pathlib.Path) -> None:
@@ -68,23 +73,24 @@ class ImageTools:
         with native.translated():
             _native.qcow2_patch_apply(str(content), str(recipe), str(output))
 
-    def check_recipe(self, content: pathlib.Path, recipe: pathlib.Path
-                     ) -> None:
+    def check_recipe(self, content: pathlib.Path, recipe: pathlib.Path,
+                     progress: Progress = None) -> None:
         """Verify that a recipe reproduces its file.
 
         :raises DiffCacheError: it does not
         """
         with native.translated():
-            _native.qcow2_patch_verify(str(content), str(recipe))
+            _native.qcow2_patch_verify(str(content), str(recipe), progress)
 
-    def to_raw(self, image: pathlib.Path, output: pathlib.Path) -> str:
+    def to_raw(self, image: pathlib.Path, output: pathlib.Path,
+               progress: Progress = None) -> str:
         """Write a qcow2 image's raw content; returns its content id.
 
         :raises InvalidInput: the image names other files, is encrypted or
             absurd; no file that it names was opened
         """
         with native.translated():
-            return _native.qcow2_to_raw(str(image), str(output))[
+            return _native.qcow2_to_raw(str(image), str(output), progress)[
                 'content_id']
 
     def is_qcow2(self, image: pathlib.Path) -> bool:
@@ -94,6 +100,22 @@ class ImageTools:
         """
         with native.translated():
             return _native.qcow2_probe(str(image))[0]
+
+    def disk_size(self, image: pathlib.Path) -> int:
+        """Return the bytes of the guest's disk, by the image's header.
+
+        :raises InvalidInput: the image must not be used
+        """
+        with native.translated():
+            return _native.qcow2_probe(str(image))[1]
+
+    def data_size(self, image: pathlib.Path) -> int:
+        """Return the bytes that :meth:`to_raw` writes at most.
+
+        :raises InvalidInput: the image must not be used
+        """
+        with native.translated():
+            return _native.qcow2_data_size(str(image))
 
     def sketch(self, image: pathlib.Path, output: pathlib.Path) -> None:
         """Write an image's sketch."""

@@ -33,6 +33,38 @@ in the group ``[glance]``. Empty adds only images that are registered with
 "diffcache-manage image register".
 '''),
     cfg.IntOpt(
+        'ingest_workers',
+        default=2,
+        min=1,
+        max=64,
+        help='''
+Images that are added at a time. Small images come first, and of several
+workers one is left to images of at most 1 GiB. More workers add more images
+at a time; each may use all processors, and the space of one image beside those
+in the repository.
+'''),
+    cfg.FloatOpt(
+        'max_expansion',
+        default=50.0,
+        min=1.0,
+        help='''
+Most bytes of content for each byte of a qcow2 file. An image that would grow
+more is not added, unless its content is at most 256 MiB; Glance alone serves
+it. Images of operating systems grow to 2 to 10 times their file. Raise it if
+legitimate images compress better; lower it to protect the repository's disk
+from files that unpack to many times their size. The size of an image's disk is
+limited by ``[glance] largest_image``.
+'''),
+    cfg.FloatOpt(
+        'unpack_timeout',
+        default=3600.0,
+        min=1.0,
+        help='''
+Most seconds to unpack a qcow2 image after its download, and to describe its
+file. An image that takes longer is not added. Raise it if large images time
+out on a slow disk.
+'''),
+    cfg.IntOpt(
         'patch_level',
         default=3,
         min=1,

@@ -31,16 +31,20 @@ class HostStatus:
     :param host: this host's state
     :param filler: follows the plan
     :param requests: records that the conductor does not have yet
+    :param ingest: reports on images of an image service, at a repository
     """
 
     def __init__(self, conf: cfg.ConfigOpts, plane, host: hosts.HostState,
                  filler: filling.Filler,
-                 requests: request_spool.RequestSpool) -> None:
+                 requests: request_spool.RequestSpool,
+                 ingest: typing.Callable[[], dict[str, typing.Any]]
+                 | None = None) -> None:
         self._conf = conf
         self._plane = plane
         self._host = host
         self._filler = filler
         self._requests = requests
+        self._ingest = ingest
 
     def describe(self) -> objects.Host:
         """Return this host as the conductor registers it."""
@@ -81,4 +85,5 @@ class HostStatus:
             'missing': [list(key) for key in self._filler.missing()],
             'unreported_requests': len(self._requests),
             'data_plane': self._plane.stats(),
+            'ingest': None if self._ingest is None else self._ingest(),
         }

@@ -122,6 +122,9 @@ class Repository:
                             exist_ok=True)
         self._estimates = pair_choice.Estimates(self._sketch_of,
                                                 tools.estimate)
+        # Held while objects and the records of their images change, so that
+        # no object is dropped whose image is being registered.
+        self._changing = threading.Lock()
         self._making = threading.Lock()
         self._wake = threading.Condition()
         self._stopped = False
@@ -174,17 +177,21 @@ class Repository:
             record = ImageRecord(
                 content_id=signed['content_id'], size=signed['size'],
                 data_size=signed['data_size'], **about, **made)
-            self._check_conflict(record)
-            self._keep(views.Key(views.MANIFESTS, record.content_id),
-                       manifest)
-            self._keep(views.Key(views.TEMPLATES, record.content_id), content)
-            if recipe is not None:
-                self._keep(views.Key(views.RECIPES, made['form_id']), recipe)
+            with self._changing:
+                self._check_conflict(record)
+                self._keep(views.Key(views.MANIFESTS, record.content_id),
+                           manifest)
+                self._keep(views.Key(views.TEMPLATES, record.content_id),
+                           content)
+                if recipe is not None:
+                    self._keep(views.Key(views.RECIPES, made['form_id']),
+                               recipe)
+                self._store(record)
         finally:
             manifest.unlink(missing_ok=True)
         LOG.info('Registered image %s (%s) with content %s', record.id,
                  record.name, record.content_id)
-        self.put(record)
+        self._announce_image(record)
         return record
 
     def find(self, template_id: str) -> ImageRecord | None:
@@ -197,9 +204,17 @@ class Repository:
 
         Its status decides whether its objects can be read.
         """
+        with self._changing:
+            self._store(record)
+        self._announce_image(record)
+
+    def _store(self, record: ImageRecord) -> None:
         files.write_json(self._image_file(record.id),
                          dataclasses.asdict(record))
         self._apply_status(record)
+
+    def _announce_image(self, record: ImageRecord) -> None:
+        """Report an image, now if the conductor answers."""
         self._host.report_due.set()
         try:
             self._report(record)

@@ -17,7 +17,6 @@ hash that the service vouches for, unpacked to raw content by the native core,
 and described by a recipe where the file is not the raw content itself.
 """
 
-import collections
 import contextlib
 import dataclasses
 import hashlib
@@ -29,6 +28,8 @@ import typing
 import uuid
 
 from diffcache_openstack.agent.repository import catalogue
+from diffcache_openstack.agent.repository import image_limits
+from diffcache_openstack.agent.repository import ingest_queue
 from diffcache_openstack.agent.state import holdings
 from diffcache_openstack.blocks import image_tools
 from diffcache_openstack.common import exceptions
@@ -40,11 +41,6 @@ LOG = logging.getLogger(__name__)
 RAW = 'raw'
 QCOW2 = 'qcow2'
 BARE = 'bare'
-# Waits after failures, seconds, doubled with each further one.
-FIRST_RETRY = 5.0
-LAST_RETRY = 900.0
-# Longest pause while the image service itself does not answer.
-LAST_SERVICE_RETRY = 60.0
 # What an image service says of images that will be, are, or were.
 _GONE = ('deleted', 'pending_delete')
 _SERVED = {views.ACTIVE: views.ACTIVE, views.DEACTIVATED: views.DEACTIVATED}
@@ -118,45 +114,48 @@ class Ingest:
     :param repository: takes images in
     :param held: has the staging area
     :param tools: the native core
+    :param limits: what unpacking an image may cost
+    :param workers: how many images are added at a time
     """
 
     def __init__(self, source: Source, repository: catalogue.Repository,
-                 held: holdings.Holdings, tools: image_tools.ImageTools
-                 ) -> None:
+                 held: holdings.Holdings, tools: image_tools.ImageTools,
+                 limits: image_limits.ImageLimits, workers: int = 1) -> None:
         self._source = source
         self._repository = repository
         self._held = held
         self._tools = tools
-        self._wake = threading.Condition()
-        self._due: collections.OrderedDict[str, float] = \
-            collections.OrderedDict()
-        self._waits: dict[str, float] = {}
-        self._listed = False
-        self._stopped = False
-        self._thread = threading.Thread(target=self._run, daemon=True,
-                                        name='ingest')
+        self._limits = limits
+        self._queue = ingest_queue.IngestQueue(workers)
+        self._queue.add(ingest_queue.LISTING)
+        self._threads = [
+            threading.Thread(target=self._run, daemon=True,
+                             name=f'ingest-{number}')
+            for number in range(workers)]
+        # Why images cannot be added, until they change.
         self.refused: dict[str, str] = {}
 
     def start(self) -> None:
-        """Start the thread, which processes every image once at first."""
+        """Start the threads, which process every image once at first."""
         # First listen, then look: what changes in between is seen twice.
         self._source.start(self.changed)
-        self._thread.start()
+        for thread in self._threads:
+            thread.start()
 
     def stop(self) -> None:
-        """Stop after the image that is being added."""
+        """Stop after the images that are being added."""
         self._source.stop()
-        with self._wake:
-            self._stopped = True
-            self._wake.notify_all()
-        self._thread.join()
+        self._queue.close()
+        for thread in self._threads:
+            thread.join()
 
     def changed(self, image_id: str) -> None:
         """Schedule an update of an image that changed."""
-        with self._wake:
-            self._waits.pop(image_id, None)
-            self._due[image_id] = 0.0
-            self._wake.notify_all()
+        self._queue.add(image_id)
+
+    def report(self) -> dict[str, typing.Any]:
+        """Return what is being added, waits, or was refused, and why."""
+        return {'queue': self._queue.report(), 'refused': dict(self.refused)}
 
     def reconcile(self) -> None:
         """Schedule every image of the service and of the repository.
@@ -169,11 +168,10 @@ class Ingest:
         for record in known:
             if record.id not in images:
                 self._withdraw(record.id, views.DELETED)
-        # What must not be served comes before what may be, and what is new.
-        order = sorted(images.values(), key=lambda image: (
-            image.status == views.ACTIVE, image.size or 0))
-        for image in order:
-            self.changed(image.id)
+        # What must not be served comes before what may be.
+        for image in images.values():
+            self._queue.add(image.id, (image.size or 0)
+                            if image.status == views.ACTIVE else 0)
         LOG.info('Found %d images in the image service; %d were known before',
                  len(images), len(known))
 
@@ -253,8 +251,13 @@ class Ingest:
         size = 0
         with files.space_errors(path), open(path, 'xb') as output:
             for piece in self._source.download(image.id):
-                hasher.update(piece)
                 size += len(piece)
+                if image.size is not None and size > image.size:
+                    raise exceptions.IntegrityError(
+                        f'Glance sends more of image {image.id} than the'
+                        f' {image.size} bytes it states; it is not added.'
+                        f' Check the store that Glance reads it from.')
+                hasher.update(piece)
                 output.write(piece)
         if hasher.hexdigest() != vouched.value:
             raise exceptions.IntegrityError(
@@ -271,61 +274,54 @@ class Ingest:
                 f'Image {image.id} has the disk format qcow2 in Glance, and is'
                 f' not qcow2; it is not added. Upload it with its own disk'
                 f' format.')
+        self._limits.check(image.id, path, self._tools)
+        deadline = self._limits.deadline(image.id)
         with files.space_errors(content):
-            self._tools.to_raw(path, content)
-            self._tools.make_recipe(content, path, recipe)
-        self._tools.check_recipe(content, recipe)
+            self._tools.to_raw(path, content, deadline)
+            self._tools.make_recipe(content, path, recipe, deadline)
+        self._tools.check_recipe(content, recipe, deadline)
         return recipe
 
     def _run(self) -> None:
-        while True:
-            image_id = self._next()
-            if image_id is None:
-                return
+        while (entry := self._queue.take()) is not None:
             try:
-                if image_id == '':
-                    self.reconcile()
-                    self._listed = True
-                else:
-                    self.look_at(image_id)
-                    self.refused.pop(image_id, None)
-                self._waits.pop(image_id, None)
+                self._process(entry)
+                self._queue.finish(entry)
             except exceptions.RetryableError as error:
-                self._postpone(image_id, error)
+                self._postpone(entry, str(error))
             except exceptions.DiffCacheError as error:
-                self.refused[image_id] = str(error)
-                LOG.error('Could not add image %s: %s', image_id, error)
-            except Exception:
-                LOG.exception('Could not process image %s', image_id)
-                self._postpone(image_id, None)
+                self.refused[entry.image_id] = str(error)
+                self._queue.finish(entry)
+                LOG.error('Could not add image %s: %s', entry.image_id, error)
+            except Exception as error:
+                LOG.exception('Could not process image %s', entry.image_id)
+                self._postpone(entry, f'{type(error).__name__}: {error}')
 
-    def _next(self) -> str | None:
-        """Return the ID of the next image to process; '' for all of them."""
-        with self._wake:
-            while not self._stopped:
-                now = time.monotonic()
-                if not self._listed and self._due.get('', 0.0) <= now:
-                    self._due.pop('', None)
-                    return ''
-                found = next((name for name, due in self._due.items()
-                              if name and due <= now), None)
-                if found is not None:
-                    del self._due[found]
-                    return found
-                soonest = min(self._due.values(), default=None)
-                self._wake.wait(None if soonest is None else soonest - now)
+    def _process(self, entry: ingest_queue.Entry) -> None:
+        if entry.image_id == ingest_queue.LISTING:
+            self.reconcile()
+            return
+        if entry.size is None and (size := self._size(entry.image_id)):
+            # Now that its size is known, smaller ones may come first.
+            self._queue.add(entry.image_id, size)
+            return
+        self.look_at(entry.image_id)
+        self.refused.pop(entry.image_id, None)
+
+    def _size(self, image_id: str) -> int | None:
+        """Return the bytes of an image's file if it has to be downloaded."""
+        image = self._source.image(image_id)
+        if (image is None or image.status != views.ACTIVE
+                or self._repository.find(image_id) is not None):
             return None
+        return image.size
 
-    def _postpone(self, image_id: str, error: Exception | None) -> None:
-        longest = LAST_RETRY if image_id else LAST_SERVICE_RETRY
-        with self._wake:
-            wait = min(2 * self._waits.get(image_id, FIRST_RETRY / 2),
-                       longest)
-            self._waits[image_id] = wait
-            self._due.setdefault(image_id, time.monotonic() + wait)
-        LOG.warning('Waiting for %s, next attempt in %.0f s: %s',
-                    f'image {image_id}' if image_id else 'the image service',
-                    wait, error)
+    def _postpone(self, entry: ingest_queue.Entry, error: str) -> None:
+        wait = self._queue.postpone(entry, error)
+        about = (f'image {entry.image_id}' if entry.image_id
+                 else 'the image service')
+        LOG.warning('Waiting for %s, next attempt in %.0f s: %s', about, wait,
+                    error)
 
 
 def _checked(image: Image) -> _Hash:

@@ -169,6 +169,14 @@ fn qcow2_probe(py: Python<'_>, path: PathBuf) -> PyResult<(bool, u64)> {
     })
 }
 
+/// Returns how many bytes of the guest's disk an image stores, by its tables: what qcow2_to_raw writes at most.
+#[pyfunction]
+fn qcow2_data_size(py: Python<'_>, path: PathBuf) -> PyResult<u64> {
+    run(py, None, |_: &Task<'_>| {
+        image::data_size(&path).map_err(qcow2_error)
+    })
+}
+
 /// Adds this module's names to the extension module.
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(qcow2_patch_create, m)?)?;
@@ -179,5 +187,6 @@ pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(qcow2_manifest_create, m)?)?;
     m.add_function(wrap_pyfunction!(qcow2_to_raw, m)?)?;
     m.add_function(wrap_pyfunction!(qcow2_probe, m)?)?;
+    m.add_function(wrap_pyfunction!(qcow2_data_size, m)?)?;
     Ok(())
 }

@@ -104,6 +104,21 @@ pub fn to_raw(image: &Path, output: &Path, task: &Task<'_>) -> Result<Manifest, 
     Ok(manifest)
 }
 
+/// Returns how many bytes of the guest's disk an image stores, by its tables: what [`to_raw`] writes at most.
+///
+/// # Errors
+/// As [`Image::open`].
+pub fn data_size(image: &Path) -> Result<u64, Qcow2Error> {
+    let image = Image::open(image)?;
+    let content = image.content();
+    let (mut at, mut size) = (0, 0);
+    while let Some((from, to)) = content.next_data(at)? {
+        size += to - from;
+        at = to;
+    }
+    Ok(size)
+}
+
 /// Computes the manifest of an image's guest content: the same for a raw image and for a qcow2 image of one content.
 ///
 /// # Errors

@@ -14,7 +14,9 @@ import hashlib
 import threading
 
 from diffcache_openstack.agent.repository import catalogue
+from diffcache_openstack.agent.repository import image_limits
 from diffcache_openstack.agent.repository import ingest
+from diffcache_openstack.agent.repository import ingest_queue
 from diffcache_openstack.agent.repository import pair_choice
 from diffcache_openstack.agent.state import holdings
 from diffcache_openstack.agent.state import host as hosts
@@ -38,14 +40,21 @@ class Tools(test_catalogue.Tools):
             raise exceptions.InvalidInput('it names a backing file')
         return image.read_bytes().startswith(b'QFI')
 
-    def to_raw(self, image, output):
+    def disk_size(self, image):
+        return len(RAW)
+
+    def data_size(self, image):
+        return len(RAW)
+
+    def to_raw(self, image, output, progress=None):
+        progress(1, 1)
         output.write_bytes(image.read_bytes()[3:])
         return fakes.content_id(output.read_bytes())
 
-    def make_recipe(self, content, image, recipe):
+    def make_recipe(self, content, image, recipe, progress=None):
         recipe.write_bytes(b'recipe')
 
-    def check_recipe(self, content, recipe):
+    def check_recipe(self, content, recipe, progress=None):
         assert recipe.read_bytes() == b'recipe'
 
 
@@ -100,7 +109,7 @@ class IngestTest(base.TestCase):
 
     def setUp(self):
         super().setUp()
-        self.patch(ingest, 'FIRST_RETRY', 0.01)
+        self.patch(ingest_queue, 'FIRST_RETRY', 0.01)
         self.held = holdings.Holdings(
             self.directory / 'objects', None, fakes.Inspector(),
             lambda kind, object_id: 0)
@@ -112,8 +121,15 @@ class IngestTest(base.TestCase):
             self.directory / 'state', self.tools, self.catalogue,
             catalogue.Options(3, pair_choice.Limits(2.0, 8), lambda: True, 60))
         self.source = Source()
-        self.ingest = ingest.Ingest(self.source, self.repository, self.held,
-                                    self.tools)
+        self.ingest = self.new_ingest()
+
+    def new_ingest(self, workers=1, **limits):
+        """Ingest with limits that no image of these tests reaches."""
+        return ingest.Ingest(
+            self.source, self.repository, self.held, self.tools,
+            image_limits.ImageLimits(**{
+                'disk_size': 1 << 30, 'expansion': 50.0, 'seconds': SECONDS,
+                **limits}), workers)
 
     def look(self, name='image'):
         self.ingest.look_at(name)
@@ -304,22 +320,22 @@ class IngestTest(base.TestCase):
     def run_until(self, ready):
         """Run it until something is so, which its changes are."""
         seen = threading.Event()
-        put = self.repository.put
+        register = self.catalogue.register_template
 
         def noticed(record):
-            put(record)
+            register(record)
             if ready():
                 seen.set()
 
-        self.repository.put = noticed
+        self.catalogue.register_template = noticed
         self.ingest.start()
         self.addCleanup(self.ingest.stop)
         self.assertTrue(ready() or seen.wait(SECONDS))
 
     def test_a_service_that_is_late_is_asked_again_soon(self):
         # Longer than this test would wait, for an image of its own.
-        self.patch(ingest, 'FIRST_RETRY', 10.0 * SECONDS)
-        self.patch(ingest, 'LAST_SERVICE_RETRY', 0.01)
+        self.patch(ingest_queue, 'FIRST_RETRY', 10.0 * SECONDS)
+        self.patch(ingest_queue, 'LAST_SERVICE_RETRY', 0.01)
         self.source.put('image', RAW)
         self.source.dead = True
         failed = self.source.images
@@ -368,3 +384,61 @@ class IngestTest(base.TestCase):
         self.source.put('good', RAW + b'long' * 100)
         self.run_until(lambda: self.repository.find('good'))
         self.assertIn('vmdk', self.ingest.refused['bad'])
+
+    def test_an_image_that_takes_long_does_not_keep_others_waiting(self):
+        """One thread added one image after the other."""
+        self.ingest = self.new_ingest(workers=2)
+        go_on = threading.Event()
+        self.addCleanup(go_on.set)
+        to_raw = self.tools.to_raw
+
+        def slow(image, output, progress=None):
+            assert go_on.wait(SECONDS)
+            return to_raw(image, output, progress)
+
+        self.tools.to_raw = slow
+        self.source.put('bomb', QCOW2, disk_format='qcow2')
+        self.source.put('good', OTHER)
+        self.run_until(lambda: self.repository.find('good'))
+        self.assertIsNone(self.repository.find('bomb'))
+        self.assertIn({'image': 'bomb', 'state': 'active'},
+                      self.ingest.report()['queue'])
+        go_on.set()
+        self.assertTrue(self.wait_for('bomb'))
+
+    def test_an_image_beyond_the_limits_is_refused_before_it_is_unpacked(self):
+        self.ingest = self.new_ingest(disk_size=len(RAW) - 1)
+        self.source.put('bomb', QCOW2, disk_format='qcow2')
+        self.tools.to_raw = None
+        error = self.assertRaises(exceptions.InvalidInput, self.look, 'bomb')
+        self.assertIn('largest_image', str(error))
+        self.assertNothing()
+
+    def test_a_file_longer_than_glance_states_is_not_stored(self):
+        self.source.put('image', RAW, size=len(RAW) - 1)
+        error = self.assertRaises(exceptions.IntegrityError, self.look)
+        self.assertIn('states', str(error))
+        self.assertNothing()
+
+    def test_lack_of_space_is_reported_until_there_is_some(self):
+        self.patch(ingest_queue, 'FIRST_RETRY', SECONDS)
+        full = [True]
+        to_raw = self.tools.to_raw
+
+        def unpack(image, output, progress=None):
+            if full[0]:
+                raise exceptions.NoSpace('no space left')
+            return to_raw(image, output, progress)
+
+        self.tools.to_raw = unpack
+        self.source.put('large', QCOW2, disk_format='qcow2')
+        self.source.put('good', OTHER * 10)
+        self.run_until(lambda: self.repository.find('good'))
+        [waiting] = [each for each in self.ingest.report()['queue']
+                     if each['image'] == 'large']
+        self.assertEqual(('large', 'waiting', 1, 'no space left'), (
+            waiting['image'], waiting['state'], waiting['attempts'],
+            waiting['error']))
+        full[0] = False
+        self.source.changed('large')
+        self.assertTrue(self.wait_for('large'))
