@@ -99,6 +99,12 @@ class _Disk(quick.Quick, show.ShowOne):
             help='Base image of the disk. Blocks that equal it are not '
                  'stored.')
         parser.add_argument(
+            '--disk-format', choices=restoring.FORMATS,
+            help='Format of the disk. By default the one that its series '
+                 'records; or else it is detected by the first bytes, which '
+                 'the guest of a raw disk can write, and a qcow2 header that '
+                 'names a backing file is refused.')
+        parser.add_argument(
             '--rate', type=_rate, metavar='MB/s',
             help='Read at most so many megabytes per second.')
         parser.add_argument(
@@ -120,7 +126,7 @@ class _Disk(quick.Quick, show.ShowOne):
             operands.check_readable(str(args.base), 'base')
         return version_store.Disk(
             args.disk, series, args.base, without_snapshot=args.scan,
-            **options)
+            format=args.disk_format, **options)
 
 
 class Save(_Disk):
@@ -210,7 +216,7 @@ class Show(quick.Quick, show.ShowOne):
                     ) -> tuple[list[str], list[Any]]:
         version = _open(parsed_args).version(parsed_args.version)
         return _columns(version.summary() | {
-            'number': version.number,
+            'number': version.number, 'disk_format': version.disk_format,
             'base_id': version.base.id if version.base else None,
             'snapshots': [each.name for each in version.snapshots]})
 

@@ -60,8 +60,10 @@ class Disk:
     snapshot: str | None = None
     # Read the disk itself: nothing writes to it meanwhile.
     without_snapshot: bool = False
-    # ``raw`` or ``qcow2``. If None it is detected by the first bytes, which
-    # the guest of a raw disk may have written.
+    # ``raw`` or ``qcow2``. If None it is the one that a version of the series
+    # records, or else detected by the first bytes, which the guest of a raw
+    # disk may have written: then a header that names a backing file is
+    # refused.
     format: str | None = None
 
 
@@ -167,12 +169,19 @@ class VersionStore:
                   guest: snapshots.Guest | None,
                   alpha: float | str,
                   job: Job) -> list[save_request.SaveRequest]:
+        disks = [self._with_format(disk) for disk in disks]
         together = _running(disks, guest)
         return [save_request.SaveRequest(
             disk.path, disk.series, disk.parent, alpha, disk.snapshot,
             job.rate, disk.base, disk.base_id, _snapshotter(disk, together),
             without_snapshot=disk.without_snapshot, disk_format=disk.format)
             for disk in disks]
+
+    def _with_format(self, disk: Disk) -> Disk:
+        if disk.format is not None:
+            return disk
+        recorded = self._access.head_or_new().disk_format_of(disk.series)
+        return dataclasses.replace(disk, format=recorded)
 
     def restore(self, name: str, output: pathlib.Path,
                 disk_format: str | None = None,

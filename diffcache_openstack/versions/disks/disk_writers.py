@@ -22,18 +22,20 @@ from diffcache_openstack.versions.disks import nbd
 
 
 @contextlib.contextmanager
-def open_disk(path: pathlib.Path, disk_format: str
+def open_disk(path: pathlib.Path, disk_format: str,
+              base: pathlib.Path | None = None
               ) -> Iterator[_native.DiskWriter]:
     """Open a disk for writing, locked for the time of a ``with`` block.
 
     A raw disk is written directly, one of another format through qemu-nbd.
 
+    :param base: the image below a qcow2 disk
     :raises Busy: a guest uses the disk
     :raises ServiceUnavailable: qemu-nbd ended; also in the block
     """
     if disk_format != 'raw':
         try:
-            with nbd.Server(path, disk_format) as disk:
+            with nbd.Server(path, disk_format, base) as disk:
                 yield disk
         except exceptions.PeerUnavailable as exc:
             raise exceptions.ServiceUnavailable(

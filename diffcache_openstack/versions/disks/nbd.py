@@ -21,6 +21,7 @@ import tempfile
 from diffcache_openstack import _native
 from diffcache_openstack.blocks import native as native_errors
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.versions.disks import block_nodes
 
 LOG = logging.getLogger(__name__)
 
@@ -53,12 +54,16 @@ class Server:
 
     It ends with the thread that enters the block, even if that is killed.
 
+    :param base: the image below a qcow2 disk, which QEMU reads where it writes
+        parts of clusters; see :func:`.block_nodes.file_name`
     :raises Busy: a guest uses the disk
+    :raises InvalidInput: the base is refused
     """
 
-    def __init__(self, disk: pathlib.Path, disk_format: str) -> None:
+    def __init__(self, disk: pathlib.Path, disk_format: str,
+                 base: pathlib.Path | None = None) -> None:
         self._disk = disk
-        self._format = disk_format
+        self._node = block_nodes.file_name(disk, disk_format, base)
 
     def __enter__(self) -> _native.DiskWriter:
         with tempfile.TemporaryDirectory(prefix='diffcache-') as directory:
@@ -88,9 +93,8 @@ class Server:
         try:
             return subprocess.Popen(
                 ['setpriv', '--pdeathsig', 'KILL', '/bin/sh', '-c', script,
-                 'sh', str(os.getpid()), '--format', self._format,
-                 '--cache', 'writeback', '--discard', 'unmap',
-                 '--detect-zeroes', 'off', str(self._disk)],
+                 'sh', str(os.getpid()), '--cache', 'writeback',
+                 '--discard', 'unmap', '--detect-zeroes', 'off', self._node],
                 stdin=listening, stderr=subprocess.PIPE, text=True)
         except FileNotFoundError as exc:
             raise exceptions.PermanentError(

@@ -33,9 +33,12 @@ from typing import Sequence
 from diffcache_openstack import _native
 from diffcache_openstack.blocks import native as native_errors
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.versions.disks import block_nodes
 from diffcache_openstack.versions.guests import guest_agent
 
 _TIMEOUT_S = 120
+# What qemu-img handles of a disk in a second at least, beyond that time.
+_BYTES_PER_S = 100e6
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,7 +79,8 @@ def disk_info(disk: pathlib.Path, disk_format: str | None = None
     fingerprint of each).
 
     :param disk_format: ``raw`` or ``qcow2``; if None it is detected by the
-        first bytes, which the guest of a raw disk may have written
+        first bytes, which the guest of a raw disk may have written: then a
+        header that names a backing file is refused
     :raises InvalidInput: the disk is refused
     """
     with native_errors.translated():
@@ -102,7 +106,8 @@ class OfflineSnapshotter(Snapshotter):
 
     A qemu-img that is killed may leave reference counts that are too high: no
     data is lost, but space is, and the disk's check fails. A marker file
-    beside the disk stays then, by which the next call repairs the disk.
+    beside the disk stays then, by which the next call frees that space. Other
+    errors of a disk are reported, never repaired: a repair may drop data.
     """
 
     def __init__(self, disk: pathlib.Path) -> None:
@@ -112,24 +117,26 @@ class OfflineSnapshotter(Snapshotter):
     @contextlib.contextmanager
     def _marked(self) -> Iterator[None]:
         if self._marker.exists():
-            self._run('check', '-q', '-r', 'all')
+            self._run('check', '-q', '-r', 'leaks')
         self._marker.touch()
         yield
         # Not reached if this process or qemu-img is killed, or fails.
         self._marker.unlink()
 
     def _run(self, *arguments: str) -> None:
+        timeout_s = _TIMEOUT_S + self._disk.stat().st_size / _BYTES_PER_S
         try:
             done = subprocess.run(
-                ['qemu-img', *arguments, str(self._disk)],
-                capture_output=True, text=True, timeout=_TIMEOUT_S)
+                ['qemu-img', *arguments,
+                 block_nodes.file_name(self._disk, 'qcow2')],
+                capture_output=True, text=True, timeout=timeout_s)
         except FileNotFoundError as exc:
             raise exceptions.PermanentError(
                 'qemu-img is not installed: install QEMU\'s tools') from exc
         except subprocess.TimeoutExpired as exc:
             raise exceptions.ServiceUnavailable(
-                f'qemu-img did not finish with {self._disk} in {_TIMEOUT_S} '
-                f'seconds') from exc
+                f'qemu-img did not finish with {self._disk} in '
+                f'{timeout_s:.0f} seconds') from exc
         if done.returncode == 0:
             return
         message = done.stderr.strip().replace('\n', ' ')
@@ -138,7 +145,9 @@ class OfflineSnapshotter(Snapshotter):
                 f'{self._disk} is in use: {message}; give the QMP socket of '
                 f'its guest')
         raise exceptions.PermanentError(
-            f'qemu-img {arguments[0]} failed on {self._disk}: {message}')
+            f'qemu-img {arguments[0]} failed on {self._disk}: {message}. '
+            f'Examine the disk with qemu-img check while its guest is '
+            f'stopped.')
 
     def create(self, name: str) -> GuestPause:
         with self._marked():

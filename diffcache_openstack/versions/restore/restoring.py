@@ -21,6 +21,7 @@ from typing import Callable
 from diffcache_openstack import _native
 from diffcache_openstack.blocks import native as native_errors
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.versions.disks import block_nodes
 from diffcache_openstack.versions.store import bases
 from diffcache_openstack.versions.store import catalogue
 from diffcache_openstack.versions.store import store_access
@@ -110,8 +111,7 @@ def _write(access: store_access.StoreAccess, head: catalogue.Catalogue,
 def _backing(base: pathlib.Path | None) -> tuple[str, str] | None:
     if base is None:
         return None
-    is_qcow2, _size = _native.qcow2_probe(base)
-    return str(base.resolve()), 'qcow2' if is_qcow2 else 'raw'
+    return str(base.resolve()), block_nodes.format_of_base(base)
 
 
 @dataclasses.dataclass(frozen=True)

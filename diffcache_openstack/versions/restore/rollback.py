@@ -33,6 +33,7 @@ from diffcache_openstack import _native
 from diffcache_openstack.blocks import native as native_errors
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import files
+from diffcache_openstack.versions.disks import block_nodes
 from diffcache_openstack.versions.disks import disk_writers
 from diffcache_openstack.versions.guests import snapshots
 from diffcache_openstack.versions.restore import rollback_journal
@@ -187,8 +188,23 @@ def _compare(opened: _native.BlockStore, head: catalogue.Catalogue,
     bases.check(version, request.base, request.base_id)
     _remove_rebuilt(request.disk)
     info = snapshots.disk_info(request.disk, request.disk_format)
+    _check_layers(request.disk, info, version)
     return _Target(version, request, info, rollback_plan.compare(
         opened, head, version, request, progress))
+
+
+def _check_layers(disk: pathlib.Path, info: dict[str, Any],
+                  version: catalogue.Version) -> None:
+    """Check that a disk names a backing file only if its version has a base.
+
+    :raises InvalidInput: it does
+    """
+    if info['backing'] is not None and version.base is None:
+        raise exceptions.InvalidInput(
+            f'Cannot roll back {disk} to version {version.id}, which has no '
+            f'base image: the disk names the backing file '
+            f'{info["backing"]!r}. If the disk is raw, state --disk-format '
+            f'raw; otherwise restore the version to a new file.')
 
 
 def _choose(targets: list[_Target], method: str) -> tuple[str, str]:
@@ -234,7 +250,8 @@ def _write_in_place(opened: _native.BlockStore, head: catalogue.Catalogue,
         started = time.monotonic()
         if target.format == 'qcow2':
             _delete_snapshots(target.request, head, target.info)
-        with disk_writers.open_disk(target.disk, target.format) as disk:
+        with disk_writers.open_disk(target.disk, target.format,
+                                    target.request.base) as disk:
             with (files.space_errors(target.disk),
                   native_errors.translated()):
                 written = opened.write_ranges(target.content(),
@@ -302,10 +319,9 @@ def _build(opened: _native.BlockStore, target: _Target, path: pathlib.Path,
         else:
             backing = None
             if base is not None and target.info['backing'] is not None:
-                is_qcow2, _size = _native.qcow2_probe(base)
                 # By the same name as before, which Nova and others know.
                 backing = (target.info['backing'],
-                           'qcow2' if is_qcow2 else 'raw')
+                           block_nodes.format_of_base(base))
             written = opened.restore_qcow2(target.content(), path, backing,
                                            progress)
     _copy_owner(target.disk, path)

@@ -49,7 +49,8 @@ class SaveRequest:
     factor: float = FACTOR
     # Nothing writes to the disk meanwhile: it needs no view either.
     without_snapshot: bool = False
-    # ``raw`` or ``qcow2``; if None it is detected by the first bytes.
+    # ``raw`` or ``qcow2``; if None it is detected by the first bytes, and a
+    # header that names a backing file is refused.
     disk_format: str | None = None
     # Read in place of raw disks.
     views: guest_views.GuestViews | None = None

@@ -181,7 +181,8 @@ class _Save:
             pause_ms=round(state.pause.pause_ms, 3),
             frozen_ms=round(state.pause.frozen_ms, 3),
             quiesced=state.pause.quiesced, token=self._token,
-            snapshots=state.snapshots())
+            snapshots=state.snapshots(),
+            disk_format=_reliable_format(request, state))
         self._head.next_version += 1
         self._head.versions[version.id] = version
         self.versions.append(version)
@@ -344,6 +345,16 @@ def _log(request: save_request.SaveRequest, compared: _Comparison,
     if compared.snapshot and not saved.is_delta:
         LOG.info('Compared all of %s with the stored map: its snapshot of the '
                  'parent is missing', request.disk)
+
+
+def _reliable_format(request: save_request.SaveRequest,
+                     state: disk_states.DiskState) -> str | None:
+    """Return the format of a disk if its guest cannot have chosen it.
+
+    A guest can make a raw disk look like qcow2, but not the reverse.
+    """
+    detected = state.info['format']
+    return detected if detected == 'raw' else request.disk_format
 
 
 def _empty_root(base: catalogue.Base | None) -> catalogue.Root:

@@ -19,6 +19,7 @@ is the *head* of the store; see :mod:`.commits` for how one follows another.
 import dataclasses
 import json
 from typing import Any
+from typing import TypeVar
 import zlib
 
 from diffcache_openstack.common import exceptions
@@ -33,6 +34,11 @@ _MAGIC = b'DCVHEAD1'
 # versions. A few bytes of a forged one could become more than memory holds.
 _MOST_BYTES = 256 << 20
 
+# Largest numbers of catalogues: of what is counted and named, of bytes, and of
+# a disk's size (16 TiB). Native code takes no larger ones.
+_MOST_NUMBER = 2 ** 32 - 1
+_MOST_SIZE = 2 ** 63 - 1
+_MOST_DISK = 1 << 44
 # A tree's root: kind (0 zeroes, 1 the base image, 2 a node), map, index.
 Root = tuple[int, int, int]
 ZERO_ROOT: Root = (0, 0, 0)
@@ -109,10 +115,15 @@ class Version:
     quiesced: bool = False
     # The idempotency token of the save, if the caller gave one.
     token: str | None = None
+    # ``raw`` or ``qcow2``; None if neither a caller nor the disk was reliable.
+    disk_format: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the fields as the catalogue's JSON has them."""
-        return dataclasses.asdict(self)
+        """Return the fields that the catalogue's JSON has for a version."""
+        fields = dataclasses.asdict(self)
+        # Kept beside the versions, where releases that lack it ignore it.
+        del fields['disk_format']
+        return fields
 
     def summary(self) -> dict[str, Any]:
         """Return the fields that users see."""
@@ -133,10 +144,10 @@ class Version:
         base = fields['base']
         snapshots = tuple(Snapshot(**each) for each in fields['snapshots'])
         kind, map_id, index = fields['root']
-        return cls(**(fields | {
-            'root': (int(kind), int(map_id), int(index)),
-            'base': None if base is None else Base(**base),
-            'snapshots': snapshots}))
+        root = tuple(_number(part) for part in (kind, map_id, index))
+        return _checked(cls(**(fields | {
+            'root': root, 'base': None if base is None else Base(**base),
+            'snapshots': snapshots})))
 
 
 @dataclasses.dataclass
@@ -175,6 +186,12 @@ class Catalogue:
         found = [version for version in self.versions.values()
                  if version.series == series]
         return sorted(found, key=lambda version: version.number)
+
+    def disk_format_of(self, series: str) -> str | None:
+        """Return the format of a series' disk, if it was recorded."""
+        return next((version.disk_format for version
+                     in reversed(self.of_series(series))
+                     if version.disk_format is not None), None)
 
     def of_token(self, token: str) -> list[Version]:
         """Return the versions that the save with a token created."""
@@ -215,7 +232,10 @@ class Catalogue:
             'maps': {number: dataclasses.asdict(blob)
                      for number, blob in self.maps.items()},
             'bases': {name: dataclasses.asdict(blob)
-                      for name, blob in self.bases.items()}}
+                      for name, blob in self.bases.items()},
+            'disk_formats': {version.id: version.disk_format for version
+                             in self.versions.values()
+                             if version.disk_format is not None}}
         text = json.dumps(fields, separators=(',', ':')).encode()
         if len(text) > _MOST_BYTES:
             raise exceptions.PermanentError(
@@ -249,19 +269,63 @@ class Catalogue:
 
     @classmethod
     def _from_fields(cls, fields: dict[str, Any]) -> 'Catalogue':
-        versions = map(Version.from_dict, fields['versions'])
+        formats = fields.get('disk_formats', {})
+        versions = (
+            dataclasses.replace(version, disk_format=_disk_format(
+                formats.get(version.id)))
+            for version in map(Version.from_dict, fields['versions']))
         return cls(
-            number=fields['number'], store_id=fields['store_id'],
-            block_size=fields['block_size'], key_check=fields['key_check'],
-            next_pack=fields['next_pack'], next_map=fields['next_map'],
-            next_version=fields['next_version'],
+            number=_number(fields['number']), store_id=fields['store_id'],
+            block_size=_number(fields['block_size']),
+            key_check=fields['key_check'],
+            next_pack=_number(fields['next_pack']),
+            next_map=_number(fields['next_map']),
+            next_version=_number(fields['next_version']),
             versions={version.id: version for version in versions},
-            packs={int(number): Pack(**pack)
+            packs={_number(int(number)): _checked(Pack(**pack))
                    for number, pack in fields['packs'].items()},
-            maps={int(number): Blob(**blob)
+            maps={_number(int(number)): _checked(Blob(**blob))
                   for number, blob in fields['maps'].items()},
-            bases={base_id: Blob(**blob)
+            bases={base_id: _checked(Blob(**blob))
                    for base_id, blob in fields['bases'].items()})
+
+
+def _number(value: Any, most: int = _MOST_NUMBER) -> int:
+    """Return a number of a catalogue.
+
+    :raises ValueError: it is none, negative, or larger than any
+    """
+    if type(value) is not int or not 0 <= value <= most:
+        raise ValueError(f'{value!r} is not a number from 0 to {most}')
+    return value
+
+
+_Record = TypeVar('_Record', Version, Pack, Blob)
+
+
+def _checked(record: _Record) -> _Record:
+    """Return a record of a catalogue whose numbers and names are valid.
+
+    :raises ValueError: one is not
+    """
+    for field in dataclasses.fields(record):
+        value = getattr(record, field.name)
+        if field.type is int:
+            most = _MOST_SIZE if field.name != 'size' else _MOST_DISK
+            if field.name in ('number', 'generation', 'origin', 'level'):
+                most = _MOST_NUMBER
+            _number(value, most)
+        elif field.type is float and type(value) not in (int, float):
+            raise ValueError(f'{value!r} is not a number')
+        elif field.type is str and not isinstance(value, str):
+            raise ValueError(f'{value!r} is not a text')
+    return record
+
+
+def _disk_format(name: Any) -> str | None:
+    if name not in (None, 'raw', 'qcow2'):
+        raise ValueError('a disk has an unknown format')
+    return name
 
 
 def _inflated(packed: bytes) -> bytes:

@@ -63,16 +63,32 @@ pub enum Format {
 }
 
 impl Format {
-    /// The given format, or else the one detected by the first bytes, which the guest of a raw disk may have written.
+    /// Returns the given format, or else the one detected by the first bytes.
+    ///
+    /// The guest of a raw disk may have written these: only a qcow2 header that names no other file is accepted as one.
     ///
     /// # Errors
-    /// `Source`.
+    /// `Source`; `Qcow2` and `Invalid` if the format is not given, and a header names other files or is refused for another reason.
     pub fn of(given: Option<Self>, file: &FileSource) -> Result<Self> {
         match given {
             Some(format) => Ok(format),
-            None if Header::probe(file)? => Ok(Self::Qcow2),
+            None if Header::probe(file)? => Self::standalone(file),
             None => Ok(Self::Raw),
         }
+    }
+
+    /// Checks that a detected qcow2 header names no backing file; one that names a data file is refused with every format.
+    fn standalone(file: &FileSource) -> Result<Self> {
+        let disk = Disk::open(file)?;
+        if disk.header().check_standalone().is_ok() {
+            return Ok(Self::Qcow2);
+        }
+        Err(VersionsError::Invalid(format!(
+            "{} begins with a qcow2 header that names a backing file ({}), which the guest of a raw disk can write itself: state the \
+             format of the disk, raw or qcow2",
+            file.name(),
+            disk.backing.as_deref().unwrap_or_default().escape_default(),
+        )))
     }
 }
 
@@ -81,7 +97,7 @@ impl Format {
 pub struct DiskSource {
     /// The file.
     pub path: PathBuf,
-    /// The disk's format; detected if not given.
+    /// The disk's format; if not given, see [`Format::of`].
     pub format: Option<Format>,
     /// A qcow2 disk's internal snapshot; its present state if there is none.
     pub snapshot: Option<String>,
@@ -360,6 +376,36 @@ fn raw_regions(file: &FileSource, block_size: u32) -> Result<Vec<Region>> {
 mod tests {
     use super::*;
     use std::os::unix::fs::FileExt;
+
+    /// A qcow2 header of version 3, which names a backing file of three bytes at the given offset if that is not 0.
+    fn header(backing_offset: u8) -> tempfile::NamedTempFile {
+        let mut bytes = vec![0; 4096];
+        bytes[..4].copy_from_slice(b"QFI\xfb");
+        (bytes[7], bytes[23], bytes[103]) = (3, 9, 104);
+        if backing_offset != 0 {
+            (bytes[15], bytes[19]) = (backing_offset, 3);
+            bytes[usize::from(backing_offset)..][..3].copy_from_slice(b"/a\n");
+        }
+        let file = tempfile::NamedTempFile::new().unwrap();
+        file.as_file().write_all_at(&bytes, 0).unwrap();
+        file
+    }
+
+    #[test]
+    fn a_detected_format_names_no_other_file() {
+        let detect = |file: &tempfile::NamedTempFile, given| {
+            Format::of(given, &FileSource::open(file.path()).unwrap())
+        };
+        assert_eq!(detect(&header(0), None).unwrap(), Format::Qcow2);
+        let hostile = header(200);
+        match detect(&hostile, None) {
+            Err(VersionsError::Invalid(text)) => assert!(text.contains("(/a\\n)"), "{text}"),
+            other => panic!("{other:?}"),
+        }
+        for given in [Format::Raw, Format::Qcow2] {
+            assert_eq!(detect(&hostile, Some(given)).unwrap(), given);
+        }
+    }
 
     #[test]
     fn holes_of_a_raw_disk_are_zero_and_data_is_read_in_pieces() {

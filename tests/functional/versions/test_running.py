@@ -59,7 +59,7 @@ class TestRunning(fixture.VersionsTestCase):
     def request(self, number: int) -> save_request.SaveRequest:
         disk = self.disks[number]
         return save_request.SaveRequest(
-            disk, f'vm-{number}', base=self.base_image,
+            disk, f'vm-{number}', base=self.base_image, disk_format='qcow2',
             snapshotter=snapshots.RunningSnapshotter(self.socket, [disk]))
 
     def patterns(self, version) -> bytes:
@@ -94,6 +94,7 @@ class TestRunning(fixture.VersionsTestCase):
         both.create('together')
         requests = [
             save_request.SaveRequest(disk, f'vm-{i}', base=self.base_image,
+                                     disk_format='qcow2',
                                      snapshot='together')
             for i, disk in enumerate(self.disks)]
         self.guest_writes(1, 'write -P 9 0 4k')
@@ -113,7 +114,7 @@ class TestRunning(fixture.VersionsTestCase):
     def test_a_running_guests_disk_is_not_rolled_back(self):
         version = saving.save(self.access, self.request(0))
         request = save_request.SaveRequest(
-            self.disks[0], 'vm-0', base=self.base_image,
+            self.disks[0], 'vm-0', base=self.base_image, disk_format='qcow2',
             snapshotter=snapshots.OfflineSnapshotter(self.disks[0]))
         self.guest_writes(0, 'write -P 1 0 4k')
         self.assertRaises(exceptions.Busy, rollback.roll_back, self.access,

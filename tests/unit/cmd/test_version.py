@@ -210,3 +210,60 @@ class TestVersionCommands(VersionCommandTest):
         self.assertLess(second['bytes_read'], 1 << 20)
         self.call_json('restore', second['version'], self.path('out'),
                        '--format', 'qcow2')
+
+
+@unittest.skipUnless(fixture.has_qemu(), fixture.NEEDS_QEMU)
+class TestForgedHeaders(VersionCommandTest):
+    """A guest writes a qcow2 header to the first bytes of its raw disk."""
+
+    SECRET = b'private to the host'
+
+    def setUp(self):
+        super().setUp()
+        self.secret = self.write_file('secret', self.SECRET * 9000)
+        plain, self.forged = (self.directory / name for name
+                              in ('plain', 'forged'))
+        fixture.make_qcow2(plain, 1 << 20)
+        fixture.qemu_io(plain, 'write -P 1 0 4k')
+        fixture.make_qcow2(self.forged, 1 << 20, self.secret)
+        self.disk.write_bytes(plain.read_bytes())
+        # Without its header: the disk of a guest as it was saved first.
+        self.plain = plain.read_bytes()
+
+    def forge(self) -> None:
+        with open(self.disk, 'r+b') as stream:
+            stream.write(self.forged.read_bytes())
+            stream.truncate(len(self.plain))
+
+    def assertRefused(self, *argv: str) -> None:
+        code, out, err = self.call(*argv, '--store', self.uri)
+        self.assertEqual((1, ''), (code, out))
+        self.assertIn('state the format of the disk', err)
+        self.assertNotIn(self.SECRET, self.disk.read_bytes())
+
+    def test_a_forged_header_is_not_detected_as_qcow2(self):
+        self.forge()
+        self.assertRefused('save', str(self.disk), '--series', 'vm')
+
+    def test_a_rollback_copies_no_file_of_the_host_into_the_disk(self):
+        version = self.save()['version']
+        self.forge()
+        for options in ((), ('--discard-current',), ('--dry-run',)):
+            self.assertRefused('rollback', version, str(self.disk), *options)
+
+    def test_the_named_format_is_used_whatever_the_disk_begins_with(self):
+        self.forge()
+        before = self.disk.read_bytes()
+        version = self.save('--disk-format', 'raw')['version']
+        self.change()
+        # Recorded for the series: it needs not be named again.
+        self.assertEqual(1, self.save()['blocks_changed'])
+        self.call('rollback', version, str(self.disk), '--store', self.uri)
+        self.assertEqual(before, self.disk.read_bytes())
+
+    def test_a_backing_file_that_a_header_names_is_never_opened(self):
+        version = self.save('--disk-format', 'qcow2')['version']
+        self.forge()
+        self.call('rollback', version, str(self.disk), '--store', self.uri,
+                  '--disk-format', 'qcow2')
+        self.assertNotIn(self.SECRET, self.disk.read_bytes())

@@ -101,7 +101,7 @@ class VersionsTestCase(base.TestCase):
         """Save a stopped guest's disk."""
         return self.save(
             disk, series, snapshotter=snapshots.OfflineSnapshotter(disk),
-            **options)
+            disk_format='qcow2', **options)
 
     def content(self, version, base_image: pathlib.Path | None = None
                 ) -> bytes:

@@ -96,7 +96,8 @@ class TestEngine(fixture.VersionsTestCase):
         disk = self.directory / 'disk.qcow2'
         fixture.make_qcow2(disk, 8 << 20, image)
         fixture.qemu_io(disk, 'write -P 7 64k 4k')
-        [version] = self.engine.save([version_store.Disk(disk, 'q', image)])
+        [version] = self.engine.save([version_store.Disk(
+            disk, 'q', image, format='qcow2')])
         output = restoring.Output(self.directory / 'out', 'qcow2')
         self.engine.export(version.id, output, image)
         self.assert_same_disk(disk, output.path)

@@ -49,6 +49,22 @@ class TestOffline(fixture.VersionsTestCase):
         self.assertEqual(0, self.check(disk))
         self.assertFalse(snapshots.marker_path(disk).exists())
 
+    def test_errors_other_than_leaks_are_reported_and_not_repaired(self):
+        disk = self.directory / 'disk.qcow2'
+        fixture.make_qcow2(disk, 1 << 20)
+        fixture.qemu_io(disk, 'write -P 1 0 64k')
+        with open(disk, 'r+b') as stream:
+            # The first data cluster counts as free.
+            stream.seek((2 << 16) + 2 * 5)
+            stream.write(b'\0\0')
+        before = disk.read_bytes()
+        snapshots.marker_path(disk).touch()
+        error = self.assertRaises(
+            exceptions.PermanentError,
+            snapshots.OfflineSnapshotter(disk).create, 's')
+        self.assertIn('qemu-img check', str(error))
+        self.assertEqual(before, disk.read_bytes())
+
     @staticmethod
     def check(disk):
         return subprocess.run(['qemu-img', 'check', '-q', str(disk)],
@@ -157,7 +173,7 @@ class TestQcow2(fixture.VersionsTestCase):
         fixture.qemu_io(disk, 'write -P 8 128k 4k', 'write -P 9 1M 8k',
                         'write -z 3M 64k', 'write -P 1 3900k 4k')
         request = save_request.SaveRequest(
-            disk, 'q', base=base_image,
+            disk, 'q', base=base_image, disk_format='qcow2',
             snapshotter=snapshots.OfflineSnapshotter(disk))
         plan = rollback_plan.plan(self.access, first.id, request)
         done = rollback.roll_back(self.access, first.id, request)
@@ -186,7 +202,7 @@ class TestSeveral(fixture.VersionsTestCase):
         fixture.qemu_io(self.overlay, 'write -P 7 128k 64k')
         self.requests = [
             save_request.SaveRequest(
-                self.overlay, 'q', base=self.link,
+                self.overlay, 'q', base=self.link, disk_format='qcow2',
                 snapshotter=snapshots.OfflineSnapshotter(self.overlay)),
             save_request.SaveRequest(self.disk, 'a')]
         versions = saving.save_disks(self.access, self.requests)

@@ -67,6 +67,32 @@ class TestFormats(fixture.VersionsTestCase):
                       fields | {'maps': {'1': {'other': 1}}}):
             self.assertRaises(exceptions.FormatError, self.decode, wrong)
 
+    def test_forged_numbers_are_refused(self):
+        """Numbers that native code does not take were no errors of a head."""
+        self.save()
+        fields = self.fields()
+        [version], [pack] = fields['versions'], fields['packs'].values()
+        records = [(fields, name) for name in (
+            'number', 'block_size', 'next_pack', 'next_map', 'next_version')]
+        records += [(version, name) for name in (
+            'number', 'size', 'bytes_stored', 'blocks_changed', 'seconds')]
+        records += [(pack, name) for name in (
+            'generation', 'origin', 'blocks', 'data_bytes', 'level', 'blob')]
+        records += [(version['root'], part) for part in range(3)]
+        for record, name in records:
+            value = record[name]
+            for forged in (-1, 1 << 70, 1 << 64, None, [], {}, True):
+                if name == 'seconds' and type(forged) is int:
+                    continue
+                record[name] = forged
+                self.assertRaises(exceptions.FormatError, self.decode, fields)
+            record[name] = value
+        for number in (str(1 << 32), '-1'):
+            self.assertRaises(exceptions.FormatError, self.decode,
+                              fields | {'packs': {number: pack}})
+        version['size'] = (1 << 44) + 1
+        self.assertRaises(exceptions.FormatError, self.decode, fields)
+
     def test_a_head_that_becomes_absurdly_long_is_refused(self):
         self.save()
         fields = self.fields() | {'store_id': 'x' * 100_000}
