@@ -80,7 +80,8 @@ LOG = log.getLogger(__name__)
 REPOSITORY = 'repository'
 # Entry points of image services.
 SOURCES = 'diffcache.agent.sources'
-WILDCARDS = ('0.0.0.0', '[::]')
+# Addresses that are compared with, not listened on.
+WILDCARDS = ('0.0.0.0', '[::]')  # nosec B104
 
 
 class Agent(service.Service):

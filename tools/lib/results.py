@@ -20,8 +20,8 @@ DIR are read by their ending:
 ``.subunit``
     The stream of a run of stestr. A test that began and did not end failed.
 ``.checks``
-    One line for each check of tools/lib/checks.sh: ``passed`` or ``failed``, a
-    tabulator, and its name.
+    One line for each check of tools/lib/checks.sh: ``passed``, ``failed`` or
+    ``skipped``, a tabulator, and its name.
 ``.libtest``
     What ``cargo test`` printed. Stable Rust has no other format for tests (its
     JSON needs a nightly compiler); the line that ends each test program is
