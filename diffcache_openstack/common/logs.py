@@ -20,6 +20,27 @@ from oslo_log import log
 QUIET = ('amqp=WARN', 'amqplib=WARN', 'oslo.messaging=INFO',
          'oslo_messaging=INFO', 'sqlalchemy=WARN', 'alembic=INFO',
          'stevedore=WARN', 'urllib3.connectionpool=WARN')
+# Control characters but for the tabulator (C0, DEL, C1), and the separators
+# that some programs take for ends of lines, as they appear in logs.
+_ESCAPES = {code: repr(chr(code))[1:-1] for code in (
+    *range(9), *range(10, 32), *range(127, 160), 0x2028, 0x2029)}
+
+
+class ControlCharacters(python_logging.Filter):
+    """Escapes control characters in messages.
+
+    Messages name what users, guests and other services chose: a name must
+    not begin a new line that looks like an entry, nor control a terminal.
+    Tracebacks keep their lines.
+    """
+
+    def filter(self, record: python_logging.LogRecord) -> bool:
+        """Escape the message of a record, and let it pass."""
+        message = record.getMessage()
+        escaped = message.translate(_ESCAPES)
+        if escaped != message:
+            record.msg, record.args = escaped, ()
+        return True
 
 
 def setup(conf: cfg.ConfigOpts, name: str) -> None:
@@ -29,5 +50,7 @@ def setup(conf: cfg.ConfigOpts, name: str) -> None:
     """
     log.set_defaults(default_log_levels=list(QUIET))
     log.setup(conf, name)
+    for handler in python_logging.getLogger().handlers:
+        handler.addFilter(ControlCharacters())
     log.getLogger(name).info('%s starts', name)
     conf.log_opt_values(log.getLogger(name), python_logging.DEBUG)

@@ -44,6 +44,9 @@ from diffcache_openstack import objects
 
 LOG = logging.getLogger(__name__)
 
+# Characters of the names of services and of reasons.
+_LONGEST_NAME = 100
+
 # Interval of progress lines while an image is built, seconds.
 PROGRESS_SECONDS = 1.0
 _MOST_JSON = 64 << 10
@@ -204,11 +207,12 @@ class LocalApi:
         body = _read_json(request)
         service, reason = body.get('service'), body.get('reason')
         count = body.get('count', 1)
-        if not (isinstance(service, str) and isinstance(reason, str)
+        if not (_is_name(service) and _is_name(reason)
                 and isinstance(count, int) and count > 0):
             raise exceptions.InvalidInput(
-                'A fallback has a service, a reason and a count of at least'
-                ' one.')
+                f'A fallback has a service and a reason, each of 1 to'
+                f' {_LONGEST_NAME} printable characters, and a count of at'
+                f' least one.')
         LOG.warning('%s worked without the agent %d times (%s), image %s',
                     service, count, reason, body.get('image_id'))
         self._usage.fallback(service, reason, count)
@@ -286,6 +290,12 @@ def _check_length(request: wrappers.Request) -> None:
     text = request.environ.get('CONTENT_LENGTH')
     if text and not _DIGITS.fullmatch(text.strip()):
         raise _LengthError(f'Content-Length {text!r} is no number of bytes.')
+
+
+def _is_name(value: typing.Any) -> bool:
+    """Return whether a value can be a service's or a reason's name."""
+    return (isinstance(value, str) and 0 < len(value) <= _LONGEST_NAME
+            and value.isprintable())
 
 
 def _read_json(request: wrappers.Request) -> dict:

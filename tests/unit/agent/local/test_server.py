@@ -363,6 +363,13 @@ class LocalApiTest(base.TestCase):
         self.client.drop(IMAGE)
         self.assertEqual([IMAGE], self.worker.asked)
 
+    def test_names_of_fallbacks_are_short_and_printable(self):
+        for name in ('', 'x\nERROR forged', '\x1b[2J', 'x' * 101):
+            for names in ((name, 'reason'), ('nova-compute', name)):
+                self.assertRaises(exceptions.InvalidInput,
+                                  self.client.fallback, *names, 1)
+        self.assertEqual({}, self.client.status()['fallbacks'])
+
     def test_fallbacks(self):
         self.client.fallback('nova-compute', 'unreachable', 3)
         self.assertEqual([('nova-compute', 'unreachable', 3)],
