@@ -226,6 +226,9 @@ function configure_tempest_for_diffcache {
         "$LOCAL_HOSTNAME:$DIFFCACHE_SOCKET"
     iniset "$TEMPEST_CONFIG" diffcache base_directories \
         "$LOCAL_HOSTNAME:$NOVA_INSTANCES_PATH/_base"
+    # One that caches, as that of a site does.
+    ! is_service_enabled g-api || ! is_service_enabled diffcache-agent \
+        || iniset "$TEMPEST_CONFIG" diffcache site_image_url "$GLANCE_URL"
 }
 
 # cleanup_diffcache: remove what the phases above wrote, the source tree's

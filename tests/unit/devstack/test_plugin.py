@@ -67,6 +67,7 @@ KEYSTONE_SERVICE_URI=http://10.0.0.1/identity SERVICE_PROJECT_NAME=service
 SERVICE_DOMAIN_NAME=Default NOVA_INSTANCES_PATH=$1/instances
 NOVA_CONF=nova.conf GLANCE_API_CONF=glance-api.conf GLANCE_CONF_DIR=glance
 GLANCE_CACHE_CONF=glance-cache.conf TEMPEST_CONFIG=tempest.conf
+GLANCE_URL=http://10.0.0.1/image
 DIFFCACHE_CONF_DIR=$1/etc SERVICE_LISTEN_ADDRESS='{listen}'
 SYSTEMD_DIR=$1/systemd DISTRO={distro} GROUPS_BEFORE='{groups}'
 ENABLED_SERVICES=$2; shift 2
@@ -318,6 +319,17 @@ class TestPlugin(base.TestCase):
         self.assertEqual('True', found['service_available', 'diffcache'])
         self.assertTrue(found['diffcache', 'agent_sockets'].startswith(
             'node:/'))
+
+    def test_tempest_asks_a_glance_that_caches(self):
+        option = 'diffcache', 'site_image_url'
+        found = self.options(self.run_phase('stack', 'test-config'))
+        self.assertEqual('http://10.0.0.1/image',
+                         found['tempest.conf'][option])
+        for services in ('g-api,tempest,diffcache-conductor',
+                         'n-cpu,tempest,diffcache-agent'):
+            found = self.options(self.run_phase(
+                'stack', 'test-config', services=services))
+            self.assertNotIn(option, found['tempest.conf'])
 
     def test_all_of_it_is_stopped(self):
         stopped = self.called(self.run_phase('unstack'), 'stop_process')
