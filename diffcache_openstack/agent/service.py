@@ -66,7 +66,6 @@ from diffcache_openstack.agent.versions import service as version_service
 from diffcache_openstack.blocks import image_tools
 from diffcache_openstack.common import context as contexts
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.common import keys
 from diffcache_openstack.common import messaging
 from diffcache_openstack.common import service
 from diffcache_openstack.common import windows
@@ -164,7 +163,8 @@ class Agent(service.Service):
         self._flights = single_flight.SingleFlight(
             self.held.root / holdings.STAGING)
         self.transfers = transfers.Transfers(
-            self.plane, self.site_map.current, options.lend_seconds)
+            self.plane, self.site_map.current, options.lend_seconds,
+            self.conf.data_plane.min_rate)
         kept = retention.Retention(self.host, options.keep_requested)
         self._sources = sources.Sources(
             self.transfers, self.host, self.conf.planner.max_patches)
@@ -225,19 +225,24 @@ class Agent(service.Service):
 
     def _open_plane(self) -> data_plane.DataPlane:
         conf = self.conf.data_plane
-        key = keys.read_key(conf.key_file) if conf.key_file else None
+        found = identity.read_keys(self.conf)
         shown = identity.Identity(self.conf)
         opened = in_process.InProcessDataPlane(
-            self._state / 'objects', self.name, conf.listen, key,
-            key_name=conf.key_name, rate=conf.rate or None,
+            self._state / 'objects', self.name, conf.listen,
+            found.signing[1] if found else None, key_name=conf.key_name,
+            accepted_keys=list(found.accepted) if found else None,
+            old_signatures=conf.old_signatures,
+            max_connections=conf.max_connections,
+            max_connections_per_address=conf.max_connections_per_address,
+            slow_time=float(conf.slow_time),
+            distrust_time=float(conf.distrust_time), rate=conf.rate or None,
             latency=conf.latency, claim_ttl=float(conf.claim_ttl),
             lend_seconds=float(self.conf.agent.lend_seconds),
             advertise_url=conf.advertise_url or self._derived_url(),
             **shown.options())
         self._stack.callback(opened.close)
-        if shown.files:
-            shown.start(opened)
-            self._stack.callback(shown.stop)
+        shown.start(opened)
+        self._stack.callback(shown.stop)
         return opened
 
     def _derived_url(self) -> str | None:

@@ -43,19 +43,42 @@ host``.
 '''),
     cfg.StrOpt(
         'key_file',
+        mutable=True,
         help='''
 File with the key that all agents of a deployment share and sign every request
 between them with. Create it with ``diffcache-manage key create`` and copy it
 to every host. It must be readable by the agent's user only (mode 0600), or the
 agent does not start. Without a key the agent serves only loopback addresses.
+A changed file is read again within seconds, or at once on SIGHUP.
 '''),
     cfg.StrOpt(
         'key_name',
         default='site',
+        mutable=True,
         regex=r'^[A-Za-z0-9._-]{1,64}$',
         help='''
 Name of the key, sent with each request, so that a peer with another key can
 name the missing one in its error. Change it together with the key.
+'''),
+    cfg.DictOpt(
+        'accepted_keys',
+        default={},
+        mutable=True,
+        help='''
+Further keys that requests of peers may be signed with, as ``NAME:FILE,...``.
+It lets a key be replaced without an interruption: accept the new key on all
+hosts, then sign with it (``key_file``, ``key_name``) and accept the old one,
+then remove the old one. Read again on SIGHUP.
+'''),
+    cfg.BoolOpt(
+        'old_signatures',
+        default=True,
+        help='''
+Whether to accept requests whose signature names neither the host that is
+requested nor its start, as agents of release 0.1 sign, and to sign so for such
+agents. Set it to false once all agents are upgraded, which the counter
+``unbound`` of ``diffcache-manage agent status`` shows: such a request can be
+sent again to another host, or after a restart, for five minutes.
 '''),
     cfg.StrOpt(
         'tls_ca_file',
@@ -81,6 +104,14 @@ files are read again within seconds, or at once on SIGHUP.
 File with the private key of ``tls_cert_file`` in PEM, without a passphrase.
 It is refused if it is readable by all users.
 '''),
+    cfg.StrOpt(
+        'tls_crl_file',
+        help='''
+File with lists, in PEM, of certificates that the authorities of
+``tls_ca_file`` have revoked. Peers with such a certificate are refused. A
+changed file is read again like the certificates. An authority without a list
+has revoked nothing; lists do not expire.
+'''),
     cfg.BoolOpt(
         'tls_plain_peers',
         default=False,
@@ -98,6 +129,55 @@ sent unencrypted, whatever a peer announces.
 Most bytes per second that this agent sends to all its peers together, in bytes
 or with a unit (``25MB``). At a repository all sites share this bandwidth. 0
 sets no limit.
+'''),
+    cfg.Opt(
+        'min_rate',
+        type=units.Size(),
+        default='16KiB',
+        help='''
+Bytes per second, or with a unit (``16KiB``), below which a transfer from a
+peer is given up for another source. The limit follows the links of the site
+map: within a site it is at most one hundredth of the peers' link, over the WAN
+at most one thousandth of the link to the repository. Raise it to leave slow
+hosts earlier; lower it if transfers of busy hosts are given up (``slow_peers``
+of ``diffcache-manage agent status``). Only time spent waiting for the peer
+counts.
+'''),
+    cfg.IntOpt(
+        'slow_time',
+        default=10,
+        min=1,
+        help='''
+Seconds of waiting after which the rate of a transfer is compared with
+``min_rate``; three times as many over the WAN and for objects that still
+arrive at the peer. Lower values leave a slow peer earlier, higher ones tolerate
+longer pauses.
+'''),
+    cfg.IntOpt(
+        'distrust_time',
+        default=300,
+        min=0,
+        help='''
+Seconds for which a host of the site is left alone after it was twice too slow
+or sent wrong data within ten minutes. 0 never leaves a host alone. The
+repository is never left alone.
+'''),
+    cfg.IntOpt(
+        'max_connections',
+        default=256,
+        min=1,
+        help='''
+Connections of peers that are served at the same time. Each takes a thread and a
+file descriptor. 128 more have room until their first request is accepted.
+'''),
+    cfg.IntOpt(
+        'max_connections_per_address',
+        default=128,
+        min=1,
+        help='''
+Connections of one address that are served at the same time; more are refused
+for the moment. Raise it, up to ``max_connections``, at a repository whose sites
+are behind one address each.
 '''),
     cfg.FloatOpt(
         'latency',

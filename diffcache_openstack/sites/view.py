@@ -41,6 +41,11 @@ REPOSITORY_ROLE = 'repository'
 
 MEGABYTE = 1e6
 
+_LEAF = 65536
+# Bytes of a manifest: of its header at most, and for each leaf.
+_MANIFEST_HEAD = 4096
+_MANIFEST_LEAF = 33
+
 
 class Key(typing.NamedTuple):
     """An object of the data plane: its kind and its content's hash."""
@@ -307,6 +312,21 @@ class SiteView:
     def compute_hosts(self) -> list[HostRef]:
         """List the hosts of the site without the repository."""
         return [h for h in self.hosts if h.role != REPOSITORY_ROLE]
+
+    def max_size_of(self, key: Key) -> int | None:
+        """Return the most bytes that an object's file can have.
+
+        Of templates the bytes a guest sees, of which zeros take no space.
+
+        :returns: None if the catalogue does not say
+        """
+        if key.kind in (PATCHES, RECIPES):
+            return self.size_of(key)
+        template = self.content(key.id)
+        if template is None or key.kind != MANIFESTS:
+            return template.size if template else None
+        leaves = -(-template.size // _LEAF)
+        return _MANIFEST_HEAD + leaves * _MANIFEST_LEAF
 
     def size_of(self, key: Key) -> int | None:
         """Return the bytes that an object takes on disk; None if unknown."""

@@ -29,7 +29,8 @@ def dump_order(order: interface.Order) -> str:
         'sources': [_source(source) for source in order.sources],
         'manifest': str(order.manifest) if order.manifest else None,
         'class': order.job_class, 'rate': order.rate,
-        'durable': order.durable, 'in_place': order.in_place})
+        'durable': order.durable, 'in_place': order.in_place,
+        'max_size': order.max_size})
 
 
 def dump_hosts(hosts: typing.Iterable[interface.Host]) -> str:
@@ -62,11 +63,13 @@ def _source(source: interface.Source) -> dict[str, typing.Any]:
                      'link': source.link}}
 
 
-def _part(part: pathlib.Path | interface.RemotePart) -> dict[str, str]:
+def _part(part: pathlib.Path | interface.RemotePart
+          ) -> dict[str, typing.Any]:
     if isinstance(part, pathlib.Path):
         return {'path': str(part)}
     return {'host': part.host.name, 'url': part.host.url,
-            'kind': part.key.kind, 'id': part.key.id}
+            'kind': part.key.kind, 'id': part.key.id,
+            'max_size': part.max_size}
 
 
 def _error(found: dict[str, typing.Any], key: views.Key

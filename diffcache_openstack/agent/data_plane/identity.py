@@ -9,7 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""This host's certificate: its replacement, and failed TLS connections."""
+"""This host's certificate and keys: their replacement, and what failed."""
 
 import pathlib
 import threading
@@ -20,12 +20,13 @@ from oslo_log import log
 
 from diffcache_openstack.agent.data_plane import interface
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.common import keys
 
 LOG = log.getLogger(__name__)
 
 # How often files are checked and failed connections logged, seconds.
 LOOK_SECONDS = 5.0
-_FILES = ('tls_ca_file', 'tls_cert_file', 'tls_key_file')
+_FILES = ('tls_ca_file', 'tls_cert_file', 'tls_key_file', 'tls_crl_file')
 _Stamp = tuple[int, int, int] | None
 
 
@@ -36,8 +37,22 @@ def scheme(conf: cfg.ConfigOpts) -> str:
     return 'https' if secure else 'http'
 
 
+def read_keys(conf: cfg.ConfigOpts) -> interface.Keys | None:
+    """Return the keys of this host; None if it has none.
+
+    :raises InvalidInput: a file holds no key, or others may access it
+    """
+    options = conf.data_plane
+    if not options.key_file:
+        return None
+    return interface.Keys(
+        (options.key_name, keys.read_key(options.key_file)),
+        tuple((name, keys.read_key(path))
+              for name, path in options.accepted_keys.items()))
+
+
 class Identity:
-    """Certificates and key, which may be replaced while the agent runs.
+    """Certificates and keys, which may be replaced while the agent runs.
 
     Created before the data plane reads the files, so that no change is
     missed.
@@ -47,13 +62,19 @@ class Identity:
 
     def __init__(self, conf: cfg.ConfigOpts) -> None:
         self._conf = conf
-        self.files = [pathlib.Path(path) for name in _FILES
-                      if (path := conf.data_plane[name])]
         self._stamps = self._look_at_files()
         self._wake = threading.Event()
         self._stopped = False
         self._asked = False
         self._thread: threading.Thread | None = None
+
+    @property
+    def files(self) -> list[pathlib.Path]:
+        """The files that are watched, as they are configured now."""
+        options = self._conf.data_plane
+        named = [options[name] for name in (*_FILES, 'key_file')]
+        return [pathlib.Path(path)
+                for path in (*named, *options.accepted_keys.values()) if path]
 
     def options(self) -> dict[str, typing.Any]:
         """Return the TLS options of the data plane."""
@@ -76,14 +97,13 @@ class Identity:
             self._thread.join()
 
     def look(self, plane: interface.DataPlane) -> None:
-        """Reload changed files, and log which connections failed."""
+        """Reload changed files, and log which connections and hosts failed."""
         stamps = self._look_at_files()
         if stamps != self._stamps or self._asked:
             self._stamps, self._asked = stamps, False
             self._reload(plane)
         for address, reason, count in plane.take_complaints():
-            LOG.warning('%d connections from %s failed: %s',
-                        count, address, reason)
+            LOG.warning('Peer %s, %d times: %s', address, count, reason)
 
     def _configuration_read(self, _conf, _fresh) -> None:
         self._asked = True
@@ -99,15 +119,17 @@ class Identity:
             self._wake.wait(LOOK_SECONDS)
             self._wake.clear()
 
-    @staticmethod
-    def _reload(plane: interface.DataPlane) -> None:
+    def _reload(self, plane: interface.DataPlane) -> None:
         try:
+            found = read_keys(self._conf)
+            if found is not None:
+                plane.set_keys(found)
             plane.reload_tls()
         except exceptions.InvalidInput as error:
-            LOG.error('Could not reload the certificates, keeping those in '
-                      'use until the files change again: %s', error)
+            LOG.error('Could not reload keys and certificates, keeping those '
+                      'in use until the files change again: %s', error)
         else:
-            LOG.info('Reloaded certificates and key')
+            LOG.info('Reloaded keys and certificates')
 
     def _look_at_files(self) -> list[_Stamp]:
         return [_stamp(path) for path in self.files]

@@ -124,6 +124,18 @@ class InProcessDataPlane(interface.DataPlane):
         """See :meth:`.interface.DataPlane.clear_unreachable`."""
         self._native.clear_unreachable()
 
+    def left_alone(self) -> dict[str, float]:
+        """See :meth:`.interface.DataPlane.left_alone`."""
+        return dict(self._native.left_alone())
+
+    def accuse(self, host: interface.Host, reason: str) -> None:
+        """See :meth:`.interface.DataPlane.accuse`."""
+        self._native.accuse(host.url, reason)
+
+    def set_min_rates(self, site: float, wan: float) -> None:
+        """See :meth:`.interface.DataPlane.set_min_rates`."""
+        self._native.set_min_rates(site, wan)
+
     def readers(self, kind: str, object_id: str) -> int:
         """See :meth:`.interface.DataPlane.readers`."""
         return self._native.readers(kind, object_id)
@@ -136,6 +148,11 @@ class InProcessDataPlane(interface.DataPlane):
         """See :meth:`.interface.DataPlane.set_rate`."""
         with native.translated():
             self._native.set_rate(rate)
+
+    def set_keys(self, keys: interface.Keys) -> None:
+        """See :meth:`.interface.DataPlane.set_keys`."""
+        with native.translated():
+            self._native.set_keys(*keys.signing, list(keys.accepted))
 
     def reload_tls(self) -> None:
         """See :meth:`.interface.DataPlane.reload_tls`."""

@@ -60,10 +60,14 @@ class Host:
 
 @dataclasses.dataclass(frozen=True)
 class RemotePart:
-    """A base or a patch that is read in place from a host of the site."""
+    """A base or a patch that is read in place from a host of the site.
+
+    :param max_size: the most bytes it can have; None if that is unknown
+    """
 
     host: Host
     key: views.Key
+    max_size: int | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -96,6 +100,8 @@ class Order:
     :param durable: whether the file must survive a power cut
     :param in_place: whether dest is where the data plane serves the object
         from; what crossed the WAN to elsewhere is lent to peers for a while
+    :param max_size: the most bytes that a patch, a manifest or a recipe can
+        have by the catalogue; None if that is unknown
     """
 
     key: views.Key
@@ -106,6 +112,19 @@ class Order:
     rate: float | None = None
     durable: bool = True
     in_place: bool = False
+    max_size: int | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Keys:
+    """Names and secrets of the keys that a host uses.
+
+    :param signing: signs requests, and is accepted
+    :param accepted: accepted besides, while a key is replaced
+    """
+
+    signing: tuple[str, bytes]
+    accepted: tuple[tuple[str, bytes], ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -246,6 +265,31 @@ class DataPlane(abc.ABC):
         """Forget which hosts did not answer."""
 
     @abc.abstractmethod
+    def left_alone(self) -> dict[str, float]:
+        """Return the hosts that nothing is read from because of an offence.
+
+        The repository is never one of them.
+
+        :returns: the seconds left, by host
+        """
+
+    @abc.abstractmethod
+    def accuse(self, host: Host, reason: str) -> None:
+        """Note that a host sent damaged data, which the caller found out.
+
+        What deliveries find out by themselves is noted already. A host that
+        does it twice is left alone for a while.
+        """
+
+    @abc.abstractmethod
+    def set_min_rates(self, site: float, wan: float) -> None:
+        """Change how slowly peers may send before another source is used.
+
+        :param site: bytes/s, of what a host of the site holds
+        :param wan: bytes/s, over the WAN and of what still arrives elsewhere
+        """
+
+    @abc.abstractmethod
     def readers(self, kind: str, object_id: str) -> int:
         """Return the number of open transfers of an object to peers."""
 
@@ -258,6 +302,13 @@ class DataPlane(abc.ABC):
         """Change the limit of what this host sends, bytes/s."""
 
     @abc.abstractmethod
+    def set_keys(self, keys: Keys) -> None:
+        """Replace the keys; a host without a key stays without.
+
+        :raises InvalidInput: a key cannot be used; the old ones still are
+        """
+
+    @abc.abstractmethod
     def reload_tls(self) -> None:
         """Read certificates and key again.
 
@@ -266,9 +317,9 @@ class DataPlane(abc.ABC):
 
     @abc.abstractmethod
     def take_complaints(self) -> list[tuple[str, str, int]]:
-        """Return connection problems since the last call.
+        """Return problems with connections and hosts since the last call.
 
-        :returns: address, reason and count of each
+        :returns: address or host, reason and count of each
         """
 
     @abc.abstractmethod

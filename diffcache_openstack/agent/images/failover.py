@@ -175,6 +175,10 @@ class Failover:
         if damaged:
             for part in remote:
                 self._suspect(part.host, part.key)
+        if damaged and failed.targets and failed.host is None \
+                and len(remote) == 1:
+            self._transfers.accuse(
+                remote[0].host, f'its {remote[0].key} is damaged: {error}')
         blamed = [part for part in remote
                   if len(remote) == 1 or part.host == failed.host]
         whole_host = isinstance(error, _UNREACHABLE)

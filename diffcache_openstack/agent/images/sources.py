@@ -55,7 +55,7 @@ class Sources:
     def lookup_table(self, excluded: collections.abc.Iterable[Exclusion] = ()
                      ) -> routes.Routes:
         """Return the lookup table without what failed."""
-        down = {(name, None) for name in self._transfers.unreachable()}
+        down = {(name, None) for name in self._transfers.avoided()}
         view = self._view()
         return routes.Routes(view, self._transfers.host, self._held.keys(),
                              frozenset({*excluded, *down}),

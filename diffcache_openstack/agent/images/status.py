@@ -86,4 +86,6 @@ class HostStatus:
             'unreported_requests': len(self._requests),
             'data_plane': self._plane.stats(),
             'ingest': None if self._ingest is None else self._ingest(),
+            'left_alone': {host: round(seconds) for host, seconds
+                           in self._plane.left_alone().items()},
         }

@@ -29,6 +29,12 @@ from diffcache_openstack.sites import view as views
 
 Part = routes.Part | pathlib.Path
 
+_BYTES_PER_MBIT = 125_000
+# Shares of a link's rate below which a transfer is too slow. A WAN is shared
+# by many hosts, and its rate in the site map may be an estimate.
+_PEER_SHARE = 0.01
+_WAN_SHARE = 0.001
+
 
 @dataclasses.dataclass(frozen=True)
 class Moved:
@@ -71,14 +77,18 @@ class Transfers:
     :param plane: the data plane
     :param current_view: gives the site map
     :param lend_seconds: how long peers may read what arrived by other means
+    :param min_rate: bytes/s below which a peer's transfer is given up; less
+        on links that the site map says to be slow
     """
 
     def __init__(self, plane: interface.DataPlane,
                  current_view: collections.abc.Callable[
-                     [], views.SiteView], lend_seconds: float) -> None:
+                     [], views.SiteView], lend_seconds: float,
+                 min_rate: float) -> None:
         self._plane = plane
         self._view = current_view
         self._lend_seconds = lend_seconds
+        self._min_rate = min_rate
         self._lock = threading.Lock()
         self._announced: views.SiteView | None = None
 
@@ -113,7 +123,8 @@ class Transfers:
         """
         if isinstance(part, pathlib.Path):
             return part
-        return interface.RemotePart(self._address(part.host), part.key)
+        return interface.RemotePart(self._address(part.host), part.key,
+                                    self._view().max_size_of(part.key))
 
     def deliver(self, target: Target,
                 sources: collections.abc.Iterable[interface.Source],
@@ -127,7 +138,8 @@ class Transfers:
             else target.durable
         return self._plane.deliver(interface.Order(
             target.key, target.dest, tuple(sources), target.manifest,
-            throttle.job_class, throttle.rate, durable, target.in_place),
+            throttle.job_class, throttle.rate, durable, target.in_place,
+            self._view().max_size_of(target.key)),
             throttle.handle, throttle.note)
 
     @contextlib.contextmanager
@@ -150,9 +162,13 @@ class Transfers:
         """See :meth:`.interface.DataPlane.stop_lending`."""
         return self._plane.stop_lending()
 
-    def unreachable(self) -> frozenset[str]:
-        """See :meth:`.interface.DataPlane.unreachable`."""
-        return self._plane.unreachable()
+    def avoided(self) -> frozenset[str]:
+        """Return the hosts that do not answer, or are left alone."""
+        return self._plane.unreachable() | self._plane.left_alone().keys()
+
+    def accuse(self, host: str, reason: str) -> None:
+        """See :meth:`.interface.DataPlane.accuse`."""
+        self._plane.accuse(self._address(host), reason)
 
     def clear_unreachable(self) -> None:
         """See :meth:`.interface.DataPlane.clear_unreachable`."""
@@ -167,6 +183,8 @@ class Transfers:
                     interface.Host(host.name, host.url)
                     for host in view.compute_hosts()
                     if host.alive and host.url)
+                self._plane.set_min_rates(*min_rates(view.links,
+                                                     self._min_rate))
                 self._announced = view
 
     def _address(self, host: str) -> interface.Host:
@@ -176,3 +194,15 @@ class Transfers:
                 f'The site map has no address for host {host}; another '
                 f'source is tried.')
         return interface.Host(found.name, found.url)
+
+
+def min_rates(links: views.Links, min_rate: float) -> tuple[float, float]:
+    """Return the slowest rates within the site and over the WAN, bytes/s.
+
+    They follow the links: several transfers share a link, and one over a
+    thin WAN must not be given up because the WAN is thin.
+
+    :param min_rate: upper limit of both
+    """
+    return (min(min_rate, links.peer * _BYTES_PER_MBIT * _PEER_SHARE),
+            min(min_rate, links.repo * _BYTES_PER_MBIT * _WAN_SHARE))

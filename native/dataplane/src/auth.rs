@@ -1,11 +1,12 @@
 //! Who may speak to a plane: a keyed code over every request.
 //!
-//! `Authorization: DiffCache <key-name>:<unix seconds>:<nonce>:<hex HMAC-SHA256>`. The code covers the method, the path, the `Range` header,
-//! the SHA-256 of the body, the time and the nonce, so that none of them can be changed and nothing can be sent twice.
+//! `Authorization: DiffCache <key-name>:<unix seconds>:<nonce>:<hex HMAC-SHA256>:<boot>`. The code covers the method, the path, the `Range` header,
+//! the SHA-256 of the body, the time, the nonce, the `Host` header and the boot of the plane that is asked, so that none of them can be changed, and
+//! nothing can be sent twice, to another host or to the same one after a restart. Earlier releases leave out the last two.
 
 use std::collections::HashSet;
 use std::fmt;
-use std::sync::Mutex;
+use std::sync::{Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use hmac::{Hmac, KeyInit, Mac};
@@ -43,6 +44,15 @@ pub enum AuthError {
     /// The same signed request was seen before.
     #[error("the request was sent before")]
     Replayed,
+    /// The request was signed for another host.
+    #[error("the request was signed for '{0}', which is not this host; compare advertise_url here with the site map")]
+    WrongDestination(String),
+    /// The request was signed before this plane started, or without knowing when.
+    #[error("the request was signed for another start of this host; sign it for the one in X-DiffCache-Boot")]
+    StaleBoot,
+    /// The request names neither destination nor boot, as requests of earlier releases do.
+    #[error("the signature names no destination; upgrade the requester, or set [data_plane] old_signatures here meanwhile")]
+    Unbound,
 }
 
 impl AuthError {
@@ -55,6 +65,9 @@ impl AuthError {
             AuthError::WrongKey => "wrong-key",
             AuthError::StaleClock(_) => "stale-clock",
             AuthError::Replayed => "replayed",
+            AuthError::WrongDestination(_) => "wrong-destination",
+            AuthError::StaleBoot => "stale-boot",
+            AuthError::Unbound => "unbound",
         }
     }
 }
@@ -80,6 +93,25 @@ pub struct Signed<'a> {
     pub range: &'a str,
     /// The body, or nothing.
     pub body: &'a [u8],
+}
+
+/// What a boot is called while it is not known.
+pub const NO_BOOT: &str = "-";
+/// Digits of a boot.
+const BOOT_DIGITS: usize = 32;
+
+/// Where a request goes; a signature that covers it is accepted nowhere else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Destination<'a> {
+    /// The authority of the URL that is asked, as in the `Host` header.
+    pub authority: &'a str,
+    /// The boot of the plane there, or [`NO_BOOT`].
+    pub boot: &'a str,
+}
+
+/// Whether a text has the form of a boot.
+pub fn is_boot(text: &str) -> bool {
+    text.len() == BOOT_DIGITS && unhex::<16>(text).is_some()
 }
 
 /// A site's shared secret and the name it goes by.
@@ -122,31 +154,94 @@ impl SiteKey {
         &self.name
     }
 
-    /// The value of the `Authorization` header for a request made at `time` (Unix seconds).
-    pub fn authorization(&self, request: &Signed<'_>, time: u64, nonce: &[u8; 16]) -> String {
+    /// The value of the `Authorization` header for a request made at `time` (Unix seconds); without `to` as earlier releases sign.
+    pub fn authorization(
+        &self,
+        request: &Signed<'_>,
+        to: Option<Destination<'_>>,
+        time: u64,
+        nonce: &[u8; 16],
+    ) -> String {
         let nonce = hex(nonce);
-        let code = self.code(request, time, &nonce).finalize().into_bytes();
-        format!("{SCHEME}{}:{time}:{nonce}:{}", self.name, hex(&code))
+        let code = self.code(request, to, time, &nonce).finalize().into_bytes();
+        let boot = to.map_or_else(String::new, |to| format!(":{}", to.boot));
+        format!("{SCHEME}{}:{time}:{nonce}:{}{boot}", self.name, hex(&code))
     }
 
-    fn code(&self, request: &Signed<'_>, time: u64, nonce: &str) -> Hmac<Sha256> {
+    fn code(
+        &self,
+        request: &Signed<'_>,
+        to: Option<Destination<'_>>,
+        time: u64,
+        nonce: &str,
+    ) -> Hmac<Sha256> {
         let digest = hex(&Sha256::digest(request.body));
-        let mut mac = self.mac.clone();
-        mac.update(
-            format!(
-                "diffcache-1\n{}\n{}\n{}\n{digest}\n{time}\n{nonce}",
-                request.method, request.path, request.range
-            )
-            .as_bytes(),
+        let version = if to.is_some() { 2 } else { 1 };
+        let mut text = format!(
+            "diffcache-{version}\n{}\n{}\n{}\n{digest}\n{time}\n{nonce}",
+            request.method, request.path, request.range
         );
+        if let Some(to) = to {
+            text.push_str(&format!("\n{}\n{}", to.authority, to.boot));
+        }
+        let mut mac = self.mac.clone();
+        mac.update(text.as_bytes());
         mac
     }
 }
 
-/// Checks requests against a key and remembers their nonces.
+/// The keys of a host: what it signs with, and what else it accepts while a key is exchanged.
+#[derive(Clone, Debug)]
+pub struct Keys {
+    /// The key that requests are signed with; it is accepted too.
+    pub signing: SiteKey,
+    /// Further keys that are accepted.
+    pub accepted: Vec<SiteKey>,
+}
+
+impl Keys {
+    /// One key for everything.
+    pub fn single(key: SiteKey) -> Keys {
+        Keys {
+            signing: key,
+            accepted: Vec::new(),
+        }
+    }
+
+    fn named<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a SiteKey> {
+        std::iter::once(&self.signing)
+            .chain(&self.accepted)
+            .filter(move |key| key.name == name)
+    }
+}
+
+/// What becomes of signatures without a destination, as earlier releases make them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OldSignatures {
+    /// They are accepted, and made for peers that know no others.
+    Tolerated,
+    /// They are neither accepted nor made.
+    Refused,
+}
+
+/// Checks requests against a host's keys and remembers their nonces.
 pub struct Verifier {
-    key: SiteKey,
+    keys: RwLock<Keys>,
+    old: OldSignatures,
+    authority: String,
+    boot: String,
     seen: Mutex<Seen>,
+}
+
+/// How an accepted request was signed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Accepted {
+    /// For this host and its present boot.
+    Bound,
+    /// For this host, to learn its boot; that is all it may do.
+    Introduction,
+    /// As earlier releases sign.
+    Unbound,
 }
 
 struct Seen {
@@ -168,10 +263,13 @@ impl Seen {
 }
 
 impl Verifier {
-    /// A verifier that accepts exactly `key`.
-    pub fn new(key: SiteKey) -> Verifier {
+    /// A verifier for the host that peers reach at `authority`, since its boot `boot`.
+    pub fn new(keys: Keys, old: OldSignatures, authority: &str, boot: &str) -> Verifier {
         Verifier {
-            key,
+            keys: RwLock::new(keys),
+            old,
+            authority: authority.to_ascii_lowercase(),
+            boot: boot.to_owned(),
             seen: Mutex::new(Seen {
                 recent: HashSet::new(),
                 older: HashSet::new(),
@@ -180,39 +278,110 @@ impl Verifier {
         }
     }
 
+    /// Replaces the keys, for the requests to come.
+    pub fn set_keys(&self, keys: Keys) {
+        *self.keys.write().unwrap_or_else(PoisonError::into_inner) = keys;
+    }
+
     /// Accepts the request or says why not; `now` is this clock in Unix seconds.
     ///
-    /// The comparison takes the same time wherever the codes differ, and only a request with the right code learns about clocks and nonces.
+    /// `host` is the value of the `Host` header, and `local` the address that the connection came in on, which names this host as well as the
+    /// announced authority does. The comparison takes the same time wherever the codes differ, and only a request with the right code learns about
+    /// clocks, destinations and nonces.
     pub fn verify(
         &self,
         header: Option<&str>,
         request: &Signed<'_>,
+        (host, local): (&str, &str),
         now: u64,
-    ) -> Result<(), AuthError> {
-        let fields = header.ok_or(AuthError::Missing)?;
-        let fields = fields.strip_prefix(SCHEME).ok_or(AuthError::Malformed)?;
-        let fields: Vec<&str> = fields.split(':').collect();
-        let [name, time, nonce, code] = fields[..] else {
-            return Err(AuthError::Malformed);
-        };
-        let seconds = parse_time(time).ok_or(AuthError::Malformed)?;
-        let nonce_bytes = unhex::<16>(nonce).ok_or(AuthError::Malformed)?;
-        let code = unhex::<32>(code).ok_or(AuthError::Malformed)?;
-        if name != self.key.name {
-            return Err(AuthError::UnknownKey);
-        }
-        let expected = self.key.code(request, seconds, nonce);
-        expected
-            .verify_slice(&code)
-            .map_err(|_| AuthError::WrongKey)?;
-        let away = now.abs_diff(seconds);
+    ) -> Result<Accepted, AuthError> {
+        let credentials = Credentials::parse(header.ok_or(AuthError::Missing)?)?;
+        let to = credentials.boot.map(|boot| Destination {
+            authority: host,
+            boot,
+        });
+        self.check_code(&credentials, request, to)?;
+        let away = now.abs_diff(credentials.time);
         if away > CLOCK_WINDOW {
             return Err(AuthError::StaleClock(away));
         }
-        if !lock(&self.seen).insert(nonce_bytes, Instant::now()) {
+        let accepted = self.check_destination(to, local)?;
+        if !lock(&self.seen).insert(credentials.nonce_bytes, Instant::now()) {
             return Err(AuthError::Replayed);
         }
-        Ok(())
+        Ok(accepted)
+    }
+
+    fn check_code(
+        &self,
+        credentials: &Credentials<'_>,
+        request: &Signed<'_>,
+        to: Option<Destination<'_>>,
+    ) -> Result<(), AuthError> {
+        let keys = self.keys.read().unwrap_or_else(PoisonError::into_inner);
+        let mut error = AuthError::UnknownKey;
+        for key in keys.named(credentials.name) {
+            let expected = key.code(request, to, credentials.time, credentials.nonce);
+            if expected.verify_slice(&credentials.code).is_ok() {
+                return Ok(());
+            }
+            error = AuthError::WrongKey;
+        }
+        Err(error)
+    }
+
+    fn check_destination(
+        &self,
+        to: Option<Destination<'_>>,
+        local: &str,
+    ) -> Result<Accepted, AuthError> {
+        let Some(to) = to else {
+            return match self.old {
+                OldSignatures::Tolerated => Ok(Accepted::Unbound),
+                OldSignatures::Refused => Err(AuthError::Unbound),
+            };
+        };
+        let authority = to.authority.to_ascii_lowercase();
+        if authority != self.authority && authority != local {
+            return Err(AuthError::WrongDestination(authority));
+        }
+        match to.boot {
+            boot if boot == self.boot => Ok(Accepted::Bound),
+            NO_BOOT => Ok(Accepted::Introduction),
+            _ => Err(AuthError::StaleBoot),
+        }
+    }
+}
+
+/// The fields of an `Authorization` header.
+struct Credentials<'a> {
+    name: &'a str,
+    time: u64,
+    nonce: &'a str,
+    nonce_bytes: [u8; 16],
+    code: [u8; 32],
+    boot: Option<&'a str>,
+}
+
+impl Credentials<'_> {
+    fn parse(header: &str) -> Result<Credentials<'_>, AuthError> {
+        let fields = header.strip_prefix(SCHEME).ok_or(AuthError::Malformed)?;
+        let fields: Vec<&str> = fields.split(':').collect();
+        let (name, time, nonce, code, boot) = match fields[..] {
+            [name, time, nonce, code] => (name, time, nonce, code, None),
+            [name, time, nonce, code, boot] if boot == NO_BOOT || is_boot(boot) => {
+                (name, time, nonce, code, Some(boot))
+            }
+            _ => return Err(AuthError::Malformed),
+        };
+        Ok(Credentials {
+            name,
+            time: parse_time(time).ok_or(AuthError::Malformed)?,
+            nonce,
+            nonce_bytes: unhex(nonce).ok_or(AuthError::Malformed)?,
+            code: unhex(code).ok_or(AuthError::Malformed)?,
+            boot,
+        })
     }
 }
 
@@ -251,25 +420,127 @@ mod tests {
         body: b"",
     };
 
+    const HERE: (&str, &str) = ("host-a:9192", "10.0.0.7:9192");
+
     fn key() -> SiteKey {
         SiteKey::new("site-1", b"sixteen bytes or more").unwrap()
     }
 
+    fn boot() -> String {
+        "0b".repeat(16)
+    }
+
+    fn verifier() -> Verifier {
+        let keys = Keys::single(key());
+        Verifier::new(keys, OldSignatures::Tolerated, "host-a:9192", &boot())
+    }
+
+    #[test]
+    fn a_request_is_accepted_by_the_host_and_boot_that_it_names_alone() {
+        let boot = boot();
+        let to = |authority| Destination {
+            authority,
+            boot: &boot,
+        };
+        let sign = |to, nonce| key().authorization(&REQUEST, Some(to), 1000, &[nonce; 16]);
+        let verify = |header: &str, host: &str| {
+            let local = "10.0.0.7:9192";
+            verifier().verify(Some(header), &REQUEST, (host, local), 1000)
+        };
+        let header = sign(to("host-a:9192"), 1);
+        assert_eq!(verify(&header, "host-a:9192"), Ok(Accepted::Bound));
+        // Neither can the destination be exchanged, nor the boot.
+        assert_eq!(verify(&header, "host-b:9192"), Err(AuthError::WrongKey));
+        let forged = header.replace(&boot, &"0c".repeat(16));
+        assert_eq!(verify(&forged, "host-a:9192"), Err(AuthError::WrongKey));
+        let unbound = header.strip_suffix(&format!(":{boot}")).unwrap();
+        assert_eq!(verify(unbound, "host-a:9192"), Err(AuthError::WrongKey));
+        let elsewhere = sign(to("host-b:9192"), 2);
+        assert_eq!(
+            verify(&elsewhere, "host-b:9192"),
+            Err(AuthError::WrongDestination("host-b:9192".to_owned()))
+        );
+        let by_address = sign(to("10.0.0.7:9192"), 3);
+        assert_eq!(verify(&by_address, "10.0.0.7:9192"), Ok(Accepted::Bound));
+        let restarted = "0c".repeat(16);
+        let earlier = sign(
+            Destination {
+                authority: "host-a:9192",
+                boot: &restarted,
+            },
+            4,
+        );
+        assert_eq!(verify(&earlier, "host-a:9192"), Err(AuthError::StaleBoot));
+        let introduction = sign(
+            Destination {
+                authority: "HOST-A:9192",
+                boot: NO_BOOT,
+            },
+            5,
+        );
+        assert_eq!(
+            verify(&introduction, "HOST-A:9192"),
+            Ok(Accepted::Introduction)
+        );
+    }
+
+    #[test]
+    fn signatures_of_earlier_releases_can_be_refused() {
+        let header = key().authorization(&REQUEST, None, 1000, &[1; 16]);
+        let strict = Verifier::new(
+            Keys::single(key()),
+            OldSignatures::Refused,
+            "host-a:9192",
+            &boot(),
+        );
+        assert_eq!(
+            strict.verify(Some(&header), &REQUEST, HERE, 1000),
+            Err(AuthError::Unbound)
+        );
+    }
+
+    #[test]
+    fn two_keys_are_accepted_while_one_is_exchanged() {
+        let next = SiteKey::new("site-2", b"another secret, long enough").unwrap();
+        let same_name = SiteKey::new("site-1", b"a third secret, long enough").unwrap();
+        let sign = |key: &SiteKey, nonce| key.authorization(&REQUEST, None, 1000, &[nonce; 16]);
+        let verifier = verifier();
+        let verify = |header: String| {
+            verifier
+                .verify(Some(&header), &REQUEST, HERE, 1000)
+                .map(drop)
+        };
+        assert_eq!(verify(sign(&next, 1)), Err(AuthError::UnknownKey));
+        verifier.set_keys(Keys {
+            signing: key(),
+            accepted: vec![next.clone(), same_name.clone()],
+        });
+        for (number, key) in [&key(), &next, &same_name].into_iter().enumerate() {
+            assert_eq!(verify(sign(key, 10 + number as u8)), Ok(()));
+        }
+        verifier.set_keys(Keys::single(next.clone()));
+        assert_eq!(verify(sign(&key(), 20)), Err(AuthError::UnknownKey));
+        assert_eq!(verify(sign(&next, 21)), Ok(()));
+    }
+
     #[test]
     fn what_the_key_signed_is_accepted_once() {
-        let header = key().authorization(&REQUEST, 1000, &[7; 16]);
-        let verifier = Verifier::new(key());
-        assert_eq!(verifier.verify(Some(&header), &REQUEST, 1300), Ok(()));
+        let header = key().authorization(&REQUEST, None, 1000, &[7; 16]);
+        let verifier = verifier();
         assert_eq!(
-            verifier.verify(Some(&header), &REQUEST, 1300),
+            verifier.verify(Some(&header), &REQUEST, HERE, 1300),
+            Ok(Accepted::Unbound)
+        );
+        assert_eq!(
+            verifier.verify(Some(&header), &REQUEST, HERE, 1300),
             Err(AuthError::Replayed)
         );
     }
 
     #[test]
     fn each_covered_part_counts() {
-        let header = key().authorization(&REQUEST, 1000, &[7; 16]);
-        let verifier = Verifier::new(key());
+        let header = key().authorization(&REQUEST, None, 1000, &[7; 16]);
+        let verifier = verifier();
         for changed in [
             Signed {
                 method: "HEAD",
@@ -289,25 +560,31 @@ mod tests {
             },
         ] {
             assert_eq!(
-                verifier.verify(Some(&header), &changed, 1000),
+                verifier.verify(Some(&header), &changed, HERE, 1000),
                 Err(AuthError::WrongKey)
             );
         }
         for (old, new) in [(":1000:", ":1001:"), ("0707", "0708")] {
             let forged = header.replacen(old, new, 1);
             assert_eq!(
-                verifier.verify(Some(&forged), &REQUEST, 1000),
+                verifier.verify(Some(&forged), &REQUEST, HERE, 1000),
                 Err(AuthError::WrongKey)
             );
         }
-        assert_eq!(verifier.verify(Some(&header), &REQUEST, 1000), Ok(()));
+        assert_eq!(
+            verifier.verify(Some(&header), &REQUEST, HERE, 1000),
+            Ok(Accepted::Unbound)
+        );
     }
 
     #[test]
     fn refusals_name_their_reason() {
-        let verifier = Verifier::new(key());
-        let at = |time| key().authorization(&REQUEST, time, &[1; 16]);
-        assert_eq!(verifier.verify(None, &REQUEST, 0), Err(AuthError::Missing));
+        let verifier = verifier();
+        let at = |time| key().authorization(&REQUEST, None, time, &[1; 16]);
+        assert_eq!(
+            verifier.verify(None, &REQUEST, HERE, 0),
+            Err(AuthError::Missing)
+        );
         for text in [
             "",
             "Basic abc",
@@ -317,24 +594,25 @@ mod tests {
             "DiffCache a:+1:2:3",
         ] {
             assert_eq!(
-                verifier.verify(Some(text), &REQUEST, 0),
+                verifier.verify(Some(text), &REQUEST, HERE, 0),
                 Err(AuthError::Malformed),
                 "{text}"
             );
         }
         assert_eq!(
-            verifier.verify(Some(&at(1000)), &REQUEST, 1301),
+            verifier.verify(Some(&at(1000)), &REQUEST, HERE, 1301),
             Err(AuthError::StaleClock(301))
         );
         assert_eq!(
-            verifier.verify(Some(&at(1301)), &REQUEST, 1000),
+            verifier.verify(Some(&at(1301)), &REQUEST, HERE, 1000),
             Err(AuthError::StaleClock(301))
         );
         let other = SiteKey::new("site-1", b"another secret, long enough").unwrap();
         assert_eq!(
             verifier.verify(
-                Some(&other.authorization(&REQUEST, 0, &[1; 16])),
+                Some(&other.authorization(&REQUEST, None, 0, &[1; 16])),
                 &REQUEST,
+                HERE,
                 0
             ),
             Err(AuthError::WrongKey)
@@ -342,8 +620,9 @@ mod tests {
         let renamed = SiteKey::new("site-2", b"sixteen bytes or more").unwrap();
         assert_eq!(
             verifier.verify(
-                Some(&renamed.authorization(&REQUEST, 0, &[1; 16])),
+                Some(&renamed.authorization(&REQUEST, None, 0, &[1; 16])),
                 &REQUEST,
+                HERE,
                 0
             ),
             Err(AuthError::UnknownKey)

@@ -29,8 +29,8 @@ const REMOTE_THREADS: usize = 4;
 pub enum Place {
     /// In a file of this host.
     Local(PathBuf),
-    /// At a peer.
-    Remote(Remote),
+    /// At a peer, with the most bytes it can have if that is known.
+    Remote(Remote, Option<u64>),
 }
 
 /// What building took.
@@ -107,6 +107,7 @@ impl Stamp {
         Err(TransferError::Integrity {
             object: key.to_string(),
             reason: format!("its base {} changed while it was read", file.name()),
+            blame: None,
         })
     }
 }
@@ -182,6 +183,7 @@ impl DataPlane {
             if is_new || matches!(error, TransferError::NoSpace { .. }) {
                 part.discard();
             }
+            self.judge(error);
         })
     }
 
@@ -196,8 +198,9 @@ impl DataPlane {
                 let file = FileSource::open(path).map_err(|error| local_error(path, error))?;
                 Ok(Source::Local(file))
             }
-            Place::Remote(remote) => {
+            Place::Remote(remote, max_size) => {
                 let source = HttpSource::open(self.client.clone(), remote.clone(), stop.clone())?;
+                source.check_size(*max_size)?;
                 let source = source.with_shaper(shaper.clone());
                 Ok(Source::Remote(Box::new(source)))
             }
@@ -273,6 +276,10 @@ fn translate(key: ObjectKey, error: PatchError) -> TransferError {
         | PatchError::Interrupted { .. }
         | PatchError::Corrupt(_)
         | PatchError::Leaf { .. }
-        | PatchError::Zstd(_) => TransferError::Integrity { object, reason },
+        | PatchError::Zstd(_) => TransferError::Integrity {
+            object,
+            reason,
+            blame: None,
+        },
     }
 }

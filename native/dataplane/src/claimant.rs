@@ -14,10 +14,12 @@ use sha2::{Digest, Sha256};
 
 use crate::claims::Holder;
 use crate::client::{Ask, Client, Peer, Remote, Stop};
+use crate::counters::Event;
 use crate::error::TransferError;
 use crate::gate::{lock, Cancel};
 use crate::ids::ObjectKey;
 use crate::server::{ClaimAnswer, ClaimRequest, Service};
+use crate::standing::{Offence, Standing, Verdict};
 
 /// How long a host that did not answer is passed over.
 const UNREACHABLE_TIME: Duration = Duration::from_secs(30);
@@ -110,6 +112,7 @@ pub struct Claimant {
     service: Arc<Service>,
     site: Mutex<Vec<SiteHost>>,
     expected: Mutex<BTreeMap<ObjectKey, usize>>,
+    standing: Arc<Standing>,
     /// Hosts that did not answer lately.
     pub unreachable: Unreachable,
 }
@@ -124,13 +127,56 @@ impl Claimant {
             service,
             site: Mutex::default(),
             expected: Mutex::default(),
+            standing: Arc::new(Standing::new(Duration::ZERO)),
             unreachable: Unreachable::default(),
         }
     }
 
-    /// Replace the hosts that may coordinate claims.
+    /// Notes in `standing` what hosts do.
+    pub fn with_standing(mut self, standing: Arc<Standing>) -> Claimant {
+        self.standing = standing;
+        self
+    }
+
+    /// Replace the hosts that may coordinate claims, and hold them.
     pub fn set_site(&self, hosts: Vec<SiteHost>) {
+        for host in &hosts {
+            self.standing.name(&host.url, &host.name);
+        }
         *lock(&self.site) = hosts;
+    }
+
+    /// Note, count and report what a host did; leave it alone for a while if that is not the first time.
+    pub fn accuse(&self, url: &str, offence: Offence, reason: &str) {
+        if offence == Offence::Lie {
+            self.service.counters.count(Event::Lie);
+        }
+        let verdict = self.standing.note(url, offence, Instant::now());
+        let host = self.standing.describe(url);
+        let reason = match verdict {
+            Verdict::Noted => reason.to_owned(),
+            Verdict::LeftAlone => {
+                self.service.counters.count(Event::LeftAlone);
+                let seconds = self.standing.time().as_secs();
+                format!("left alone for {seconds} s, since this was not the first time: {reason}")
+            }
+        };
+        self.service.complaints.note(&host, reason);
+    }
+
+    /// The holder that a coordinator names, if it is a host of the site: a request is signed for no other.
+    fn known(&self, holder: Holder, remote: &Remote) -> Result<Holder, TransferError> {
+        let own = holder.name == self.name && holder.url == self.url;
+        let listed = lock(&self.site)
+            .iter()
+            .any(|host| host.name == holder.name && host.url == holder.url);
+        if own || listed {
+            return Ok(holder);
+        }
+        Err(remote.unavailable(format!(
+            "it names {:?} at {:?} as the holder, which the site map does not know",
+            holder.name, holder.url
+        )))
     }
 
     /// Whether this host is the holder that an answer names.
@@ -189,8 +235,8 @@ impl Claimant {
     ) -> Result<Claimed, TransferError> {
         for (name, url) in self.coordinators(key) {
             let claimed = Peer::parse(&url).and_then(|peer| {
-                self.claim_at(&peer, key, suspect)
-                    .map(|found| (peer, found))
+                let found = self.claim_at(&peer, key, suspect)?;
+                Ok((peer.clone(), self.known(found, &remote(&peer, key))?))
             });
             match claimed {
                 Ok((peer, holder)) => {

@@ -4,16 +4,18 @@ use std::collections::HashMap;
 use std::fmt;
 use std::io;
 use std::net::{TcpStream, ToSocketAddrs};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
-use crate::auth::{self, Signed, SiteKey};
+use crate::auth::{self, Destination, Keys, OldSignatures, Signed};
 use crate::counters::Counters;
 use crate::error::TransferError;
 use crate::gate::{lock, Cancel, Gate};
 use crate::ids::{Kind, ObjectKey};
+use crate::pace::{Floors, Pace, TooSlow};
 use crate::server::ErrorBody;
 use crate::session::SessionError;
+use crate::standing::Offence;
 use crate::tls::{self, Tls};
 use crate::wire::Wire;
 
@@ -68,6 +70,11 @@ impl Peer {
     /// Whether the peer announces that it speaks TLS.
     pub fn is_secure(&self) -> bool {
         self.secure
+    }
+
+    /// Host and port, as they stand in the URL.
+    pub fn authority(&self) -> &str {
+        &self.authority
     }
 
     /// The name or address under which it is reached.
@@ -127,6 +134,14 @@ pub enum Fault {
     /// The connection is of no more use; a fresh one may be.
     #[error("{0}")]
     Broken(String),
+    /// The peer sends too little; another connection would not change that.
+    #[error("{reason}")]
+    Slow {
+        /// How slow it is.
+        reason: String,
+        /// Whether the object is still arriving there.
+        arriving: bool,
+    },
     /// The peer cannot be connected to at all.
     #[error("cannot connect: {0}")]
     Unreachable(String),
@@ -178,6 +193,12 @@ impl Remote {
                 object: self.key.to_string(),
             },
             Fault::Broken(_) | Fault::Unreachable(_) => self.unavailable(fault.to_string()),
+            Fault::Slow { reason, arriving } => TransferError::PeerSlow {
+                peer: self.peer.to_string(),
+                object: self.key.to_string(),
+                reason,
+                arriving,
+            },
             Fault::Untrusted(reason) => self.untrusted(reason),
         }
     }
@@ -204,16 +225,32 @@ impl Remote {
         TransferError::Integrity {
             object: format!("{} from {}", self.key, self.peer),
             reason: reason.to_owned(),
+            blame: Some((self.peer.to_string(), Offence::Lie)),
         }
     }
 }
 
+/// How long a peer is taken for one of an earlier release until it is asked again.
+const OLD_TIME: Duration = Duration::from_secs(60);
+
+/// What a peer's signatures have to name.
+#[derive(Clone)]
+enum Signing {
+    /// The peer's present boot.
+    Boot(String),
+    /// Nothing: it is of an earlier release, or was when it was asked last.
+    Old(Instant),
+}
+
 /// Makes signed requests over pooled connections.
 pub struct Client {
-    key: Option<SiteKey>,
+    keys: RwLock<Option<Keys>>,
+    old: OldSignatures,
     tls: Option<Arc<Tls>>,
     timeout: Duration,
+    floors: RwLock<Floors>,
     counters: Arc<Counters>,
+    boots: Mutex<HashMap<Peer, Signing>>,
     pool: Mutex<HashMap<Peer, Vec<(Connection, Instant)>>>,
 }
 
@@ -232,15 +269,39 @@ pub struct Ask<'a> {
 }
 
 impl Client {
-    /// A client that signs with `key` and gives a peer `timeout` to send anything at all.
-    pub fn new(key: Option<SiteKey>, timeout: Duration, counters: Arc<Counters>) -> Client {
+    /// A client that signs with the first of `keys` and gives a peer `timeout` to send anything at all.
+    pub fn new(keys: Option<Keys>, timeout: Duration, counters: Arc<Counters>) -> Client {
         Client {
-            key,
+            keys: RwLock::new(keys),
+            old: OldSignatures::Tolerated,
             tls: None,
             timeout,
+            floors: RwLock::default(),
             counters,
+            boots: Mutex::default(),
             pool: Mutex::default(),
         }
+    }
+
+    /// Signs for peers of earlier releases as they do, or not at all.
+    pub fn with_old_signatures(mut self, old: OldSignatures) -> Client {
+        self.old = old;
+        self
+    }
+
+    /// Replaces the keys, for the requests to come.
+    pub fn set_keys(&self, keys: Keys) {
+        *self.keys.write().unwrap_or_else(PoisonError::into_inner) = Some(keys);
+    }
+
+    /// Replaces the slowest rates that are put up with.
+    pub fn set_floors(&self, floors: Floors) {
+        *self.floors.write().unwrap_or_else(PoisonError::into_inner) = floors;
+    }
+
+    /// The slowest rates that are put up with.
+    pub fn floors(&self) -> Floors {
+        *self.floors.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Asks by TLS: always, or those who announce it if `tls` tolerates others.
@@ -250,18 +311,30 @@ impl Client {
     }
 
     /// A connection that was used before and is still open, else a fresh one.
-    pub fn connection(&self, peer: &Peer) -> Result<Connection, Fault> {
+    pub fn connection(&self, peer: &Peer, stop: &Stop) -> Result<Connection, Fault> {
         while let Some((mut connection, since)) = lock(&self.pool).get_mut(peer).and_then(Vec::pop)
         {
             if since.elapsed() < IDLE_TIME && connection.is_quiet() {
                 return Ok(connection);
             }
         }
-        self.fresh(peer)
+        self.fresh(peer, stop)
     }
 
-    /// A new connection.
-    pub fn fresh(&self, peer: &Peer) -> Result<Connection, Fault> {
+    /// A new connection, to a peer whose boot is known.
+    pub fn fresh(&self, peer: &Peer, stop: &Stop) -> Result<Connection, Fault> {
+        let mut connection = self.connect(peer)?;
+        self.introduce(&mut connection, peer, stop)?;
+        Ok(connection)
+    }
+
+    /// A new connection after another one broke, perhaps because the peer was restarted.
+    pub fn renewed(&self, peer: &Peer, stop: &Stop) -> Result<Connection, Fault> {
+        lock(&self.boots).remove(peer);
+        self.fresh(peer, stop)
+    }
+
+    fn connect(&self, peer: &Peer) -> Result<Connection, Fault> {
         let unreachable = |error: io::Error| Fault::Unreachable(error.to_string());
         let mut last = io::ErrorKind::AddrNotAvailable.into();
         for address in peer.authority.to_socket_addrs().map_err(unreachable)? {
@@ -271,6 +344,50 @@ impl Client {
             }
         }
         Err(unreachable(last))
+    }
+
+    /// Learns the peer's boot, which signatures have to name, unless it is known.
+    fn introduce(
+        &self,
+        connection: &mut Connection,
+        peer: &Peer,
+        stop: &Stop,
+    ) -> Result<(), Fault> {
+        if self.signing(peer).is_some() || self.key_name().is_none() {
+            return Ok(());
+        }
+        let ask = Ask {
+            method: "HEAD",
+            path: "/v1/health",
+            range: None,
+            body: b"",
+            hold: 0,
+        };
+        self.send_to(connection, peer, &ask)?;
+        let head = connection.read_head(stop)?;
+        if !connection.reusable {
+            *connection = self.connect(peer)?;
+        }
+        let signing = match head.boot {
+            Some(boot) => Signing::Boot(boot),
+            // What else is wrong the request itself will tell.
+            None => Signing::Old(Instant::now()),
+        };
+        lock(&self.boots).insert(peer.clone(), signing);
+        Ok(())
+    }
+
+    fn signing(&self, peer: &Peer) -> Option<Signing> {
+        let known = lock(&self.boots).get(peer).cloned()?;
+        match known {
+            Signing::Old(since) if since.elapsed() > OLD_TIME => None,
+            known => Some(known),
+        }
+    }
+
+    fn key_name(&self) -> Option<String> {
+        let keys = self.keys.read().unwrap_or_else(PoisonError::into_inner);
+        keys.as_ref().map(|keys| keys.signing.name().to_owned())
     }
 
     fn begin(&self, peer: &Peer, stream: TcpStream) -> Result<Connection, Fault> {
@@ -294,7 +411,8 @@ impl Client {
     }
 
     /// Takes back a connection whose last response was read to its end.
-    pub fn keep(&self, peer: &Peer, connection: Connection) {
+    pub fn keep(&self, peer: &Peer, mut connection: Connection) {
+        connection.pace = None;
         if !connection.reusable || connection.start < connection.end {
             return;
         }
@@ -321,13 +439,22 @@ impl Client {
         remote: &Remote,
         ask: &Ask<'_>,
     ) -> Result<(), Fault> {
+        self.send_to(connection, &remote.peer, ask)
+    }
+
+    fn send_to(
+        &self,
+        connection: &mut Connection,
+        peer: &Peer,
+        ask: &Ask<'_>,
+    ) -> Result<(), Fault> {
         let range = ask
             .range
             .map(|(start, end)| format!("bytes={start}-{}", end - 1))
             .unwrap_or_default();
         let mut message = format!(
             "{} {} HTTP/1.1\r\nHost: {}\r\n",
-            ask.method, ask.path, remote.peer.authority
+            ask.method, ask.path, peer.authority
         );
         if ask.hold > 0 {
             message.push_str(&format!("X-DiffCache-Hold: {}\r\n", ask.hold));
@@ -341,16 +468,7 @@ impl Client {
                 ask.body.len()
             ));
         }
-        if let Some(key) = &self.key {
-            let signed = Signed {
-                method: ask.method,
-                path: ask.path,
-                range: &range,
-                body: ask.body,
-            };
-            let nonce =
-                auth::fresh_nonce().map_err(|error| Fault::broken("no random numbers", &error))?;
-            let credentials = key.authorization(&signed, auth::unix_now(), &nonce);
+        if let Some(credentials) = self.credentials(peer, ask, &range)? {
             message.push_str(&format!("Authorization: {credentials}\r\n"));
         }
         message.push_str("\r\n");
@@ -360,6 +478,58 @@ impl Client {
         sent.map_err(|error| Fault::broken("cannot send", &error))
     }
 
+    fn credentials(
+        &self,
+        peer: &Peer,
+        ask: &Ask<'_>,
+        range: &str,
+    ) -> Result<Option<String>, Fault> {
+        let keys = self.keys.read().unwrap_or_else(PoisonError::into_inner);
+        let Some(keys) = &*keys else {
+            return Ok(None);
+        };
+        let signed = Signed {
+            method: ask.method,
+            path: ask.path,
+            range,
+            body: ask.body,
+        };
+        let nonce =
+            auth::fresh_nonce().map_err(|error| Fault::broken("no random numbers", &error))?;
+        let to = |boot| Destination {
+            authority: &peer.authority,
+            boot,
+        };
+        let signing = self.signing(peer);
+        let to = match &signing {
+            Some(Signing::Boot(boot)) => Some(to(boot)),
+            Some(Signing::Old(_)) if self.old == OldSignatures::Tolerated => None,
+            Some(Signing::Old(_)) | None => Some(to(auth::NO_BOOT)),
+        };
+        let now = auth::unix_now();
+        Ok(Some(keys.signing.authorization(&signed, to, now, &nonce)))
+    }
+
+    /// Reads the head of a response; a peer that was restarted meanwhile is asked again over a new connection.
+    fn read_head(
+        &self,
+        connection: &mut Connection,
+        remote: &Remote,
+        stop: &Stop,
+    ) -> Result<Head, Fault> {
+        let head = connection.read_head(stop)?;
+        let Some(boot) = head.boot.as_ref().filter(|_| head.status == 401) else {
+            return Ok(head);
+        };
+        let known = self.signing(&remote.peer);
+        if matches!(&known, Some(Signing::Boot(known)) if known == boot) {
+            return Ok(head);
+        }
+        let signing = Signing::Boot(boot.clone());
+        lock(&self.boots).insert(remote.peer.clone(), signing);
+        Err(Fault::Broken("it was restarted".to_owned()))
+    }
+
     /// Reads the head of a response and turns every status but success into an error.
     pub fn receive(
         &self,
@@ -367,7 +537,7 @@ impl Client {
         remote: &Remote,
         stop: &Stop,
     ) -> Result<Head, Fault> {
-        let head = connection.read_head(stop)?;
+        let head = self.read_head(connection, remote, stop)?;
         if (200..300).contains(&head.status) {
             return Ok(head);
         }
@@ -384,7 +554,7 @@ impl Client {
         remote: &Remote,
         stop: &Stop,
     ) -> Result<Head, Fault> {
-        let head = connection.read_head(stop)?;
+        let head = self.read_head(connection, remote, stop)?;
         if (200..300).contains(&head.status) {
             return Ok(head);
         }
@@ -398,7 +568,7 @@ impl Client {
             401 | 403 => TransferError::PeerRefused {
                 peer,
                 object,
-                key_name: self.key.as_ref().map_or("(none)", SiteKey::name).to_owned(),
+                key_name: self.key_name().unwrap_or_else(|| "(none)".to_owned()),
                 reason,
             },
             404 => TransferError::ObjectMissing { peer, object },
@@ -457,12 +627,12 @@ impl Client {
             Ok((head, body))
         };
         let mut connection = self
-            .connection(&remote.peer)
+            .connection(&remote.peer, stop)
             .map_err(|fault| remote.error(fault))?;
         let mut outcome = once(&mut connection);
         if let Err(Fault::Broken(_)) = outcome {
             connection = self
-                .fresh(&remote.peer)
+                .renewed(&remote.peer, stop)
                 .map_err(|fault| remote.error(fault))?;
             outcome = once(&mut connection);
         }
@@ -482,16 +652,25 @@ pub struct Head {
     pub length: u64,
     /// Start, end and the object's whole size, of a partial response.
     pub range: Option<(u64, u64, u64)>,
+    /// The peer's boot.
+    pub boot: Option<String>,
+    /// Whether the object is still arriving there.
+    pub arriving: bool,
 }
 
 /// A connection to a peer and the bytes read ahead on it.
 pub struct Connection {
     wire: Wire,
     timeout: Duration,
+    pace: Option<Pace>,
     buffer: Box<[u8]>,
     start: usize,
     end: usize,
     reusable: bool,
+    /// A response was read over it, so that its silence may be that of a forgotten connection.
+    proven: bool,
+    /// The object of the response is still arriving at the peer.
+    arriving: bool,
 }
 
 impl Connection {
@@ -501,10 +680,13 @@ impl Connection {
         let connection = Connection {
             wire: Wire::plain(Arc::new(stream)),
             timeout,
+            pace: None,
             buffer: vec![0; LONGEST_HEAD].into_boxed_slice(),
             start: 0,
             end: 0,
             reusable: true,
+            proven: false,
+            arriving: false,
         };
         connection.set_read_timeout()?;
         Ok(connection)
@@ -523,6 +705,11 @@ impl Connection {
         Ok(())
     }
 
+    /// Expects a body to come at this pace.
+    pub fn expect(&mut self, pace: Pace) {
+        self.pace = Some(pace);
+    }
+
     fn is_quiet(&mut self) -> bool {
         self.wire.is_quiet()
     }
@@ -535,7 +722,69 @@ impl Connection {
             self.start += count;
             return Ok(count);
         }
-        receive(&mut self.wire, target, self.timeout, stop)
+        let begun = Instant::now();
+        let mut pace = self.pace.take();
+        let outcome = loop {
+            let waited = begun.elapsed();
+            if let Some(Err(slow)) = pace.as_ref().map(|pace| pace.judge_wait(waited)) {
+                break Err(self.too_slow(slow));
+            }
+            match self.poll(target, stop) {
+                Ok(0) if waited >= self.timeout => break Err(self.silent()),
+                Ok(0) => {}
+                Ok(count) => {
+                    let judged = pace.as_mut().map(|pace| pace.note(count, begun.elapsed()));
+                    break match judged {
+                        Some(Err(slow)) => Err(self.too_slow(slow)),
+                        _ => Ok(count),
+                    };
+                }
+                Err(fault) => break Err(fault),
+            }
+        };
+        self.pace = pace;
+        outcome
+    }
+
+    /// Reads some bytes after a short wait, so that a request to stop is noticed; 0 if none came.
+    fn poll(&mut self, target: &mut [u8], stop: &Stop) -> Result<usize, Fault> {
+        if stop.is_set() {
+            return Err(Fault::Stopped);
+        }
+        match self.wire.read(target) {
+            Ok(0) => Err(Fault::Broken("it closed the connection".to_owned())),
+            Ok(count) => Ok(count),
+            Err(error) => match error.kind() {
+                io::ErrorKind::Interrupted
+                | io::ErrorKind::WouldBlock
+                | io::ErrorKind::TimedOut => Ok(0),
+                _ => Err(Fault::broken("connection lost", &error)),
+            },
+        }
+    }
+
+    /// The fault of a peer that is too slow.
+    pub fn too_slow(&self, slow: TooSlow) -> Fault {
+        let seconds = slow.waited.as_secs_f64();
+        Fault::Slow {
+            reason: format!(
+                "it sent {} bytes in {seconds:.0} s, less than the {:.0} B/s that are expected",
+                slow.bytes, slow.floor
+            ),
+            arriving: self.arriving,
+        }
+    }
+
+    /// A peer that sends nothing, or its connection, which may have been forgotten on the way.
+    fn silent(&self) -> Fault {
+        let reason = format!("no answer came within {} s", self.timeout.as_secs_f64());
+        match self.proven {
+            true => Fault::Broken(reason),
+            false => Fault::Slow {
+                reason,
+                arriving: true,
+            },
+        }
     }
 
     /// Fills `target` from a body; `progress` counts what came even if the rest does not.
@@ -558,11 +807,15 @@ impl Connection {
     }
 
     fn read_head(&mut self, stop: &Stop) -> Result<Head, Fault> {
+        let begun = Instant::now();
         loop {
             if let Some((head, length)) =
                 parse_head(&self.buffer[self.start..self.end], &mut self.reusable)?
             {
                 self.start += length;
+                self.arriving = head.arriving;
+                self.proven = true;
+                self.judge_head(length, begun.elapsed())?;
                 return Ok(head);
             }
             self.buffer.copy_within(self.start..self.end, 0);
@@ -573,38 +826,28 @@ impl Connection {
                     "the head of its response is too long".to_owned(),
                 ));
             }
-            let target = &mut self.buffer[self.end..];
-            self.end += receive(&mut self.wire, target, self.timeout, stop)?;
+            // All of it has to come in time, not just something.
+            if begun.elapsed() >= self.timeout {
+                return Err(self.silent());
+            }
+            self.end += self.poll_head(stop)?;
         }
     }
-}
 
-/// Reads some bytes, in short waits so that a request to stop is noticed.
-fn receive(
-    wire: &mut Wire,
-    target: &mut [u8],
-    timeout: Duration,
-    stop: &Stop,
-) -> Result<usize, Fault> {
-    let begun = Instant::now();
-    loop {
-        if stop.is_set() {
-            return Err(Fault::Stopped);
-        }
-        match wire.read(target) {
-            Ok(0) => return Err(Fault::Broken("it closed the connection".to_owned())),
-            Ok(count) => return Ok(count),
-            Err(error) => match error.kind() {
-                io::ErrorKind::Interrupted => {}
-                io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut
-                    if begun.elapsed() < timeout => {}
-                io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
-                    let seconds = timeout.as_secs_f64();
-                    return Err(Fault::Broken(format!("it sent nothing for {seconds} s")));
-                }
-                _ => return Err(Fault::broken("connection lost", &error)),
-            },
-        }
+    fn judge_head(&mut self, length: usize, waited: Duration) -> Result<(), Fault> {
+        let Some(pace) = &mut self.pace else {
+            return Ok(());
+        };
+        pace.set_arriving(self.arriving);
+        let judged = pace.note(length, waited);
+        judged.map_err(|slow| self.too_slow(slow))
+    }
+
+    fn poll_head(&mut self, stop: &Stop) -> Result<usize, Fault> {
+        let mut buffer = std::mem::take(&mut self.buffer);
+        let polled = self.poll(&mut buffer[self.end..], stop);
+        self.buffer = buffer;
+        polled
     }
 }
 
@@ -622,6 +865,8 @@ fn parse_head(bytes: &[u8], reusable: &mut bool) -> Result<Option<(Head, usize)>
         status: response.code.unwrap_or(0),
         length: 0,
         range: None,
+        boot: None,
+        arriving: false,
     };
     let mut length_given = false;
     for header in response.headers.iter() {
@@ -634,6 +879,8 @@ fn parse_head(bytes: &[u8], reusable: &mut bool) -> Result<Option<(Head, usize)>
             "content-range" => {
                 head.range = Some(parse_content_range(text).ok_or_else(|| broken("Content-Range"))?)
             }
+            "x-diffcache-boot" if auth::is_boot(text) => head.boot = Some(text.to_owned()),
+            "x-diffcache-state" => head.arriving = text == "arriving",
             "transfer-encoding" => return Err(broken("a transfer coding was not asked for")),
             "connection" => *reusable &= !text.eq_ignore_ascii_case("close"),
             _ => {}

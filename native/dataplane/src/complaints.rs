@@ -1,7 +1,6 @@
-//! Reasons for which accepted connections failed, counted until they are taken.
+//! Reasons for which connections, and transfers from peers, failed, counted until they are taken.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
 use std::sync::Mutex;
 
 use crate::gate::lock;
@@ -9,12 +8,12 @@ use crate::gate::lock;
 /// Different complaints that are kept; further ones are dropped until these are taken.
 const MOST: usize = 64;
 
-/// A reason, the address it came from, and how often.
+/// A reason, whom it is about, and how often.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Complaint {
-    /// Who connected.
-    pub address: IpAddr,
-    /// Why that came to nothing.
+    /// The address that connected, or the host that was read from.
+    pub about: String,
+    /// What was wrong, as a clause about it.
     pub reason: String,
     /// How often it happened since it was last taken.
     pub count: u64,
@@ -22,13 +21,13 @@ pub struct Complaint {
 
 /// Complaints that were not taken yet.
 #[derive(Default)]
-pub struct Complaints(Mutex<BTreeMap<(IpAddr, String), u64>>);
+pub struct Complaints(Mutex<BTreeMap<(String, String), u64>>);
 
 impl Complaints {
     /// Notes one.
-    pub fn note(&self, address: IpAddr, reason: String) {
+    pub fn note(&self, about: &str, reason: String) {
         let mut kept = lock(&self.0);
-        let key = (address, reason);
+        let key = (about.to_owned(), reason);
         if kept.len() < MOST || kept.contains_key(&key) {
             *kept.entry(key).or_default() += 1;
         }
@@ -38,8 +37,8 @@ impl Complaints {
     pub fn take(&self) -> Vec<Complaint> {
         std::mem::take(&mut *lock(&self.0))
             .into_iter()
-            .map(|((address, reason), count)| Complaint {
-                address,
+            .map(|((about, reason), count)| Complaint {
+                about,
                 reason,
                 count,
             })
@@ -54,7 +53,7 @@ mod tests {
     #[test]
     fn the_same_is_counted_and_a_flood_is_bounded() {
         let complaints = Complaints::default();
-        let address: IpAddr = [192, 0, 2, 1].into();
+        let address = "192.0.2.1";
         for _ in 0..3 {
             complaints.note(address, "known".to_owned());
         }

@@ -17,6 +17,10 @@ pub struct Counters {
     handshakes: AtomicU64,
     handshakes_failed: AtomicU64,
     plain_refused: AtomicU64,
+    unbound: AtomicU64,
+    lies: AtomicU64,
+    slow: AtomicU64,
+    left_alone: AtomicU64,
 }
 
 /// Counters that are not per kind.
@@ -38,6 +42,14 @@ pub enum Event {
     HandshakeFailed,
     /// A request in the clear was turned away, since this host speaks TLS.
     PlainRefused,
+    /// A request was accepted whose signature names no destination.
+    Unbound,
+    /// A peer sent what cannot be right.
+    Lie,
+    /// A peer was given up because it sent too slowly.
+    Slow,
+    /// A host is left alone for a while from now on.
+    LeftAlone,
 }
 
 impl Counters {
@@ -81,6 +93,10 @@ impl Counters {
             Event::Handshake => &self.handshakes,
             Event::HandshakeFailed => &self.handshakes_failed,
             Event::PlainRefused => &self.plain_refused,
+            Event::Unbound => &self.unbound,
+            Event::Lie => &self.lies,
+            Event::Slow => &self.slow,
+            Event::LeftAlone => &self.left_alone,
         }
     }
 }

@@ -64,6 +64,9 @@ pub enum PartSource {
         kind: String,
         /// The object's id.
         id: String,
+        /// The most bytes that it can have.
+        #[serde(default)]
+        max_size: Option<u64>,
     },
 }
 
@@ -109,6 +112,9 @@ pub struct Order {
     pub rate: Option<f64>,
     /// Whether it must survive a power cut.
     pub durable: bool,
+    /// The most bytes that a patch, a manifest or a form can have, by the catalogue.
+    #[serde(default)]
+    pub max_size: Option<u64>,
     /// Whether `dest` is where this plane serves the object from; elsewhere it is lent to peers for a while.
     pub in_place: bool,
 }
@@ -201,6 +207,9 @@ impl DataPlane {
             if source.hosts().any(|host| avoided.contains(host)) {
                 continue;
             }
+            if self.is_left_alone(source) {
+                continue;
+            }
             match run.get(source) {
                 Ok(moved) => {
                     delivery.source = Some(index);
@@ -213,7 +222,11 @@ impl DataPlane {
                     if error.is_unreachable() {
                         avoided.extend(host.clone());
                     }
-                    if let (TransferError::PeerUnavailable { .. }, Some(host)) = (&error, &host) {
+                    let absent = matches!(
+                        error,
+                        TransferError::PeerUnavailable { .. } | TransferError::PeerSlow { .. }
+                    );
+                    if let Some(host) = host.as_ref().filter(|_| absent) {
                         self.claimant.unreachable.add(host);
                     }
                     let last = source.ends_list(&error);
@@ -230,6 +243,19 @@ impl DataPlane {
         }
         delivery.warnings = run.warnings;
         Ok(delivery)
+    }
+
+    /// Whether the host with a URL is left alone now.
+    fn is_distrusted(&self, url: &str) -> bool {
+        self.standing.is_left_alone(url, Instant::now())
+    }
+
+    /// Whether a host that a source reads from within the site is left alone now.
+    fn is_left_alone(&self, source: &Source) -> bool {
+        source.site_hosts().any(|(host, url)| {
+            self.standing.name(url, host);
+            self.is_distrusted(url)
+        })
     }
 
     /// End the lending of delivered files, because the space is needed; returns whether anything was lent.
@@ -252,6 +278,23 @@ impl Source {
         first.into_iter().chain(second)
     }
 
+    /// Names and URLs of the hosts of the site that it reads from.
+    fn site_hosts(&self) -> impl Iterator<Item = (&str, &str)> {
+        let whole = match self {
+            Source::Host {
+                host,
+                url,
+                link: Link::Lan,
+            } => Some((host.as_str(), url.as_str())),
+            _ => None,
+        };
+        let parts = match self {
+            Source::Host { .. } => [None, None],
+            Source::Build { base, patch } => [base, patch].map(|part| part.host().zip(part.url())),
+        };
+        whole.into_iter().chain(parts.into_iter().flatten())
+    }
+
     /// The host whose fault an error is; `None` if it may be another's.
     fn blamed(&self, error: &TransferError) -> Option<String> {
         match self {
@@ -272,7 +315,9 @@ impl Source {
             | TransferError::Format { .. }
             | TransferError::BaseMismatch { .. }
             | TransferError::Invalid(_) => true,
-            TransferError::Integrity { .. } => matches!(self, Source::Build { .. }),
+            TransferError::Integrity { blame, .. } => {
+                blame.is_none() && matches!(self, Source::Build { .. })
+            }
             _ => false,
         }
     }
@@ -296,11 +341,17 @@ impl PartSource {
     fn place(&self) -> Result<Place, TransferError> {
         match self {
             PartSource::File { path } => Ok(Place::Local(path.clone())),
-            PartSource::Host { url, kind, id, .. } => {
+            PartSource::Host {
+                url,
+                kind,
+                id,
+                max_size,
+                ..
+            } => {
                 let key = ObjectKey::parse(kind, id)
                     .ok_or_else(|| TransferError::Invalid(format!("'{kind}/{id}' is no object")))?;
                 let peer = Peer::parse(url)?;
-                Ok(Place::Remote(Remote { peer, key }))
+                Ok(Place::Remote(Remote { peer, key }, *max_size))
             }
         }
     }
@@ -360,7 +411,8 @@ impl Run<'_> {
             self.leave_to_others()?;
             let claimed = self.claim(suspect.as_deref())?;
             let claimant = self.plane.claimant.clone();
-            if claimant.is_own(&claimed) || suspects.contains(&claimed.holder.name) {
+            let alone = self.plane.is_distrusted(&claimed.holder.url);
+            if claimant.is_own(&claimed) || alone || suspects.contains(&claimed.holder.name) {
                 match self.as_holder(url, &claimed) {
                     Err(TransferError::Cancelled { .. }) if self.may_resume() => continue,
                     outcome => return outcome,
@@ -507,6 +559,8 @@ impl Run<'_> {
             report: Some(&report),
             cancel: self.handle.canceller(),
             interrupt: interrupt.clone(),
+            max_size: self.order.max_size,
+            over_wan,
         })
     }
 

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use diffcache_core::retry::ErrorKind;
 
 use crate::ids::ObjectKey;
+use crate::standing::Offence;
 use crate::tls::TlsError;
 
 /// Why an object did not arrive. Every message names the object and what to do next.
@@ -19,6 +20,18 @@ pub enum TransferError {
         object: String,
         /// What happened.
         reason: String,
+    },
+    /// The peer sends, but more slowly than is put up with.
+    #[error("{object} from {peer}: {reason}; try another source")]
+    PeerSlow {
+        /// The peer's base URL.
+        peer: String,
+        /// What was asked for.
+        object: String,
+        /// How slow it was.
+        reason: String,
+        /// Whether the object is still arriving there, so that another host may be the slow one.
+        arriving: bool,
     },
     /// The peer does not accept our credentials.
     #[error("{peer} refused {object} asked for with key '{key_name}': {reason}")]
@@ -57,6 +70,8 @@ pub enum TransferError {
         object: String,
         /// What does not match.
         reason: String,
+        /// The base URL of the peer that sent them, if one did, and whether it can be no other's fault.
+        blame: Option<(String, Offence)>,
     },
     /// The base is not the one that the patch was made from.
     #[error("{object}: {reason}; use the base that the patch names, or another way")]
@@ -144,7 +159,9 @@ impl TransferError {
     /// What the error is, in the one table of kinds.
     pub fn kind(&self) -> ErrorKind {
         match self {
-            TransferError::PeerUnavailable { .. } => ErrorKind::PeerUnavailable,
+            TransferError::PeerUnavailable { .. } | TransferError::PeerSlow { .. } => {
+                ErrorKind::PeerUnavailable
+            }
             TransferError::PeerRefused { .. } => ErrorKind::PeerRefused,
             TransferError::PeerUntrusted { .. } => ErrorKind::PeerUntrusted,
             TransferError::ObjectMissing { .. } => ErrorKind::ObjectMissing,
@@ -171,6 +188,7 @@ impl TransferError {
         matches!(
             self,
             TransferError::PeerUnavailable { .. }
+                | TransferError::PeerSlow { .. }
                 | TransferError::PeerRefused { .. }
                 | TransferError::PeerUntrusted { .. }
         )
@@ -192,13 +210,33 @@ impl TransferError {
 
     /// Whether the peer of this URL is the one that failed.
     pub fn is_about(&self, url: &str) -> bool {
+        self.peer() == Some(url.trim_end_matches('/'))
+    }
+
+    /// The base URL of the peer that failed.
+    fn peer(&self) -> Option<&str> {
         match self {
             TransferError::PeerUnavailable { peer, .. }
+            | TransferError::PeerSlow { peer, .. }
             | TransferError::PeerRefused { peer, .. }
             | TransferError::PeerUntrusted { peer, .. }
-            | TransferError::ObjectMissing { peer, .. } => peer == url.trim_end_matches('/'),
-            _ => false,
+            | TransferError::ObjectMissing { peer, .. } => Some(peer),
+            TransferError::Integrity { blame, .. } => blame.as_ref().map(|(peer, _)| peer.as_str()),
+            _ => None,
         }
+    }
+
+    /// The base URL of the peer whose offence the error is, and how certain that is.
+    pub fn offence(&self) -> Option<(&str, Offence)> {
+        let offence = match self {
+            TransferError::Integrity { blame, .. } => blame.as_ref()?.1,
+            TransferError::PeerSlow { arriving, .. } => match arriving {
+                false => Offence::Lie,
+                true => Offence::Doubt,
+            },
+            _ => return None,
+        };
+        Some((self.peer()?, offence))
     }
 }
 

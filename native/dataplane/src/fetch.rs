@@ -1,21 +1,24 @@
 //! Getting an object from a peer.
 
 use std::collections::VecDeque;
-use std::io::Read;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use diffcache_core::manifest::{Manifest, LEAF_LEN, LEAF_SIZE};
 
 use crate::client::{Ask, Client, Connection, Fault, Remote, Stop};
 use crate::error::TransferError;
 use crate::flight::Flight;
+use crate::gate::lock;
 use crate::ids::{hex, Kind, ObjectKey};
 use crate::leaves::{Leaves, StoreError};
+use crate::origins::{Origins, Segments};
+use crate::pace::Pace;
 use crate::part::Part;
 use crate::progress::Meter;
 use crate::shaper::{Place, Shaper};
+use crate::standing::Offence;
 
 /// Requests under way on one connection, so that the link is not idle for a round trip between two extents.
 const DEPTH: usize = 4;
@@ -40,6 +43,14 @@ pub struct Transfer<'a> {
     pub stop: &'a Stop,
     /// Its own limit.
     pub shaper: Shaper,
+    /// Whether it crosses the WAN, and may be slow.
+    pub over_wan: bool,
+    /// The most bytes that a patch, a manifest or a form can have; `None` if that is not known.
+    pub max_size: Option<u64>,
+    /// Which bytes of parts came from whom.
+    pub origins: &'a Origins,
+    /// Base URLs of peers that turned out to have sent wrong bytes before.
+    pub liars: &'a Mutex<Vec<String>>,
 }
 
 impl Transfer<'_> {
@@ -52,10 +63,69 @@ impl Transfer<'_> {
 
     /// Gets a patch or a manifest whole and verifies it; returns the bytes that came.
     pub fn blob(&self, meter: &Meter<'_>) -> Result<u64, TransferError> {
-        let mut blob = Blob::open(self.part)?;
-        self.attempt_twice(|connection| self.stream_blob(connection, &mut blob, meter))?;
-        self.verify_blob(&blob)?;
-        Ok(blob.received)
+        let mut blob = Blob::open(self.part, self.origins)?;
+        let outcome = self.blob_verified(&mut blob, meter);
+        if outcome.is_err() {
+            self.origins.keep(self.part.path(), blob.segments);
+        }
+        outcome.map(|()| blob.received)
+    }
+
+    fn blob_verified(&self, blob: &mut Blob, meter: &Meter<'_>) -> Result<(), TransferError> {
+        self.attempt_twice(|connection| self.stream_blob(connection, blob, meter))?;
+        if self.is_right(blob) {
+            return Ok(());
+        }
+        let inherited = blob.segments.inherited(&self.remote.peer.to_string());
+        if inherited > 0 {
+            // Not all of it came from this peer: what another sent is asked of this one too before either is blamed.
+            let mut wrong = Vec::new();
+            self.attempt_twice(|connection| {
+                self.replace_prefix(connection, blob, inherited, &mut wrong)
+            })?;
+            if self.is_right(blob) {
+                lock(self.liars).extend(wrong);
+                return Ok(());
+            }
+        }
+        let found = hex(blob.hasher.finalize().as_bytes());
+        let reason = format!("what came is something else (hash {found})");
+        let offence = match blob.behind {
+            true => Offence::Doubt,
+            false => Offence::Lie,
+        };
+        Err(TransferError::Integrity {
+            object: format!("{} from {}", self.remote.key, self.remote.peer),
+            reason,
+            blame: Some((self.remote.peer.to_string(), offence)),
+        })
+    }
+
+    /// Reads the bytes before `end` again, from this peer; notes who sent those that differ.
+    fn replace_prefix(
+        &self,
+        connection: &mut Connection,
+        blob: &mut Blob,
+        end: u64,
+        wrong: &mut Vec<String>,
+    ) -> Result<(), Fault> {
+        self.ask(connection, "GET", Some((0, end)))?;
+        let head = self
+            .client
+            .receive_range(connection, self.remote, (0, end), self.stop)?;
+        blob.behind |= head.arriving;
+        let mut buffer = vec![0; BATCH];
+        let mut position = 0;
+        while position < end {
+            let room = (end - position).min(BATCH as u64) as usize;
+            let count = self.read(connection, &mut buffer[..room])?;
+            let differs = blob.replace(self.part, position, &buffer[..count])?;
+            if let Some(at) = differs {
+                wrong.extend(blob.segments.peers(at, at + 1));
+            }
+            position += count as u64;
+        }
+        Ok(blob.hash_again(self.part)?)
     }
 
     /// Runs over a pooled connection, and once more over a fresh one if that breaks.
@@ -67,15 +137,15 @@ impl Transfer<'_> {
         let peer = &self.remote.peer;
         let limited = self.shaper.rate();
         let mut connection = match limited {
-            None => self.client.connection(peer),
-            Some(_) => self.client.fresh(peer),
+            None => self.client.connection(peer, self.stop),
+            Some(_) => self.client.fresh(peer, self.stop),
         }
         .map_err(fail)?;
         let mut outcome = self
             .limit(&mut connection)
             .and_then(|()| run(&mut connection));
         if let Err(Fault::Broken(_)) = outcome {
-            connection = self.client.fresh(peer).map_err(fail)?;
+            connection = self.client.renewed(peer, self.stop).map_err(fail)?;
             outcome = self
                 .limit(&mut connection)
                 .and_then(|()| run(&mut connection));
@@ -86,6 +156,7 @@ impl Transfer<'_> {
     }
 
     fn limit(&self, connection: &mut Connection) -> Result<(), Fault> {
+        connection.expect(Pace::new(self.client.floors(), self.over_wan));
         let Some(rate) = self.shaper.rate() else {
             return Ok(());
         };
@@ -208,7 +279,9 @@ impl Transfer<'_> {
         meter: &Meter<'_>,
     ) -> Result<(), Fault> {
         let size = self.ask_blob(connection, blob)?;
-        if blob.position == 0 {
+        check_size(self.remote, size, self.max_size)?;
+        // A length that nothing bounds is the peer's word: whether the disk is full the file system tells when it is.
+        if blob.position == 0 && self.max_size.is_some() {
             self.part.check_space(size)?;
         }
         meter.reach(blob.position, size);
@@ -219,6 +292,8 @@ impl Transfer<'_> {
             let room = (size - blob.position).min(BATCH as u64) as usize;
             let count = self.read(connection, &mut buffer[..room])?;
             blob.append(self.part, &buffer[..count])?;
+            blob.segments
+                .extend(blob.position, &self.remote.peer.to_string());
             self.flight.mark_prefix(blob.position);
             meter.reach(blob.position, size);
             if self.stop.is_set() {
@@ -242,35 +317,39 @@ impl Transfer<'_> {
             if blob.position < size {
                 let range = (blob.position, size);
                 self.ask(connection, "GET", Some(range))?;
-                self.client
+                let head = self
+                    .client
                     .receive_range(connection, self.remote, range, self.stop)?;
+                blob.behind |= head.arriving;
                 return Ok(size);
             }
             blob.restart(self.part)?;
         }
         self.ask(connection, "GET", None)?;
-        Ok(self
-            .client
-            .receive(connection, self.remote, self.stop)?
-            .length)
+        let head = self.client.receive(connection, self.remote, self.stop)?;
+        blob.behind |= head.arriving;
+        Ok(head.length)
     }
 
-    fn verify_blob(&self, blob: &Blob) -> Result<(), TransferError> {
+    fn is_right(&self, blob: &Blob) -> bool {
         let key = self.remote.key;
-        let right = match key.kind {
+        match key.kind {
             Kind::Manifests => Manifest::load(self.part.path())
                 .is_ok_and(|manifest| manifest.content_id() == key.id),
             Kind::Patches | Kind::Forms | Kind::Templates => {
                 *blob.hasher.finalize().as_bytes() == key.id
             }
-        };
-        if right {
-            return Ok(());
         }
-        let found = hex(blob.hasher.finalize().as_bytes());
-        Err(self
-            .remote
-            .corrupt(&format!("what came is something else (hash {found})")))
+    }
+}
+
+/// Fails if a peer announces more bytes than an object can have.
+pub fn check_size(remote: &Remote, size: u64, max_size: Option<u64>) -> Result<(), TransferError> {
+    match max_size {
+        Some(most) if size > most => Err(remote.corrupt(&format!(
+            "its copy there has {size} bytes, but the catalogue knows of at most {most}"
+        ))),
+        _ => Ok(()),
     }
 }
 
@@ -279,32 +358,68 @@ struct Blob {
     position: u64,
     received: u64,
     hasher: blake3::Hasher,
+    segments: Segments,
+    /// Some of it was still arriving where it came from, and verified by no one yet.
+    behind: bool,
 }
 
 impl Blob {
     /// Takes over what an earlier attempt left; the hash of the whole will tell whether it was right.
-    fn open(part: &Part) -> Result<Blob, TransferError> {
+    fn open(part: &Part, origins: &Origins) -> Result<Blob, TransferError> {
         let mut blob = Blob {
             position: 0,
             received: 0,
             hasher: blake3::Hasher::new(),
+            segments: Segments::default(),
+            behind: false,
         };
+        blob.hash_again(part)?;
+        blob.segments = origins.take(part.path(), blob.position);
+        Ok(blob)
+    }
+
+    /// Hashes what the part has, from its first byte to its last.
+    fn hash_again(&mut self, part: &Part) -> Result<(), TransferError> {
+        self.hasher.reset();
+        self.position = 0;
         let mut buffer = vec![0; BATCH];
-        let mut file: &std::fs::File = part.file();
         loop {
-            let count = file.read(&mut buffer).map_err(|error| part.error(error))?;
+            let count = part
+                .file()
+                .read_at(&mut buffer, self.position)
+                .map_err(|error| part.error(error))?;
             if count == 0 {
-                return Ok(blob);
+                return Ok(());
             }
-            blob.hasher.update(&buffer[..count]);
-            blob.position += count as u64;
+            self.hasher.update(&buffer[..count]);
+            self.position += count as u64;
         }
+    }
+
+    /// Writes bytes over others; returns where the first of them differs.
+    fn replace(
+        &self,
+        part: &Part,
+        position: u64,
+        data: &[u8],
+    ) -> Result<Option<u64>, TransferError> {
+        let fail = |error| part.error(error);
+        let mut there = vec![0; data.len()];
+        part.file()
+            .read_exact_at(&mut there, position)
+            .map_err(fail)?;
+        let differs = there.iter().zip(data).position(|(old, new)| old != new);
+        if differs.is_some() {
+            part.file().write_all_at(data, position).map_err(fail)?;
+        }
+        Ok(differs.map(|at| position + at as u64))
     }
 
     fn restart(&mut self, part: &Part) -> Result<(), TransferError> {
         part.file().set_len(0).map_err(|error| part.error(error))?;
         self.position = 0;
         self.hasher.reset();
+        self.segments = Segments::default();
         Ok(())
     }
 

@@ -6,22 +6,25 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use crate::auth::{SiteKey, Verifier};
+use crate::auth::{fresh_nonce, Keys, OldSignatures, Verifier};
 use crate::claimant::Claimant;
 use crate::claims::Claims;
 use crate::client::{Client, Peer, Remote, Stop};
-use crate::complaints::{Complaint, Complaints};
+use crate::complaints::Complaint;
 use crate::counters::{Counters, Event};
 use crate::error::TransferError;
 use crate::fetch::{load_manifest, Transfer};
 use crate::gate::{lock, Cancel, Gate};
-use crate::ids::{Kind, ObjectKey};
+use crate::ids::{hex, Kind, ObjectKey};
 use crate::leaves::Leaves;
 use crate::objects::{Landing, Objects, ObjectsError};
+use crate::origins::Origins;
+use crate::pace::Floors;
 use crate::part::{Durability, Part};
 use crate::progress::{Meter, Report};
 use crate::server::{Limits, Server, Service};
 use crate::shaper::Shaper;
+use crate::standing::{LeftAlone, Offence, Standing};
 use crate::tls::{self, Tls};
 use crate::wan::WanGate;
 
@@ -41,8 +44,10 @@ pub struct Config {
     pub listen: String,
     /// Base URL that peers connect to; `None` derives it from the address.
     pub advertise_url: Option<String>,
-    /// The site's key; `None` only on loopback.
-    pub key: Option<SiteKey>,
+    /// The site's keys; `None` only on loopback.
+    pub keys: Option<Keys>,
+    /// What becomes of signatures as earlier releases make them.
+    pub old_signatures: OldSignatures,
     /// How to speak TLS; `None` is everything in the clear.
     pub tls: Option<tls::Options>,
     /// Bytes per second that the server sends, to all together.
@@ -55,6 +60,10 @@ pub struct Config {
     pub lend_time: Duration,
     /// How long a peer may send nothing.
     pub timeout: Duration,
+    /// How slowly a peer may send.
+    pub floors: Floors,
+    /// How long a host that lied is left alone.
+    pub distrust_time: Duration,
     /// The server's bounds.
     pub limits: Limits,
 }
@@ -73,6 +82,10 @@ pub struct Job<'a> {
     pub cancel: Cancel,
     /// What ends this attempt only.
     pub interrupt: Cancel,
+    /// The most bytes that the object can have; `None` if that is not known. A template's manifest tells.
+    pub max_size: Option<u64>,
+    /// Whether it crosses the WAN.
+    pub over_wan: bool,
 }
 
 /// What a plane has done and does.
@@ -103,6 +116,10 @@ pub struct DataPlane {
     pub(crate) lend_time: Duration,
     /// What was lent for that reason, and until when.
     pub(crate) lent: Mutex<HashMap<ObjectKey, Instant>>,
+    /// Which bytes of parts came from whom.
+    origins: Origins,
+    /// Which hosts are left alone.
+    pub(crate) standing: Arc<Standing>,
     housekeeper: Mutex<Option<std::thread::JoinHandle<()>>>,
 }
 
@@ -122,14 +139,21 @@ impl DataPlane {
             source,
         })?;
         let counters = Arc::new(Counters::default());
+        let boot = hex(&fresh_nonce().map_err(|source| listen_error(&config.listen, source))?);
+        let url = own_url(&config, &listener, secure)?;
+        let authority = Peer::parse(&url)?.authority().to_owned();
+        let keys = config.keys.clone();
+        let verifier =
+            keys.map(|keys| Verifier::new(keys, config.old_signatures, &authority, &boot));
         let service = Arc::new(Service {
             name: config.name.clone(),
             objects: Arc::new(objects),
             shaper: Shaper::new(check_rate(config.rate)?),
             latency: config.latency,
-            verifier: config.key.clone().map(Verifier::new),
+            verifier,
             tls: tls.clone(),
-            complaints: Complaints::default(),
+            boot,
+            complaints: Arc::default(),
             claims: Mutex::new(Claims::new(config.claim_ttl)),
             counters: counters.clone(),
             gate: Arc::new(Gate::default()),
@@ -139,13 +163,14 @@ impl DataPlane {
         let server = started.map_err(|source| listen_error(&config.listen, source))?;
         let housekeeper = start_housekeeper(service.clone())
             .map_err(|source| listen_error(&config.listen, source))?;
-        let scheme = if secure { "https" } else { "http" };
-        let client = Client::new(config.key, config.timeout, counters).with_tls(tls);
+        let client = Client::new(config.keys, config.timeout, counters)
+            .with_old_signatures(config.old_signatures)
+            .with_tls(tls);
+        client.set_floors(config.floors);
         let client = Arc::new(client);
-        let url = config
-            .advertise_url
-            .unwrap_or_else(|| format!("{scheme}://{}", server.address));
-        let claimant = Claimant::new(config.name, url.clone(), client.clone(), service.clone());
+        let standing = Arc::new(Standing::new(config.distrust_time));
+        let claimant = Claimant::new(config.name, url.clone(), client.clone(), service.clone())
+            .with_standing(standing.clone());
         Ok(DataPlane {
             url,
             service,
@@ -155,6 +180,8 @@ impl DataPlane {
             wan: WanGate::default(),
             lend_time: config.lend_time,
             lent: Mutex::default(),
+            origins: Origins::default(),
+            standing,
             housekeeper: Mutex::new(Some(housekeeper)),
         })
     }
@@ -185,16 +212,40 @@ impl DataPlane {
         Ok(())
     }
 
+    /// Replaces the keys, for the requests to come; a plane without a key stays without.
+    pub fn set_keys(&self, keys: Keys) {
+        if let Some(verifier) = &self.service.verifier {
+            verifier.set_keys(keys.clone());
+            self.client.set_keys(keys);
+        }
+    }
+
+    /// Replaces the slowest rates at which peers may send, for the transfers to come.
+    pub fn set_floors(&self, floors: Floors) {
+        self.client.set_floors(floors);
+    }
+
+    /// The slowest rates at which peers may send.
+    pub fn floors(&self) -> Floors {
+        self.client.floors()
+    }
+
+    /// The hosts that are left alone now.
+    pub fn left_alone(&self) -> Vec<LeftAlone> {
+        self.standing.left_alone(Instant::now())
+    }
+
     /// Reads the files of this host's identity again, for the connections to come; after an error the old ones stay in use.
     pub fn reload_tls(&self) -> Result<(), TransferError> {
         if let Some(tls) = &self.service.tls {
             tls.reload()?;
             self.client.close();
+            self.server.end_idle();
         }
         Ok(())
     }
 
-    /// What was wrong with connections to this host since this was last asked.
+    /// What was wrong with connections to this host, and with what peers sent, since this was last asked.
     pub fn take_complaints(&self) -> Vec<Complaint> {
         self.service.complaints.take()
     }
@@ -251,6 +302,7 @@ impl DataPlane {
         let part = Part::open(key, job.dest)?;
         let refused = Cancel::default();
         let stop = stop.or(refused.clone());
+        let liars = Mutex::default();
         let transfer = Transfer {
             client: &self.client,
             remote,
@@ -258,6 +310,10 @@ impl DataPlane {
             flight: landing.flight(),
             stop: &stop,
             shaper: Shaper::new(rate),
+            over_wan: job.over_wan,
+            max_size: job.max_size,
+            origins: &self.origins,
+            liars: &liars,
         };
         let meter = Meter::new(job.report, 0, refused);
         let outcome = match manifest {
@@ -265,6 +321,10 @@ impl DataPlane {
                 .and_then(|leaves| transfer.leaves(&leaves)),
             None => transfer.blob(&meter),
         };
+        for liar in lock(&liars).drain(..) {
+            let reason = format!("it sent wrong bytes of {key}");
+            self.accuse(&liar, Offence::Lie, &reason);
+        }
         let outcome =
             outcome.and_then(|received| self.land(landing, &part, job).map(|()| received));
         outcome.inspect_err(|error| {
@@ -273,7 +333,22 @@ impl DataPlane {
             if useless || matches!(error, TransferError::NoSpace { .. }) {
                 part.discard();
             }
+            self.judge(error);
         })
+    }
+
+    /// Notes the offence of a peer that an error is about, if it is one.
+    pub(crate) fn judge(&self, error: &TransferError) {
+        if let Some((peer, offence)) = error.offence() {
+            if matches!(error, TransferError::PeerSlow { .. }) {
+                self.service.counters.count(Event::Slow);
+            }
+            self.accuse(peer, offence, &error.to_string());
+        }
+    }
+
+    fn accuse(&self, peer: &str, offence: Offence, reason: &str) {
+        self.claimant.accuse(peer, offence, reason);
     }
 
     /// Makes the part the destination, lends it if asked to, and lets readers behind it go on.
@@ -343,6 +418,17 @@ impl Stats {
     }
 }
 
+/// The base URL that peers are told: the one that is configured, or else made from the address.
+fn own_url(config: &Config, listener: &TcpListener, secure: bool) -> Result<String, TransferError> {
+    if let Some(url) = &config.advertise_url {
+        return Ok(url.clone());
+    }
+    let address = listener.local_addr();
+    let address = address.map_err(|source| listen_error(&config.listen, source))?;
+    let scheme = if secure { "https" } else { "http" };
+    Ok(format!("{scheme}://{address}"))
+}
+
 fn listen_error(listen: &str, source: std::io::Error) -> TransferError {
     TransferError::Invalid(format!("cannot serve at '{listen}': {source}"))
 }
@@ -372,7 +458,7 @@ fn listen(config: &Config) -> Result<TcpListener, TransferError> {
         IpAddr::V4(ip) => ip.is_loopback(),
         IpAddr::V6(ip) => ip.is_loopback(),
     };
-    if config.key.is_none() && !addresses.iter().all(loopback) {
+    if config.keys.is_none() && !addresses.iter().all(loopback) {
         let reason = format!(
             "'{}' is reachable from other hosts; configure a site key",
             config.listen

@@ -77,6 +77,8 @@ pub struct Request {
     pub method: String,
     /// The target as sent.
     pub path: String,
+    /// The `Host` header's value, or nothing.
+    pub host: String,
     /// The `Range` header's value, or nothing.
     pub range: String,
     /// The `Authorization` header's value.
@@ -112,6 +114,7 @@ pub fn parse(bytes: &[u8]) -> Result<Option<(Request, usize)>, RequestError> {
     let mut request = Request {
         method: method.to_owned(),
         path: path.to_owned(),
+        host: String::new(),
         range: String::new(),
         authorization: None,
         body_length: 0,
@@ -127,8 +130,10 @@ fn read_headers(
     request: &mut Request,
 ) -> Result<(), RequestError> {
     let (mut range, mut length, mut connection, mut hold) = (None, None, None, None);
+    let mut host = None;
     for header in headers {
         let slot = match header.name.to_ascii_lowercase().as_str() {
+            "host" => &mut host,
             "range" => &mut range,
             "authorization" => &mut request.authorization,
             "content-length" => &mut length,
@@ -157,6 +162,7 @@ fn read_headers(
         request.hold = seconds.min(LONGEST_HOLD);
     }
     request.range = range.unwrap_or_default();
+    request.host = host.unwrap_or_default();
     Ok(())
 }
 
@@ -175,6 +181,9 @@ fn parse_number(text: &str) -> Option<u64> {
     }
     Some(text.parse().unwrap_or(u64::MAX))
 }
+
+/// The path of the server's own state.
+pub const HEALTH: &str = "/v1/health";
 
 /// What a path leads to.
 #[derive(Debug, PartialEq, Eq)]

@@ -1,23 +1,21 @@
 //! The serving side: accepts connections, checks requests, sends objects.
 //!
-//! One thread per connection, and a bounded number of them: when all are taken the connection that has been idle longest is closed, and until a
-//! thread is free new ones wait in the kernel's queue. Reading a request and sending a response have time limits, so a peer that dawdles loses
-//! its connection, not others theirs. Bodies go from the page cache to the socket by sendfile(2), or are encrypted on the way.
+//! One thread per connection, and a bounded number of them: see [`crate::admission`]. Reading a request and sending a response have time limits, so
+//! a peer that dawdles loses its connection, not others theirs. Bodies go from the page cache to the socket by sendfile(2), or are encrypted on the way.
 
-use std::collections::HashMap;
 use std::fs::File;
 use std::io;
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::io::retry_on_intr;
 use rustix::net::RecvFlags;
 use serde::{Deserialize, Serialize};
 
-use crate::auth::{self, Signed, Verifier};
+use crate::admission::{Connections, Room};
+use crate::auth::{self, Accepted, Signed, Verifier};
 use crate::claims::{Claims, Holder};
 use crate::complaints::Complaints;
 use crate::counters::{Counters, Event};
@@ -32,8 +30,6 @@ use crate::sigpipe;
 use crate::tls::{self, Tls};
 use crate::wire::Wire;
 
-/// How often a thread that waits looks around.
-const WAIT_STEP: Duration = Duration::from_millis(100);
 const THREAD_STACK: usize = 256 << 10;
 /// A response may take its patience and one second for every so many bytes.
 const SLOWEST_RATE: f64 = 1024.0;
@@ -44,13 +40,15 @@ const LONGEST_NAME: usize = 255;
 const LONGEST_URL: usize = 1024;
 const ASK_BY_TLS: &str =
     "this host answers by TLS alone; set tls_ca_file, tls_cert_file and tls_key_file where you ask";
+const BUSY: &str =
+    "this host serves as many connections as it may, of all hosts or of this address; try again later";
 const JSON: &str = "Content-Type: application/json\r\n";
 
 /// Time limits and bounds of a server.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Connections served at the same time.
-    pub connections: usize,
+    /// Connections served at the same time, and beside them.
+    pub room: Room,
     /// How long a connection may wait for its next request.
     pub idle: Duration,
     /// How long a request may take to arrive after its first byte, and a handshake.
@@ -64,7 +62,11 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Limits {
         Limits {
-            connections: 256,
+            room: Room {
+                proven: 256,
+                per_address: 128,
+                unproven: 128,
+            },
             idle: Duration::from_secs(60),
             head: Duration::from_secs(10),
             send: Duration::from_secs(30),
@@ -87,8 +89,10 @@ pub struct Service {
     pub verifier: Option<Verifier>,
     /// This host's identity; without it everything goes in the clear.
     pub tls: Option<Arc<Tls>>,
+    /// The present start of this plane, which signatures name.
+    pub boot: String,
     /// What was wrong with connections.
-    pub complaints: Complaints,
+    pub complaints: Arc<Complaints>,
     /// The claims this host coordinates.
     pub claims: Mutex<Claims>,
     /// What was done.
@@ -146,7 +150,7 @@ impl Server {
     pub fn start(service: Arc<Service>, listener: TcpListener) -> io::Result<Server> {
         let address = listener.local_addr()?;
         let listener = Arc::new(listener);
-        let connections = Arc::new(Connections::default());
+        let connections = Arc::new(Connections::new(service.limits.room));
         let acceptor = {
             let (service, listener, connections) =
                 (service.clone(), listener.clone(), connections.clone());
@@ -165,7 +169,12 @@ impl Server {
 
     /// Open connections.
     pub fn connections(&self) -> usize {
-        lock(&self.connections.table).open.len()
+        self.connections.len()
+    }
+
+    /// Ends the connections that wait for a request, so that others are judged anew.
+    pub fn end_idle(&self) {
+        self.connections.end_all_idle();
     }
 
     /// Ends every connection and waits for the threads; the gate must be closed before.
@@ -174,7 +183,6 @@ impl Server {
         self.service.objects.fail_flights();
         // On Linux this ends a blocked accept.
         let _ = rustix::net::shutdown(&*self.listener, rustix::net::Shutdown::Both);
-        self.connections.freed.notify_all();
         if let Some(acceptor) = lock(&self.acceptor).take() {
             let _ = acceptor.join();
         }
@@ -182,82 +190,9 @@ impl Server {
     }
 }
 
-struct Open {
-    stream: Arc<TcpStream>,
-    idle_since: Option<Instant>,
-}
-
-#[derive(Default)]
-struct Table {
-    open: HashMap<u64, Open>,
-    next: u64,
-}
-
-#[derive(Default)]
-struct Connections {
-    table: Mutex<Table>,
-    freed: Condvar,
-}
-
-impl Connections {
-    fn is_full(&self, most: usize) -> bool {
-        lock(&self.table).open.len() >= most
-    }
-
-    /// Ends the connection that has been idle longest, and waits a moment for any to end.
-    fn make_room(&self) {
-        let table = lock(&self.table);
-        let idle = table.open.values().filter(|open| open.idle_since.is_some());
-        if let Some(open) = idle.min_by_key(|open| open.idle_since) {
-            let _ = open.stream.shutdown(Shutdown::Both);
-        }
-        let waited = self.freed.wait_timeout(table, WAIT_STEP);
-        drop(waited.unwrap_or_else(PoisonError::into_inner));
-    }
-
-    fn add(&self, stream: Arc<TcpStream>) -> u64 {
-        let mut table = lock(&self.table);
-        table.next += 1;
-        let number = table.next;
-        let idle_since = None;
-        table.open.insert(number, Open { stream, idle_since });
-        number
-    }
-
-    fn set_idle(&self, number: u64, idle_since: Option<Instant>) {
-        if let Some(open) = lock(&self.table).open.get_mut(&number) {
-            open.idle_since = idle_since;
-        }
-    }
-
-    fn remove(&self, number: u64) {
-        lock(&self.table).open.remove(&number);
-        self.freed.notify_all();
-    }
-
-    fn end_all(&self) {
-        let mut table = lock(&self.table);
-        while !table.open.is_empty() {
-            for open in table.open.values() {
-                let _ = open.stream.shutdown(Shutdown::Both);
-            }
-            table = self
-                .freed
-                .wait_timeout(table, WAIT_STEP)
-                .unwrap_or_else(PoisonError::into_inner)
-                .0;
-        }
-    }
-}
-
 fn accept_all(service: &Arc<Service>, listener: &TcpListener, connections: &Arc<Connections>) {
     while !service.gate.is_closed() {
-        if connections.is_full(service.limits.connections) {
-            if somebody_waits(listener) {
-                connections.make_room();
-            }
-            continue;
-        }
+        connections.settle();
         match listener.accept() {
             Ok((stream, _)) if !service.gate.is_closed() => {
                 start_connection(service, connections, stream)
@@ -267,16 +202,6 @@ fn accept_all(service: &Arc<Service>, listener: &TcpListener, connections: &Arc<
             Err(_) => drop(service.gate.sleep(Duration::from_millis(20))),
         }
     }
-}
-
-/// Whether a connection waits in the kernel's queue; waits a moment for one.
-fn somebody_waits(listener: &TcpListener) -> bool {
-    let mut polled = [PollFd::new(listener, PollFlags::IN)];
-    let time = Timespec {
-        tv_sec: 0,
-        tv_nsec: WAIT_STEP.subsec_nanos().into(),
-    };
-    rustix::event::poll(&mut polled, Some(&time)).is_ok_and(|ready| ready > 0)
 }
 
 fn start_connection(service: &Arc<Service>, connections: &Arc<Connections>, stream: TcpStream) {
@@ -294,6 +219,7 @@ fn start_connection(service: &Arc<Service>, connections: &Arc<Connections>, stre
                     service: &service,
                     connections: &connections,
                     number,
+                    generation: service.tls.as_ref().map_or(0, |tls| tls.generation()),
                     wire: Wire::plain(stream),
                     buffer: Vec::with_capacity(1024),
                 };
@@ -311,6 +237,8 @@ struct Connection<'a> {
     service: &'a Service,
     connections: &'a Connections,
     number: u64,
+    /// Which certificates the connection was judged by.
+    generation: u64,
     wire: Wire,
     /// Bytes read and not yet parsed.
     buffer: Vec<u8>,
@@ -331,6 +259,7 @@ enum Refusal {
     NotServable(String),
     Stalled(FlightError),
     Full(String),
+    Busy,
     Plain,
 }
 
@@ -341,7 +270,7 @@ impl Refusal {
             Refusal::Auth(_) => 401,
             Refusal::Missing => 404,
             Refusal::NotServable(_) => 500,
-            Refusal::Stalled(_) | Refusal::Full(_) => 503,
+            Refusal::Stalled(_) | Refusal::Full(_) | Refusal::Busy => 503,
             Refusal::Plain => 426,
         }
     }
@@ -357,6 +286,7 @@ impl Refusal {
             ),
             Refusal::Stalled(error) => (error.to_string(), "stalled"),
             Refusal::Full(text) => (text.clone(), "full"),
+            Refusal::Busy => (BUSY.to_owned(), "busy"),
             Refusal::Plain => (ASK_BY_TLS.to_owned(), "plain"),
         };
         ErrorBody {
@@ -430,7 +360,9 @@ impl Connection<'_> {
     fn complain(&self, event: Event, reason: String) {
         self.service.counters.count(event);
         if let Ok(address) = self.wire.stream().peer_addr() {
-            self.service.complaints.note(address.ip(), reason);
+            self.service
+                .complaints
+                .note(&address.ip().to_string(), reason);
         }
     }
 
@@ -440,10 +372,7 @@ impl Connection<'_> {
             .stream()
             .set_write_timeout(Some(self.service.limits.send))?;
         if let Some(tls) = &self.service.tls {
-            self.connections.set_idle(self.number, Some(Instant::now()));
-            let greeting = self.greet(tls)?;
-            self.connections.set_idle(self.number, None);
-            if greeting == Greeting::Parted {
+            if self.greet(tls)? == Greeting::Parted {
                 return self.linger();
             }
         }
@@ -481,10 +410,12 @@ impl Connection<'_> {
     fn next_request(&mut self, first: bool) -> io::Result<Result<Option<Incoming>, RequestError>> {
         let pipelined = !first && (!self.buffer.is_empty() || self.wire.has_input());
         if self.buffer.is_empty() {
-            self.connections.set_idle(self.number, Some(Instant::now()));
-            let more = self.fill(Instant::now() + self.service.limits.idle);
-            self.connections.set_idle(self.number, None);
-            if !more? {
+            self.connections.rest(self.number);
+            let patience = match self.connections.is_proven(self.number) {
+                true => self.service.limits.idle,
+                false => self.service.limits.head,
+            };
+            if !self.fill(Instant::now() + patience)? {
                 return Ok(Ok(None));
             }
         }
@@ -538,22 +469,18 @@ impl Connection<'_> {
 
     fn respond(&mut self, incoming: &Incoming) -> io::Result<After> {
         let request = &incoming.request;
-        let after = if request.keep_alive {
-            After::Keep
-        } else {
-            After::Close
+        let after = match request.keep_alive && self.is_current() {
+            true => After::Keep,
+            false => After::Close,
         };
-        if let Some(verifier) = &self.service.verifier {
-            let signed = Signed {
-                method: &request.method,
-                path: &request.path,
-                range: &request.range,
-                body: &incoming.body,
-            };
-            let header = request.authorization.as_deref();
-            if let Err(error) = verifier.verify(header, &signed, auth::unix_now()) {
-                return self.refuse(&request.method, &Refusal::Auth(error), after);
-            }
+        if let Err(error) = self.verify(incoming) {
+            return self.refuse(&request.method, &Refusal::Auth(error), after);
+        }
+        if !self
+            .connections
+            .prove(self.number, self.service.limits.head)
+        {
+            return self.refuse(&request.method, &Refusal::Busy, After::Close);
         }
         let outcome = match (request::route(&request.path), request.method.as_str()) {
             (Err(error), _) => Err(Refusal::Request(error)),
@@ -567,11 +494,47 @@ impl Connection<'_> {
         };
         match outcome {
             Ok(body) => {
-                let message = head(200, body.len() as u64, after, JSON);
+                let message = self.head(200, body.len() as u64, after, JSON);
                 self.send_small(&request.method, message, &body)?;
                 Ok(after)
             }
             Err(refusal) => self.refuse(&request.method, &refusal, after),
+        }
+    }
+
+    /// Whether the certificates that the connection was judged by are still those in use.
+    fn is_current(&self) -> bool {
+        let tls = self.service.tls.as_ref();
+        tls.is_none_or(|tls| tls.generation() == self.generation)
+    }
+
+    fn verify(&self, incoming: &Incoming) -> Result<(), auth::AuthError> {
+        let Some(verifier) = &self.service.verifier else {
+            return Ok(());
+        };
+        let request = &incoming.request;
+        let signed = Signed {
+            method: &request.method,
+            path: &request.path,
+            range: &request.range,
+            body: &incoming.body,
+        };
+        let local = self.wire.stream().local_addr();
+        let local = local.map_or_else(|_| String::new(), |address| address.to_string());
+        let accepted = verifier.verify(
+            request.authorization.as_deref(),
+            &signed,
+            (&request.host, &local),
+            auth::unix_now(),
+        )?;
+        match accepted {
+            Accepted::Bound => Ok(()),
+            Accepted::Introduction if request.path == request::HEALTH => Ok(()),
+            Accepted::Introduction => Err(auth::AuthError::StaleBoot),
+            Accepted::Unbound => {
+                self.service.counters.count(Event::Unbound);
+                Ok(())
+            }
         }
     }
 
@@ -588,11 +551,8 @@ impl Connection<'_> {
         if status == 401 {
             fields.push_str("WWW-Authenticate: DiffCache\r\n");
         }
-        self.send_small(
-            method,
-            head(status, body.len() as u64, after, &fields),
-            &body,
-        )?;
+        let message = self.head(status, body.len() as u64, after, &fields);
+        self.send_small(method, message, &body)?;
         Ok(after)
     }
 
@@ -602,6 +562,17 @@ impl Connection<'_> {
         }
         self.wire
             .write_all(message.as_bytes(), self.service.limits.send)
+    }
+
+    /// The head of a response, which tells the present boot.
+    fn head(&self, status: u16, length: u64, after: After, fields: &str) -> String {
+        let boot = &self.service.boot;
+        head(
+            status,
+            length,
+            after,
+            &format!("X-DiffCache-Boot: {boot}\r\n{fields}"),
+        )
     }
 
     fn health(&self) -> String {
@@ -642,7 +613,8 @@ impl Connection<'_> {
             Ok(body) => {
                 let hold = Duration::from_secs(request.hold);
                 let _reading = self.service.objects.read(key, hold);
-                let message = body.head(key, after);
+                let (status, length) = body.status_and_length();
+                let message = self.head(status, length, after, &body.fields(key));
                 if method == "HEAD" {
                     self.wire
                         .write_all(message.as_bytes(), self.service.limits.send)?;
@@ -740,7 +712,12 @@ struct Body {
 }
 
 impl Body {
-    fn head(&self, key: ObjectKey, after: After) -> String {
+    fn status_and_length(&self) -> (u16, u64) {
+        let status = if self.partial { 206 } else { 200 };
+        (status, self.end - self.start)
+    }
+
+    fn fields(&self, key: ObjectKey) -> String {
         let state = if self.flight.is_some() {
             "arriving"
         } else {
@@ -757,12 +734,7 @@ impl Body {
                 self.start, self.size
             ));
         }
-        head(
-            if self.partial { 206 } else { 200 },
-            self.end - self.start,
-            after,
-            &fields,
-        )
+        fields
     }
 }
 

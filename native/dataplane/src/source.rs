@@ -2,13 +2,16 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use diffcache_core::source::{ReadAt, SourceError};
 
 use crate::client::{Ask, Client, Connection, Fault, Remote, Stop};
 use crate::error::TransferError;
+use crate::fetch::check_size;
 use crate::gate::lock;
 use crate::ids::Kind;
+use crate::pace::Pace;
 use crate::shaper::{Place, Shaper};
 use crate::window::Window;
 
@@ -26,6 +29,8 @@ pub struct HttpSource {
     shaper: Arc<Shaper>,
     window: Option<Window>,
     received: AtomicU64,
+    /// That of all its ranges together.
+    pace: Mutex<Pace>,
     failure: Mutex<Option<TransferError>>,
 }
 
@@ -46,6 +51,7 @@ impl HttpSource {
         };
         let (head, _) = client.exchange(&remote, &ask, &stop)?;
         let window = (remote.key.kind == Kind::Patches).then(|| Window::new(WINDOW_BYTES));
+        let pace = Mutex::new(Pace::new(client.floors(), false));
         Ok(HttpSource {
             client,
             remote,
@@ -54,8 +60,14 @@ impl HttpSource {
             shaper: Arc::new(Shaper::new(None)),
             window,
             received: AtomicU64::new(0),
+            pace,
             failure: Mutex::new(None),
         })
+    }
+
+    /// Fails if the peer announces more bytes than the object can have.
+    pub fn check_size(&self, max_size: Option<u64>) -> Result<(), TransferError> {
+        check_size(&self.remote, self.size, max_size)
     }
 
     /// Reads no faster than `shaper` allows, together with its other users.
@@ -77,10 +89,16 @@ impl HttpSource {
     fn read_range(&self, buf: &mut [u8], offset: u64) -> Result<(), TransferError> {
         let mut progress = 0;
         let fail = |fault| self.remote.error(fault);
-        let mut connection = self.client.connection(&self.remote.peer).map_err(fail)?;
+        let mut connection = self
+            .client
+            .connection(&self.remote.peer, &self.stop)
+            .map_err(fail)?;
         let mut outcome = self.continue_range(&mut connection, buf, offset, &mut progress);
         if let Err(Fault::Broken(_)) = outcome {
-            connection = self.client.fresh(&self.remote.peer).map_err(fail)?;
+            connection = self
+                .client
+                .renewed(&self.remote.peer, &self.stop)
+                .map_err(fail)?;
             outcome = self.continue_range(&mut connection, buf, offset, &mut progress);
         }
         outcome.map_err(fail)?;
@@ -104,19 +122,32 @@ impl HttpSource {
             body: b"",
             hold: HOLD_SECONDS,
         };
+        connection.expect(Pace::new(self.client.floors(), false));
         self.client.send(connection, &self.remote, &ask)?;
-        self.client
+        let begun = Instant::now();
+        let head = self
+            .client
             .receive_range(connection, &self.remote, range, &self.stop)?;
+        lock(&self.pace).set_arriving(head.arriving);
+        self.judge(connection, 0, begun.elapsed())?;
         while *progress < buf.len() {
             let room = (buf.len() - *progress).min(self.shaper.slice() as usize);
             let target = &mut buf[*progress..][..room];
+            let begun = Instant::now();
             let count = connection.read(target, &self.stop)?;
+            self.judge(connection, count, begun.elapsed())?;
             *progress += count;
             self.client.count(self.remote.key.kind, count);
             self.received.fetch_add(count as u64, Ordering::Relaxed);
             self.shaper.take(count as u64, Place::Next);
         }
         Ok(())
+    }
+
+    /// Fails if the ranges together come too slowly, however fast each of them is.
+    fn judge(&self, connection: &Connection, bytes: usize, waited: Duration) -> Result<(), Fault> {
+        let judged = lock(&self.pace).note(bytes, waited);
+        judged.map_err(|slow| connection.too_slow(slow))
     }
 }
 

@@ -7,14 +7,15 @@
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Instant;
 
-use rustls::client::Resumption;
+use rustls::client::{Resumption, WebPkiServerVerifier};
 use rustls::crypto::{ring, CryptoProvider};
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
+use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer, ServerName};
+use rustls::server::{NoServerSessionStorage, VerifierBuilderError, WebPkiClientVerifier};
 use rustls::{CertificateError, ClientConfig, RootCertStore, ServerConfig};
 
 use crate::session::{Session, SessionError};
@@ -31,6 +32,8 @@ pub struct Files {
     pub cert: PathBuf,
     /// The private key of this host's certificate.
     pub key: PathBuf,
+    /// Lists of certificates that the authorities have revoked.
+    pub crl: Option<PathBuf>,
 }
 
 /// What becomes of peers that speak no TLS.
@@ -57,12 +60,13 @@ impl Options {
         ca: Option<PathBuf>,
         cert: Option<PathBuf>,
         key: Option<PathBuf>,
+        crl: Option<PathBuf>,
         plain: PlainPeers,
     ) -> Result<Option<Options>, TlsError> {
         match (ca, cert, key) {
-            (None, None, None) => Ok(None),
+            (None, None, None) if crl.is_none() => Ok(None),
             (Some(ca), Some(cert), Some(key)) => Ok(Some(Options {
-                files: Files { ca, cert, key },
+                files: Files { ca, cert, key, crl },
                 plain,
             })),
             _ => Err(TlsError::Incomplete),
@@ -74,7 +78,7 @@ impl Options {
 #[derive(Debug, thiserror::Error)]
 pub enum TlsError {
     /// Some of the files are given.
-    #[error("tls_ca_file, tls_cert_file and tls_key_file go together; set all three or none")]
+    #[error("tls_ca_file, tls_cert_file and tls_key_file go together, and tls_crl_file with them; set all three or none")]
     Incomplete,
     /// A file is not what it has to be.
     #[error("{option} {path}: {reason}")]
@@ -107,20 +111,31 @@ struct Loaded {
 pub struct Tls {
     options: Options,
     loaded: RwLock<Loaded>,
+    generation: AtomicU64,
 }
 
 impl Tls {
     /// Reads the files.
     pub fn open(options: Options) -> Result<Tls, TlsError> {
         let loaded = RwLock::new(load(&options.files)?);
-        Ok(Tls { options, loaded })
+        Ok(Tls {
+            options,
+            loaded,
+            generation: AtomicU64::new(0),
+        })
     }
 
     /// Reads the files again, for the connections to come; after an error everything stays as it was.
     pub fn reload(&self) -> Result<(), TlsError> {
         let fresh = load(&self.options.files)?;
         *self.loaded.write().unwrap_or_else(PoisonError::into_inner) = fresh;
+        self.generation.fetch_add(1, Ordering::SeqCst);
         Ok(())
+    }
+
+    /// How often the files were read again; connections of an earlier generation were judged by others.
+    pub fn generation(&self) -> u64 {
+        self.generation.load(Ordering::SeqCst)
     }
 
     /// Returns whether peers without TLS are accepted.
@@ -165,6 +180,9 @@ pub fn describe(error: &rustls::Error) -> String {
         rustls::Error::InvalidCertificate(
             CertificateError::UnknownIssuer | CertificateError::BadSignature,
         ) => "its certificate is of no authority in tls_ca_file".to_owned(),
+        rustls::Error::InvalidCertificate(CertificateError::Revoked) => {
+            "its certificate was revoked (tls_crl_file)".to_owned()
+        }
         rustls::Error::InvalidCertificate(other) => {
             format!("its certificate cannot be accepted: {other}")
         }
@@ -189,9 +207,18 @@ fn load(files: &Files) -> Result<Loaded, TlsError> {
         key: files.key.clone(),
         reason: error.to_string(),
     };
+    let revoked = load_revoked(files.crl.as_deref())?;
+    // An authority without a list has revoked nothing.
     let verifier = WebPkiClientVerifier::builder_with_provider(roots.clone(), provider.clone())
+        .with_crls(revoked.clone())
+        .allow_unknown_revocation_status()
         .build()
-        .map_err(|error| file_error("tls_ca_file", &files.ca, error))?;
+        .map_err(|error| verifier_error(files, error))?;
+    let server_verifier = WebPkiServerVerifier::builder_with_provider(roots, provider.clone())
+        .with_crls(revoked)
+        .allow_unknown_revocation_status()
+        .build()
+        .map_err(|error| verifier_error(files, error))?;
     let mut server = ServerConfig::builder_with_provider(provider.clone())
         .with_protocol_versions(&[&rustls::version::TLS13])
         .map_err(unfit)?
@@ -200,7 +227,7 @@ fn load(files: &Files) -> Result<Loaded, TlsError> {
         .map_err(unfit)?;
     server.session_storage = Arc::new(NoServerSessionStorage {});
     server.send_tls13_tickets = 0;
-    let client = load_client(provider, roots, (chain, key)).map_err(unfit)?;
+    let client = load_client(provider, server_verifier, (chain, key)).map_err(unfit)?;
     Ok(Loaded {
         client: Arc::new(client),
         server: Arc::new(server),
@@ -209,12 +236,12 @@ fn load(files: &Files) -> Result<Loaded, TlsError> {
 
 fn load_client(
     provider: Arc<CryptoProvider>,
-    roots: Arc<RootCertStore>,
+    verifier: Arc<WebPkiServerVerifier>,
     (chain, key): (Vec<CertificateDer<'static>>, PrivateKeyDer<'static>),
 ) -> Result<ClientConfig, rustls::Error> {
     let mut client = ClientConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&rustls::version::TLS13])?
-        .with_root_certificates(roots)
+        .with_webpki_verifier(verifier)
         .with_client_auth_cert(chain, key)?;
     client.resumption = Resumption::disabled();
     Ok(client)
@@ -227,6 +254,32 @@ fn load_authorities(path: &Path) -> Result<RootCertStore, TlsError> {
         added.map_err(|error| file_error("tls_ca_file", path, error))?;
     }
     Ok(roots)
+}
+
+fn load_revoked(
+    path: Option<&Path>,
+) -> Result<Vec<CertificateRevocationListDer<'static>>, TlsError> {
+    let Some(path) = path else {
+        return Ok(Vec::new());
+    };
+    let read = CertificateRevocationListDer::pem_file_iter(path).and_then(Iterator::collect);
+    let lists: Vec<_> = read.map_err(|error| file_error("tls_crl_file", path, error))?;
+    match lists.is_empty() {
+        true => Err(file_error(
+            "tls_crl_file",
+            path,
+            "it has no revocation list in PEM",
+        )),
+        false => Ok(lists),
+    }
+}
+
+/// Why what peers show cannot be judged, by the file that is at fault.
+fn verifier_error(files: &Files, error: VerifierBuilderError) -> TlsError {
+    match (&error, &files.crl) {
+        (VerifierBuilderError::InvalidCrl(_), Some(crl)) => file_error("tls_crl_file", crl, error),
+        _ => file_error("tls_ca_file", &files.ca, error),
+    }
 }
 
 fn load_certificates(

@@ -115,6 +115,7 @@ impl Hosts {
             class: Class::Request,
             rate: None,
             durable: false,
+            max_size: None,
             in_place: false,
         }
     }
@@ -386,6 +387,7 @@ fn build_order(all: &Hosts) -> (Order, ObjectKey, ObjectKey) {
         url: all.host(name).url().to_owned(),
         kind: key.kind.as_str().to_owned(),
         id: key.id_hex(),
+        max_size: None,
     };
     let build = Source::Build {
         base: part("h2", base.key),

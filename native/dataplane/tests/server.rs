@@ -9,7 +9,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use common::{image, job, remote, until, Bytes, Site};
-use diffcache_dataplane::auth::{fresh_nonce, unix_now, Signed, SiteKey};
+use diffcache_dataplane::admission::Room;
+use diffcache_dataplane::auth::{fresh_nonce, unix_now, Keys, Signed, SiteKey};
 use diffcache_dataplane::client::Peer;
 use diffcache_dataplane::counters::Event;
 use diffcache_dataplane::error::TransferError;
@@ -18,7 +19,7 @@ use diffcache_dataplane::server::Limits;
 
 fn open_plane(site: &Site, limits: Limits) -> DataPlane {
     DataPlane::open(Config {
-        key: None,
+        keys: None,
         limits,
         ..site.config("a")
     })
@@ -237,7 +238,10 @@ fn a_reader_that_takes_nothing_is_given_up() {
 fn connections_are_bounded_and_idle_ones_make_room() {
     let site = Site::new();
     let limits = Limits {
-        connections: 3,
+        room: Room {
+            unproven: 3,
+            ..Limits::default().room
+        },
         ..Limits::default()
     };
     let plane = open_plane(&site, limits);
@@ -254,7 +258,10 @@ fn connections_are_bounded_and_idle_ones_make_room() {
 fn busy_connections_are_not_closed_for_new_ones() {
     let site = Site::new();
     let limits = Limits {
-        connections: 1,
+        room: Room {
+            proven: 1,
+            ..Limits::default().room
+        },
         ..Limits::default()
     };
     let plane = open_plane(&site, limits);
@@ -283,7 +290,7 @@ fn only_the_site_key_opens() {
             range: "",
             body: b"",
         };
-        let credentials = key.authorization(&signed, time, &fresh_nonce().unwrap());
+        let credentials = key.authorization(&signed, None, time, &fresh_nonce().unwrap());
         format!("Authorization: {credentials}\r\n")
     };
     let now = unix_now();
@@ -320,7 +327,7 @@ fn a_refused_client_names_the_peer_and_the_key() {
     let a = site.plane("a");
     let held = site.hold("a", &image(30, |leaf| leaf % 2 == 0));
     let other = DataPlane::open(Config {
-        key: Some(SiteKey::new("other-key", &[1; 32]).unwrap()),
+        keys: Some(Keys::single(SiteKey::new("other-key", &[1; 32]).unwrap())),
         ..site.config("b")
     })
     .unwrap();
@@ -352,7 +359,7 @@ fn without_a_key_only_loopback_is_served() {
     let site = Site::new();
     let open = |listen: &str, url: Option<&str>| {
         DataPlane::open(Config {
-            key: None,
+            keys: None,
             listen: listen.to_owned(),
             advertise_url: url.map(str::to_owned),
             ..site.config("a")
@@ -422,7 +429,8 @@ fn latency_is_paid() {
     )
     .unwrap();
     let requests = a.stats().events(Event::Request);
-    assert_eq!(requests, 50);
+    // One for each leaf, and one to learn the boot.
+    assert_eq!(requests, 51);
     assert!(begun.elapsed() >= latency);
 }
 

@@ -10,6 +10,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use common::{image, job, remote, until, Bytes, Site};
+use diffcache_dataplane::admission::Room;
 use diffcache_dataplane::client::{Peer, Remote};
 use diffcache_dataplane::counters::Event;
 use diffcache_dataplane::error::TransferError;
@@ -17,7 +18,10 @@ use diffcache_dataplane::ids::ObjectKey;
 use diffcache_dataplane::plane::{Config, DataPlane};
 use diffcache_dataplane::server::Limits;
 use diffcache_dataplane::tls::{Files, Options, PlainPeers};
-use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair};
+use rcgen::{
+    BasicConstraints, CertificateParams, CertificateRevocationListParams, IsCa, KeyIdMethod,
+    KeyPair, KeyUsagePurpose, RevokedCertParams, SerialNumber,
+};
 
 /// An authority, and the folder where it puts what it issues.
 struct Authority<'a> {
@@ -31,12 +35,34 @@ impl Authority<'_> {
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::new(Vec::new()).unwrap();
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
         let certificate = params.self_signed(&key).unwrap();
         Authority {
             site,
             certificate,
             key,
         }
+    }
+
+    /// Writes the list of revoked certificates, by their serial numbers.
+    fn revoke(&self, path: &Path, serials: &[u64]) {
+        let begun = rcgen::date_time_ymd(2024, 1, 1);
+        let revoked = |serial: &u64| RevokedCertParams {
+            serial_number: SerialNumber::from(*serial),
+            revocation_time: begun,
+            reason_code: None,
+            invalidity_date: None,
+        };
+        let list = CertificateRevocationListParams {
+            this_update: begun,
+            next_update: rcgen::date_time_ymd(4024, 1, 1),
+            crl_number: SerialNumber::from(1),
+            issuing_distribution_point: None,
+            revoked_certs: serials.iter().map(revoked).collect(),
+            key_identifier_method: KeyIdMethod::Sha256,
+        };
+        let signed = list.signed_by(&self.certificate, &self.key).unwrap();
+        std::fs::write(path, signed.pem().unwrap()).unwrap();
     }
 
     /// Writes a certificate for `subject` under `name`.
@@ -55,6 +81,7 @@ impl Authority<'_> {
             ca: path("ca"),
             cert: path("cert"),
             key: path("key"),
+            crl: None,
         };
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::new(vec![subject.to_owned()]).unwrap();
@@ -140,7 +167,7 @@ fn complaint(plane: &DataPlane) -> String {
     });
     let mut taken = taken.into_inner();
     assert_eq!(taken.len(), 1, "{taken:?}");
-    assert!(taken[0].address.is_loopback());
+    assert!(taken[0].about.starts_with("127."));
     taken.remove(0).reason
 }
 
@@ -219,7 +246,7 @@ fn a_signature_is_asked_for_under_tls_too() {
     let authority = Authority::new(&site);
     let a = open(&site, "a", strict(authority.issue("a", "127.0.0.1")));
     let b = DataPlane::open(Config {
-        key: None,
+        keys: None,
         tls: strict(authority.issue("b", "127.0.0.1")),
         ..site.config("b")
     })
@@ -473,7 +500,10 @@ fn stalled_handshakes_make_room_for_others() {
     let a = DataPlane::open(Config {
         tls: strict(authority.issue("a", "127.0.0.1")),
         limits: Limits {
-            connections: 2,
+            room: Room {
+                unproven: 2,
+                ..Limits::default().room
+            },
             head: Duration::from_secs(600),
             ..Limits::default()
         },
@@ -563,7 +593,12 @@ fn files_that_cannot_be_used_are_named() {
         ((ca, cert, &other.key), "cannot be used together"),
     ] {
         let (ca, cert, key) = (files.0.clone(), files.1.clone(), files.2.clone());
-        let tls = strict(Files { ca, cert, key });
+        let tls = strict(Files {
+            ca,
+            cert,
+            key,
+            crl: None,
+        });
         let opened = DataPlane::open(Config {
             tls,
             ..site.config("a")
@@ -573,10 +608,10 @@ fn files_that_cannot_be_used_are_named() {
         assert!(error.to_string().contains(option), "{option}: {error}");
     }
     let plain = PlainPeers::Refused;
-    assert!(Options::from_files(None, None, None, plain)
+    assert!(Options::from_files(None, None, None, None, plain)
         .unwrap()
         .is_none());
-    assert!(Options::from_files(Some(good.ca.clone()), None, None, plain).is_err());
+    assert!(Options::from_files(Some(good.ca.clone()), None, None, None, plain).is_err());
 }
 
 #[test]
@@ -598,4 +633,48 @@ fn what_peers_are_told_has_to_be_what_they_find() {
         });
         assert_eq!(opened.is_ok(), good, "{url}");
     }
+}
+
+#[test]
+fn a_revoked_certificate_opens_nothing_any_more() {
+    let site = Site::new();
+    let authority = Authority::new(&site);
+    let crl = site.path("revoked.pem");
+    authority.revoke(&crl, &[]);
+    let open_as = |name: &str, serial: u64| {
+        let files = authority.issue_changed(name, "127.0.0.1", |params| {
+            params.serial_number = Some(SerialNumber::from(serial));
+        });
+        let crl = Some(crl.clone());
+        open(&site, name, strict(Files { crl, ..files }))
+    };
+    let (a, b, c) = (open_as("a", 1), open_as("b", 2), open_as("c", 3));
+    let key = site.hold_patch("a", b"content");
+    let theirs = site.hold_patch("b", b"theirs");
+    for plane in [&b, &c] {
+        fetch_from(&site, plane, a.url(), key).unwrap();
+    }
+    authority.revoke(&crl, &[2]);
+    for plane in [&a, &c] {
+        plane.reload_tls().unwrap();
+    }
+    // Neither over the connection that it has, nor over a new one.
+    let reason = untrusted(fetch_from(&site, &b, a.url(), key));
+    assert!(
+        reason.contains("refuses this host's certificate"),
+        "{reason}"
+    );
+    until("it is noticed", || {
+        a.take_complaints()
+            .iter()
+            .any(|one| one.reason.contains("revoked (tls_crl_file)"))
+    });
+    let reason = untrusted(fetch_from(&site, &a, b.url(), theirs));
+    assert!(reason.contains("revoked"), "{reason}");
+    fetch_from(&site, &c, a.url(), key).unwrap();
+    // A list that cannot be read is no reason to forget the last one.
+    std::fs::write(&crl, "nonsense").unwrap();
+    let error = a.reload_tls().unwrap_err().to_string();
+    assert!(error.contains("tls_crl_file"), "{error}");
+    untrusted(fetch_from(&site, &b, a.url(), key));
 }

@@ -14,6 +14,7 @@ use common::{image, job, remote, site_key, until, Bytes, Site};
 use diffcache_core::manifest::LEAF_SIZE;
 use diffcache_core::patch::{create, CreateOptions};
 use diffcache_core::source::ReadAt;
+use diffcache_dataplane::auth::Keys;
 use diffcache_dataplane::build::Place;
 use diffcache_dataplane::client::{Client, Peer, Remote, Stop};
 use diffcache_dataplane::error::TransferError;
@@ -286,7 +287,11 @@ fn any_range_of_an_arriving_template_is_right() {
         until("the object is in flight", || c.stats().in_flight == 1);
         for thread in 0..4 {
             scope.spawn(move || {
-                let client = Client::new(Some(site_key()), Duration::from_secs(20), Arc::default());
+                let client = Client::new(
+                    Some(Keys::single(site_key())),
+                    Duration::from_secs(20),
+                    Arc::default(),
+                );
                 let stop = Stop::new(Cancel::default(), Arc::default());
                 let source = HttpSource::open(Arc::new(client), remote(c, held.key), stop).unwrap();
                 assert_eq!(source.len(), bytes.len() as u64);
@@ -648,7 +653,7 @@ fn a_template_is_built_from_what_lies_elsewhere() {
     let (a, b) = (site.plane("a"), site.plane("b"));
     let family = family(&site);
     let local = |key| Place::Local(site.held("a", key));
-    let far = |key| Place::Remote(remote(&a, key));
+    let far = |key| Place::Remote(remote(&a, key), None);
     let dest = site.path("b/output");
     let (base, patch) = (family.base.key, family.patch);
     for (base, patch) in [
@@ -667,8 +672,8 @@ fn a_template_is_built_from_what_lies_elsewhere() {
             )
             .unwrap();
         assert_eq!(std::fs::read(&dest).unwrap(), family.bytes);
-        assert_eq!(built.base_bytes > 0, matches!(base, Place::Remote(_)));
-        assert_eq!(built.patch_bytes > 0, matches!(patch, Place::Remote(_)));
+        assert_eq!(built.base_bytes > 0, matches!(base, Place::Remote(..)));
+        assert_eq!(built.patch_bytes > 0, matches!(patch, Place::Remote(..)));
         std::fs::remove_file(&dest).unwrap();
     }
     assert_eq!(b.stats().in_flight, 0);
@@ -680,7 +685,7 @@ fn a_build_that_fails_leaves_nothing() {
     let (a, b) = (site.plane("a"), site.plane("b"));
     let family = family(&site);
     let dest = site.path("b/output");
-    let far = |key| Place::Remote(remote(&a, key));
+    let far = |key| Place::Remote(remote(&a, key), None);
     let build = |base, patch| {
         b.build(
             &base,
@@ -744,8 +749,8 @@ fn peers_read_behind_a_build() {
             let manifest = &family.target.manifest_path;
             let dest = &one;
             b.build(
-                &Place::Remote(base),
-                &Place::Remote(patch),
+                &Place::Remote(base, None),
+                &Place::Remote(patch, None),
                 manifest,
                 None,
                 &job(dest),

@@ -6,15 +6,18 @@ use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use diffcache_dataplane::auth::SiteKey;
+use diffcache_dataplane::admission::Room;
+use diffcache_dataplane::auth::{Keys, OldSignatures, SiteKey};
 use diffcache_dataplane::claimant;
 use diffcache_dataplane::counters::Event;
 use diffcache_dataplane::delivery::{parse_hosts, parse_order, Progress};
 use diffcache_dataplane::error::TransferError;
 use diffcache_dataplane::ids::{Kind, ObjectKey};
+use diffcache_dataplane::pace::Floors;
 use diffcache_dataplane::part::part_path;
 use diffcache_dataplane::plane::{self, Config};
 use diffcache_dataplane::server::Limits;
+use diffcache_dataplane::standing::Offence;
 use diffcache_dataplane::tls::{Options, PlainPeers};
 use diffcache_dataplane::wan;
 use pyo3::exceptions::{PyOSError, PyTypeError};
@@ -178,9 +181,14 @@ impl DataPlane {
             None => PyDict::new(py),
         };
         let key_name: String = take(&given, "key_name")?.unwrap_or_else(|| "site".to_owned());
-        let key = key
-            .map(|secret| SiteKey::new(&key_name, secret))
-            .transpose();
+        let accepted = take(&given, "accepted_keys")?.unwrap_or_default();
+        let keys = key
+            .map(|secret| parse_keys(&key_name, secret, accepted))
+            .transpose()?;
+        let old_signatures = match take(&given, "old_signatures")?.unwrap_or(true) {
+            true => OldSignatures::Tolerated,
+            false => OldSignatures::Refused,
+        };
         let seconds = |name: &str, default: f64| -> PyResult<Duration> {
             parse_seconds(name, take(&given, name)?.unwrap_or(default))
         };
@@ -190,14 +198,21 @@ impl DataPlane {
             name,
             listen,
             advertise_url: take(&given, "advertise_url")?,
-            key: key.map_err(|error| InvalidInput::new_err(error.to_string()))?,
+            keys,
+            old_signatures,
             rate: take(&given, "rate")?,
             latency: seconds("latency", 0.0)?,
             claim_ttl: seconds("claim_ttl", 30.0)?,
             lend_time: seconds("lend_seconds", 0.0)?,
             timeout: seconds("timeout", 30.0)?,
+            floors: Floors {
+                site: take(&given, "min_rate")?.unwrap_or(Floors::default().site),
+                wan: take(&given, "wan_min_rate")?.unwrap_or(Floors::default().wan),
+                span: seconds("slow_time", 10.0)?,
+            },
+            distrust_time: seconds("distrust_time", 300.0)?,
             limits: Limits {
-                connections: take(&given, "max_connections")?.unwrap_or(256).max(1),
+                room: take_room(&given)?,
                 stall: seconds("stall_timeout", 20.0)?,
                 ..Limits::default()
             },
@@ -241,16 +256,51 @@ impl DataPlane {
         self.0.set_rate(rate).map_err(translate)
     }
 
+    /// Replace the key that requests are signed with, and those that are accepted beside it: (name, secret) each.
+    #[pyo3(signature = (key_name, key, accepted))]
+    fn set_keys(
+        &self,
+        key_name: &str,
+        key: &[u8],
+        accepted: Vec<(String, Vec<u8>)>,
+    ) -> PyResult<()> {
+        self.0.set_keys(parse_keys(key_name, key, accepted)?);
+        Ok(())
+    }
+
+    /// Replace the slowest rates at which peers may send: bytes per second within the site and over the WAN.
+    fn set_min_rates(&self, site: f64, wan: f64) {
+        let floors = self.0.floors();
+        self.0.set_floors(Floors {
+            site,
+            wan,
+            ..floors
+        });
+    }
+
+    /// Note that the host with a URL sent damaged data, which the caller found out.
+    fn accuse(&self, url: &str, reason: &str) {
+        self.0.claimant.accuse(url, Offence::Lie, reason);
+    }
+
+    /// Hosts that are left alone because of what they sent: (name, seconds left).
+    fn left_alone(&self) -> Vec<(String, f64)> {
+        let found = self.0.left_alone().into_iter();
+        found
+            .map(|one| (one.host, one.left.as_secs_f64()))
+            .collect()
+    }
+
     /// Read the certificates and the key again; if they cannot be used the old ones stay in use.
     fn reload_tls(&self, py: Python<'_>) -> PyResult<()> {
         py.detach(|| self.0.reload_tls()).map_err(translate)
     }
 
-    /// What was wrong with connections to this host since the last call: (address, reason, how often).
+    /// What was wrong with connections to this host and with what peers sent, since the last call: (about whom, reason, how often).
     fn take_complaints(&self) -> Vec<(String, String, u64)> {
         let taken = self.0.take_complaints().into_iter();
         taken
-            .map(|one| (one.address.to_string(), one.reason, one.count))
+            .map(|one| (one.about, one.reason, one.count))
             .collect()
     }
 
@@ -274,6 +324,10 @@ impl DataPlane {
             ("handshakes", Event::Handshake),
             ("handshakes_failed", Event::HandshakeFailed),
             ("plain_refused", Event::PlainRefused),
+            ("unbound", Event::Unbound),
+            ("lies", Event::Lie),
+            ("slow_peers", Event::Slow),
+            ("left_alone", Event::LeftAlone),
         ] {
             dict.set_item(name, stats.events(event))?;
         }
@@ -402,6 +456,34 @@ where
     value.extract().map(Some)
 }
 
+/// The key that requests are signed with, and those that are accepted beside it.
+fn parse_keys(name: &str, secret: &[u8], accepted: Vec<(String, Vec<u8>)>) -> PyResult<Keys> {
+    let parse = |name: &str, secret: &[u8]| {
+        SiteKey::new(name, secret).map_err(|error| InvalidInput::new_err(error.to_string()))
+    };
+    Ok(Keys {
+        signing: parse(name, secret)?,
+        accepted: accepted
+            .iter()
+            .map(|(name, secret)| parse(name, secret))
+            .collect::<PyResult<_>>()?,
+    })
+}
+
+/// Limits of connections; 0 leaves no room, so there is room for one at least.
+fn take_room(options: &Bound<'_, PyDict>) -> PyResult<Room> {
+    let default = Limits::default().room;
+    let number = |name: &str, default: usize| -> PyResult<usize> {
+        Ok(take(options, name)?.unwrap_or(default).max(1))
+    };
+    let proven = number("max_connections", default.proven)?;
+    Ok(Room {
+        proven,
+        per_address: number("max_connections_per_address", proven.div_ceil(2))?,
+        unproven: number("max_unproven_connections", default.unproven)?,
+    })
+}
+
 fn take_tls(options: &Bound<'_, PyDict>) -> PyResult<Option<Options>> {
     let plain = match take(options, "tls_plain_peers")?.unwrap_or(false) {
         true => PlainPeers::Tolerated,
@@ -412,7 +494,9 @@ fn take_tls(options: &Bound<'_, PyDict>) -> PyResult<Option<Options>> {
         take(options, "tls_cert_file")?,
         take(options, "tls_key_file")?,
     );
-    Options::from_files(authority, certificate, key, plain).map_err(|error| translate(error.into()))
+    let revoked = take(options, "tls_crl_file")?;
+    Options::from_files(authority, certificate, key, revoked, plain)
+        .map_err(|error| translate(error.into()))
 }
 
 /// Adds this crate's names to the extension module.

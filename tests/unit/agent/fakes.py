@@ -101,6 +101,8 @@ class Plane(interface.DataPlane):
         self.name = name
         self.lent = []
         self.down = set()
+        self.alone = set()
+        self.accused = []
         self.hold_fetches = threading.Event()
         self.hold_fetches.set()
         self.started = threading.Event()
@@ -234,6 +236,15 @@ class Plane(interface.DataPlane):
     def clear_unreachable(self):
         self.down.clear()
 
+    def left_alone(self):
+        return dict.fromkeys(self.alone, 300.0)
+
+    def accuse(self, host, reason):
+        self.accused.append(host.name)
+
+    def set_min_rates(self, site, wan):
+        self.min_rates = site, wan
+
     def readers(self, kind, object_id):
         return 0
 
@@ -241,6 +252,9 @@ class Plane(interface.DataPlane):
         return {}
 
     def set_rate(self, rate):
+        raise NotImplementedError
+
+    def set_keys(self, keys):
         raise NotImplementedError
 
     def reload_tls(self):
@@ -299,7 +313,8 @@ class Host:
         self.flights = single_flight.SingleFlight(
             self.held.root / holdings.STAGING)
         self.transfers = transfers.Transfers(
-            self.plane, lambda: self.view, lend_seconds=60)
+            self.plane, lambda: self.view, lend_seconds=60,
+            min_rate=16384)
         kept = retention.Retention(self.state, keep_requested)
         self.sources = sources.Sources(self.transfers, self.state)
         self.builder = building.Builder(

@@ -9,10 +9,11 @@ use std::time::Duration;
 use diffcache_core::manifest::{Manifest, LEAF_SIZE};
 use diffcache_core::source::FileSource;
 use diffcache_core::task::Task;
-use diffcache_dataplane::auth::SiteKey;
+use diffcache_dataplane::auth::{Keys, OldSignatures, SiteKey};
 use diffcache_dataplane::client::{Peer, Remote};
 use diffcache_dataplane::gate::Cancel;
 use diffcache_dataplane::ids::{Kind, ObjectKey};
+use diffcache_dataplane::pace::Floors;
 use diffcache_dataplane::part::Durability;
 use diffcache_dataplane::plane::{Config, DataPlane, Job};
 use diffcache_dataplane::server::Limits;
@@ -63,13 +64,16 @@ impl Site {
             name: name.to_owned(),
             listen: "127.0.0.1:0".to_owned(),
             advertise_url: None,
-            key: Some(site_key()),
+            keys: Some(Keys::single(site_key())),
+            old_signatures: OldSignatures::Tolerated,
             tls: None,
             rate: None,
             latency: Duration::ZERO,
             claim_ttl: Duration::from_secs(30),
             lend_time: Duration::ZERO,
             timeout: Duration::from_secs(20),
+            floors: Floors::default(),
+            distrust_time: Duration::from_secs(300),
             limits: Limits::default(),
         }
     }
@@ -172,6 +176,8 @@ pub fn job(dest: &Path) -> Job<'_> {
         report: None,
         cancel: Cancel::default(),
         interrupt: Cancel::default(),
+        max_size: None,
+        over_wan: false,
     }
 }
 

@@ -17,8 +17,10 @@ import socket
 import time
 
 from diffcache_openstack.agent.data_plane import identity
+from diffcache_openstack.agent.data_plane import interface
 from diffcache_openstack.agent import service
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.common import keys
 from diffcache_openstack.conf import opts
 from tests import base
 from tests import certificates
@@ -31,6 +33,10 @@ class FakePlane:
         self.reloads = 0
         self.complaints = []
         self.error = None
+        self.keys = None
+
+    def set_keys(self, found):
+        self.keys = found
 
     def reload_tls(self):
         self.reloads += 1
@@ -76,6 +82,24 @@ class TestIdentity(IdentityTestCase):
             shown.look(plane)
             self.assertEqual(before + 1, plane.reloads)
 
+    def test_keys_are_replaced_without_a_restart(self):
+        plane, paths = FakePlane(), {}
+        for name in ('old', 'new'):
+            paths[name] = str(self.directory / name)
+            keys.create_key(paths[name])
+        secrets = {name: keys.read_key(path) for name, path in paths.items()}
+        self.files = {}
+        conf = self.conf(key_file=paths['old'], key_name='old',
+                         accepted_keys={'new': paths['new']})
+        shown = identity.Identity(conf)
+        self.assertEqual(interface.Keys(
+            ('old', secrets['old']), (('new', secrets['new']),)),
+            identity.read_keys(conf))
+        os.replace(paths['new'], paths['old'])
+        conf.set_override('accepted_keys', {}, 'data_plane')
+        shown.look(plane)
+        self.assertEqual(interface.Keys(('old', secrets['new'])), plane.keys)
+
     def test_what_cannot_be_used_is_tried_again_after_a_change(self):
         plane, shown = FakePlane(), identity.Identity(self.conf())
         os.unlink(self.files['tls_cert_file'])
@@ -105,7 +129,7 @@ class TestIdentity(IdentityTestCase):
         plane.complaints = [('192.0.2.7', 'it shows no certificate', 3)]
         with self.assertLogs(identity.LOG.logger, 'WARNING') as logged:
             shown.look(plane)
-        self.assertIn('3 connections from 192.0.2.7', logged.output[0])
+        self.assertIn('Peer 192.0.2.7, 3 times', logged.output[0])
         self.assertIn('it shows no certificate', logged.output[0])
 
     def test_scheme_of_what_peers_are_told(self):

@@ -17,6 +17,7 @@ from diffcache_openstack.agent.images import throttle as throttles
 from diffcache_openstack.agent.images import transfers
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.sites import routes
+from diffcache_openstack.sites import view as views
 from tests import base
 from tests.unit.agent import fakes
 
@@ -60,10 +61,38 @@ class TransfersTest(base.TestCase):
     def test_parts_are_read_in_place(self):
         part = routes.Part(KEY, 'h2')
         self.assertEqual(interface.RemotePart(
-            interface.Host('h2', 'http://h2'), KEY),
-            self.transfers.part(part))
+            interface.Host('h2', 'http://h2'), KEY,
+            self.host.view.max_size_of(KEY)), self.transfers.part(part))
         path = pathlib.Path('/some/file')
         self.assertEqual(path, self.transfers.part(path))
+
+    def test_no_object_is_longer_than_the_catalogue_says(self):
+        view = self.host.view
+        size = view.content(KEY.id).size
+        self.assertEqual(size, view.max_size_of(KEY))
+        manifest = view.max_size_of(views.Key(views.MANIFESTS, KEY.id))
+        self.assertLess(32 * size / 65536, manifest)
+        self.assertLess(manifest, 34 * size / 65536 + 5000)
+        self.assertIsNone(view.max_size_of(views.Key(views.PATCHES, 'x')))
+
+    def test_hosts_that_are_left_alone_are_avoided(self):
+        self.host.plane.down.add('h3')
+        self.host.plane.alone.add('h2')
+        self.assertEqual({'h2', 'h3'}, self.transfers.avoided())
+        # They are not forgiven with those that did not answer.
+        self.transfers.clear_unreachable()
+        self.assertEqual({'h2'}, self.transfers.avoided())
+
+    def test_slow_links_have_low_rates(self):
+        rates = transfers.min_rates(views.Links(400, 200, 10), 16384)
+        self.assertEqual((16384, 1250), rates)
+        # 64 kbit/s
+        _, wan = transfers.min_rates(views.Links(400, 200, .064), 16384)
+        self.assertEqual(8, wan)
+        self.transfers.offer(KEY)
+        links = self.host.view.links
+        self.assertEqual(transfers.min_rates(links, 16384),
+                         self.host.plane.min_rates)
 
     def test_a_host_without_an_address(self):
         self.see(h2={'url': ''})

@@ -1,0 +1,485 @@
+//! Peers and strangers that mean harm: they cost a little time, and nobody else is blamed.
+#![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
+
+mod common;
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{channel, Receiver};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use common::{image, until, Bytes, Site};
+use diffcache_dataplane::delivery::{parse_hosts, parse_order, Delivery};
+use diffcache_dataplane::error::TransferError;
+use diffcache_dataplane::ids::{Kind, ObjectKey};
+use diffcache_dataplane::pace::Floors;
+use diffcache_dataplane::plane::{Config, DataPlane};
+use diffcache_dataplane::wan::Handle;
+
+/// Answers each request with what a function makes of its text, until that returns `None`.
+struct Peer {
+    address: SocketAddr,
+    requests: Arc<Mutex<Vec<String>>>,
+}
+
+type Respond = dyn Fn(&str, &mut TcpStream) -> Option<()> + Send + Sync;
+
+impl Peer {
+    fn new(respond: impl Fn(&str, &mut TcpStream) -> Option<()> + Send + Sync + 'static) -> Peer {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let respond: Arc<Respond> = Arc::new(respond);
+        let requests = Arc::new(Mutex::new(Vec::new()));
+        let seen = requests.clone();
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let (respond, seen) = (respond.clone(), seen.clone());
+                std::thread::spawn(move || converse(stream.unwrap(), &*respond, &seen));
+            }
+        });
+        Peer { address, requests }
+    }
+
+    fn url(&self) -> String {
+        format!("http://{}", self.address)
+    }
+
+    /// Requests for objects that came so far.
+    fn asked(&self) -> usize {
+        let requests = self.requests.lock().unwrap();
+        requests
+            .iter()
+            .filter(|one| one.contains("/objects/"))
+            .count()
+    }
+}
+
+fn converse(mut stream: TcpStream, respond: &Respond, seen: &Mutex<Vec<String>>) {
+    let mut buffer = Vec::new();
+    let mut chunk = [0; 4096];
+    loop {
+        let head_end = buffer.windows(4).position(|four| four == b"\r\n\r\n");
+        let Some(end) = head_end else {
+            match stream.read(&mut chunk) {
+                Ok(count) if count > 0 => buffer.extend_from_slice(&chunk[..count]),
+                _ => return,
+            }
+            continue;
+        };
+        let request = String::from_utf8_lossy(&buffer[..end]).into_owned();
+        buffer.drain(..end + 4);
+        seen.lock().unwrap().push(request.clone());
+        // As an earlier release does, which knows nothing of boots.
+        let outcome = match request.starts_with("HEAD /v1/health") {
+            true => write!(stream, "HTTP/1.1 401 X\r\nContent-Length: 9\r\n\r\n").ok(),
+            false => respond(&request, &mut stream),
+        };
+        if outcome.is_none() {
+            return;
+        }
+    }
+}
+
+fn send_head(stream: &mut TcpStream, status: u16, fields: &str) -> Option<()> {
+    write!(stream, "HTTP/1.1 {status} X\r\n{fields}\r\n").ok()
+}
+
+fn range_of(request: &str) -> Option<(usize, usize)> {
+    let line = request.lines().find(|line| line.starts_with("Range: "))?;
+    let (start, last) = line.strip_prefix("Range: bytes=")?.split_once('-')?;
+    Some((start.parse().ok()?, last.parse::<usize>().ok()? + 1))
+}
+
+/// The sources of an order: names and URLs of hosts of the site, and the repository's URL.
+fn order(key: ObjectKey, dest: &Path, manifest: Option<&Path>, sources: &[(&str, &str)]) -> String {
+    let sources: Vec<_> = sources
+        .iter()
+        .map(|(host, url)| {
+            let link = if *host == "repo" { "wan" } else { "lan" };
+            serde_json::json!({"host": {"host": host, "url": url, "link": link}})
+        })
+        .collect();
+    serde_json::json!({
+        "kind": key.kind.as_str(), "id": key.id_hex(), "dest": dest, "sources": sources,
+        "manifest": manifest, "class": "request", "rate": null, "durable": false, "in_place": false,
+    })
+    .to_string()
+}
+
+fn deliver(plane: &DataPlane, order: &str) -> Result<Delivery, TransferError> {
+    plane.deliver(&parse_order(order).unwrap(), &Handle::default(), None)
+}
+
+struct Scene {
+    site: Site,
+    repo: DataPlane,
+    victim: DataPlane,
+    key: ObjectKey,
+    manifest: PathBuf,
+    bytes: Vec<u8>,
+}
+
+/// Tests have less time than transfers.
+fn impatient(site: &Site) -> Config {
+    Config {
+        timeout: Duration::from_secs(4),
+        floors: Floors {
+            span: Duration::from_secs(2),
+            ..Floors::default()
+        },
+        ..site.config("victim")
+    }
+}
+
+impl Scene {
+    fn new() -> Scene {
+        let site = Site::new();
+        let bytes = image(40, |_| false);
+        let held = site.hold("repo", &bytes);
+        Scene {
+            repo: site.plane("repo"),
+            victim: DataPlane::open(impatient(&site)).unwrap(),
+            key: held.key,
+            manifest: held.manifest_path,
+            bytes,
+            site,
+        }
+    }
+
+    fn dest(&self) -> PathBuf {
+        self.site.path("victim/output")
+    }
+
+    /// Delivers the template in a thread, so that a test can give it a time.
+    fn deliver_in_time(self: &Arc<Scene>, sources: Vec<(String, String)>) -> Receiver<Delivery> {
+        let (sender, receiver) = channel();
+        let scene = self.clone();
+        std::thread::spawn(move || {
+            let sources: Vec<_> = sources
+                .iter()
+                .map(|(host, url)| (host.as_str(), url.as_str()))
+                .collect();
+            let manifest = Some(scene.manifest.as_path());
+            let text = order(scene.key, &scene.dest(), manifest, &sources);
+            let _ = sender.send(deliver(&scene.victim, &text).unwrap());
+        });
+        receiver
+    }
+}
+
+#[test]
+fn a_peer_that_drips_is_given_up_for_another_source() {
+    let scene = Arc::new(Scene::new());
+    let size = scene.bytes.len();
+    let drip = Peer::new(move |request, stream| {
+        let (start, end) = range_of(request)?;
+        let last = end - 1;
+        let length = end - start;
+        send_head(
+            stream,
+            206,
+            &format!("Content-Length: {length}\r\nContent-Range: bytes {start}-{last}/{size}\r\n"),
+        )?;
+        while stream.write_all(b"x").is_ok() {
+            std::thread::sleep(Duration::from_secs(1));
+        }
+        None
+    });
+    let delivered = scene.deliver_in_time(vec![
+        ("drip".to_owned(), drip.url()),
+        ("repo".to_owned(), scene.repo.url().to_owned()),
+    ]);
+    let delivery = delivered.recv_timeout(Duration::from_secs(60)).unwrap();
+    assert_eq!(delivery.source, Some(1));
+    let error = &delivery.failures[0].error;
+    assert!(error.to_string().contains("less than the"), "{error}");
+    assert_eq!(std::fs::read(scene.dest()).unwrap(), scene.bytes);
+}
+
+#[test]
+fn a_head_that_drips_is_given_up_too() {
+    let scene = Arc::new(Scene::new());
+    let drip = Peer::new(|_, stream| {
+        for byte in b"HTTP/1.1 206 Partial Content\r\nX: "
+            .iter()
+            .chain([b'x'; 1000].iter())
+        {
+            stream.write_all(&[*byte]).ok()?;
+            std::thread::sleep(Duration::from_secs(1));
+        }
+        None
+    });
+    let delivered = scene.deliver_in_time(vec![
+        ("drip".to_owned(), drip.url()),
+        ("repo".to_owned(), scene.repo.url().to_owned()),
+    ]);
+    let delivery = delivered.recv_timeout(Duration::from_secs(90)).unwrap();
+    assert_eq!(delivery.source, Some(1));
+}
+
+#[test]
+fn who_cut_a_wrong_manifest_is_blamed_and_not_who_completed_it() {
+    let scene = Scene::new();
+    let key = ObjectKey {
+        kind: Kind::Manifests,
+        ..scene.key
+    };
+    let right = std::fs::read(&scene.manifest).unwrap();
+    let size = right.len();
+    let liar = Peer::new(move |_, stream| {
+        send_head(stream, 200, &format!("Content-Length: {size}\r\n"))?;
+        stream.write_all(&vec![b'x'; size / 2]).ok()?;
+        None
+    });
+    let dest = scene.site.held("victim", key);
+    let sources = [("liar", &*liar.url()), ("repo", scene.repo.url())];
+    let delivery = deliver(&scene.victim, &order(key, &dest, None, &sources)).unwrap();
+    assert_eq!(delivery.source, Some(1), "{delivery:?}");
+    assert_eq!(std::fs::read(&dest).unwrap(), right);
+    let complaints = scene.victim.take_complaints();
+    let about: Vec<_> = complaints.iter().map(|one| one.about.as_str()).collect();
+    assert_eq!(about, ["liar"], "{complaints:?}");
+}
+
+#[test]
+fn a_forged_length_is_a_lie_and_no_full_disk() {
+    let scene = Scene::new();
+    let patch = scene.site.hold_patch("repo", &Bytes(3).take(100_000));
+    let liar = Peer::new(|_, stream| {
+        send_head(stream, 200, "Content-Length: 1000000000000000\r\n")?;
+        stream.write_all(b"x").ok()
+    });
+    let dest = scene.site.held("victim", patch);
+    let sources = [("liar", &*liar.url()), ("repo", scene.repo.url())];
+    let mut text: serde_json::Value =
+        serde_json::from_str(&order(patch, &dest, None, &sources)).unwrap();
+    text["max_size"] = 100_000.into();
+    let delivery = deliver(&scene.victim, &text.to_string()).unwrap();
+    assert_eq!(delivery.source, Some(1), "{delivery:?}");
+    let error = &delivery.failures[0].error;
+    assert!(matches!(error, TransferError::Integrity { .. }), "{error}");
+}
+
+#[test]
+fn a_length_that_nothing_bounds_is_no_full_disk_either() {
+    let scene = Scene::new();
+    let patch = scene.site.hold_patch("repo", &Bytes(3).take(100_000));
+    let liar = Peer::new(|_, stream| {
+        send_head(stream, 200, "Content-Length: 1000000000000000\r\n")?;
+        stream.write_all(b"x").ok()?;
+        None
+    });
+    let dest = scene.site.held("victim", patch);
+    let sources = [("liar", &*liar.url()), ("repo", scene.repo.url())];
+    let delivery = deliver(&scene.victim, &order(patch, &dest, None, &sources)).unwrap();
+    assert_eq!(delivery.source, Some(1), "{delivery:?}");
+}
+
+#[test]
+fn a_peer_that_lies_twice_is_left_alone() {
+    let scene = Scene::new();
+    let size = scene.bytes.len();
+    let liar = Peer::new(move |request, stream| {
+        let (start, end) = range_of(request)?;
+        let last = end - 1;
+        let length = end - start;
+        send_head(
+            stream,
+            206,
+            &format!("Content-Length: {length}\r\nContent-Range: bytes {start}-{last}/{size}\r\n"),
+        )?;
+        stream.write_all(&vec![b'x'; length]).ok()
+    });
+    let sources = [("liar", &*liar.url()), ("repo", scene.repo.url())];
+    let text = order(scene.key, &scene.dest(), Some(&scene.manifest), &sources);
+    let mut asked = Vec::new();
+    for _ in 0..4 {
+        let delivery = deliver(&scene.victim, &text).unwrap();
+        assert_eq!(delivery.source, Some(1));
+        asked.push(liar.asked());
+        std::fs::remove_file(scene.dest()).unwrap();
+    }
+    assert_eq!(asked[1], asked[3], "{asked:?}");
+    let alone = scene.victim.left_alone();
+    assert_eq!(alone.len(), 1);
+    assert_eq!(alone[0].host, "liar");
+    assert!(scene
+        .victim
+        .take_complaints()
+        .iter()
+        .any(|one| one.about == "liar" && one.reason.starts_with("left alone for 300 s")));
+}
+
+#[test]
+fn the_repository_is_reported_but_never_left_alone() {
+    let scene = Scene::new();
+    let path = scene.site.held("repo", scene.key);
+    let damaged = vec![b'x'; scene.bytes.len()];
+    std::fs::write(&path, damaged).unwrap();
+    let sources = [("repo", scene.repo.url())];
+    let text = order(scene.key, &scene.dest(), Some(&scene.manifest), &sources);
+    for _ in 0..3 {
+        assert_eq!(deliver(&scene.victim, &text).unwrap().source, None);
+    }
+    std::fs::write(&path, &scene.bytes).unwrap();
+    assert_eq!(deliver(&scene.victim, &text).unwrap().source, Some(0));
+}
+
+#[test]
+fn a_claims_answer_sends_a_signed_request_to_known_hosts_only() {
+    let scene = Scene::new();
+    let trap = Peer::new(|_, _| None);
+    let trap_url = trap.url();
+    let coordinator = Peer::new(move |_, stream| {
+        let body = format!("{{\"holder\": \"x\", \"url\": \"{trap_url}\"}}");
+        send_head(stream, 200, &format!("Content-Length: {}\r\n", body.len()))?;
+        stream.write_all(body.as_bytes()).ok()
+    });
+    // Many hosts at one address, so that one of them ranks before the victim.
+    let hosts: Vec<_> = (0..30)
+        .map(|number| serde_json::json!({"name": format!("c{number}"), "url": coordinator.url()}))
+        .collect();
+    let hosts = serde_json::Value::from(hosts).to_string();
+    scene.victim.claimant.set_site(parse_hosts(&hosts).unwrap());
+    let sources = [("repo", scene.repo.url())];
+    let text = order(scene.key, &scene.dest(), Some(&scene.manifest), &sources);
+    let delivery = deliver(&scene.victim, &text).unwrap();
+    assert_eq!(delivery.source, Some(0));
+    assert!(!coordinator.requests.lock().unwrap().is_empty());
+    assert!(trap.requests.lock().unwrap().is_empty());
+    assert!(
+        delivery
+            .warnings
+            .iter()
+            .any(|text| text.contains("does not know")),
+        "{:?}",
+        delivery.warnings
+    );
+}
+
+fn ask(address: &str, request: &str) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream
+        .set_read_timeout(Some(Duration::from_secs(20)))
+        .unwrap();
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = vec![0; 4096];
+    let count = stream.read(&mut answer).unwrap();
+    String::from_utf8_lossy(&answer[..count]).into_owned()
+}
+
+/// Passes bytes on, and notes those of the client.
+fn tap(to: String) -> (String, Arc<Mutex<Vec<u8>>>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let noted = seen.clone();
+    std::thread::spawn(move || {
+        for client in listener.incoming() {
+            let (mut client, mut server) = (client.unwrap(), TcpStream::connect(&to).unwrap());
+            let (mut from, mut into) = (server.try_clone().unwrap(), client.try_clone().unwrap());
+            std::thread::spawn(move || std::io::copy(&mut from, &mut into));
+            let noted = noted.clone();
+            std::thread::spawn(move || {
+                let mut chunk = [0; 4096];
+                while let Ok(count) = client.read(&mut chunk) {
+                    noted.lock().unwrap().extend_from_slice(&chunk[..count]);
+                    if count == 0 || server.write_all(&chunk[..count]).is_err() {
+                        return;
+                    }
+                }
+            });
+        }
+    });
+    (address.to_string(), seen)
+}
+
+#[test]
+fn a_signed_request_cannot_be_sent_to_another_host_nor_after_a_restart() {
+    let site = Site::new();
+    let patch = site.hold_patch("a", b"a secret");
+    site.hold_patch("b", b"a secret");
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let listen = listener.local_addr().unwrap().to_string();
+    drop(listener);
+    let (tapped, seen) = tap(listen.clone());
+    let open = |name: &str, listen: &str| {
+        let mut config = site.config(name);
+        config.listen = listen.to_owned();
+        config.advertise_url = (name == "a").then(|| format!("http://{tapped}"));
+        DataPlane::open(config).unwrap()
+    };
+    let (a, b, c) = (
+        open("a", &listen),
+        open("b", "127.0.0.1:0"),
+        site.plane("c"),
+    );
+    let dest = site.held("c", patch);
+    let sources = [("a", &*format!("http://{tapped}"))];
+    let delivery = deliver(&c, &order(patch, &dest, None, &sources)).unwrap();
+    assert_eq!(delivery.source, Some(0), "{delivery:?}");
+    let text = String::from_utf8(seen.lock().unwrap().clone()).unwrap();
+    let captured = &text[text.find("GET /v1/objects/").unwrap()..];
+    let at_b = ask(b.url().strip_prefix("http://").unwrap(), captured);
+    assert!(at_b.starts_with("HTTP/1.1 401"), "{at_b}");
+    assert!(at_b.contains("wrong-destination"), "{at_b}");
+    assert!(ask(&listen, captured).contains("replayed"));
+    a.close();
+    drop(a);
+    let again = open("a", &listen);
+    let answer = ask(&listen, captured);
+    assert!(answer.starts_with("HTTP/1.1 401"), "{answer}");
+    assert!(answer.contains("stale-boot"), "{answer}");
+    // Who has the key goes on as before.
+    std::fs::remove_file(&dest).unwrap();
+    let delivery = deliver(&c, &order(patch, &dest, None, &sources)).unwrap();
+    assert_eq!(delivery.source, Some(0), "{delivery:?}");
+    drop(again);
+}
+
+#[test]
+fn connections_that_send_a_byte_at_a_time_take_no_places() {
+    let scene = Scene::new();
+    let address = scene.repo.url().strip_prefix("http://").unwrap().to_owned();
+    let stop = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let attackers: Vec<_> = (0..4)
+        .map(|_| {
+            let (address, stop) = (address.clone(), stop.clone());
+            std::thread::spawn(move || {
+                let mut open: Vec<TcpStream> = Vec::new();
+                while !stop.load(std::sync::atomic::Ordering::SeqCst) {
+                    open.retain_mut(|stream| stream.write_all(b"G").is_ok());
+                    while open.len() < 150 {
+                        let connected = TcpStream::connect_timeout(
+                            &address.parse().unwrap(),
+                            Duration::from_secs(1),
+                        );
+                        match connected {
+                            Ok(stream) => open.push(stream),
+                            Err(_) => break,
+                        }
+                    }
+                    std::thread::sleep(Duration::from_millis(100));
+                }
+            })
+        })
+        .collect();
+    until("the attack has begun", || {
+        scene.repo.stats().connections > 100
+    });
+    let sources = [("repo", scene.repo.url())];
+    let text = order(scene.key, &scene.dest(), Some(&scene.manifest), &sources);
+    for number in 0..16 {
+        let delivery = deliver(&scene.victim, &text).unwrap();
+        assert_eq!(delivery.source, Some(0), "{number}: {delivery:?}");
+        std::fs::remove_file(scene.dest()).unwrap();
+        // The next one needs a connection of its own.
+        scene.victim.reload_tls().unwrap();
+    }
+    stop.store(true, std::sync::atomic::Ordering::SeqCst);
+    for attacker in attackers {
+        attacker.join().unwrap();
+    }
+}
