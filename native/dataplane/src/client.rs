@@ -13,7 +13,7 @@ use crate::error::TransferError;
 use crate::gate::{lock, Cancel, Gate};
 use crate::ids::{Kind, ObjectKey};
 use crate::pace::{Floors, Pace, TooSlow};
-use crate::server::ErrorBody;
+use crate::server::{self, ErrorBody};
 use crate::session::SessionError;
 use crate::standing::Offence;
 use crate::tls::{self, Tls};
@@ -365,6 +365,9 @@ impl Client {
         };
         self.send_to(connection, peer, &ask)?;
         let head = connection.read_head(stop)?;
+        if head.status == 426 {
+            return Err(Fault::Untrusted(server::ASK_BY_TLS.to_owned()));
+        }
         if !connection.reusable {
             *connection = self.connect(peer)?;
         }
@@ -522,7 +525,8 @@ impl Client {
             return Ok(head);
         };
         let known = self.signing(&remote.peer);
-        if matches!(&known, Some(Signing::Boot(known)) if known == boot) {
+        let current = matches!(&known, Some(Signing::Boot(known)) if known == boot);
+        if current || self.key_name().is_none() {
             return Ok(head);
         }
         let signing = Signing::Boot(boot.clone());

@@ -119,6 +119,7 @@ impl Transfer<'_> {
         while position < end {
             let room = (end - position).min(BATCH as u64) as usize;
             let count = self.read(connection, &mut buffer[..room])?;
+            blob.received += count as u64;
             let differs = blob.replace(self.part, position, &buffer[..count])?;
             if let Some(at) = differs {
                 wrong.extend(blob.segments.peers(at, at + 1));

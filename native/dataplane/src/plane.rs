@@ -191,6 +191,11 @@ impl DataPlane {
         &self.url
     }
 
+    /// The address that it listens on.
+    pub fn address(&self) -> SocketAddr {
+        self.server.address
+    }
+
     /// Lifetime of the claims that this host coordinates, without renewal.
     pub fn claim_ttl(&self) -> Duration {
         lock(&self.service.claims).ttl()

@@ -38,7 +38,8 @@ const LINGER: Duration = Duration::from_secs(1);
 const MOST_LINGERING: usize = 64 << 10;
 const LONGEST_NAME: usize = 255;
 const LONGEST_URL: usize = 1024;
-const ASK_BY_TLS: &str =
+/// What a requester in the clear learns.
+pub const ASK_BY_TLS: &str =
     "this host answers by TLS alone; set tls_ca_file, tls_cert_file and tls_key_file where you ask";
 const BUSY: &str =
     "this host serves as many connections as it may, of all hosts or of this address; try again later";

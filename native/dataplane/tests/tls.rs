@@ -207,13 +207,18 @@ fn everything_goes_over_tls_as_it_does_in_the_clear() {
 fn nothing_of_an_object_can_be_seen_on_the_network() {
     let site = Site::new();
     let authority = Authority::new(&site);
-    let a = open(&site, "a", strict(authority.issue("a", "127.0.0.1")));
+    let tap = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("https://{}", tap.local_addr().unwrap());
+    let a = DataPlane::open(Config {
+        tls: strict(authority.issue("a", "127.0.0.1")),
+        advertise_url: Some(url.clone()),
+        ..site.config("a")
+    })
+    .unwrap();
     let b = open(&site, "b", strict(authority.issue("b", "127.0.0.1")));
     let secret = b"a secret that repeats; ".repeat(10_000);
     let key = site.hold_patch("a", &secret);
-    let tap = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    let url = format!("https://{}", tap.local_addr().unwrap());
-    let target = authority_of(&a).to_owned();
+    let target = a.address().to_string();
     let listener = std::thread::spawn(move || {
         let (mut near, _) = tap.accept().unwrap();
         let mut far = TcpStream::connect(target).unwrap();
@@ -305,12 +310,19 @@ fn certificates_that_do_not_prove_the_peer_are_refused() {
 fn a_certificate_may_name_the_host() {
     let site = Site::new();
     let authority = Authority::new(&site);
-    let a = open(&site, "a", strict(authority.issue("a", "localhost")));
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let listen = free.local_addr().unwrap();
+    drop(free);
+    let a = DataPlane::open(Config {
+        tls: strict(authority.issue("a", "localhost")),
+        listen: listen.to_string(),
+        advertise_url: Some(format!("https://localhost:{}", listen.port())),
+        ..site.config("a")
+    })
+    .unwrap();
     let b = open(&site, "b", strict(authority.issue("b", "b.example")));
     let key = site.hold_patch("a", b"content");
-    let (_, port) = a.url().rsplit_once(':').unwrap();
-    let url = format!("https://localhost:{port}");
-    assert_eq!(fetch_from(&site, &b, &url, key).unwrap(), 7);
+    assert_eq!(fetch_from(&site, &b, a.url(), key).unwrap(), 7);
 }
 
 #[test]
