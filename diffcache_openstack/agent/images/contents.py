@@ -18,6 +18,7 @@ import threading
 import uuid
 
 from diffcache_openstack.agent.images import building
+from diffcache_openstack.agent.images import pulse as pulses
 from diffcache_openstack.agent.images import retention
 from diffcache_openstack.agent.images import single_flight
 from diffcache_openstack.agent.images import throttle as throttles
@@ -31,15 +32,25 @@ class Watch:
     """A client that waits for long work.
 
     :ivar gone: set once the client has disconnected
+    :ivar pulse: of the work
     """
 
     def __init__(self) -> None:
         self.done, self.total = 0, 0
         self.gone = threading.Event()
+        self.pulse = pulses.Pulse()
+        self._shown = -1
 
     def progress(self, done: int, total: int) -> None:
         """Note the bytes done and the bytes in all."""
         self.done, self.total = done, total
+
+    def shows_life(self) -> bool:
+        """Return whether the work is local or has advanced since last asked.
+        """
+        local, beats = self.pulse.state()
+        alive, self._shown = local or beats != self._shown, beats
+        return alive
 
     def advance(self, done: int, total: int) -> bool:
         """Note progress; return whether the client still waits."""
@@ -79,6 +90,8 @@ class Contents:
         :raises DiffCacheError: no source delivers it
         """
         key = _key_of(template)
+        if watch is not None:
+            watch.pulse = throttle.pulse
 
         def build(member: single_flight.Membership
                   ) -> tuple[pathlib.Path, building.Built]:

@@ -35,6 +35,7 @@ class Flight:
     :ivar path: the object, whole and verified, or None if the work has no
         file
     :ivar outcome: what else the work returned
+    :ivar pulse: shows whether the work makes progress
     """
 
     def __init__(self, key: views.Key, throttle: throttles.Throttle) -> None:
@@ -43,6 +44,7 @@ class Flight:
         self.outcome: typing.Any = None
         self.members = 1
         self.leader = threading.get_ident()
+        self.pulse = throttle.pulse
         self._throttle = throttle
         self._error: BaseException | None = None
         self._done = threading.Event()
@@ -216,7 +218,8 @@ class SingleFlight:
                     f' it; another source is tried.')
             self._waiting[me] = flight
         try:
-            flight.wait()
+            with throttle.pulse.following(flight.pulse):
+                flight.wait()
         except exceptions.Cancelled:
             return False
         finally:

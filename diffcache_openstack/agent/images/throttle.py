@@ -20,6 +20,7 @@ import collections.abc
 import threading
 
 from diffcache_openstack.agent.data_plane import interface
+from diffcache_openstack.agent.images import pulse as pulses
 from diffcache_openstack.common import exceptions
 
 
@@ -32,6 +33,7 @@ class Throttle:
     :ivar progress: receives the bytes done and the bytes in all of the
         transfer that is under way
     :ivar abandoned: whether no client waits for the result any more
+    :ivar pulse: shows whether the work makes progress
     """
 
     job_class = interface.JobClass.REQUEST
@@ -44,6 +46,7 @@ class Throttle:
                  durable: bool = True) -> None:
         self.handle = handle
         self.durable = durable
+        self.pulse = pulses.Pulse()
 
     def note(self, done: int, total: int, over_wan: bool) -> None:
         """Check whether the work may continue, and report progress.
@@ -53,6 +56,7 @@ class Throttle:
         :raises Cancelled: it may not
         """
         self.check(over_wan)
+        self.pulse.note(done, total)
         if total and self.progress is not None:
             self.progress(done, total)
 

@@ -136,11 +136,12 @@ class Transfers:
         self._announce()
         durable = throttle.durable if target.durable is None \
             else target.durable
-        return self._plane.deliver(interface.Order(
+        order = interface.Order(
             target.key, target.dest, tuple(sources), target.manifest,
             throttle.job_class, throttle.rate, durable, target.in_place,
-            self._view().max_size_of(target.key)),
-            throttle.handle, throttle.note)
+            self._view().max_size_of(target.key))
+        with throttle.pulse.transferring():
+            return self._plane.deliver(order, throttle.handle, throttle.note)
 
     @contextlib.contextmanager
     def expecting(self, key: views.Key) -> collections.abc.Iterator[None]:

@@ -23,6 +23,7 @@ import logging
 import queue
 import re
 import select
+import socket
 import threading
 import typing
 import urllib.parse
@@ -49,6 +50,10 @@ _LONGEST_NAME = 100
 
 # Interval of progress lines while an image is built, seconds.
 PROGRESS_SECONDS = 1.0
+# Requests with a thread of their own, and those that only keep a connection:
+# together they leave threads of the server to requests that are short.
+MOST_WORK = 96
+MOST_EXPECTATIONS = 24
 _MOST_JSON = 64 << 10
 _PIECE = 1 << 20
 _JSON_LINES = 'application/x-ndjson'
@@ -141,6 +146,8 @@ class LocalApi:
         self._delivery = delivery
         self._usage = usage
         self._versions = versions
+        self._work_places = threading.BoundedSemaphore(MOST_WORK)
+        self._expectations = threading.BoundedSemaphore(MOST_EXPECTATIONS)
 
     def __call__(self, environ: dict, start_response: typing.Callable
                  ) -> collections.abc.Iterable[bytes]:
@@ -250,6 +257,8 @@ class LocalApi:
 
     def _expect(self, request, image_id):
         with contextlib.ExitStack() as stack:
+            _take_place(self._expectations, 'expected images')
+            stack.callback(self._expectations.release)
             stack.enter_context(self._images.expecting(image_id))
             response = wrappers.Response(_until_closed(request),
                                          mimetype=_JSON_LINES)
@@ -264,7 +273,7 @@ class LocalApi:
             raise exceptions.InvalidInput(
                 'The content of an image needs an output, a path, and may'
                 ' have a mode.')
-        return _stream(f'content-{image_id[:8]}', lambda watch: {
+        return self._stream(request, f'content-{image_id[:8]}', lambda watch: {
             'request': _plain(self._delivery.deliver(
                 image_id, output, mode, watch))})
 
@@ -277,9 +286,48 @@ class LocalApi:
             raise exceptions.InvalidInput(
                 'A server is saved with a project_id, a trigger and maybe'
                 ' an image_id.')
-        return _stream(f'save-{server_id[:8]}', lambda watch: {
+        return self._stream(request, f'save-{server_id[:8]}', lambda watch: {
             'saved': self._versions.save_before(
                 server_id, project_id, trigger, image_id, watch.advance)})
+
+
+    def _stream(self, request: wrappers.Request, name: str,
+                work: typing.Callable[[contents.Watch], dict]
+                ) -> wrappers.Response:
+        """Run long work in a thread, and send its progress meanwhile."""
+        watch, ended = contents.Watch(), queue.SimpleQueue()
+
+        def run() -> None:
+            try:
+                ended.put(work(watch))
+            except exceptions.DiffCacheError as error:
+                ended.put(_error(error))
+            except Exception as error:
+                LOG.exception('%s', name)
+                ended.put(_error(_internal(error)))
+            finally:
+                self._work_places.release()
+
+        # Work whose client has gone keeps its thread until it ends.
+        _take_place(self._work_places, 'requests that take long')
+        try:
+            threading.Thread(target=run, daemon=True, name=name).start()
+        except RuntimeError:
+            self._work_places.release()
+            raise
+        connection = request.environ[server.REQUEST].conn.socket
+        return wrappers.Response(_lines(watch, ended, connection),
+                                 mimetype=_JSON_LINES)
+
+
+def _take_place(places: threading.BoundedSemaphore, what: str) -> None:
+    """Take one of a limited number of places.
+
+    :raises ServiceUnavailable: all are taken
+    """
+    if not places.acquire(blocking=False):
+        raise exceptions.ServiceUnavailable(
+            f'This agent serves as many {what} as it may; try again later.')
 
 
 def _check_length(request: wrappers.Request) -> None:
@@ -352,28 +400,25 @@ def _until_closed(request: wrappers.Request) -> Lines:
     exchange.close_connection = True
     # Something has to be sent for the head to be sent.
     yield b'{}\n'
-    waiting = select.poll()
-    waiting.register(exchange.conn.socket, select.POLLRDHUP | select.POLLHUP)
-    waiting.poll()
+    _has_closed(exchange.conn.socket, None)
 
 
-def _stream(name: str, work: typing.Callable[[contents.Watch], dict]
-            ) -> wrappers.Response:
-    """Run long work in a thread, and send its progress meanwhile."""
-    return wrappers.Response(_lines(name, work), mimetype=_JSON_LINES)
+def _lines(watch: contents.Watch, ended: queue.SimpleQueue,
+           connection: socket.socket) -> Lines:
+    """Yield progress while there is some, and the result.
 
-
-def _lines(name: str, work: typing.Callable[[contents.Watch], dict]) -> Lines:
-    watch, ended = contents.Watch(), queue.SimpleQueue()
-    threading.Thread(target=_work, args=(name, work, watch, ended),
-                     daemon=True, name=name).start()
+    A client that sees none for a while gives up, so none is made up.
+    """
     try:
         while True:
             try:
                 event = ended.get(timeout=PROGRESS_SECONDS)
             except queue.Empty:
-                yield _line({'progress': {'done': watch.done,
-                                          'total': watch.total}})
+                if watch.shows_life():
+                    yield _line({'progress': {'done': watch.done,
+                                              'total': watch.total}})
+                elif _has_closed(connection, 0):
+                    return
                 continue
             yield _line(event)
             return
@@ -382,14 +427,14 @@ def _lines(name: str, work: typing.Callable[[contents.Watch], dict]) -> Lines:
         watch.gone.set()
 
 
-def _work(name, work, watch, ended):
-    try:
-        ended.put(work(watch))
-    except exceptions.DiffCacheError as error:
-        ended.put(_error(error))
-    except Exception as error:
-        LOG.exception('%s', name)
-        ended.put(_error(_internal(error)))
+def _has_closed(connection: socket.socket, timeout: int | None) -> bool:
+    """Wait until a client closes its connection; return whether it has.
+
+    :param timeout: in milliseconds; None for no limit
+    """
+    waiting = select.poll()
+    waiting.register(connection, select.POLLRDHUP | select.POLLHUP)
+    return bool(waiting.poll(timeout))
 
 
 def _line(event: dict) -> bytes:

@@ -39,6 +39,8 @@ SOCKET_MODE = 0o660
 # image takes to be built. Further ones wait.
 MOST_THREADS = 128
 _FIRST_THREADS = 8
+# Connections that wait for a thread; more are closed.
+_MOST_WAITING = 256
 # Requests that are answered at the end of the server have so many seconds.
 _STOP_SECONDS = 1
 _BACKLOG = 128
@@ -167,7 +169,10 @@ class _Server(http.HTTPServer):
         super().__init__(path, gateway=_Gateway, server_name='diffcache')
         self.wsgi_app = application
         self.request_queue_size = _BACKLOG
-        self.requests = _Workers(self, min=_FIRST_THREADS, max=MOST_THREADS)
+        self.requests = _Workers(
+            self, min=_FIRST_THREADS, max=MOST_THREADS,
+            accepted_queue_size=_MOST_WAITING,
+            accepted_queue_timeout=_STOP_SECONDS)
         self.bound: socket.socket | None = None
         self.started = threading.Event()
 

@@ -20,6 +20,7 @@ import uuid
 
 import fixtures
 
+from diffcache_openstack.agent.images import pulse
 from diffcache_openstack.agent.local import api
 from diffcache_openstack.agent.local import server
 from diffcache_openstack.common import exceptions
@@ -56,6 +57,8 @@ class Rooms:
         self.let_go.set()
         self.ended = threading.Event()
         self.queued = []
+        self.pulse = pulse.Pulse()
+        self.running, self.notices = 0, True
 
     def _fail_if_told(self):
         if self.error is not None:
@@ -81,10 +84,15 @@ class Rooms:
     def deliver(self, image_id, output, mode, watch):
         self.asked.append((image_id, output, mode))
         watch.progress(3, 7)
-        while not self.let_go.wait(0.01):
-            if watch.gone.is_set():
-                self.ended.set()
-                raise exceptions.Cancelled('gone')
+        watch.pulse = self.pulse
+        self.running += 1
+        try:
+            while not self.let_go.wait(0.01):
+                if self.notices and watch.gone.is_set():
+                    self.ended.set()
+                    raise exceptions.Cancelled('gone')
+        finally:
+            self.running -= 1
         self._fail_if_told()
         return objects.Request(
             id=str(uuid.uuid4()), template_id=image_id, host='h1',
@@ -243,6 +251,57 @@ class LocalApiTest(base.TestCase):
                            b'Content-Length: %d\r\n\r\n%s'
                            % (len(body), body))
             client.recv(100)
+        self.assertTrue(self.worker.ended.wait(30))
+
+    def test_no_sign_of_life_without_progress(self):
+        self.patch(api, 'PROGRESS_SECONDS', 0.01)
+        self.worker.let_go.clear()
+        self.addCleanup(self.worker.let_go.set)
+        seen = []
+        with self.worker.pulse.transferring():
+            self.assertRaises(
+                exceptions.ServiceUnavailable, self.client.content, IMAGE,
+                '/out', stall_timeout=0.3,
+                progress=lambda *progress: seen.append(progress))
+        # What there was to tell was told once.
+        self.assertLess(len(seen), 3)
+        self.assertTrue(self.worker.ended.wait(30))
+
+    def test_work_is_bounded_also_where_its_client_has_gone(self):
+        self.patch(api, 'MOST_WORK', 2)
+        path = self.directory / 'busy.sock'
+        busy = local_server(path, None, self.worker)
+        busy.start()
+        self.addCleanup(busy.stop)
+        self.worker.let_go.clear()
+        self.worker.notices = False
+        for _ in range(2):
+            with socket.socket(socket.AF_UNIX) as client:
+                client.connect(str(path))
+                client.sendall(b'POST /v1/images/x/content HTTP/1.1\r\n'
+                               b'Content-Length: 18\r\n\r\n'
+                               b'{"output": "/out"}')
+                client.recv(100)
+        client = local_client.LocalClient(str(path))
+        error = self.assertRaises(exceptions.ServiceUnavailable,
+                                  client.content, IMAGE, '/out')
+        self.assertIn('as many requests that take long', str(error))
+        self.assertEqual({'id': IMAGE}, client.image(IMAGE))
+        self.worker.let_go.set()
+        while self.worker.running:
+            self.worker.ended.wait(0.01)
+        client.content(IMAGE, '/out')
+
+    def test_expectations_are_bounded(self):
+        self.patch(api, 'MOST_EXPECTATIONS', 1)
+        path = self.directory / 'busy.sock'
+        busy = local_server(path, None, self.worker)
+        busy.start()
+        self.addCleanup(busy.stop)
+        client = local_client.LocalClient(str(path))
+        with client.expecting(IMAGE):
+            self.assertRaises(exceptions.ServiceUnavailable,
+                              client.expecting('x').__enter__)
         self.assertTrue(self.worker.ended.wait(30))
 
     def read(self, *args, **options):
