@@ -11,6 +11,7 @@
 #    under the License.
 """This host's certificate and keys: their replacement, and what failed."""
 
+import ipaddress
 import pathlib
 import threading
 import typing
@@ -35,6 +36,15 @@ def scheme(conf: cfg.ConfigOpts) -> str:
     options = conf.data_plane
     secure = options.tls_cert_file and not options.tls_plain_peers
     return 'https' if secure else 'http'
+
+
+def is_loopback(listen: str) -> bool:
+    """Return whether only this machine reaches an address to listen on."""
+    address = listen.rpartition(':')[0].strip('[]')
+    try:
+        return ipaddress.ip_address(address).is_loopback
+    except ValueError:
+        return address == 'localhost'
 
 
 def read_keys(conf: cfg.ConfigOpts) -> interface.Keys | None:

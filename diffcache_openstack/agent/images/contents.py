@@ -46,8 +46,7 @@ class Watch:
         self.done, self.total = done, total
 
     def shows_life(self) -> bool:
-        """Return whether the work is local or has advanced since last asked.
-        """
+        """Return whether the work is local, or advanced since last asked."""
         local, beats = self.pulse.state()
         alive, self._shown = local or beats != self._shown, beats
         return alive

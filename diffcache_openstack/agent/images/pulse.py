@@ -56,8 +56,7 @@ class Pulse:
             self._beats += 1
 
     def state(self) -> tuple[bool, int]:
-        """Return whether the work is local, and a count that progress raises.
-        """
+        """Return whether the work is local, and a count of its progress."""
         if self._leader is not None:
             local, beats = self._leader.state()
             return local, beats + self._beats

@@ -132,6 +132,12 @@ class TestIdentity(IdentityTestCase):
         self.assertIn('Peer 192.0.2.7, 3 times', logged.output[0])
         self.assertIn('it shows no certificate', logged.output[0])
 
+    def test_addresses_that_only_this_machine_reaches(self):
+        for listen in ('127.0.0.1:1', '127.9.9.9:1', '[::1]:1', 'localhost:1'):
+            self.assertTrue(identity.is_loopback(listen), listen)
+        for listen in ('0.0.0.0:1', '[::]:1', '10.0.0.1:1', 'host:1'):
+            self.assertFalse(identity.is_loopback(listen), listen)
+
     def test_scheme_of_what_peers_are_told(self):
         self.assertEqual('https', identity.scheme(self.conf()))
         self.assertEqual('http', identity.scheme(
