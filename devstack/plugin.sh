@@ -18,11 +18,47 @@ function is_diffcache_enabled {
     [[ ,${ENABLED_SERVICES} =~ ,"diffcache-" ]]
 }
 
-# check_diffcache_key: stop early on a node that needs a copy of the key.
+# check_diffcache_key: stop early on a node that needs a copy of the key, or of
+# the authority.
 function check_diffcache_key {
-    if ! is_service_enabled diffcache-conductor && [[ ! -r $DIFFCACHE_KEY_FILE ]]; then
+    ! is_service_enabled diffcache-conductor || return 0
+    if [[ ! -r $DIFFCACHE_KEY_FILE ]]; then
         die $LINENO "DiffCache: user $STACK_USER cannot read $DIFFCACHE_KEY_FILE, the key that all agents share. Copy it from the node that runs diffcache-conductor, with owner $STACK_USER and mode 0600, and run stack.sh again."
     fi
+    if [[ ! -r $DIFFCACHE_TLS_DIR/ca.pem || ! -r $DIFFCACHE_TLS_DIR/ca.key ]]; then
+        die $LINENO "DiffCache: user $STACK_USER cannot read ca.pem and ca.key in $DIFFCACHE_TLS_DIR, the authority of the agents' certificates. Copy them from the node that runs diffcache-conductor, with owner $STACK_USER and mode 0600, and run stack.sh again."
+    fi
+}
+
+# create_diffcache_authority: what issues the agents' certificates, once.
+function create_diffcache_authority {
+    local name=$DIFFCACHE_TLS_DIR/ca
+    [[ ! -e $name.pem ]] || return 0
+    openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes \
+        -days 3650 -subj "/CN=DiffCache agents" \
+        -keyout "$name.key" -out "$name.pem" 2>&1
+}
+
+# create_diffcache_certificate: that of this node's agents, for its address.
+function create_diffcache_certificate {
+    local ca=$DIFFCACHE_TLS_DIR/ca name=$DIFFCACHE_TLS_DIR/node
+    openssl req -new -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes \
+        -subj "/CN=$LOCAL_HOSTNAME" \
+        -addext "subjectAltName=DNS:$LOCAL_HOSTNAME,IP:$(ipv6_unquote "$HOST_IP")" \
+        -keyout "$name.key" -out "$name.csr" 2>&1
+    openssl x509 -req -in "$name.csr" -CA "$ca.pem" -CAkey "$ca.key" \
+        -days 3650 -copy_extensions copy -out "$name.pem" 2>&1
+}
+
+# create_diffcache_certificates: files that only STACK_USER may read.
+function create_diffcache_certificates {
+    local mask
+    mask=$(umask)
+    umask 077
+    mkdir -p "$DIFFCACHE_TLS_DIR"
+    ! is_service_enabled diffcache-conductor || create_diffcache_authority
+    create_diffcache_certificate
+    umask "$mask"
 }
 
 # export_diffcache_compiler: name the Rust compiler where the default is too old.
@@ -93,7 +129,10 @@ function configure_diffcache_agent {
     iniset "$file" agent cache_capacity "$DIFFCACHE_CACHE_CAPACITY"
     iniset "$file" data_plane key_file "$DIFFCACHE_KEY_FILE"
     iniset "$file" data_plane listen "0.0.0.0:$port"
-    iniset "$file" data_plane advertise_url "http://$HOST_IP:$port"
+    iniset "$file" data_plane advertise_url "https://$HOST_IP:$port"
+    iniset "$file" data_plane tls_ca_file "$DIFFCACHE_TLS_DIR/ca.pem"
+    iniset "$file" data_plane tls_cert_file "$DIFFCACHE_TLS_DIR/node.pem"
+    iniset "$file" data_plane tls_key_file "$DIFFCACHE_TLS_DIR/node.key"
     iniset "$file" versions store "$DIFFCACHE_VERSIONS_STORE"
 }
 
@@ -189,6 +228,7 @@ function configure_diffcache {
     if is_service_enabled diffcache-conductor && [[ ! -e $DIFFCACHE_KEY_FILE ]]; then
         "$DIFFCACHE_BIN_DIR/diffcache-manage" key create "$DIFFCACHE_KEY_FILE"
     fi
+    create_diffcache_certificates
     ! is_service_enabled g-api || configure_glance_for_diffcache
     ! is_service_enabled nova || configure_nova_for_diffcache
 }

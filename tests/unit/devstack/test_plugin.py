@@ -90,10 +90,25 @@ class TestPlugin(base.TestCase):
         super().setUp()
         programs = self.directory / 'bin'
         programs.mkdir()
+        self.write_program('openssl', """#!/bin/sh
+arguments=$*
+while [ $# -gt 0 ]; do
+    case $1 in -keyout|-out) echo "$arguments" >"$2" ;; esac
+    shift
+done
+if [ -e "${0%/*}/../etc/tls/node.csr" ]; then
+    cat "${0%/*}/../etc/tls/node.csr" >>"${0%/*}/../etc/tls/node.pem"
+fi
+""")
         manage = programs / 'diffcache-manage'
         manage.write_text(f'#!/bin/sh\n'
                           f'echo "manage\t$*" >>{self.directory}/calls\n')
         manage.chmod(0o755)
+
+    def write_program(self, name, text):
+        program = self.directory / 'bin' / name
+        program.write_text(text)
+        program.chmod(0o755)
 
     def source(self, *words, services='', **about):
         """Source everything as DevStack does.
@@ -112,7 +127,8 @@ class TestPlugin(base.TestCase):
             ['bash', '-c', script, 'bash', self.directory / 'calls',
              self.directory, services, *words], text=True,
             capture_output=True,
-            env={**environment, 'USER': getpass.getuser()})
+            env={**environment, 'USER': getpass.getuser(), 'PATH':
+                 f'{self.directory}/bin:{os.environ["PATH"]}'})
 
     def run_phase(self, *words, **about):
         """Source everything without errors; returns what was called."""
@@ -297,9 +313,36 @@ class TestPlugin(base.TestCase):
         self.assertIn('Copy it from the node that runs diffcache-conductor',
                       done.stderr)
         self.write_file('etc/site.key', b'')
+        done = self.source('stack', 'pre-install', services=services)
+        self.assertEqual(1, done.returncode)
+        self.assertIn(f'ca.pem and ca.key in {self.directory}/etc/tls',
+                      done.stderr)
+        self.write_authority()
         self.run_phase('stack', 'pre-install', services=services)
 
+    def write_authority(self):
+        for name in ('ca.pem', 'ca.key'):
+            self.write_file(f'etc/tls/{name}', b'')
+
+    def test_agents_have_certificates_for_their_address(self):
+        tls = self.directory / 'etc' / 'tls'
+        options = self.options(self.run_phase('stack', 'post-config'))
+        for file in ('agent.conf', 'repository.conf'):
+            for option, name in (('ca', 'ca.pem'), ('cert', 'node.pem'),
+                                 ('key', 'node.key')):
+                self.assertEqual(str(tls / name), options[file][
+                    'data_plane', f'tls_{option}_file'])
+        issued = (tls / 'node.pem').read_text()
+        self.assertIn('10.0.0.2', issued)
+        self.assertIn('DNS:node', issued)
+        for path in tls.iterdir():
+            self.assertEqual(0o600, path.stat().st_mode & 0o777)
+        authority = (tls / 'ca.pem').read_text()
+        self.run_phase('stack', 'post-config')
+        self.assertEqual(authority, (tls / 'ca.pem').read_text())
+
     def test_a_node_without_the_conductor_makes_no_key(self):
+        self.write_authority()
         calls = self.run_phase('stack', 'post-config',
                                services='n-cpu,nova,diffcache-agent')
         self.assertEqual([], self.called(calls, 'manage'))

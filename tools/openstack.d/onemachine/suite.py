@@ -38,6 +38,9 @@ _HOOK = {
     'diffcache_hook': {'driver': 'diffcache'},
 }
 
+_NEW_KEY = ('-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:P-256',
+            '-nodes')
+
 
 @dataclasses.dataclass(frozen=True)
 class Caching:
@@ -104,6 +107,7 @@ class Suite:
                state: pathlib.Path) -> common.Groups:
         where = self._where
         port = layout.PORTS['data-plane']
+        tls = self._ensure_certificate(name, address)
         return {
             'agent': {
                 'host': name, 'site': site, 'state_dir': state,
@@ -112,8 +116,8 @@ class Suite:
             },
             'data_plane': {
                 'listen': f'{address}:{port}',
-                'advertise_url': f'http://{address}:{port}',
-                'key_file': where.etc / 'diffcache/key',
+                'advertise_url': f'https://{address}:{port}',
+                'key_file': where.etc / 'diffcache/key', **tls,
             },
             # One folder of this machine is everybody's store.
             'versions': {'store': f'file://{where.data}/versions',
@@ -125,6 +129,30 @@ class Suite:
         if not path.exists():
             shell.run(self._where.program('diffcache-manage'), 'key',
                       'create', path)
+
+    def _ensure_certificate(self, name: str, address: str
+                            ) -> dict[str, pathlib.Path]:
+        """Create a certificate for an address, and its authority, once.
+
+        :returns: the files, by option of the data plane
+        """
+        folder = self._where.folder('etc', 'diffcache')
+        ca, own = folder / 'ca', folder / f'{name}-{address}'
+        if not ca.with_name('ca.pem').exists():
+            shell.run('openssl', 'req', '-x509', *_NEW_KEY, '-days', 3650,
+                      '-subj', '/CN=DiffCache agents', '-keyout',
+                      f'{ca}.key', '-out', f'{ca}.pem')
+        if not pathlib.Path(f'{own}.pem').exists():
+            shell.run('openssl', 'req', '-new', *_NEW_KEY,
+                      '-subj', f'/CN={name}', '-addext',
+                      f'subjectAltName=IP:{address}', '-keyout',
+                      f'{own}.key', '-out', f'{own}.csr')
+            shell.run('openssl', 'x509', '-req', '-in', f'{own}.csr',
+                      '-CA', f'{ca}.pem', '-CAkey', f'{ca}.key', '-days',
+                      3650, '-copy_extensions', 'copy', '-out', f'{own}.pem')
+        return {'tls_ca_file': pathlib.Path(f'{ca}.pem'),
+                'tls_cert_file': pathlib.Path(f'{own}.pem'),
+                'tls_key_file': pathlib.Path(f'{own}.key')}
 
     def glance_groups(self) -> common.Groups:
         """What the site's Glance is told."""

@@ -17,6 +17,7 @@ from unittest import mock
 from onemachine import layout
 from onemachine import place
 from onemachine import processes
+from onemachine import shell
 from onemachine import steps
 from onemachine import suite
 
@@ -75,6 +76,23 @@ class TestSuite(base.TestCase):
                       texts['repository'])
         self.assertIn(f'listen = {made._where.lan("compute-2")}:',
                       texts['compute-2'])
+
+    def test_agents_have_certificates_of_one_authority(self):
+        made = self.make()
+        with mock.patch.object(made, '_ensure_key'):
+            made.configure()
+            before = made.config('compute-1').read_text()
+            made.configure()
+        address = made._where.lan('compute-1')
+        self.assertIn(f'advertise_url = https://{address}:', before)
+        authority = self.directory / 'etc/diffcache/ca.pem'
+        self.assertIn(f'tls_ca_file = {authority}\n', before)
+        own = authority.with_name(f'compute-1-{address}.pem')
+        self.assertIn(f'tls_cert_file = {own}\n', before)
+        shell.run('openssl', 'verify', '-CAfile', authority,
+                  '-verify_ip', address, own)
+        self.assertEqual(0o600, own.with_name(
+            f'{own.stem}.key').stat().st_mode & 0o777)
 
     def test_socket_of_a_host_lies_on_its_disk(self):
         where = types.SimpleNamespace(
