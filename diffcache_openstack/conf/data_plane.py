@@ -133,7 +133,7 @@ sets no limit.
     cfg.Opt(
         'min_rate',
         type=units.Size(),
-        default='16KiB',
+        default=16384,
         help='''
 Bytes per second, or with a unit (``16KiB``), below which a transfer from a
 peer is given up for another source. The limit follows the links of the site

@@ -340,7 +340,7 @@ def _check_length(request: wrappers.Request) -> None:
         raise _LengthError(f'Content-Length {text!r} is no number of bytes.')
 
 
-def _is_name(value: typing.Any) -> bool:
+def _is_name(value: typing.Any) -> typing.TypeGuard[str]:
     """Return whether a value can be a service's or a reason's name."""
     return (isinstance(value, str) and 0 < len(value) <= _LONGEST_NAME
             and value.isprintable())
