@@ -17,8 +17,8 @@ to that send a byte a second, from another address and from the hosts' own.
 
 Hostile peers: one host gets 100 images from three peers in turn and a
 repository behind a WAN, while one of the three drips, breaks off wrong
-manifests, announces 10^15 bytes, or sends wrong bytes. The ratio is to the time
-of the other two peers alone.
+manifests, announces 10^15 bytes, or sends wrong bytes. The ratio is to the
+time of the other two peers alone.
 
 usage: bench/hostile_peers.py [--only slow|WAY...] [--images N] [--size MB]
                               [--rate MB/s] [--deadline SECONDS] [-f json]

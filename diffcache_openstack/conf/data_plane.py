@@ -150,8 +150,8 @@ counts.
         help='''
 Seconds of waiting after which the rate of a transfer is compared with
 ``min_rate``; three times as many over the WAN and for objects that still
-arrive at the peer. Lower values leave a slow peer earlier, higher ones tolerate
-longer pauses.
+arrive at the peer. Lower values leave a slow peer earlier, higher ones
+tolerate longer pauses.
 '''),
     cfg.IntOpt(
         'distrust_time',
@@ -167,16 +167,16 @@ repository is never left alone.
         default=256,
         min=1,
         help='''
-Connections of peers that are served at the same time. Each takes a thread and a
-file descriptor. 128 more have room until their first request is accepted.
+Connections of peers that are served at the same time. Each takes a thread and
+a file descriptor. 128 more have room until their first request is accepted.
 '''),
     cfg.IntOpt(
         'max_connections_per_address',
         default=128,
         min=1,
         help='''
-Connections of one address that are served at the same time; more are refused
-for the moment. Raise it, up to ``max_connections``, at a repository whose sites
+Connections of one address that are served at the same time; more are answered
+as busy. Raise it, up to ``max_connections``, at a repository whose sites
 are behind one address each.
 '''),
     cfg.FloatOpt(

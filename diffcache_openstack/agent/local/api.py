@@ -290,7 +290,6 @@ class LocalApi:
             'saved': self._versions.save_before(
                 server_id, project_id, trigger, image_id, watch.advance)})
 
-
     def _stream(self, request: wrappers.Request, name: str,
                 work: typing.Callable[[contents.Watch], dict]
                 ) -> wrappers.Response:
