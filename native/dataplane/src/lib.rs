@@ -9,7 +9,7 @@
 //! * [`flight`] lets peers read an object while it is still arriving, and [`claims`] lets one host of a site at a time fetch it from afar;
 //! * [`delivery`] gets an object from the first of several ranked sources, under a claim that its [`claimant`] applies for if it crosses the WAN, and
 //!   with requests before fills on the [`wan`];
-//! * [`client`] asks peers; [`fetch`] gets whole objects, verified, into [`part`]s that survive interruptions; [`source`] reads ranges for core's
+//! * [`client`] asks peers over [`connection`]s; [`fetch`] gets whole objects, verified, into [`part`]s that survive interruptions; [`source`] reads ranges for core's
 //!   patcher and [`build`] writes what that makes.
 //! * [`pace`] says how slow a peer may be, [`origins`] which bytes of a part came from whom, and [`standing`] which hosts are left alone for a while.
 //!
@@ -22,6 +22,7 @@ pub mod claimant;
 pub mod claims;
 pub mod client;
 pub mod complaints;
+pub mod connection;
 pub mod counters;
 pub mod delivery;
 pub mod error;
