@@ -22,6 +22,10 @@ import os
 import pathlib
 import subprocess
 
+from diffcache_openstack.conf import opts
+from diffcache_openstack.glance import options as glance_options
+from diffcache_openstack.nova import options as nova_options
+from diffcache_openstack.tempest_plugin import options as tempest_options
 from tests import base
 
 PLUGIN = pathlib.Path(__file__).parents[3] / 'devstack'
@@ -82,6 +86,18 @@ esac
 {after}
 '''
 EVERYTHING = 'key,g-api,n-api,n-sch,n-cpu,nova,tempest'
+# What reads each file that the plugin writes options of the suite to.
+READERS = {'diffcache.conf': opts, 'agent.conf': opts,
+           'repository.conf': opts, 'nova.conf': nova_options,
+           'glance-api.conf': glance_options,
+           'glance-cache.conf': glance_options,
+           'tempest.conf': tempest_options}
+
+
+def known_options(reader):
+    """Names of the options that a module registers, by group."""
+    return {getattr(group, 'name', group): {option.dest for option in options}
+            for group, options in reader.list_opts()}
 
 
 class TestPlugin(base.TestCase):
@@ -198,6 +214,19 @@ fi
                          nova['DEFAULT', 'compute_driver'])
         self.assertIn('BuildCostWeigher',
                       nova['filter_scheduler', 'weight_classes'])
+
+    def test_every_option_is_read(self):
+        """Services ignore names that they do not know."""
+        files = {**self.options(self.run_phase('stack', 'post-config')),
+                 **self.options(self.run_phase('stack', 'test-config'))}
+        for name, reader in READERS.items():
+            known = known_options(reader)
+            written = {(group, option) for group, option in files[name]
+                       if group in known}
+            self.assertNotEqual(set(), written, name)
+            unknown = {(group, option) for group, option in written
+                       if option not in known[group]}
+            self.assertEqual(set(), unknown, name)
 
     def test_two_agents_of_one_node_share_nothing(self):
         options = self.options(self.run_phase('stack', 'post-config'))
