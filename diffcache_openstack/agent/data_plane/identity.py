@@ -139,7 +139,7 @@ class Identity:
             LOG.error('Could not reload keys and certificates, keeping those '
                       'in use until the files change again: %s', error)
         else:
-            LOG.info('Reloaded keys and certificates')
+            LOG.info('Reloaded certificates and keys')
 
     def _look_at_files(self) -> list[_Stamp]:
         return [_stamp(path) for path in self.files]

@@ -249,7 +249,8 @@ fn connections_are_bounded_and_idle_ones_make_room() {
     until("all are taken", || plane.stats().connections == 3);
     for _ in 0..10 {
         assert!(ask(&plane, "GET", "/v1/health", "", "").contains("\"status\":\"ok\""));
-        assert!(plane.stats().connections <= 3);
+        // The one that made room is gone as soon as its thread has noticed.
+        until("there is room again", || plane.stats().connections <= 3);
     }
     drop(idle);
 }
