@@ -58,7 +58,7 @@ class VersionService:
         options = conf.versions
         state = pathlib.Path(conf.agent.state_dir) / 'versions'
         worker = version_worker.Worker(
-            stores.Stores(conf),
+            stores.Stores(conf, memory=state / 'stores'),
             guests.Guests(options.libvirt_uri, options.directories),
             agent, images.Images(conf), state / 'work', options.rate,
             options.min_rate)

@@ -26,6 +26,7 @@ from diffcache_openstack.common import exceptions
 from diffcache_openstack.store import base
 from diffcache_openstack.store import registry
 from diffcache_openstack.versions.store import commits
+from diffcache_openstack.versions.store import head_memory
 from diffcache_openstack.versions.store import key_ids
 from diffcache_openstack.versions.store import store_access
 from diffcache_openstack.versions.store import upkeep
@@ -40,12 +41,15 @@ class Stores:
     """Opens the version stores of projects in ``[versions] store``.
 
     :param manager: a key manager of castellan; the configured one if None
+    :param memory: directory in which this host remembers the state of stores;
+        None to remember nothing
     :raises InvalidInput: the options for keys contradict each other
     """
 
-    def __init__(self, conf: cfg.ConfigOpts, manager: typing.Any = None
-                 ) -> None:
+    def __init__(self, conf: cfg.ConfigOpts, manager: typing.Any = None,
+                 memory: pathlib.Path | None = None) -> None:
         self._options = conf.versions
+        self._memory = memory
         if self._options.key_file and self._options.key_manager:
             raise exceptions.InvalidInput(
                 '[versions] key_file and [versions] key_manager exclude each'
@@ -70,7 +74,8 @@ class Stores:
         :raises ServiceUnavailable: the key manager does not answer
         """
         store = self._part(project_id)
-        return self._engine(store, self._known_key(store, project_id))
+        return self._engine(store, self._known_key(store, project_id),
+                            project_id)
 
     def open_for_save(self, project_id: str) -> version_store.VersionStore:
         """Open the store of a project to save, with a new key if it needs one.
@@ -81,7 +86,7 @@ class Stores:
         key = self._known_key(store, project_id)
         if key is None and self._options.key_manager:
             key = self._managed.create(store, project_id)
-        return self._engine(store, key)
+        return self._engine(store, key, project_id)
 
     @property
     def prune_rule(self) -> upkeep.PruneRule:
@@ -89,10 +94,16 @@ class Stores:
         return upkeep.PruneRule(level=self._options.prune_level,
                                 most_bytes=self._options.prune_limit)
 
-    def _engine(self, store: base.BlobStore, key: bytes | None
-                ) -> version_store.VersionStore:
+    def _engine(self, store: base.BlobStore, key: bytes | None,
+                project_id: str) -> version_store.VersionStore:
+        memory = None
+        if self._memory is not None:
+            # Another store, which an operator has configured, is no change.
+            place = hashlib.sha256(self._options.store.encode()).hexdigest()
+            memory = head_memory.HeadMemory(
+                self._memory / f'{_tag(project_id)}-{place[:16]}.json')
         return version_store.VersionStore(store_access.StoreAccess(
-            store, key, level=self._options.level))
+            store, key, level=self._options.level, memory=memory))
 
     def _part(self, project_id: str) -> base.BlobStore:
         if not self.configured:

@@ -32,6 +32,7 @@ from diffcache_openstack.versions.save import disk_states
 from diffcache_openstack.versions.save import save_request
 from diffcache_openstack.versions.store import bases
 from diffcache_openstack.versions.store import catalogue
+from diffcache_openstack.versions.store import checksums
 from diffcache_openstack.versions.store import store_access
 from diffcache_openstack.versions.store import upload_journal
 
@@ -297,7 +298,7 @@ class _Save:
             index=f'index-{number:08d}-{self._suffix}', generation=0,
             origin=self._head.next_version, blocks=pack.blocks,
             data_bytes=pack.data_bytes, index_bytes=pack.index_bytes,
-            level=self._access.level)
+            level=self._access.level, check=checksums.of_file(pack.index))
         self._uploads += [(entry.blob, pack.data), (entry.index, pack.index)]
         self._head.packs[number] = entry
         self._head.next_pack = number + 1
@@ -307,7 +308,8 @@ class _Save:
             return
         number = self._head.next_map
         blob = catalogue.Blob(f'map-{number:08d}-{self._suffix}',
-                              saved.map_bytes)
+                              saved.map_bytes,
+                              checksums.of_file(saved.map))
         self._uploads.append((blob.blob, saved.map))
         self._head.maps[number] = blob
         self._head.next_map += 1

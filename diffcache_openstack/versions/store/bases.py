@@ -25,6 +25,7 @@ from diffcache_openstack.blocks import native as native_errors
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import files
 from diffcache_openstack.versions.store import catalogue
+from diffcache_openstack.versions.store import checksums
 
 LOG = logging.getLogger(__name__)
 
@@ -107,7 +108,8 @@ class BaseIndexes:
         with native_errors.translated():
             self._opened.add_base(base_id, path)
         blob = catalogue.Blob(
-            f'{path.name}-{self._token}', path.stat().st_size)
+            f'{path.name}-{self._token}', path.stat().st_size,
+            checksums.of_file(path))
         self._head.bases[base_id] = blob
         self.uploads.append((blob.blob, path))
 

@@ -17,6 +17,8 @@ is the *head* of the store; see :mod:`.commits` for how one follows another.
 """
 
 import dataclasses
+import hashlib
+import hmac
 import json
 from typing import Any
 from typing import TypeVar
@@ -25,10 +27,10 @@ import zlib
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.versions.store import checksums
 
-FORMAT = 3
-# In format 1 versions lack fields that came later, in 1 and 2 packs do; these
-# have defaults.
-_FORMATS = (1, 2, FORMAT)
+FORMAT = 4
+# In format 1 versions lack fields that came later, in 1 to 3 packs do; these
+# have defaults. Since format 4 catalogues of stores with a key are sealed.
+_FORMATS = (1, 2, 3, FORMAT)
 _MAGIC = b'DCVHEAD1'
 # More than any catalogue has once it is decompressed: some hundred thousand
 # versions. A few bytes of a forged one could become more than memory holds.
@@ -59,6 +61,8 @@ class Pack:
     index_bytes: int
     # The zstd level that all of it was compressed with at least; 0: unknown.
     level: int = 0
+    # The checksum that the index ends with, in hex; None in formats before 4.
+    check: str | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,6 +71,8 @@ class Blob:
 
     blob: str
     bytes: int
+    # The checksum that it ends with, in hex; None in formats before 4.
+    check: str | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -150,6 +156,16 @@ class Version:
             'snapshots': snapshots})))
 
 
+@dataclasses.dataclass(frozen=True)
+class _Seal:
+    """What shows that a writer with the store's key wrote a catalogue."""
+
+    # SHA-256 of all that is sealed.
+    digest: bytes
+    # Empty in a catalogue without a seal.
+    code: bytes
+
+
 @dataclasses.dataclass
 class Catalogue:
     """The state of a store."""
@@ -166,6 +182,24 @@ class Catalogue:
     packs: dict[int, Pack] = dataclasses.field(default_factory=dict)
     maps: dict[int, Blob] = dataclasses.field(default_factory=dict)
     bases: dict[str, Blob] = dataclasses.field(default_factory=dict)
+    # Those of the blob that it was read from.
+    format: int = FORMAT
+    seal: _Seal | None = dataclasses.field(default=None, repr=False)
+
+    def check_seal(self, key: bytes | None) -> None:
+        """Check that a writer with the store's key wrote this catalogue.
+
+        Those of stores without a key, and of formats before 4, have no seal.
+
+        :raises IntegrityError: another writer did
+        """
+        if key is None or self.seal is None or self.format < FORMAT:
+            return
+        if not hmac.compare_digest(self.seal.code,
+                                   _code(key, self.seal.digest)):
+            raise exceptions.IntegrityError(
+                f'Catalogue {self.number} was changed by a writer without the '
+                f'key of the store: restore the store from a copy.')
 
     def blobs(self) -> set[str]:
         """Return the names of all blobs that this catalogue needs."""
@@ -215,9 +249,10 @@ class Catalogue:
             f'{count} the id {name!r}: list the versions of the store, and '
             f'give a full id.')
 
-    def encode(self) -> bytes:
+    def encode(self, key: bytes | None = None) -> bytes:
         """Return the catalogue as the bytes of a blob.
 
+        :param key: seals it; None for a store in the clear
         :raises PermanentError: it is too long to be read again
         """
         fields = {
@@ -240,7 +275,10 @@ class Catalogue:
         if len(text) > _MOST_BYTES:
             raise exceptions.PermanentError(
                 'The store has too many versions: delete some and prune it.')
-        return checksums.append(_MAGIC + zlib.compress(text, 6))
+        body = _MAGIC + zlib.compress(text, 6)
+        if key is not None:
+            body += _code(key, hashlib.sha256(body).digest())
+        return checksums.append(body)
 
     @classmethod
     def decode(cls, data: bytes, name: str) -> 'Catalogue':
@@ -255,9 +293,13 @@ class Catalogue:
             raise exceptions.FormatError(
                 f'{name} is not a catalogue of a version store.')
         try:
-            fields = json.loads(_inflated(body[len(_MAGIC):]))
+            text, code = _inflated(body[len(_MAGIC):])
+            fields = json.loads(text)
             if fields['format'] in _FORMATS:
-                return cls._from_fields(fields)
+                head = cls._from_fields(fields)
+                head.seal = _Seal(hashlib.sha256(
+                    body[:len(body) - len(code)]).digest(), code)
+                return head
         except (ValueError, KeyError, TypeError, AttributeError,
                 RecursionError) as exc:
             raise exceptions.FormatError(
@@ -276,6 +318,7 @@ class Catalogue:
             for version in map(Version.from_dict, fields['versions']))
         return cls(
             number=_number(fields['number']), store_id=fields['store_id'],
+            format=fields['format'],
             block_size=_number(fields['block_size']),
             key_check=fields['key_check'],
             next_pack=_number(fields['next_pack']),
@@ -319,7 +362,14 @@ def _checked(record: _Record) -> _Record:
             raise ValueError(f'{value!r} is not a number')
         elif field.type is str and not isinstance(value, str):
             raise ValueError(f'{value!r} is not a text')
+        elif field.name == 'check' and value is not None:
+            _refuse_other_checksums(value)
     return record
+
+
+def _refuse_other_checksums(value: Any) -> None:
+    if len(bytes.fromhex(value)) != hashlib.sha256().digest_size:
+        raise ValueError(f'{value!r} is not a checksum')
 
 
 def _disk_format(name: Any) -> str | None:
@@ -328,8 +378,14 @@ def _disk_format(name: Any) -> str | None:
     return name
 
 
-def _inflated(packed: bytes) -> bytes:
-    """Decompress a catalogue.
+def _code(key: bytes, digest: bytes) -> bytes:
+    """Return the code that seals a catalogue with a digest."""
+    own = hmac.digest(key, b'diffcache version store catalogue', 'sha256')
+    return hmac.digest(own, digest, 'sha256')
+
+
+def _inflated(packed: bytes) -> tuple[bytes, bytes]:
+    """Decompress a catalogue; return it, and the bytes behind it.
 
     :raises ValueError: it is damaged, or longer than any catalogue
     """
@@ -340,4 +396,4 @@ def _inflated(packed: bytes) -> bytes:
         raise ValueError(str(exc)) from exc
     if not inflater.eof:
         raise ValueError('the compressed data is incomplete or too long')
-    return text
+    return text, inflater.unused_data

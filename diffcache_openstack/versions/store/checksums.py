@@ -12,6 +12,8 @@
 """Small blobs that end with the SHA-256 of what is before it."""
 
 import hashlib
+import os
+import pathlib
 
 from diffcache_openstack.common import exceptions
 
@@ -21,6 +23,13 @@ _BYTES = 32
 def append(body: bytes) -> bytes:
     """Return a body followed by its checksum."""
     return body + hashlib.sha256(body).digest()
+
+
+def of_file(path: pathlib.Path) -> str:
+    """Return the checksum that an index or a map ends with, in hex."""
+    with open(path, 'rb') as stream:
+        stream.seek(-_BYTES, os.SEEK_END)
+        return stream.read().hex()
 
 
 def strip(data: bytes, name: str) -> bytes:

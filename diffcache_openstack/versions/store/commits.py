@@ -98,12 +98,26 @@ def _last_number(store: base.BlobStore) -> int | None:
     return None
 
 
+def _read(store: base.BlobStore, number: int) -> catalogue.Catalogue:
+    """Return a catalogue.
+
+    :raises NotFound: it does not exist
+    :raises IntegrityError: it is damaged, or another one under its name
+    """
+    name = blob_name(number)
+    found = catalogue.Catalogue.decode(store.read(name), name)
+    if found.number != number:
+        raise exceptions.IntegrityError(
+            f'{name} has catalogue {found.number}: restore it from a copy of '
+            f'the store.')
+    return found
+
+
 def _try_read(store: base.BlobStore, number: int
               ) -> catalogue.Catalogue | None:
     """Return a catalogue that no pointer names: its write may be torn."""
-    name = blob_name(number)
     try:
-        return catalogue.Catalogue.decode(store.read(name), name)
+        return _read(store, number)
     except (exceptions.NotFound, exceptions.IntegrityError,
             exceptions.FormatError):
         return None
@@ -118,13 +132,12 @@ def load(store: base.BlobStore) -> catalogue.Catalogue | None:
     if number is None:
         head, number = None, 0
     else:
-        name = blob_name(number)
         try:
-            head = catalogue.Catalogue.decode(store.read(name), name)
+            head = _read(store, number)
         except exceptions.NotFound as exc:
             raise exceptions.IntegrityError(
-                f'{name} is missing: restore it from a copy of the store.'
-            ) from exc
+                f'{blob_name(number)} is missing: restore it from a copy of '
+                f'the store.') from exc
     while (following := _try_read(store, number + 1)) is not None:
         head, number = following, number + 1
     if head is None and store.exists(MARKER):
@@ -137,11 +150,13 @@ def load(store: base.BlobStore) -> catalogue.Catalogue | None:
     return head
 
 
-def commit(store: base.BlobStore, new: catalogue.Catalogue) -> None:
+def commit(store: base.BlobStore, new: catalogue.Catalogue,
+           key: bytes | None = None) -> None:
     """Commit a catalogue, whose number follows the head's.
 
     Everything that it names must be in the store.
 
+    :param key: seals the catalogue
     :raises Conflict: another writer was faster; load and try again
     """
     store.flush()
@@ -150,7 +165,7 @@ def commit(store: base.BlobStore, new: catalogue.Catalogue) -> None:
     if not store.atomic and _try_read(store, new.number) is None:
         # A killed writer may have left part of a blob, which is not valid.
         store.delete(name)
-    store.create(name, new.encode())
+    store.create(name, new.encode(key))
     try:
         _refuse_overtaken(store, new.number)
     except exceptions.Conflict:
@@ -196,9 +211,8 @@ def find_damage(store: base.BlobStore, head: catalogue.Catalogue
     found = (_read_pointers(store)[1] + _damaged_key_ids(store)
              + _damaged_marker(store, head))
     for number in range(max(1, head.number - _KEPT + 1), head.number):
-        name = blob_name(number)
         try:
-            catalogue.Catalogue.decode(store.read(name), name)
+            _read(store, number)
         except exceptions.NotFound:
             continue
         except exceptions.DiffCacheError as exc:

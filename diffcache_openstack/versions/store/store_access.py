@@ -12,6 +12,7 @@
 """Access to a version store: its catalogue, its lock, its blocks."""
 
 import contextlib
+import dataclasses
 import hashlib
 import logging
 import pathlib
@@ -29,7 +30,9 @@ from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import files
 from diffcache_openstack.store import base
 from diffcache_openstack.versions.store import catalogue
+from diffcache_openstack.versions.store import checksums
 from diffcache_openstack.versions.store import commits
+from diffcache_openstack.versions.store import head_memory
 from diffcache_openstack.versions.store import upload_journal
 
 LOG = logging.getLogger(__name__)
@@ -56,10 +59,12 @@ class StoreAccess:
         store; None for a store in the clear
     :param block_size: bytes of a block, for a store that does not exist yet
     :param level: zstd level of new packs
+    :param memory: what this host knows of the store; None for nothing
     """
 
     def __init__(self, store: base.BlobStore, key: bytes | None = None,
-                 block_size: int = BLOCK_SIZE, level: int = LEVEL) -> None:
+                 block_size: int = BLOCK_SIZE, level: int = LEVEL,
+                 memory: head_memory.HeadMemory | None = None) -> None:
         if key is not None and len(key) != 32:
             raise exceptions.InvalidInput(
                 f'The key of a version store has 32 bytes, not {len(key)}.')
@@ -67,34 +72,47 @@ class StoreAccess:
         self.key = key
         self.level = level
         self._block_size = block_size
+        self._memory = memory
 
     def head(self) -> catalogue.Catalogue:
         """Return the last committed catalogue.
 
         :raises NotFound: the store has no versions yet
         :raises InvalidInput: the store has another key
+        :raises IntegrityError: it is not what this suite committed last
         """
-        head = commits.load(self.store)
+        head = self._load()
         if head is None:
             raise exceptions.NotFound(
                 'The store has no versions: save one first.')
-        return self._checked(head)
+        return head
 
     def head_or_new(self) -> catalogue.Catalogue:
         """Return the last catalogue, or a new one for an empty store."""
-        head = commits.load(self.store)
+        head = self._load()
         if head is not None:
-            return self._checked(head)
+            return head
         return catalogue.Catalogue(
             number=0, store_id=secrets.token_hex(4),
             block_size=self._block_size, key_check=_key_check(self.key))
 
-    def _checked(self, head: catalogue.Catalogue) -> catalogue.Catalogue:
+    def _load(self) -> catalogue.Catalogue | None:
+        # Before the store is read: another thread may commit meanwhile.
+        known = self._memory.read() if self._memory else None
+        head = commits.load(self.store)
+        if head is not None:
+            self._check(head)
+        if self._memory is not None:
+            self._memory.check(known, head)
+            self._memory.note(head)
+        return head
+
+    def _check(self, head: catalogue.Catalogue) -> None:
         if head.key_check != _key_check(self.key):
             raise exceptions.InvalidInput(
                 'The key does not match: open the store with the key that it '
                 'was created with, or without one if it has none.')
-        return head
+        head.check_seal(self.key)
 
     def commit(self, head: catalogue.Catalogue,
                new: Iterable[str] = ()) -> None:
@@ -109,11 +127,14 @@ class StoreAccess:
                 f'more new blobs meanwhile: try again.')
         head.number += 1
         try:
-            commits.commit(self.store, head)
+            commits.commit(self.store, head, self.key)
         except exceptions.Conflict as exc:
             raise exceptions.Busy(
                 'Another writer changed the store meanwhile: try again.'
             ) from exc
+        head.format = catalogue.FORMAT
+        if self._memory is not None:
+            self._memory.note(head)
 
     @contextlib.contextmanager
     def writing(self, work: str | None = None) -> Iterator[pathlib.Path]:
@@ -128,7 +149,7 @@ class StoreAccess:
     def _prepared(self, work: str | None) -> Iterator[pathlib.Path]:
         """Remove what killed writers left, and yield a staging directory."""
         with self.store.staging(work) as staging:
-            head = commits.load(self.store)
+            head = self._load()
             upload_journal.UploadJournal(self.store, staging).return_files(
                 head.blobs() if head else set())
             self._remove_orphans(head)
@@ -162,7 +183,7 @@ class StoreAccess:
 
     def _restore_reserve(self) -> None:
         try:
-            head = commits.load(self.store)
+            head = self._load()
             if head is not None:
                 self.keep_reserve(head)
         except exceptions.DiffCacheError as exc:
@@ -237,10 +258,12 @@ class StoreAccess:
             self._add_packs(head, opened, local, damage)
             for number, blob in head.maps.items():
                 with _noted(blob.blob, damage):
-                    opened.add_map(number, local(blob.blob))
+                    head.maps[number] = blob = _with_check(blob, local)
+                    opened.add_map(number, local(blob.blob), _check_of(blob))
             for name, blob in head.bases.items():
                 with _noted(blob.blob, damage):
-                    opened.add_base(name, local(blob.blob))
+                    head.bases[name] = blob = _with_check(blob, local)
+                    opened.add_base(name, local(blob.blob), _check_of(blob))
             yield opened, damage
 
     def _add_packs(self,
@@ -251,8 +274,13 @@ class StoreAccess:
                                 str]) -> None:
         for number, pack in head.packs.items():
             with _noted(pack.index, damage):
+                index = local(pack.index)
+                if pack.check is None:
+                    pack = dataclasses.replace(
+                        pack, check=checksums.of_file(index))
+                    head.packs[number] = pack
                 opened.add_pack(
-                    number, pack.origin, local(pack.index),
+                    number, pack.origin, (index, _check_of(pack)),
                     data=self.store.local_path(pack.blob), blob=pack.blob)
 
     @contextlib.contextmanager
@@ -263,6 +291,22 @@ class StoreAccess:
             yield paths
         finally:
             paths.close()
+
+
+def _with_check(blob: catalogue.Blob, local: '_LocalFiles'
+                ) -> catalogue.Blob:
+    """Return a blob with its checksum, which earlier formats do not have.
+
+    The next commit makes it a part of the catalogue.
+    """
+    if blob.check is not None:
+        return blob
+    return dataclasses.replace(
+        blob, check=checksums.of_file(local(blob.blob)))
+
+
+def _check_of(blob: catalogue.Blob | catalogue.Pack) -> bytes | None:
+    return None if blob.check is None else bytes.fromhex(blob.check)
 
 
 class _LocalFiles:

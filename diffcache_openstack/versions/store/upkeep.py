@@ -27,6 +27,7 @@ from diffcache_openstack import _native
 from diffcache_openstack.blocks import native as native_errors
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.versions.store import catalogue
+from diffcache_openstack.versions.store import checksums
 from diffcache_openstack.versions.store import commits
 from diffcache_openstack.versions.store import retention
 from diffcache_openstack.versions.store import store_access
@@ -271,7 +272,8 @@ class _Pruning:
             index=f'index-{number:08d}-{self._token}',
             generation=pack.generation + 1, origin=pack.origin,
             blocks=written.blocks, data_bytes=written.data_bytes,
-            index_bytes=written.index_bytes, level=how.level_of_all)
+            index_bytes=written.index_bytes, level=how.level_of_all,
+            check=checksums.of_file(written.index))
         self._uploads += [(entry.blob, written.data),
                           (entry.index, written.index)]
         self._drop(pack.blob, pack.index)
@@ -282,7 +284,8 @@ class _Pruning:
         with self._new_files(), native_errors.translated():
             path, size = self._opened.compact_map(number, self._live,
                                                   self._staging)
-        entry = catalogue.Blob(f'map-{number:08d}-{self._token}', size)
+        entry = catalogue.Blob(f'map-{number:08d}-{self._token}', size,
+                               checksums.of_file(path))
         self._uploads.append((entry.blob, path))
         self._drop(self._head.maps[number].blob)
         self._head.maps[number] = entry

@@ -17,7 +17,7 @@ use diffcache_versions::check::{self, Hits};
 use diffcache_versions::compare::{compare_disk, differences};
 use diffcache_versions::disk::Format;
 use diffcache_versions::map::NodeRef;
-use diffcache_versions::pack::Written;
+use diffcache_versions::pack::{expect, Check, Written};
 use diffcache_versions::restore::Image;
 use diffcache_versions::save::{self, SaveRequest};
 use diffcache_versions::store::{Place, Remote, Store};
@@ -89,20 +89,24 @@ impl BlockStore {
         Ok(Self(RwLock::new(store)))
     }
 
-    /// Adds a pack by its index, which is a local file. The pack itself is the local file `data`, or the blob `blob`.
+    /// Adds a pack by its index, which is a local file that ends with a checksum, if that is known. The pack itself is the local file `data`, or the
+    /// blob `blob`.
     #[pyo3(signature = (id, origin, index, data=None, blob=None))]
     fn add_pack(
         &self,
         py: Python<'_>,
         id: u32,
         origin: u64,
-        index: PathBuf,
+        index: (PathBuf, Option<Check>),
         data: Option<PathBuf>,
         blob: Option<String>,
     ) -> PyResult<()> {
+        let (index, check) = index;
         py.detach(|| {
             let bytes = std::fs::read(&index)
                 .map_err(|error| os_error(error, &index.display().to_string()))?;
+            expect(&bytes, check.as_ref(), &format!("the index of pack {id}"))
+                .map_err(versions_error)?;
             let place = match data {
                 Some(path) => Place::File(path),
                 None => Place::Blob(blob.unwrap_or_default()),
@@ -113,19 +117,29 @@ impl BlockStore {
         })
     }
 
-    /// Adds a map, a local file, which is read when it is needed.
-    fn add_map(&self, id: u32, path: PathBuf) {
-        self.write().maps.add(id, path);
+    /// Adds a map, a local file that ends with a checksum, if that is known. It is read when it is needed.
+    #[pyo3(signature = (id, path, check=None))]
+    fn add_map(&self, id: u32, path: PathBuf, check: Option<Check>) {
+        self.write().maps.add(id, path, check);
     }
 
-    /// Adds the index of a base image, a local file.
-    fn add_base(&self, py: Python<'_>, id: String, path: PathBuf) -> PyResult<()> {
+    /// Adds the index of a base image, a local file that ends with a checksum, if that is known.
+    #[pyo3(signature = (id, path, check=None))]
+    fn add_base(
+        &self,
+        py: Python<'_>,
+        id: String,
+        path: PathBuf,
+        check: Option<Check>,
+    ) -> PyResult<()> {
         py.detach(|| {
             let name = path.display().to_string();
             let bytes = std::fs::read(&path).map_err(|error| os_error(error, &name))?;
+            let object = format!("base {id}");
+            expect(&bytes, check.as_ref(), &object).map_err(versions_error)?;
             let mut store = self.write();
-            let base = BaseIndex::decode(&bytes, store.block_size, &format!("base {id}"))
-                .map_err(versions_error)?;
+            let base =
+                BaseIndex::decode(&bytes, store.block_size, &object).map_err(versions_error)?;
             store.add_base(id, base);
             Ok(())
         })

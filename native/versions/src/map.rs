@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::codec::{put_varint, Cursor};
 use crate::error::{Result, VersionsError};
-use crate::pack::checked;
+use crate::pack::{checked, expect, Check};
 
 /// Blocks that a leaf tells of.
 pub const LEAF_BLOCKS: u64 = 512;
@@ -395,14 +395,14 @@ fn check_len(len: u64) -> Result<()> {
 /// All maps of a store, each read when a node of it is first asked for.
 #[derive(Default)]
 pub struct Maps {
-    paths: BTreeMap<u32, PathBuf>,
+    paths: BTreeMap<u32, (PathBuf, Option<Check>)>,
     loaded: Mutex<HashMap<u32, Arc<MapFile>>>,
 }
 
 impl Maps {
-    /// Tells where a map's file is.
-    pub fn add(&mut self, id: u32, path: PathBuf) {
-        self.paths.insert(id, path);
+    /// Adds a map by its file, and the checksum that the file has to end with, if that is known.
+    pub fn add(&mut self, id: u32, path: PathBuf, check: Option<Check>) {
+        self.paths.insert(id, (path, check));
     }
 
     /// A number that no map has.
@@ -431,8 +431,9 @@ impl Maps {
         }
         let object = format!("map {id}");
         let path = self.paths.get(&id);
-        let path = path.ok_or_else(|| VersionsError::Missing(object.clone()))?;
+        let (path, check) = path.ok_or_else(|| VersionsError::Missing(object.clone()))?;
         let bytes = std::fs::read(path).map_err(VersionsError::io(path.display().to_string()))?;
+        expect(&bytes, check.as_ref(), &object)?;
         let map = MapFile::decode(&bytes, &object)?;
         if map.id() != id {
             return Err(VersionsError::damaged(object, "it is another map"));

@@ -270,6 +270,24 @@ pub fn checked<'a>(bytes: &'a [u8], object: &str) -> Result<&'a [u8]> {
     Ok(body)
 }
 
+/// The checksum at the end of an index, a map, or the index of a base image.
+pub type Check = [u8; 32];
+
+/// Checks that a file ends with the checksum that a catalogue has for it, if it has one. A writer to the store can replace a file by one whose
+/// checksum matches its content, but not the catalogue of a store with a key.
+///
+/// # Errors
+/// `Damaged` if it ends with another.
+pub fn expect(bytes: &[u8], check: Option<&Check>, object: &str) -> Result<()> {
+    match check {
+        Some(check) if !bytes.ends_with(check) => Err(VersionsError::damaged(
+            object,
+            "it is not the one that the catalogue names",
+        )),
+        _ => Ok(()),
+    }
+}
+
 fn read_frame(cursor: &mut Cursor<'_>) -> Result<Frame> {
     Ok(Frame {
         first: cursor.u32()?,

@@ -11,6 +11,8 @@
 #    under the License.
 """Each project has a part of the store, and a key, of its own."""
 
+import shutil
+
 from castellan.common import exception as castellan_exceptions
 from castellan.tests.unit.key_manager import mock_key_manager
 
@@ -41,6 +43,28 @@ class TestStores(base.TestCase):
         stores = version_stores.Stores(self.conf)
         self.assertEqual(1, len(stores.open('p1').versions()))
         self.assertRaises(exceptions.NotFound, stores.open('p2').versions)
+
+    def test_a_store_that_is_put_back_is_noticed_after_a_restart(self):
+        def stores():
+            return version_stores.Stores(self.conf,
+                                         memory=self.directory / 'memory')
+
+        def save():
+            stores().open('p1').save([version_store.Disk(self.disk, 'a')])
+
+        save()
+        shutil.copytree(self.directory / 'store', self.directory / 'copy')
+        save()
+        shutil.rmtree(self.directory / 'store')
+        shutil.move(self.directory / 'copy', self.directory / 'store')
+        self.assertRaises(exceptions.IntegrityError,
+                          stores().open('p1').versions)
+        self.assertRaises(exceptions.NotFound, stores().open('p2').versions)
+        # Another store is not this one put back.
+        self.conf.set_override('store', f'file://{self.directory}/other',
+                               'versions')
+        save()
+        self.assertEqual(1, len(stores().open('p1').versions()))
 
     def test_strange_project_stays_below_the_directory(self):
         self.save('../../Etc')

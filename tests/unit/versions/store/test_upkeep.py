@@ -12,6 +12,7 @@
 """Deleting, pruning and scrubbing."""
 
 import contextlib
+import dataclasses
 import struct
 
 from diffcache_openstack import _native
@@ -203,15 +204,22 @@ class TestVerify(fixture.VersionsTestCase):
         self.assertEqual([self.second.id], self.hit_by('index-', 1))
 
     def forge_frame(self, longer: int) -> None:
-        """Let an index say that its one frame is so much longer."""
-        path = self.store.local_path(self.access.head().packs[2].index)
+        """Let an index say that its one frame is so much longer.
+
+        In a store without a key a catalogue can be forged to match.
+        """
+        head = self.access.head()
+        path = self.store.local_path(head.packs[2].index)
         data = bytearray(path.read_bytes()[:-32])
         # Bytes of the pack, and of its first frame.
         for kind, place in (('<Q', 40), ('<I', 64)):
             length, = struct.unpack_from(kind, data, place)
             struct.pack_into(kind, data, place, length + longer)
         path.write_bytes(data)
-        path.write_bytes(data + bytes.fromhex(_native.hash_file(path)))
+        check = _native.hash_file(path)
+        path.write_bytes(data + bytes.fromhex(check))
+        head.packs[2] = dataclasses.replace(head.packs[2], check=check)
+        self.store.replace(commits.blob_name(head.number), head.encode())
 
     def test_a_frame_that_is_longer_than_its_blocks_is_refused(self):
         self.forge_frame(0)

@@ -1,0 +1,89 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""What a host remembers of a store of versions.
+
+A store whose storage is put back to an earlier state looks like one in which
+nothing was saved since. A host that saw a later catalogue notices.
+"""
+
+import dataclasses
+import pathlib
+import threading
+
+from diffcache_openstack.common import exceptions
+from diffcache_openstack.common import files
+from diffcache_openstack.versions.store import catalogue
+
+
+@dataclasses.dataclass(frozen=True)
+class Known:
+    """The last catalogue that a host saw."""
+
+    store_id: str
+    number: int
+    # Of the catalogue: later formats are sealed.
+    format: int
+
+
+class HeadMemory:
+    """Remembers the last catalogue of one store in a file of this host.
+
+    :param path: of the file
+    """
+
+    def __init__(self, path: pathlib.Path) -> None:
+        self._path = path
+        self._lock = threading.Lock()
+
+    def read(self) -> Known | None:
+        """Return the last catalogue seen; None if there was none yet."""
+        fields = files.read_json(self._path)
+        return None if fields is None else Known(**fields)
+
+    def check(self, known: Known | None,
+              head: catalogue.Catalogue | None) -> None:
+        """Check that a catalogue is not older than one that was seen.
+
+        :param known: what was remembered before the catalogue was read
+        :param head: None for an empty store
+        :raises IntegrityError: it is older, or of another store
+        """
+        if known is None:
+            return
+        if head is None:
+            found = 'is empty'
+        elif head.store_id != known.store_id:
+            found = f'is another one ({head.store_id})'
+        elif head.number < known.number:
+            found = f'is back at catalogue {head.number}'
+        elif head.format < known.format:
+            found = f'has a catalogue of format {head.format}'
+        else:
+            return
+        raise exceptions.IntegrityError(
+            f'The store of versions {found}, but this host has seen catalogue '
+            f'{known.number}, format {known.format}, of store '
+            f'{known.store_id}: it was put back to an earlier state, or '
+            f'changed. If it was restored from a copy on purpose, remove '
+            f'{self._path} on every host.')
+
+    def note(self, head: catalogue.Catalogue | None) -> None:
+        """Remember a catalogue unless a later one was seen."""
+        if head is None:
+            return
+        with self._lock:
+            known = self.read()
+            if known is not None and known.number >= head.number:
+                return
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            files.write_json(self._path, dataclasses.asdict(
+                Known(head.store_id, head.number, head.format)))

@@ -1,0 +1,182 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Stores that were changed by a writer without their key."""
+
+import dataclasses
+import shutil
+from unittest import mock
+
+from diffcache_openstack.common import exceptions
+from diffcache_openstack.store import file
+from diffcache_openstack.versions.store import catalogue
+from diffcache_openstack.versions.store import commits
+from diffcache_openstack.versions.store import head_memory
+from diffcache_openstack.versions.store import store_access
+from diffcache_openstack.versions.store import upkeep
+from tests.unit.versions import fixture
+
+_KEY = bytes(range(32))
+
+
+class TestSeals(fixture.VersionsTestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.access = store_access.StoreAccess(self.store, _KEY)
+        self.first = self.save()
+        self.write_blocks(self.disk, *range(40))
+        self.second = self.save()
+
+    def stored(self):
+        """Return the head without checking its seal."""
+        return commits.load(self.store)
+
+    def forge(self, head, key=None):
+        """Write a head with right checksums, but without the key."""
+        name = commits.blob_name(head.number)
+        self.store.replace(name, head.encode(key))
+
+    def swap_roots(self, head):
+        one, other = head.versions.values()
+        head.versions = {
+            one.id: dataclasses.replace(one, root=other.root),
+            other.id: dataclasses.replace(other, root=one.root)}
+        return head
+
+    def test_swapped_roots_are_noticed(self):
+        for key in (None, bytes(32)):
+            self.forge(self.swap_roots(self.stored()), key)
+            for read in (self.access.head, self.save,
+                         lambda: upkeep.verify(self.access)):
+                error = self.assertRaises(exceptions.IntegrityError, read)
+                self.assertIn('without the key', str(error))
+
+    def test_an_older_catalogue_under_a_later_number_is_noticed(self):
+        head = self.stored()
+        old = self.store.read(commits.blob_name(head.number - 1))
+        self.store.replace(commits.blob_name(head.number), old)
+        self.assertRaises(exceptions.IntegrityError, self.access.head)
+
+    def test_exchanged_maps_and_indexes_are_noticed(self):
+        head = self.access.head()
+        with self.access.opened(head) as opened:
+            live = opened.live([self.first.root])
+            path, _size = opened.compact_map(2, live, self.directory)
+            forged = path.read_bytes()
+        blob = head.maps[2].blob
+        self.store.replace(blob, forged)
+        found = upkeep.verify(self.access)
+        self.assertFalse(found.intact)
+        self.assertIn(blob, [each.object for each in found.damage])
+        self.assertRaises(exceptions.IntegrityError, self.content,
+                          self.second)
+
+    def test_an_exchanged_index_is_noticed(self):
+        head = self.access.head()
+        with self.access.opened(head) as opened:
+            live = opened.live([self.second.root])
+            written = opened.compact(1, live, self.directory, 3)
+        self.store.replace(head.packs[1].index, written.index.read_bytes())
+        self.assertRaises(exceptions.IntegrityError, self.content,
+                          self.second)
+
+    def test_catalogues_of_earlier_formats_are_sealed_by_the_next_commit(self):
+        head = self.stored()
+        for packs in (head.packs, head.maps):
+            for number, each in packs.items():
+                packs[number] = dataclasses.replace(each, check=None)
+        with mock.patch.object(catalogue, 'FORMAT', 3):
+            self.forge(head)
+        content = self.disk.read_bytes()
+        self.assertEqual(content, self.content(self.second))
+        self.write_blocks(self.disk, 1)
+        third = self.save()
+        head = self.stored()
+        self.assertEqual(4, head.format)
+        head.check_seal(_KEY)
+        self.assertTrue(all(each.check for each in (
+            *head.packs.values(), *head.maps.values())))
+        self.assertEqual(self.disk.read_bytes(), self.content(third))
+
+
+class TestMemory(fixture.VersionsTestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.path = self.directory / 'state' / 'p1.json'
+        self.access = store_access.StoreAccess(
+            self.store, _KEY, memory=head_memory.HeadMemory(self.path))
+        self.first = self.save()
+        self.copy = self.directory / 'copy'
+        shutil.copytree(self.directory / 'store', self.copy)
+        self.write_blocks(self.disk, 1)
+        self.second = self.save()
+
+    def put_back(self):
+        shutil.rmtree(self.directory / 'store')
+        shutil.copytree(self.copy, self.directory / 'store')
+
+    def assert_noticed(self, expected):
+        names = sorted(self.store.names())
+        for use in (self.access.head, self.save,
+                    lambda: upkeep.prune(self.access)):
+            error = self.assertRaises(exceptions.IntegrityError, use)
+            self.assertIn(expected, str(error))
+            self.assertIn(str(self.path), str(error))
+        # Nothing is removed for being unknown to an old catalogue.
+        self.assertEqual(names, sorted(self.store.names()))
+
+    def test_a_store_that_is_put_back_is_noticed(self):
+        self.put_back()
+        self.assert_noticed('is back at catalogue 1')
+        # The operator restored it on purpose.
+        self.path.unlink()
+        self.assertEqual([self.first.id], list(self.access.head().versions))
+        self.save()
+
+    def test_a_store_that_is_emptied_is_noticed(self):
+        shutil.rmtree(self.directory / 'store')
+        self.store = file.FileStore(self.directory / 'store')
+        self.access.store = self.store
+        self.assert_noticed('is empty')
+
+    def test_another_store_in_its_place_is_noticed(self):
+        shutil.rmtree(self.directory / 'store')
+        self.store = file.FileStore(self.directory / 'store')
+        other = store_access.StoreAccess(self.store, _KEY)
+        for _ in range(3):
+            other.commit(other.head_or_new())
+        self.access.store = self.store
+        self.assert_noticed('is another one')
+
+    def test_a_catalogue_without_a_seal_is_noticed_where_one_was_seen(self):
+        head = commits.load(self.store)
+        with mock.patch.object(catalogue, 'FORMAT', 3):
+            self.store.replace(commits.blob_name(head.number),
+                               head.encode())
+        self.assert_noticed('format 3')
+
+    def test_commits_of_other_threads_are_no_step_back(self):
+        # Between reading the memory and the store, and after both.
+        real = commits.load
+
+        def load(store):
+            head = real(store)
+            self.patch(commits, 'load', real)
+            other = store_access.StoreAccess(
+                self.store, _KEY, memory=head_memory.HeadMemory(self.path))
+            other.commit(other.head())
+            return head
+
+        self.patch(commits, 'load', load)
+        number = self.access.head().number
+        self.assertEqual(number + 1, self.access.head().number)
