@@ -11,9 +11,9 @@
 #    under the License.
 """Stores that former releases wrote are read, restored and continued.
 
-The archive has two stores, in the clear and sealed, of the catalogue's format
-3. Their versions were saved incrementally, by alpha 0.5 and by 'auto', the
-first one was deleted and its pack rewritten by a prune; others have a base
+Each archive has two stores, in the clear and sealed, of one format of the
+catalogue. Their versions were saved incrementally, by alpha 0.5 and by 'auto',
+the first one was deleted and its pack rewritten by a prune; others have a base
 image. Beside it are the versions' ids and the checksums of their disks.
 """
 
@@ -35,13 +35,16 @@ _DATA = pathlib.Path(__file__).parent / 'data'
 _BLOCK = 4096
 
 
-class TestFormerStores(base.TestCase):
+class StoredFormat:
+    """What holds for a stored format; mix in with its number."""
+
+    format: int
 
     def setUp(self):
         super().setUp()
-        self.expected = json.loads(
-            (_DATA / 'stores-format-3.json').read_text())
-        with tarfile.open(_DATA / 'stores-format-3.tar.gz') as archive:
+        name = f'stores-format-{self.format}'
+        self.expected = json.loads((_DATA / f'{name}.json').read_text())
+        with tarfile.open(_DATA / f'{name}.tar.gz') as archive:
             archive.extractall(self.directory, filter='data')
 
     def stores(self):
@@ -72,6 +75,7 @@ class TestFormerStores(base.TestCase):
         for access, versions, base_image in self.stores():
             self.assertEqual([version['id'] for version in versions],
                              list(access.head().versions))
+            self.assertEqual(self.format, access.head().format)
             self.assertTrue(upkeep.verify(access).intact)
             self.assert_restored(access, versions, base_image)
 
@@ -116,3 +120,13 @@ class TestFormerStores(base.TestCase):
             self.assertTrue(upkeep.verify(access).intact)
             self.assert_restored(access, [versions[0], *versions[2:]],
                                  base_image)
+
+
+class TestFormat3(StoredFormat, base.TestCase):
+
+    format = 3
+
+
+class TestFormat4(StoredFormat, base.TestCase):
+
+    format = 4
