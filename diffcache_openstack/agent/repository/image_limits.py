@@ -60,7 +60,7 @@ class ImageLimits:
                 f'{units.format_size(packed)} to '
                 f'{units.format_size(stored)}, more than [repository] '
                 f'max_expansion = {self.expansion:g} allows; it is not '
-                f'ingested. Raise the option if the image is legitimate.')
+                f'added. Raise the option if the image is legitimate.')
 
     def deadline(self, image_id: str) -> 'Deadline':
         """Return the deadline of an image whose unpacking starts now."""
