@@ -29,6 +29,7 @@ import concurrent.futures
 import contextlib
 import dataclasses
 import http.server
+import itertools
 import json
 import multiprocessing
 import os
@@ -299,7 +300,9 @@ class Deliveries:
                  repository: str) -> None:
         self._directory = directory
         self._plane = open_plane(directory / 'victim', 'victim')
-        self._peers = [source(*peer) for peer in peers.items()]
+        # In every order, so that what one leaves is shared by the others.
+        self._ranks = list(itertools.permutations(
+            source(*peer) for peer in peers.items()))
         self._repository = source('repository', repository)
         self._handle = self._plane.new_handle()
         self.blamed = {'hostile': 0, 'honest': 0}
@@ -321,8 +324,7 @@ class Deliveries:
                 'lies_of_the_honest': self.blamed['honest']}
 
     def _get(self, number: int, image: Image) -> bool:
-        turn = number % len(self._peers)
-        ranked = [*self._peers[turn:], *self._peers[:turn], self._repository]
+        ranked = [*self._ranks[number % len(self._ranks)], self._repository]
         return all(self._deliver(image, kind, ranked)
                    for kind in (view.MANIFESTS, view.TEMPLATES))
 
