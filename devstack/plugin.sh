@@ -18,13 +18,42 @@ function is_diffcache_enabled {
     [[ ,${ENABLED_SERVICES} =~ ,"diffcache-" ]]
 }
 
-# check_diffcache_key: stop early on a node that needs a copy of the key, or of
-# the authority.
-function check_diffcache_key {
-    ! is_service_enabled diffcache-conductor || return 0
-    if [[ ! -r $DIFFCACHE_KEY_FILE ]]; then
-        die $LINENO "DiffCache: user $STACK_USER cannot read $DIFFCACHE_KEY_FILE, the key that all agents share. Copy it from the node that runs diffcache-conductor, with owner $STACK_USER and mode 0600, and run stack.sh again."
+# create_diffcache_keys: what all nodes share, on the node of the conductor.
+function create_diffcache_keys {
+    is_service_enabled diffcache-conductor || return 0
+    if [[ ! -e $DIFFCACHE_KEY_FILE ]]; then
+        "$DIFFCACHE_BIN_DIR/diffcache-manage" key create "$DIFFCACHE_KEY_FILE"
     fi
+    if [[ ! -e $DIFFCACHE_AUTHORITY_FILE ]]; then
+        "$DIFFCACHE_BIN_DIR/diffcache-manage" authority create \
+            --authority-key "$DIFFCACHE_AUTHORITY_KEY_FILE" \
+            --authority "$DIFFCACHE_AUTHORITY_FILE"
+    fi
+}
+
+# configure_diffcache_host_key FILE HOST ROLE: sign messages, and verify them.
+function configure_diffcache_host_key {
+    local file=$1 host=$2 role=$3
+    local key=$DIFFCACHE_CONF_DIR/$role-$host.key
+    iniset "$file" messaging key_file "$key"
+    iniset "$file" messaging authority_file "$DIFFCACHE_AUTHORITY_FILE"
+    if [[ ! -e $key ]]; then
+        "$DIFFCACHE_BIN_DIR/diffcache-manage" host-key create \
+            --authority-key "$DIFFCACHE_AUTHORITY_KEY_FILE" \
+            --authority "$DIFFCACHE_AUTHORITY_FILE" \
+            --role "$role" "$host" "$key"
+    fi
+}
+
+# check_diffcache_keys: stop early on a node that needs copies of keys.
+function check_diffcache_keys {
+    ! is_service_enabled diffcache-conductor || return 0
+    local file
+    for file in "$DIFFCACHE_KEY_FILE" "$DIFFCACHE_AUTHORITY_KEY_FILE" "$DIFFCACHE_AUTHORITY_FILE"; do
+        if [[ ! -r $file ]]; then
+            die $LINENO "DiffCache: user $STACK_USER cannot read $file, which all nodes share. Copy it from the node that runs diffcache-conductor, with owner $STACK_USER and mode 0600, and run stack.sh again."
+        fi
+    done
     if [[ ! -r $DIFFCACHE_TLS_DIR/ca.pem || ! -r $DIFFCACHE_TLS_DIR/ca.key ]]; then
         die $LINENO "DiffCache: user $STACK_USER cannot read ca.pem and ca.key in $DIFFCACHE_TLS_DIR, the authority of the agents' certificates. Copy them from the node that runs diffcache-conductor, with owner $STACK_USER and mode 0600, and run stack.sh again."
     fi
@@ -116,6 +145,7 @@ function configure_diffcache_controller {
     iniset "$DIFFCACHE_CONF" api bind_port "$DIFFCACHE_SERVICE_PORT"
     configure_keystone_authtoken_middleware "$DIFFCACHE_CONF" diffcache
     iniset_diffcache_user "$DIFFCACHE_CONF" nova nova
+    configure_diffcache_host_key "$DIFFCACHE_CONF" "$LOCAL_HOSTNAME" controller
 }
 
 # configure_diffcache_agent FILE NAME SITE STATE PORT: an agent of this node.
@@ -148,6 +178,8 @@ function grant_diffcache_disk_access {
 function configure_diffcache_host {
     configure_diffcache_agent "$DIFFCACHE_AGENT_CONF" "$LOCAL_HOSTNAME" \
         "$DIFFCACHE_SITE" "$DIFFCACHE_AGENT_STATE" "$DIFFCACHE_AGENT_PORT"
+    configure_diffcache_host_key "$DIFFCACHE_AGENT_CONF" "$LOCAL_HOSTNAME" \
+        compute
     iniset "$DIFFCACHE_AGENT_CONF" agent socket "$DIFFCACHE_SOCKET"
     iniset "$DIFFCACHE_AGENT_CONF" agent socket_group "$DIFFCACHE_GROUP"
     iniset "$DIFFCACHE_AGENT_CONF" agent output_directories \
@@ -160,6 +192,7 @@ function configure_diffcache_repository {
     local file=$DIFFCACHE_REPOSITORY_CONF
     configure_diffcache_agent "$file" "repository-$LOCAL_HOSTNAME" centre \
         "$DIFFCACHE_REPOSITORY_STATE" "$DIFFCACHE_REPOSITORY_PORT"
+    configure_diffcache_host_key "$file" "repository-$LOCAL_HOSTNAME" repository
     iniset "$file" agent role repository
     iniset "$file" repository image_source glance
     iniset_diffcache_user "$file" glance glance
@@ -220,14 +253,12 @@ function configure_nova_for_diffcache {
 }
 
 function configure_diffcache {
+    create_diffcache_keys
     if is_service_enabled diffcache-conductor diffcache-api; then
         configure_diffcache_controller
     fi
     ! is_service_enabled diffcache-agent || configure_diffcache_host
     ! is_service_enabled diffcache-repository || configure_diffcache_repository
-    if is_service_enabled diffcache-conductor && [[ ! -e $DIFFCACHE_KEY_FILE ]]; then
-        "$DIFFCACHE_BIN_DIR/diffcache-manage" key create "$DIFFCACHE_KEY_FILE"
-    fi
     create_diffcache_certificates
     ! is_service_enabled g-api || configure_glance_for_diffcache
     ! is_service_enabled nova || configure_nova_for_diffcache
@@ -286,7 +317,7 @@ function cleanup_diffcache {
 function run_diffcache_phase {
     case "$1 ${2:-}" in
         "stack pre-install")
-            check_diffcache_key ;;
+            check_diffcache_keys ;;
         "stack install")
             echo_summary "Installing DiffCache"
             create_diffcache_group

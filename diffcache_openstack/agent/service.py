@@ -54,6 +54,7 @@ from diffcache_openstack.agent.local import usage as usages
 from diffcache_openstack.agent.repository import catalogue
 from diffcache_openstack.agent.repository import conductor_catalogue
 from diffcache_openstack.agent.repository import image_limits
+from diffcache_openstack.agent.repository import incoming
 from diffcache_openstack.agent.repository import ingest
 from diffcache_openstack.agent.repository import pair_choice
 from diffcache_openstack.agent.state import directory
@@ -66,11 +67,10 @@ from diffcache_openstack.agent.versions import service as version_service
 from diffcache_openstack.blocks import image_tools
 from diffcache_openstack.common import context as contexts
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.common import messaging
 from diffcache_openstack.common import service
 from diffcache_openstack.common import windows
-from diffcache_openstack.objects import base as objects_base
 from diffcache_openstack.rpc import agent_api
+from diffcache_openstack.rpc import buses
 from diffcache_openstack.rpc import conductor_api
 from diffcache_openstack.rpc import conductor_versions_api
 
@@ -130,7 +130,8 @@ class Agent(service.Service):
         self._tools = image_tools.ImageTools()
         self.plane = self._open_plane()
         self.held = self._open_holdings()
-        self._bus = messaging.Bus(self.conf, objects_base.Serializer())
+        self._bus = buses.open_bus(self.conf, self.conf.agent.role, self.name)
+        buses.warn_if_open(self._bus.security)
         self._stack.callback(self._bus.close)
         self._clients = link.Clients(
             conductor_api.ConductorAPI(self._bus, self.conf),
@@ -213,11 +214,12 @@ class Agent(service.Service):
                                   options.file_cache_capacity),
                 self._tools),
             usage, self._new_throttle)
+        self._delivery = delivery.Delivery(
+            self.site_map, self.server,
+            delivery.Outputs(options.output_directories))
         self._local_api = local_api.LocalApi(
-            self.status, self._local_images,
-            delivery.Delivery(self.site_map, self.server, delivery.Outputs(
-                options.output_directories)),
-            usage, self.versions)
+            self.status, self._local_images, self._delivery, usage,
+            self.versions)
 
     def _new_throttle(self) -> throttles.Throttle:
         return throttles.Throttle(self.plane.new_handle(),
@@ -361,8 +363,9 @@ class Agent(service.Service):
         server = agent_endpoint.new_server(
             self._bus, self.name,
             agent_endpoint.AgentManager(
-                self.host, self.server, self.filler, self.status,
-                self.repository),
+                self.host, self._delivery, self.filler, self.status,
+                self.repository, incoming.Incoming(
+                    self.conf.repository.image_directories)),
             versions_endpoint.VersionsManager(self.versions))
         started: list = []
 

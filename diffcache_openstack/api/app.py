@@ -38,13 +38,13 @@ from diffcache_openstack.api import requests
 from diffcache_openstack.api import routing
 from diffcache_openstack.api import validation
 from diffcache_openstack.common import context as contexts
-from diffcache_openstack.common import messaging
+from diffcache_openstack.common import host_keys
 from diffcache_openstack.conductor.planning import planner
 from diffcache_openstack.conductor import servers
 from diffcache_openstack.conductor import site_maps
 from diffcache_openstack.db import engine
 from diffcache_openstack.db import migration
-from diffcache_openstack.objects import base
+from diffcache_openstack.rpc import buses
 from diffcache_openstack.rpc import conductor_api
 from diffcache_openstack.rpc import conductor_control_api
 from diffcache_openstack.rpc import conductor_versions_api
@@ -199,7 +199,7 @@ def load(conf: cfg.ConfigOpts) -> WSGI:
     """
     set_defaults()
     migration.wait_for_schema(conf)
-    bus = messaging.Bus(conf, base.Serializer())
+    bus = buses.open_bus(conf, host_keys.CONTROLLER)
     database = engine.Database(conf)
     return build(conf, requests.Services(
         conf, database, conductor_api.ConductorAPI(bus, conf),

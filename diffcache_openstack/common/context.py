@@ -15,6 +15,8 @@ import typing
 
 from oslo_context import context
 
+BOUND_HOST = 'diffcache_bound_host'
+
 
 class RequestContext(context.RequestContext):
     """The requester, and the request ID that joins log lines."""
@@ -24,7 +26,16 @@ class RequestContext(context.RequestContext):
         """Return a context for work that no request asked for."""
         return cls(user_id=name, is_admin=True, overwrite=False)
 
+    #: name of the host that a remote call has to be about, since it is signed
+    #: by that host; None if its sender may act for any host
+    bound_host: str | None = None
+
     @classmethod
     def from_rpc(cls, values: dict[str, typing.Any]) -> 'RequestContext':
-        """Return the context that the caller serialised by to_dict()."""
-        return cls.from_dict(values)
+        """Return the context that the caller serialised by to_dict().
+
+        :param values: BOUND_HOST among them was added by this side
+        """
+        context = cls.from_dict(values)
+        context.bound_host = values.get(BOUND_HOST)
+        return context

@@ -15,7 +15,6 @@ A key file holds one line of 64 hexadecimal digits, 256 random bits.
 """
 
 import os
-import pathlib
 import re
 import secrets
 
@@ -23,6 +22,7 @@ from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import modes
 
 KEY_BYTES = 32
+_LARGEST = 1 << 16
 _PATTERN = re.compile(r'[0-9a-fA-F]{64}')
 
 
@@ -33,19 +33,31 @@ def read_key(path: str | os.PathLike) -> bytes:
         may access it, or it holds no key; the message never quotes the content
     """
     try:
-        with open(path, encoding='ascii') as source:
-            modes.check_secret(source, path)
-            text = source.read(1024).strip()
-    except OSError as error:
-        raise exceptions.InvalidInput(
-            f'Key file {path}: {error.strerror}; make one with'
-            f' "diffcache-manage key create {path}" or copy it from another'
-            f' host.') from error
+        text = read_secret(path).decode('ascii').strip()
     except UnicodeDecodeError as error:
         raise _no_key(path) from error
     if not _PATTERN.fullmatch(text):
         raise _no_key(path)
     return bytes.fromhex(text)
+
+
+def read_secret(path: str | os.PathLike) -> bytes:
+    """Return the content of a file that only its owner may access.
+
+    :raises InvalidInput: the file cannot be read, or a user besides its owner
+        may access it
+    """
+    try:
+        with open(path, 'rb') as source:
+            modes.check_secret(source, path)
+            content = source.read(_LARGEST)
+    except OSError as error:
+        raise exceptions.InvalidInput(
+            f'Key file {path}: {error.strerror}; make one with'
+            f' "diffcache-manage key create" (the key that all hosts share,'
+            f' which may be copied) or "diffcache-manage host-key create"'
+            f' (that of one host).') from error
+    return content
 
 
 def create_key(path: str | os.PathLike) -> None:
@@ -54,19 +66,36 @@ def create_key(path: str | os.PathLike) -> None:
     :raises Conflict: the file exists; nothing is changed
     :raises InvalidInput: the file cannot be written
     """
-    target = pathlib.Path(path)
+    write_secret(path, secrets.token_hex(KEY_BYTES).encode() + b'\n')
+
+
+def write_secret(path: str | os.PathLike, content: bytes) -> None:
+    """Write a file that only its owner may access, and that is new.
+
+    :raises Conflict: the file exists; nothing is changed
+    :raises InvalidInput: the file cannot be written
+    """
+    write_new(path, content, 0o600)
+
+
+def write_new(path: str | os.PathLike, content: bytes, mode: int) -> None:
+    """Write a file that does not exist yet.
+
+    :raises Conflict: the file exists; nothing is changed
+    :raises InvalidInput: the file cannot be written
+    """
     try:
-        fd = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode)
     except FileExistsError as error:
         raise exceptions.Conflict(
-            f'Key file {path} exists; remove it first if every host is to get'
+            f'Key file {path} exists; remove it first if its hosts are to get'
             f' a new key.') from error
     except OSError as error:
         raise exceptions.InvalidInput(
             f'Key file {path}: {error.strerror}; choose another path.'
         ) from error
-    with open(fd, 'w', encoding='ascii') as output:
-        output.write(secrets.token_hex(KEY_BYTES) + '\n')
+    with open(fd, 'wb') as output:
+        output.write(content)
         output.flush()
         os.fsync(output.fileno())
 

@@ -24,9 +24,12 @@ from oslo_config import cfg
 from oslo_log import log
 import oslo_messaging
 from oslo_messaging import exceptions as messaging_exceptions
+from oslo_messaging.rpc import server as rpc_server
+from oslo_versionedobjects import exception as ovo_exception
 
 from diffcache_openstack.common import context as contexts
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.common import signatures
 
 LOG = log.getLogger(__name__)
 
@@ -59,8 +62,9 @@ def exposed(method: collections.abc.Callable) -> collections.abc.Callable:
                 f'{method.__qualname__} failed with {type(error).__name__};'
                 f' the log of the service has the details.') from error
 
-    return oslo_messaging.expose(oslo_messaging.expected_exceptions(
-        exceptions.DiffCacheError)(answer))
+    return functools.wraps(method)(oslo_messaging.expose(
+        oslo_messaging.expected_exceptions(exceptions.DiffCacheError)(
+            answer)))
 
 
 def _common(error: exceptions.DiffCacheError) -> exceptions.DiffCacheError:
@@ -84,11 +88,14 @@ class ContextSerializer(oslo_messaging.Serializer):
         """Return the argument or result that was sent."""
         return self._entities.deserialize_entity(ctxt, entity)
 
-    def serialize_context(self, ctxt: contexts.RequestContext) -> dict:
+    def serialize_context(self, ctxt: contexts.RequestContext | dict) -> dict:
         """Convert the context to a dict of plain values, without token.
 
         No service behind the API acts with the rights of its callers.
         """
+        if isinstance(ctxt, dict):
+            # It was serialized before, to be signed.
+            return ctxt
         return {**ctxt.to_dict(), 'auth_token': None}
 
     def deserialize_context(self, ctxt: dict) -> contexts.RequestContext:
@@ -101,11 +108,13 @@ class Bus:
 
     def __init__(self, conf: cfg.ConfigOpts,
                  entities: oslo_messaging.Serializer,
-                 url: str | None = None):
+                 url: str | None = None,
+                 security: signatures.Security = signatures.Security()):
         """Connect lazily; an unreachable broker is retried in use.
 
         :param entities: turns arguments and results into plain values
         :param url: the broker, if not the one of the option transport_url
+        :param security: signs messages, and verifies them
         :raises InvalidInput: transport_url names no usable broker
         """
         try:
@@ -117,6 +126,7 @@ class Bus:
                 f'Option transport_url cannot be used: {error}; give it as'
                 f' rabbit://USER:PASSWORD@HOST:5672/.') from error
         self._serializer = ContextSerializer(entities)
+        self.security = security
         self._reach = Reach(broker_addresses(conf, url))
 
     def client(self, target: oslo_messaging.Target, timeout: float,
@@ -128,16 +138,22 @@ class Bus:
         return Client(oslo_messaging.get_rpc_client(
             self._transport, target, timeout=timeout,
             serializer=self._serializer, retry=self._reach.attempts),
-            self._reach)
+            self._reach, _Wire(self._serializer, self.security))
 
     def server(self, target: oslo_messaging.Target,
-               endpoints: collections.abc.Sequence[object],
+               endpoints: collections.abc.Sequence[object], gate: 'Gate',
                ) -> oslo_messaging.MessageHandlingServer:
-        """Return a server that runs the endpoints' methods in threads."""
+        """Return a server that runs the endpoints' methods in threads.
+
+        :param gate: checks each message before a method is called
+        """
         return oslo_messaging.get_rpc_server(
             self._transport, target, list(endpoints), executor='threading',
             serializer=self._serializer,
-            access_policy=oslo_messaging.ExplicitRPCAccessPolicy)
+            access_policy=oslo_messaging.ExplicitRPCAccessPolicy,
+            server_cls=functools.partial(
+                _gated_server, gate,
+                _Wire(self._serializer, self.security)))
 
     def start(self, server: oslo_messaging.MessageHandlingServer) -> None:
         """Start a server as soon as the broker accepts it."""
@@ -147,6 +163,101 @@ class Bus:
     def close(self) -> None:
         """Drop the connections."""
         self._transport.cleanup()
+
+
+class Message(typing.NamedTuple):
+    """A call that arrived, with arguments as the methods get them.
+
+    :param sender: who signed it; None if that is unknown
+    """
+
+    namespace: str | None
+    method: str
+    arguments: dict[str, typing.Any]
+    sender: signatures.Sender | None
+
+
+class Gate(typing.Protocol):
+    """Decides which messages reach a method."""
+
+    def admit(self, message: Message) -> None:
+        """Return if the message may be dispatched.
+
+        :raises DiffCacheError: it may not; the error goes to the caller
+        """
+
+
+class _Wire(typing.NamedTuple):
+    """How messages are written, and signed."""
+
+    serializer: ContextSerializer
+    security: signatures.Security
+
+
+class _GatedDispatcher:
+    """Has a gate check messages before another dispatcher gets them.
+
+    This is the one place where messages enter a service.
+    """
+
+    def __init__(self, gate: Gate, topic: str, wire: _Wire,
+                 dispatcher: oslo_messaging.RPCDispatcher) -> None:
+        self._gate = gate
+        self._topic = topic
+        self._serializer, self._security = wire
+        self._dispatcher = dispatcher
+
+    def dispatch(self, incoming: typing.Any) -> typing.Any:
+        """Check a message, and call the method that it names.
+
+        :raises ExpectedException: the gate refuses it
+        """
+        try:
+            message = self._admitted(incoming.message, incoming.ctxt)
+        except exceptions.DiffCacheError as error:
+            LOG.warning('Refused a message: %s', error)
+            raise oslo_messaging.ExpectedException() from error
+        incoming.message['args'] = message.arguments
+        sender = message.sender
+        incoming.ctxt[contexts.BOUND_HOST] = sender and sender.bound_host
+        return self._security.answer(sender,
+                                     self._dispatcher.dispatch(incoming))
+
+    def _admitted(self, message: typing.Any, ctxt: dict) -> Message:
+        arguments = message.get('args', {})
+        namespace, method = message.get('namespace'), message.get('method')
+        if not isinstance(arguments, dict) or not isinstance(method, str) \
+                or not isinstance(namespace, str | None):
+            raise exceptions.InvalidInput(
+                'A message names no method, or its arguments have no names.')
+        sender = self._security.sender(signatures.Call(
+            self._topic, namespace, method, arguments, ctxt))
+        admitted = Message(namespace, method, {
+            str(name): self._value(method, str(name), argument)
+            for name, argument in arguments.items()}, sender)
+        self._gate.admit(admitted)
+        return admitted
+
+    def _value(self, method, name, argument):
+        """Return an argument as a method gets it."""
+        try:
+            return self._serializer.deserialize_entity(None, argument)
+        except ovo_exception.IncompatibleObjectVersion as error:
+            raise exceptions.ServiceUnavailable(
+                f'{method}: its argument {name} is of a version that this'
+                f' service does not know; upgrade the service first:'
+                f' {error}') from error
+        except Exception as error:
+            # Whatever a hostile value breaks is the fault of the value.
+            raise exceptions.InvalidInput(
+                f'{method}: its argument {name} cannot be read'
+                f' ({type(error).__name__}: {error}).') from error
+
+
+def _gated_server(gate, wire, transport, target, dispatcher, executor):
+    return rpc_server.RPCServer(
+        transport, target,
+        _GatedDispatcher(gate, target.topic, wire, dispatcher), executor)
 
 
 class Reach:
@@ -220,16 +331,19 @@ def broker_addresses(conf: cfg.ConfigOpts, url: str | None
 class Client:
     """Calls methods of one service; errors are those of the suite."""
 
-    def __init__(self, client: oslo_messaging.RPCClient, reach: 'Reach'):
+    def __init__(self, client: oslo_messaging.RPCClient, reach: 'Reach',
+                 wire: _Wire):
         self._client = client
         self._reach = reach
+        self._wire = wire
 
     def prepared(self, **changes: typing.Any) -> 'Client':
         """Return a client with another topic, version or timeout.
 
         The arguments are those of oslo_messaging.RPCClient.prepare.
         """
-        return Client(self._client.prepare(**changes), self._reach)
+        return Client(self._client.prepare(**changes), self._reach,
+                      self._wire)
 
     def call(self, ctxt: contexts.RequestContext, method: str,
              **arguments: typing.Any) -> typing.Any:
@@ -239,14 +353,17 @@ class Client:
         :raises DiffCacheError: what the method raised
         """
         self._reach.check()
+        signed, values, nonce = self._signed(ctxt, method, arguments)
         try:
-            answer = self._client.call(ctxt, method, **arguments)
+            answer = self._client.call(signed, method, **values)
             self._reach.confirm()
-            return answer
         except exceptions.DiffCacheError as error:
             raise _local(error) from None
         except messaging_exceptions.MessagingException as error:
             raise self._unavailable(method, error) from error
+        if nonce is None:
+            return answer
+        return self._result(method, nonce, answer)
 
     def cast(self, ctxt: contexts.RequestContext, method: str,
              **arguments: typing.Any) -> None:
@@ -255,10 +372,35 @@ class Client:
         :raises ServiceUnavailable: the broker cannot be reached
         """
         self._reach.check()
+        signed, values, _nonce = self._signed(ctxt, method, arguments)
         try:
-            self._client.cast(ctxt, method, **arguments)
+            self._client.cast(signed, method, **values)
         except messaging_exceptions.MessagingException as error:
             raise self._unavailable(method, error) from error
+
+    def _signed(self, ctxt, method, arguments):
+        """Return context and arguments to send, and the signature's nonce."""
+        serializer, security = self._wire
+        if security.key is None:
+            return ctxt, arguments, None
+        target = self._client.target
+        plain = serializer.serialize_context(ctxt)
+        values = {name: serializer.serialize_entity(ctxt, value)
+                  for name, value in arguments.items()}
+        envelope = signatures.sign_call(security.key, signatures.Call(
+            target.topic, target.namespace, method, values, plain))
+        return ({**plain, signatures.FIELD: envelope._asdict()}, values,
+                envelope.nonce)
+
+    def _result(self, method, nonce, answer):
+        serializer, security = self._wire
+        try:
+            result = security.result(self._client.target.topic, nonce, answer)
+        except exceptions.Forbidden as error:
+            raise self._unavailable(method, error) from error
+        if result is answer:
+            return answer
+        return serializer.deserialize_entity(None, result)
 
     def _unavailable(self, method: str, error: Exception
                      ) -> exceptions.ServiceUnavailable:

@@ -21,7 +21,7 @@ from oslo_log import log
 import oslo_messaging
 
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.common import messaging
+from diffcache_openstack.common import host_keys
 from diffcache_openstack.common import notifications as listening
 from diffcache_openstack.common import service
 from diffcache_openstack.conductor import agent_notifier
@@ -30,6 +30,7 @@ from diffcache_openstack.conductor.endpoints import agents as agent_endpoint
 from diffcache_openstack.conductor.endpoints import control as control_endpoint
 from diffcache_openstack.conductor.endpoints import costs as cost_endpoint
 from diffcache_openstack.conductor.endpoints import versions as versions_rpc
+from diffcache_openstack.conductor import ledger
 from diffcache_openstack.conductor import liveness
 from diffcache_openstack.conductor.planning import model
 from diffcache_openstack.conductor.planning import planner
@@ -48,7 +49,10 @@ from diffcache_openstack.db import plans
 from diffcache_openstack.objects import base
 from diffcache_openstack.rpc import agent_api
 from diffcache_openstack.rpc import agent_versions_api
+from diffcache_openstack.rpc import buses
 from diffcache_openstack.rpc import conductor_api
+from diffcache_openstack.rpc import gate
+from diffcache_openstack.rpc import methods
 
 LOG = log.getLogger(__name__)
 
@@ -71,7 +75,10 @@ class ConductorService(service.Service):
         machine = socket.gethostname()
         name = f'{machine}:{os.getpid()}:{uuid.uuid4().hex[:8]}'
         self._database = engine.Database(self.conf)
-        self._bus = messaging.Bus(self.conf, base.Serializer())
+        self._bus = buses.open_bus(self.conf, host_keys.CONTROLLER)
+        buses.warn_if_open(self._bus.security)
+        self._ledger = ledger.DatabaseLedger(
+            self._database, self.conf.messaging.signature_lifetime)
         self._notifier = agent_notifier.Notifier(
             self.conf, self._database,
             agent_api.AgentAPI(self._bus, self.conf))
@@ -92,7 +99,8 @@ class ConductorService(service.Service):
              cost_endpoint.CostsManager(self.conf, self._database, site_maps),
              control_endpoint.ControlManager(
                  self._database, self._proposals, self._precacher),
-             versions_rpc.VersionsManager(self._versions, agents)])
+             versions_rpc.VersionsManager(self._versions, agents)],
+            gate.Gate(methods.CONDUCTOR, self._bus.security, self._ledger))
         self._notifier.start()
         self._bus.start(self._server)
         if self.conf.notifications.enabled:
@@ -100,8 +108,8 @@ class ConductorService(service.Service):
                 self.conf)
             self._listener.start()
         interval = self.conf.conductor.check_interval
-        for task in (self._check_hosts, self._plan_due_sites,
-                     self._precache, self._look_after_versions):
+        for task in (self._check_hosts, self._plan_due_sites, self._precache,
+                     self._look_after_versions, self._tidy_ledger):
             self.tg.add_timer(interval, task, initial_delay=interval)
         self.tg.add_timer(_PRUNE_INTERVAL, self._prune)
         LOG.info('Conductor %s is ready', name)
@@ -151,6 +159,13 @@ class ConductorService(service.Service):
                         ' host_timeout)', name,
                         self.conf.conductor.host_timeout)
         self._notifier.maps_changed(changed)
+
+    def _tidy_ledger(self):
+        try:
+            self._ledger.tidy()
+        except Exception:
+            LOG.exception('Could not forget old messages, will retry in the'
+                          ' next round')
 
     def _plan_due_sites(self):
         interval = self.conf.planner.interval

@@ -137,9 +137,10 @@ socket, not by the agent.
         'output_directories',
         default=[],
         help='''
-Directories to which clients of the socket may have images delivered, such as
-Nova's ``[DEFAULT] instances_path``. Any other path is refused; an empty list
-refuses all paths. Files for Glance are streamed and are not affected.
+Directories to which clients of the socket, and "diffcache-manage image fetch",
+may have images delivered, such as Nova's ``[DEFAULT] instances_path``. Any
+other path is refused; an empty list refuses all paths. Files for Glance are
+streamed and are not affected.
 '''),
     cfg.Opt(
         'file_cache_capacity',

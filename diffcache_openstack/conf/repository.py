@@ -32,6 +32,14 @@ Image service whose images are added to the repository: ``glance``, configured
 in the group ``[glance]``. Empty adds only images that are registered with
 "diffcache-manage image register".
 '''),
+    cfg.ListOpt(
+        'image_directories',
+        default=['/var/lib/diffcache/incoming'],
+        help='''
+Directories whose files "diffcache-manage image register" may name. Any other
+path is refused, since every site can read what is registered. An empty list
+refuses all paths.
+'''),
     cfg.IntOpt(
         'ingest_workers',
         default=2,

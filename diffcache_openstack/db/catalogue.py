@@ -113,6 +113,23 @@ def forget_deleted(session: orm.Session, before: datetime.datetime) -> int:
         .execution_options(synchronize_session=False)).rowcount
 
 
+def restore_template(session: orm.Session, template_id: str) -> set[str]:
+    """Serve an image again that is marked as deleted.
+
+    :returns: the sites whose map changed
+    :raises NotFound: there is no such template
+    :raises Conflict: it is not marked as deleted
+    """
+    row = _need_template(session, template_id)
+    if row.status != objects.DELETED:
+        raise exceptions.Conflict(
+            f'Template {template_id} is {row.status}, not deleted; only the'
+            f' image service changes that.')
+    row.status = objects.ACTIVE
+    session.flush()
+    return sites.raise_all_generations(session)
+
+
 def remove_template(session: orm.Session, template_id: str) -> set[str]:
     """Delete a template, and patches from or to a content without one.
 

@@ -165,6 +165,7 @@ class Template(Base):
     form_id: orm.Mapped[str | None] = orm.mapped_column(HASH)
     form_size: orm.Mapped[int] = orm.mapped_column(sa.BigInteger)
     family: orm.Mapped[str | None] = orm.mapped_column(TEMPLATE)
+    record: orm.Mapped[str | None] = orm.mapped_column(sa.Text)
     members: orm.Mapped[list['TemplateMember']] = orm.relationship(
         cascade='all, delete-orphan', passive_deletes=True, lazy='subquery')
 
@@ -372,6 +373,29 @@ class Lease(Base):
                                               primary_key=True)
     owner: orm.Mapped[str] = orm.mapped_column(HOST)
     expires_at: orm.Mapped[datetime.datetime] = orm.mapped_column(UTCDateTime)
+
+
+class Message(Base):
+    """A message that was accepted, by the number that its signature has."""
+
+    __tablename__ = 'messages'
+    __table_args__ = (
+        sa.Index('ix_messages_accepted_at', 'accepted_at'),
+        TABLE_OPTIONS,
+    )
+
+    nonce: orm.Mapped[str] = orm.mapped_column(sa.String(32),
+                                               primary_key=True)
+    accepted_at: orm.Mapped[datetime.datetime] = orm.mapped_column(UTCDateTime)
+
+
+class RevokedKey(Base):
+    """A host whose keys are not accepted if they were issued until then."""
+
+    __tablename__ = 'revoked_keys'
+
+    host: orm.Mapped[str] = orm.mapped_column(HOST, primary_key=True)
+    revoked_at: orm.Mapped[datetime.datetime] = orm.mapped_column(UTCDateTime)
 
 
 class ServerVersion(Base):

@@ -123,14 +123,20 @@ def cancel(session: orm.Session, task_id: str, when: datetime.datetime
 
 
 def report(session: orm.Session, reported: objects.TaskReport,
-           when: datetime.datetime) -> bool:
+           when: datetime.datetime, host: str | None = None) -> bool:
     """Note how far a host is with a task.
 
+    :param host: that reports it; None if that was not verified
     :returns: whether the host shall continue; False if the task is cancelled
+    :raises Forbidden: the task was sent to another host
     """
     row = _find(session, reported.task_id)
     if row is None or row.state in versions.ENDED:
         return False
+    if host not in (None, row.host):
+        raise exceptions.Forbidden(
+            f'Host {host} reported task {reported.task_id}, which was sent to'
+            f' {row.host}.')
     row.done, row.total = reported.done, reported.total
     row.seen_at = row.updated_at = when
     if reported.kept is not None:

@@ -32,18 +32,20 @@ from diffcache_openstack.agent.repository import catalogue
 from diffcache_openstack.agent import service as agents
 from diffcache_openstack.common import context as contexts
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.common import messaging
+from diffcache_openstack.common import host_keys
 from diffcache_openstack.conductor import service as conductors
 from diffcache_openstack.conf import opts
 from diffcache_openstack.db import migration
 from diffcache_openstack import objects
 from diffcache_openstack.objects import base as objects_base
+from diffcache_openstack.rpc import buses
 from diffcache_openstack.rpc import conductor_api
 
 SITE = 'embedded'
 REPOSITORY = 'repository'
 BITS = 8
 POLL_SECONDS = 0.05
+_KEY_DAYS = 3650
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,6 +82,30 @@ def _stop_all(started: list[agents.Agent]) -> None:
             list(pool.map(lambda agent: agent.stop(), started))
 
 
+class _Keys:
+    """The keys of all hosts, which are made when they are needed.
+
+    :param directory: of the authority and the keys
+    """
+
+    def __init__(self, directory: pathlib.Path) -> None:
+        self._directory = directory
+        self._authority = (directory / 'authority.key',
+                           directory / 'authority.pem')
+
+    def of(self, role: str, host: str) -> dict[tuple[str, str], str]:
+        """Return the options with which a host signs and verifies."""
+        if not self._authority[1].exists():
+            self._directory.mkdir(parents=True, exist_ok=True)
+            host_keys.create_authority(*self._authority, _KEY_DAYS)
+        path = self._directory / f'{role}-{host}.key'
+        if not path.exists():
+            host_keys.create_host_key(self._authority, host, role, path,
+                                      _KEY_DAYS)
+        return {('messaging', 'key_file'): str(path),
+                ('messaging', 'authority_file'): str(self._authority[1])}
+
+
 class Site:
     """An embedded site.
 
@@ -101,13 +127,16 @@ class Site:
         self._options = dict(options or {})
         self._exchange = f'diffcache-{uuid.uuid4().hex}'
         self._stack = contextlib.ExitStack()
+        self._keys = _Keys(directory / 'keys')
         self._context = contexts.RequestContext.for_service('embedded')
         self.repository = agents.Agent(self._conf({
+            **self._keys.of(host_keys.REPOSITORY, REPOSITORY),
             ('agent', 'host'): REPOSITORY,
             ('agent', 'role'): REPOSITORY,
             ('agent', 'state_dir'): str(repository_state),
             ('data_plane', 'rate'): links.bytes_per_second(links.wan)}))
         self.hosts = {spec.name: agents.Agent(self._conf({
+            **self._keys.of(host_keys.COMPUTE, spec.name),
             ('agent', 'host'): spec.name,
             ('agent', 'state_dir'): str(directory / spec.name),
             ('agent', 'cache_capacity'): spec.capacity,
@@ -131,12 +160,12 @@ class Site:
             raise
 
     def _start(self) -> None:
-        conf = self._conf({})
+        conf = self._conf(self._keys.of(host_keys.CONTROLLER, 'embedded'))
         migration.upgrade(conf)
         conductor = conductors.ConductorService(conf)
         conductor.start()
         self._stack.callback(conductor.stop)
-        bus = messaging.Bus(conf, objects_base.Serializer())
+        bus = buses.open_bus(conf, host_keys.CONTROLLER)
         self._stack.callback(bus.close)
         self.conductor = conductor_api.ConductorAPI(bus, conf)
         started: list[agents.Agent] = []

@@ -11,18 +11,15 @@
 #    under the License.
 """What all versioned objects of the suite share."""
 
-import re
 import typing
 
 from oslo_utils import timeutils
 from oslo_versionedobjects import base
 from oslo_versionedobjects import exception as ovo_exception
-from oslo_versionedobjects import fields
 
 from diffcache_openstack.common import exceptions
 
 PROJECT = 'diffcache'
-HASH = re.compile(r'[0-9a-f]{64}')
 
 
 class DiffCacheObjectRegistry(base.VersionedObjectRegistry):
@@ -89,27 +86,6 @@ class Serializer(base.VersionedObjectSerializer):
     """Carries versioned objects over RPC."""
 
     OBJ_BASE_CLASS: type[base.VersionedObject] = DiffCacheObject
-
-
-class Hash(fields.FieldType):
-    """A BLAKE3 hash, 64 lower-case hexadecimal digits."""
-
-    @staticmethod
-    def coerce(_obj, attr: str, value: typing.Any) -> str:
-        """Return the value, if it is a hash.
-
-        :raises ValueError: it is not
-        """
-        if not isinstance(value, str) or not HASH.fullmatch(value):
-            raise ValueError(f'{attr}: "{value}" is not a hash of 64'
-                             f' hexadecimal digits')
-        return value
-
-
-class HashField(fields.AutoTypedField):
-    """A field that holds a BLAKE3 hash."""
-
-    AUTO_TYPE = Hash()
 
 
 def now():

@@ -11,9 +11,8 @@
 #    under the License.
 """What exists: templates, and patches between them. Sizes are bytes."""
 
-from oslo_versionedobjects import fields
-
 from diffcache_openstack.objects import base
+from diffcache_openstack.objects import fields
 
 TEMPLATES = 'templates'
 PATCHES = 'patches'
@@ -61,23 +60,25 @@ class Template(base.DiffCacheObject):
     VERSION = '1.2'
 
     fields = {
-        'id': fields.StringField(),
+        'id': fields.IdField(),
         'name': fields.StringField(default=''),
-        'content_id': base.HashField(),
+        'content_id': fields.HashField(),
         'size': fields.NonNegativeIntegerField(),
         'data_size': fields.NonNegativeIntegerField(),
         'disk_format': fields.EnumField(DISK_FORMATS, default=RAW),
         'file_size': fields.NonNegativeIntegerField(default=0),
-        'os_hash_algo': fields.StringField(nullable=True, default=None),
-        'os_hash_value': fields.StringField(nullable=True, default=None),
-        'owner': fields.StringField(nullable=True, default=None),
+        'os_hash_algo': fields.StringField(
+            r'[A-Za-z0-9_-]{1,64}', nullable=True, default=None),
+        'os_hash_value': fields.StringField(
+            r'[0-9A-Fa-f]{1,128}', nullable=True, default=None),
+        'owner': fields.IdField(nullable=True, default=None),
         'visibility': fields.EnumField(VISIBILITIES, default=PUBLIC),
         'status': fields.EnumField(STATUSES, default=ACTIVE),
-        'form_id': base.HashField(nullable=True, default=None),
+        'form_id': fields.HashField(nullable=True, default=None),
         'form_size': fields.NonNegativeIntegerField(default=0),
-        'family': fields.StringField(nullable=True, default=None),
+        'family': fields.IdField(nullable=True, default=None),
         'created_at': fields.DateTimeField(nullable=True, default=None),
-        'members': fields.ListOfStringsField(default=[]),
+        'members': fields.ListOfStringsField(fields.ID_PATTERN, default=[]),
     }
 
 
@@ -91,9 +92,9 @@ class Patch(base.DiffCacheObject):
     VERSION = '1.0'
 
     fields = {
-        'id': base.HashField(),
-        'base': base.HashField(),
-        'target': base.HashField(),
+        'id': fields.HashField(),
+        'base': fields.HashField(),
+        'target': fields.HashField(),
         'size': fields.NonNegativeIntegerField(),
         'create_seconds': fields.NonNegativeFloatField(default=0.0),
         'apply_seconds': fields.NonNegativeFloatField(default=0.0),

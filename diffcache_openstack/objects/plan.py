@@ -11,10 +11,9 @@
 #    under the License.
 """What hosts shall hold."""
 
-from oslo_versionedobjects import fields
-
 from diffcache_openstack.objects import base
 from diffcache_openstack.objects import catalogue
+from diffcache_openstack.objects import fields
 
 
 @base.DiffCacheObjectRegistry.register
@@ -33,9 +32,9 @@ class PlanItem(base.DiffCacheObject):
     VERSION = '1.1'
 
     fields = {
-        'host': fields.StringField(),
+        'host': fields.HostField(),
         'kind': fields.EnumField(catalogue.KINDS),
-        'id': base.HashField(),
+        'id': fields.HashField(),
         'bytes': fields.NonNegativeIntegerField(),
         'priority': fields.NonNegativeIntegerField(),
         'saved_seconds': fields.FloatField(default=0.0),
@@ -54,7 +53,7 @@ class Plan(base.DiffCacheObject):
     VERSION = '1.0'
 
     fields = {
-        'site': fields.StringField(),
+        'site': fields.SiteField(),
         'generation': fields.NonNegativeIntegerField(),
         'solver': fields.StringField(),
         'cost_s': fields.FloatField(),
@@ -62,7 +61,7 @@ class Plan(base.DiffCacheObject):
         'proved_optimal': fields.BooleanField(),
         'solver_seconds': fields.NonNegativeFloatField(),
         'created_at': fields.DateTimeField(),
-        'hosts': fields.ListOfStringsField(default=[]),
+        'hosts': fields.ListOfStringsField(fields.HOST_PATTERN, default=[]),
         'items': fields.ListOfObjectsField('PlanItem', default=[]),
     }
 
@@ -80,11 +79,11 @@ class Fill(base.DiffCacheObject):
 
     fields = {
         'kind': fields.EnumField(catalogue.KINDS),
-        'id': base.HashField(),
+        'id': fields.HashField(),
         'active': fields.BooleanField(default=False),
         'bytes_total': fields.NonNegativeIntegerField(default=0),
         'bytes_done': fields.NonNegativeIntegerField(default=0),
         'attempts': fields.NonNegativeIntegerField(default=0),
-        'error': fields.StringField(nullable=True, default=None),
+        'error': fields.TextField(nullable=True, default=None),
         'retry_at': fields.DateTimeField(nullable=True, default=None),
     }

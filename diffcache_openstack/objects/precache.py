@@ -11,9 +11,8 @@
 #    under the License.
 """What shall be cached before it is asked for."""
 
-from oslo_versionedobjects import fields
-
 from diffcache_openstack.objects import base
+from diffcache_openstack.objects import fields
 
 RUNNING = 'running'
 READY = 'ready'
@@ -44,21 +43,21 @@ class PrecacheJob(base.DiffCacheObject):
     fields = {
         'id': fields.UUIDField(),
         'name': fields.StringField(default=''),
-        'project_id': fields.StringField(nullable=True, default=None),
-        'user_id': fields.StringField(nullable=True, default=None),
+        'project_id': fields.IdField(nullable=True, default=None),
+        'user_id': fields.IdField(nullable=True, default=None),
         'request_id': fields.StringField(nullable=True, default=None),
         'state': fields.EnumField(JOB_STATES, default=RUNNING),
         'generation': fields.NonNegativeIntegerField(default=1),
-        'images': fields.ListOfStringsField(default=[]),
-        'families': fields.ListOfStringsField(default=[]),
-        'hosts': fields.ListOfStringsField(default=[]),
+        'images': fields.ListOfStringsField(fields.ID_PATTERN, default=[]),
+        'families': fields.ListOfStringsField(fields.ID_PATTERN, default=[]),
+        'hosts': fields.ListOfStringsField(fields.HOST_PATTERN, default=[]),
         'aggregates': fields.ListOfStringsField(default=[]),
         'availability_zones': fields.ListOfStringsField(default=[]),
         'priority': fields.NonNegativeIntegerField(default=50),
         'rate': fields.NonNegativeIntegerField(nullable=True, default=None),
         'window': fields.StringField(nullable=True, default=None),
         'pinned': fields.BooleanField(default=False),
-        'message': fields.StringField(nullable=True, default=None),
+        'message': fields.TextField(nullable=True, default=None),
         'expires_at': fields.DateTimeField(nullable=True, default=None),
     }
 
@@ -74,8 +73,8 @@ class PrecacheDemand(base.DiffCacheObject):
     VERSION = '1.0'
 
     fields = {
-        'host': fields.StringField(),
-        'content_id': base.HashField(),
+        'host': fields.HostField(),
+        'content_id': fields.HashField(),
         'requests': fields.NonNegativeFloatField(default=1.0),
         'pinned': fields.BooleanField(default=False),
     }

@@ -11,9 +11,8 @@
 #    under the License.
 """A request for an image, and how it was served."""
 
-from oslo_versionedobjects import fields
-
 from diffcache_openstack.objects import base
+from diffcache_openstack.objects import fields
 
 
 @base.DiffCacheObjectRegistry.register
@@ -30,18 +29,18 @@ class Request(base.DiffCacheObject):
 
     fields = {
         'id': fields.UUIDField(),
-        'template_id': fields.StringField(),
-        'host': fields.StringField(),
+        'template_id': fields.IdField(),
+        'host': fields.HostField(),
         'mode': fields.StringField(default=''),
         'way': fields.StringField(default=''),
-        'detail': fields.StringField(default=''),
+        'detail': fields.TextField(default=''),
         'seconds': fields.NonNegativeFloatField(default=0.0),
         'predicted_seconds': fields.FloatField(nullable=True, default=None),
         'wan_bytes': fields.NonNegativeIntegerField(default=0),
         'lan_bytes': fields.NonNegativeIntegerField(default=0),
         'fallbacks': fields.NonNegativeIntegerField(default=0),
-        'patch_id': base.HashField(nullable=True, default=None),
+        'patch_id': fields.HashField(nullable=True, default=None),
         'apply_seconds': fields.NonNegativeFloatField(default=0.0),
         'started_at': fields.DateTimeField(),
-        'error': fields.StringField(nullable=True, default=None),
+        'error': fields.TextField(nullable=True, default=None),
     }

@@ -11,10 +11,9 @@
 #    under the License.
 """What is where: hosts, what they hold, and the map of a site."""
 
-from oslo_versionedobjects import fields
-
 from diffcache_openstack.objects import base
 from diffcache_openstack.objects import catalogue
+from diffcache_openstack.objects import fields
 
 COMPUTE = 'compute'
 REPOSITORY = 'repository'
@@ -34,7 +33,7 @@ class Holding(base.DiffCacheObject):
 
     fields = {
         'kind': fields.EnumField(catalogue.KINDS),
-        'id': base.HashField(),
+        'id': fields.HashField(),
         'bytes': fields.NonNegativeIntegerField(default=0),
     }
 
@@ -50,10 +49,11 @@ class Host(base.DiffCacheObject):
     VERSION = '1.0'
 
     fields = {
-        'name': fields.StringField(),
-        'site': fields.StringField(),
+        'name': fields.HostField(),
+        'site': fields.SiteField(),
         'role': fields.EnumField((COMPUTE, REPOSITORY)),
-        'url': fields.StringField(nullable=True, default=None),
+        'url': fields.StringField(r'https?://[^\x00-\x20\x7f]+',
+                                  nullable=True, default=None),
         'capacity': fields.NonNegativeIntegerField(default=0),
         'alive': fields.BooleanField(default=True),
         'plan_generation': fields.NonNegativeIntegerField(default=0),
@@ -93,7 +93,7 @@ class SiteMap(base.DiffCacheObject):
     VERSION = '1.1'
 
     fields = {
-        'site': fields.StringField(),
+        'site': fields.SiteField(),
         'generation': fields.NonNegativeIntegerField(),
         'templates': fields.ListOfObjectsField('Template', default=[]),
         'patches': fields.ListOfObjectsField('Patch', default=[]),

@@ -11,9 +11,8 @@
 #    under the License.
 """Versions of servers: what is asked of agents, and by what policy."""
 
-from oslo_versionedobjects import fields
-
 from diffcache_openstack.objects import base
+from diffcache_openstack.objects import fields
 
 SAVING = 'saving'
 AVAILABLE = 'available'
@@ -66,10 +65,10 @@ class VersionDisk(base.DiffCacheObject):
     VERSION = '1.0'
 
     fields = {
-        'device': fields.StringField(),
+        'device': fields.StringField(r'[A-Za-z0-9_-]{1,64}'),
         'version': fields.UUIDField(),
         'size': fields.NonNegativeIntegerField(),
-        'base_id': fields.StringField(nullable=True, default=None),
+        'base_id': fields.IdField(nullable=True, default=None),
         'base_name': fields.StringField(nullable=True, default=None),
     }
 
@@ -95,19 +94,19 @@ class VersionTask(base.DiffCacheObject):
     fields = {
         'id': fields.UUIDField(),
         'kind': fields.EnumField(KINDS),
-        'project_id': fields.StringField(),
-        'server_id': fields.StringField(nullable=True, default=None),
+        'project_id': fields.IdField(),
+        'server_id': fields.IdField(nullable=True, default=None),
         'version_id': fields.UUIDField(nullable=True, default=None),
         'disks': fields.ListOfObjectsField('VersionDisk', default=[]),
         'others': fields.ListOfObjectsField('VersionDisk', default=[]),
         'keep_version': fields.UUIDField(nullable=True, default=None),
         'dry_run': fields.BooleanField(default=False),
         'method': fields.EnumField(METHODS, default=AUTO),
-        'alpha': fields.StringField(default='0'),
+        'alpha': fields.StringField(fields.ALPHA_PATTERN, default='0'),
         'rate': fields.NonNegativeIntegerField(nullable=True, default=None),
         'name': fields.StringField(default=''),
-        'image_id': fields.StringField(nullable=True, default=None),
-        'base_image': fields.StringField(nullable=True, default=None),
+        'image_id': fields.IdField(nullable=True, default=None),
+        'base_image': fields.IdField(nullable=True, default=None),
     }
 
 
@@ -154,13 +153,14 @@ class TaskReport(base.DiffCacheObject):
         'state': fields.EnumField(TASK_STATES),
         'done': fields.NonNegativeIntegerField(default=0),
         'total': fields.NonNegativeIntegerField(default=0),
-        'error': fields.StringField(nullable=True, default=None),
+        'error': fields.TextField(nullable=True, default=None),
         'error_code': fields.StringField(nullable=True, default=None),
         'saved': fields.ObjectField('SavedVersion', nullable=True,
                                     default=None),
         'kept': fields.ObjectField('SavedVersion', nullable=True,
                                    default=None),
-        'result': fields.StringField(default='{}'),
+        'result': fields.StringField(max_length=fields.RESULT_LENGTH,
+                                     default='{}'),
     }
 
 
@@ -177,8 +177,8 @@ class VersionPolicy(base.DiffCacheObject):
 
     fields = {
         'id': fields.UUIDField(),
-        'project_id': fields.StringField(),
-        'server_id': fields.StringField(nullable=True, default=None),
+        'project_id': fields.IdField(),
+        'server_id': fields.IdField(nullable=True, default=None),
         'every': fields.NonNegativeIntegerField(nullable=True, default=None),
         'keep_last': fields.NonNegativeIntegerField(default=0),
         'keep_hourly': fields.NonNegativeIntegerField(default=0),
@@ -188,7 +188,7 @@ class VersionPolicy(base.DiffCacheObject):
         'on_shutdown': fields.BooleanField(default=False),
         'on_delete': fields.BooleanField(default=False),
         'required': fields.BooleanField(default=False),
-        'alpha': fields.StringField(default='0'),
+        'alpha': fields.StringField(fields.ALPHA_PATTERN, default='0'),
     }
 
 
@@ -200,15 +200,15 @@ class NewVersion(base.DiffCacheObject):
 
     fields = {
         'id': fields.UUIDField(),
-        'server_id': fields.StringField(),
-        'project_id': fields.StringField(),
-        'user_id': fields.StringField(nullable=True, default=None),
+        'server_id': fields.IdField(),
+        'project_id': fields.IdField(),
+        'user_id': fields.IdField(nullable=True, default=None),
         'request_id': fields.StringField(nullable=True, default=None),
         'name': fields.StringField(default=''),
-        'description': fields.StringField(default=''),
+        'description': fields.TextField(default=''),
         'trigger': fields.EnumField(TRIGGERS, default=REQUEST),
         'protected': fields.BooleanField(default=False),
-        'alpha': fields.StringField(default='0'),
+        'alpha': fields.StringField(fields.ALPHA_PATTERN, default='0'),
         'rate': fields.NonNegativeIntegerField(nullable=True, default=None),
-        'base_image': fields.StringField(nullable=True, default=None),
+        'base_image': fields.IdField(nullable=True, default=None),
     }

@@ -12,20 +12,25 @@
 """RPC endpoint of an agent."""
 
 import dataclasses
-import pathlib
 
 import oslo_messaging
 
+from diffcache_openstack.agent.images import contents
 from diffcache_openstack.agent.images import filling
 from diffcache_openstack.agent.images import serving
 from diffcache_openstack.agent.images import status as statuses
+from diffcache_openstack.agent.local import delivery as deliveries
 from diffcache_openstack.agent.repository import catalogue
+from diffcache_openstack.agent.repository import incoming as incomings
 from diffcache_openstack.agent.state import host as hosts
 from diffcache_openstack.common import context as contexts
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import messaging
+from diffcache_openstack.common import signatures
 from diffcache_openstack import objects
 from diffcache_openstack.rpc import agent_api
+from diffcache_openstack.rpc import gate
+from diffcache_openstack.rpc import methods
 from diffcache_openstack.sites import view as views
 
 
@@ -33,19 +38,22 @@ class AgentManager:
     """The endpoint; :class:`.agent_api.AgentAPI` is the contract.
 
     :param host: this host's state
-    :param server: delivers images
+    :param delivery: writes images below allowed directories
     :param filler: follows the plan
     :param status: describes this host
     :param repository: registers images; None where this is no repository
+    :param incoming: files that may be registered
     """
 
     target = oslo_messaging.Target(version=agent_api.VERSION)
 
-    def __init__(self, host: hosts.HostState, server: serving.ImageServer,
+    def __init__(self, host: hosts.HostState, delivery: deliveries.Delivery,
                  filler: filling.Filler, status: statuses.HostStatus,
-                 repository: catalogue.Repository | None = None) -> None:
+                 repository: catalogue.Repository | None = None,
+                 incoming: incomings.Incoming | None = None) -> None:
         self._host = host
-        self._server = server
+        self._delivery = delivery
+        self._incoming = incoming or incomings.Incoming([])
         self._filler = filler
         self._status = status
         self._repository = repository
@@ -75,11 +83,13 @@ class AgentManager:
                   output: str, mode: str | None) -> objects.Request:
         """Write an image to a path of this host.
 
+        :raises InvalidInput: the path is below none of the directories that
+            images may be delivered to
         :raises NotFound: the catalogue has no such template
         """
         serving.check_mode(mode)
-        return self._server.deliver(self._host.site_map.find(template_id),
-                                    pathlib.Path(output), mode)
+        return self._delivery.deliver(template_id, output, mode,
+                                      contents.Watch())
 
     @messaging.exposed
     def register_image(self, ctxt: contexts.RequestContext, path: str,
@@ -93,8 +103,8 @@ class AgentManager:
             raise exceptions.InvalidInput(
                 f'Host {self._host.name} is no repository; send the request'
                 f' to the one whose [agent] role is "repository".')
-        record = self._repository.register(pathlib.Path(path), template_id,
-                                           name)
+        with self._incoming.open(path) as opened:
+            record = self._repository.register(opened, template_id, name)
         return objects.Template(**dataclasses.asdict(record))
 
     @messaging.exposed
@@ -116,4 +126,6 @@ def new_server(bus: messaging.Bus, host: str, *endpoints: object
                ) -> oslo_messaging.MessageHandlingServer:
     """Return an RPC server, not yet started, for the agent of a host."""
     target = oslo_messaging.Target(topic=agent_api.topic_of(host), server=host)
-    return bus.server(target, list(endpoints))
+    return bus.server(target, list(endpoints), gate.Gate(
+        methods.AGENT, bus.security,
+        signatures.MemoryLedger(bus.security.lifetime)))

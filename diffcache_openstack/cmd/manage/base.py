@@ -22,11 +22,12 @@ from oslo_config import cfg
 
 from diffcache_openstack.cmd.manage import app
 from diffcache_openstack.common import context as contexts
+from diffcache_openstack.common import host_keys
 from diffcache_openstack.common import messaging
 from diffcache_openstack.common import units
 from diffcache_openstack.db import engine
-from diffcache_openstack.objects import base
 from diffcache_openstack.rpc import agent_api
+from diffcache_openstack.rpc import buses
 from diffcache_openstack.rpc import conductor_api
 
 
@@ -56,7 +57,7 @@ class Command(command.Command):
     @contextlib.contextmanager
     def bus(self) -> typing.Iterator[messaging.Bus]:
         """Open the message bus for as long as the block runs."""
-        bus = messaging.Bus(self.conf, base.Serializer())
+        bus = buses.open_bus(self.conf, host_keys.CONTROLLER)
         try:
             yield bus
         finally:

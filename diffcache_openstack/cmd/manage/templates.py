@@ -15,18 +15,29 @@ import argparse
 
 from diffcache_openstack.cmd.manage import base
 from diffcache_openstack.db import catalogue
+from diffcache_openstack import objects
 
 
 class TemplateList(base.Lister):
     """List the templates of the catalogue."""
 
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        """Add the arguments of the command."""
+        parser = super().get_parser(prog_name)
+        parser.add_argument('--withdrawn', action='store_true',
+                            help='List only templates that are deactivated or'
+                                 ' deleted.')
+        return parser
+
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
         """Read the catalogue from the database."""
         with self.database() as database:
-            templates = database.read(catalogue.list_templates)
-        return ('ID', 'Name', 'Content ID', 'Size', 'Data'), [
+            templates = [
+                t for t in database.read(catalogue.known_templates)
+                if parsed_args.withdrawn == (t.status != objects.ACTIVE)]
+        return ('ID', 'Name', 'Content ID', 'Size', 'Data', 'Status'), [
             (t.id, t.name, t.content_id, self.size(t.size),
-             self.size(t.data_size)) for t in templates]
+             self.size(t.data_size), t.status) for t in templates]
 
 
 class TemplateRemove(base.Command):
@@ -43,3 +54,23 @@ class TemplateRemove(base.Command):
         """Delete the template from the database."""
         with self.database() as database:
             database.write(catalogue.remove_template, parsed_args.template)
+
+
+class TemplateRestore(base.Command):
+    """Serve a template again that is marked as deleted.
+
+    An image that was deleted stays so, whatever is reported about it later.
+    Restore it if it was marked by mistake, and still exists in Glance.
+    """
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        """Add the arguments of the command."""
+        parser = super().get_parser(prog_name)
+        parser.add_argument('template',
+                            help='ID of the template: of the image in Glance.')
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace) -> None:
+        """Change the template's status in the database."""
+        with self.database() as database:
+            database.write(catalogue.restore_template, parsed_args.template)

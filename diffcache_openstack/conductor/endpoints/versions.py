@@ -103,7 +103,7 @@ class VersionsManager:
     def report_task(self, ctxt: contexts.RequestContext,
                     report: objects.TaskReport) -> bool:
         """Note the progress of a task; return whether it is still wanted."""
-        return self._versions.report(report)
+        return self._versions.report(report, ctxt.bound_host)
 
     @messaging.exposed
     def begin_local(self, ctxt: contexts.RequestContext, host: str,

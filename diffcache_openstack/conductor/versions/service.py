@@ -122,9 +122,11 @@ class VersionService:
         if host is not None:
             agents.cancel(ctxt, host, task_id)
 
-    def report(self, report: objects.TaskReport) -> bool:
+    def report(self, report: objects.TaskReport, host: str | None = None
+               ) -> bool:
         """Store a host's report on a task."""
-        wanted = self._database.write(db_tasks.report, report, base.now())
+        wanted = self._database.write(db_tasks.report, report, base.now(),
+                                      host)
         if report.state in versions.ENDED:
             if report.error:
                 LOG.warning('Task %s: %s: %s', report.task_id, report.state,

@@ -164,6 +164,7 @@ class Site(deployment.Deployment):
             data_plane={'listen': '127.0.0.1:0', 'key_file': self.key_file},
             glance={'auth_type': 'none',
                     'endpoint_override': self.cloud.url},
+            repository={'image_directories': self.instances},
             versions={'store': f'file://{self.directory}/store',
                       'directories': self.instances,
                       'libvirt_uri': self.libvirt.uri})

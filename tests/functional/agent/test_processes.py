@@ -16,6 +16,7 @@ import os
 import pathlib
 import signal
 import stat
+import tempfile
 import threading
 import time
 
@@ -63,6 +64,7 @@ class Site(deployment.Deployment):
     def start_agent(self, name):
         self.processes[name] = self.start(
             'diffcache-agent', name, agent=self.agent_options(name),
+            repository={'image_directories': tempfile.gettempdir()},
             data_plane=self.data_plane(name))
         self.processes[name].wait_for(f'Agent {name} serves')
 
@@ -70,7 +72,8 @@ class Site(deployment.Deployment):
         """Options of an agent itself."""
         return {'host': name, 'site': 'edge',
                 'role': 'repository' if name == REPOSITORY else 'compute',
-                'state_dir': self.directory / name, 'heartbeat_interval': 2}
+                'state_dir': self.directory / name, 'heartbeat_interval': 2,
+                'output_directories': f'{tempfile.gettempdir()},/dev/shm'}
 
     def data_plane(self, name):
         """Options of a host's data plane."""

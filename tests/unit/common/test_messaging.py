@@ -57,6 +57,13 @@ class Endpoint:
         return 'not for callers'
 
 
+class OpenGate:
+    """Admits every message."""
+
+    def admit(self, message):
+        pass
+
+
 class MessagingTest(base.TestCase):
 
     def setUp(self):
@@ -69,7 +76,7 @@ class MessagingTest(base.TestCase):
         self.endpoint = Endpoint()
         server = self.bus.server(
             oslo_messaging.Target(topic=TOPIC, server='one'),
-            [self.endpoint])
+            [self.endpoint], OpenGate())
         server.start()
         self.addCleanup(server.wait)
         self.addCleanup(server.stop)

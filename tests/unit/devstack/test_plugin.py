@@ -341,7 +341,10 @@ fi
         self.assertIn(f'{self.directory}/etc/site.key', done.stderr)
         self.assertIn('Copy it from the node that runs diffcache-conductor',
                       done.stderr)
-        self.write_file('etc/site.key', b'')
+        for name in ('site.key', 'authority.key', 'authority.pem'):
+            done = self.source('stack', 'pre-install', services=services)
+            self.assertIn(f'{self.directory}/etc/{name}', done.stderr)
+            self.write_file(f'etc/{name}', b'')
         done = self.source('stack', 'pre-install', services=services)
         self.assertEqual(1, done.returncode)
         self.assertIn(f'ca.pem and ca.key in {self.directory}/etc/tls',
@@ -370,11 +373,33 @@ fi
         self.run_phase('stack', 'post-config')
         self.assertEqual(authority, (tls / 'ca.pem').read_text())
 
-    def test_a_node_without_the_conductor_makes_no_key(self):
+    def test_a_node_without_the_conductor_makes_its_own_key_only(self):
         self.write_authority()
         calls = self.run_phase('stack', 'post-config',
                                services='n-cpu,nova,diffcache-agent')
-        self.assertEqual([], self.called(calls, 'manage'))
+        [[made]] = self.called(calls, 'manage')
+        self.assertTrue(made.startswith('host-key create'))
+        self.assertTrue(made.endswith(
+            f'--role compute node {self.directory}/etc/compute-node.key'))
+
+    def test_each_service_signs_with_a_key_of_its_role(self):
+        etc = self.directory / 'etc'
+        calls = self.run_phase('stack', 'post-config')
+        options = self.options(calls)
+        for file, key in (('diffcache.conf', 'controller-node.key'),
+                          ('agent.conf', 'compute-node.key'),
+                          ('repository.conf',
+                           'repository-repository-node.key')):
+            self.assertEqual(f'{etc}/{key}',
+                             options[file]['messaging', 'key_file'])
+            self.assertEqual(f'{etc}/authority.pem',
+                             options[file]['messaging', 'authority_file'])
+            self.assertEqual(1, sum(
+                made.endswith(key) for [made] in self.called(calls,
+                                                             'manage')))
+        made = [words for [words] in self.called(calls, 'manage')]
+        self.assertIn(f'authority create --authority-key {etc}/authority.key'
+                      f' --authority {etc}/authority.pem', made)
 
     def test_the_key_is_made_once(self):
         key = self.directory / 'etc' / 'site.key'

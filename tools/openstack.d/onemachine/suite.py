@@ -74,27 +74,32 @@ class Suite:
 
     def configure(self) -> None:
         """Write the configurations, and the key of the data plane."""
-        self._ensure_key()
+        self._ensure_keys()
         where = self._where
-        self._write('conductor', common.database(where, 'diffcache'), {
+        self._write('conductor', common.database(where, 'diffcache'),
+                    self._messaging('controller', 'centre'), {
             'conductor': {'check_interval': 2, 'host_timeout': 45},
             'nova': common.service_user(where, 'nova'),
         })
         self._write('api', common.database(where, 'diffcache'),
+                    self._messaging('controller', 'centre'),
                     common.authtoken(where, 'diffcache'),
                     {'nova': common.service_user(where, 'nova')})
         self._write(
             REPOSITORY, self._agent(REPOSITORY, 'centre', where.wan_centre,
                                     where.data / REPOSITORY),
+            self._messaging('repository', REPOSITORY),
             {'agent': {'role': 'repository'},
              'repository': {'image_source': 'glance'},
              'glance': {**common.service_user(where, 'glance'),
                         'endpoint_override': where.url('glance')}})
         self._write(
-            EDGE, self._agent(EDGE, SITE, where.lan_site, where.data / EDGE))
+            EDGE, self._agent(EDGE, SITE, where.lan_site, where.data / EDGE),
+            self._messaging('compute', EDGE))
         for host in where.hosts:
             self._write(host, self._agent(
                 host, SITE, where.lan(host), where.host / 'diffcache'),
+                self._messaging('compute', host),
                 {'agent': {'output_directories': where.host / 'instances'}})
 
     def _write(self, name: str, *groups: common.Groups) -> None:
@@ -124,11 +129,33 @@ class Suite:
                          'directories': where.host / 'instances'},
         }
 
-    def _ensure_key(self) -> None:
-        path = self._where.folder('etc', 'diffcache') / 'key'
+    def _messaging(self, role: str, host: str) -> common.Groups:
+        """The key that a host signs its messages with, and the authority."""
+        return {'messaging': {
+            'key_file': self._host_key(role, host),
+            'authority_file': self._where.etc / 'diffcache/authority.pem'}}
+
+    def _host_key(self, role: str, host: str) -> pathlib.Path:
+        return self._where.etc / f'diffcache/{role}-{host}.key'
+
+    def _ensure_keys(self) -> None:
+        folder = self._where.folder('etc', 'diffcache')
+        authority = ('--authority-key', folder / 'authority.key',
+                     '--authority', folder / 'authority.pem')
+        self._ensure_file(folder / 'key', 'key', 'create', folder / 'key')
+        self._ensure_file(authority[3], 'authority', 'create', *authority)
+        for role, host in (
+                ('controller', 'centre'), ('repository', REPOSITORY),
+                ('compute', EDGE),
+                *(('compute', host) for host in self._where.hosts)):
+            path = self._host_key(role, host)
+            self._ensure_file(path, 'host-key', 'create', *authority,
+                              '--role', role, host, path)
+
+    def _ensure_file(self, path: pathlib.Path, *command: object) -> None:
+        """Have diffcache-manage write a file, unless it exists."""
         if not path.exists():
-            shell.run(self._where.program('diffcache-manage'), 'key',
-                      'create', path)
+            shell.run(self._where.program('diffcache-manage'), *command)
 
     def _ensure_certificate(self, name: str, address: str
                             ) -> dict[str, pathlib.Path]:

@@ -12,6 +12,8 @@
 import uuid
 
 from diffcache_openstack.agent.endpoints import agent as agent_endpoint
+from diffcache_openstack.agent.local import delivery
+from diffcache_openstack.agent.repository import incoming
 from diffcache_openstack.agent.state import holdings
 from diffcache_openstack.common import context
 from diffcache_openstack.common import exceptions
@@ -48,7 +50,7 @@ class Repository:
         self.calls = []
 
     def register(self, path, template_id, name):
-        self.calls.append((str(path), template_id, name))
+        self.calls.append((path.read_bytes(), template_id, name))
         return view.TemplateRef(template_id, name, CONTENT_ID, 2, 1)
 
 
@@ -74,16 +76,23 @@ class ManagerTest(base.TestCase):
         self.key = self.host.put(CONTENT)
         self.host.view = fakes.site_view([self.host], {'t': CONTENT}, [])
         self.filler = Filler()
-        server = agent_endpoint.new_server(
-            self.bus, 'h1', agent_endpoint.AgentManager(
-                self.host.state, self.host.server, self.filler, Status(),
-                self.repository))
+        self.outputs = self.directory / 'instances'
+        self.outputs.mkdir()
+        server = agent_endpoint.new_server(self.bus, 'h1', self.endpoint())
         server.start()
         self.addCleanup(server.wait)
         self.addCleanup(server.stop)
         self.api = agent_api.AgentAPI(self.bus, conf)
         self.ctxt = context.RequestContext.for_service('test')
-        self.output = self.directory / 'out'
+        self.output = self.outputs / 'out'
+
+    def endpoint(self):
+        return agent_endpoint.AgentManager(
+            self.host.state, delivery.Delivery(
+                self.host.state.site_map, self.host.server,
+                delivery.Outputs([str(self.outputs)])),
+            self.filler, Status(), self.repository,
+            incoming.Incoming([str(self.directory / 'incoming')]))
 
 
 class ComputeTest(ManagerTest):
@@ -101,6 +110,17 @@ class ComputeTest(ManagerTest):
                                   self.ctxt, 'h1', 'u', str(self.output))
         self.assertIn('u', str(error))
 
+    def test_outputs_elsewhere_are_left_alone(self):
+        foreign = self.write_file('etc/passwd', b'root')
+        (self.outputs / 'link').symlink_to(foreign.parent)
+        for path in (foreign, self.outputs / '..' / 'etc' / 'passwd',
+                     self.outputs / 'link' / 'passwd'):
+            error = self.assertRaises(
+                exceptions.InvalidInput, self.api.get_image, self.ctxt, 'h1',
+                't', str(path))
+            self.assertIn('output_directories', str(error))
+        self.assertEqual(b'root', foreign.read_bytes())
+
     def test_unknown_mode(self):
         for image in ('t', 'u'):
             self.assertRaises(exceptions.InvalidInput, self.api.get_image,
@@ -117,10 +137,7 @@ class ComputeTest(ManagerTest):
 
     def call(self, name, *arguments):
         """Call a method as RPC does, and wait for it."""
-        endpoint = agent_endpoint.AgentManager(
-            self.host.state, self.host.server, self.filler, Status(),
-            self.repository)
-        return getattr(endpoint, name)(self.ctxt, *arguments)
+        return getattr(self.endpoint(), name)(self.ctxt, *arguments)
 
     def test_a_plan_in_its_order(self):
         self.call('hold', 3, [('templates', 'b', 2.0), ('patches', 'a', 1.0)])
@@ -154,9 +171,25 @@ class RepositoryTest(ManagerTest):
         self.repository = Repository()
         super().setUp()
 
+    def register(self, path):
+        return self.api.register_image(self.ctxt, 'h1', str(path), 't',
+                                       'Name')
+
     def test_register_image(self):
-        template = self.api.register_image(self.ctxt, 'h1', '/img', 't',
-                                           'Name')
+        image = self.write_file('incoming/images/img', CONTENT)
+        template = self.register(image)
         self.assertEqual(('t', CONTENT_ID), (template.id,
                                              template.content_id))
-        self.assertEqual([('/img', 't', 'Name')], self.repository.calls)
+        self.assertEqual([(CONTENT, 't', 'Name')], self.repository.calls)
+
+    def test_files_elsewhere_are_not_registered(self):
+        secret = self.write_file('etc/shadow', b'secret')
+        folder = self.directory / 'incoming'
+        folder.mkdir()
+        (folder / 'link').symlink_to(secret)
+        (folder / 'etc').symlink_to(secret.parent)
+        for path in (secret, folder / '..' / 'etc' / 'shadow',
+                     folder / 'link', folder / 'etc' / 'shadow', folder,
+                     folder / 'nothing'):
+            self.assertRaises(exceptions.InvalidInput, self.register, path)
+        self.assertEqual([], self.repository.calls)

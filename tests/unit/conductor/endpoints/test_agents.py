@@ -60,6 +60,7 @@ class ConductorTest(database.DatabaseTest):
                 ('rpc_timeout', 60, 'conductor'),
                 ('interval', self.INTERVAL, 'planner')):
             self.conf.set_override(name, value, group)
+        self.prepare()
         self.bus = messaging.Bus(self.conf, objects_base.Serializer())
         self.addCleanup(self.bus.close)
         self.api = conductor_api.ConductorAPI(self.bus, self.conf)
@@ -67,6 +68,9 @@ class ConductorTest(database.DatabaseTest):
         self.conductor = service.ConductorService(self.conf)
         self.conductor.start()
         self.addCleanup(self.conductor.stop)
+
+    def prepare(self):
+        """Change the configuration, before anything is started."""
 
     def listen(self, host):
         agent = RecordingAgent()

@@ -63,13 +63,15 @@ class TestSuite(base.TestCase):
 
     def test_agents_are_told_apart(self):
         made = self.make(options={'agent': {'cache_capacity': '1GB'}})
-        with mock.patch.object(made, '_ensure_key'):
+        with mock.patch.object(made, '_ensure_keys'):
             made.configure()
         texts = {name: made.config(name).read_text() for name in (
             'repository', 'edge', 'compute-1', 'compute-2')}
         self.assertIn('role = repository', texts['repository'])
         for name, text in texts.items():
             self.assertIn(f'host = {name}\n', text)
+            role = 'repository' if name == 'repository' else 'compute'
+            self.assertIn(f'diffcache/{role}-{name}.key\n', text)
             self.assertIn('cache_capacity = 1GB\n', text)
         # The centre is beyond the WAN, everybody else on the site's network.
         self.assertIn(f'listen = {made._where.wan_centre}:',

@@ -1,0 +1,126 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""``diffcache-manage authority`` and ``diffcache-manage host-key``."""
+
+import argparse
+
+from diffcache_openstack.cmd.manage import base
+from diffcache_openstack.common import host_keys
+from diffcache_openstack.db import senders
+from diffcache_openstack.objects import base as objects_base
+
+AUTHORITY_KEY = '/etc/diffcache/authority.key'
+AUTHORITY = '/etc/diffcache/authority.pem'
+_YEARS = 3650
+
+
+def _add_authority(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        '--authority-key', default=AUTHORITY_KEY, metavar='FILE',
+        help='Key of the authority; keep it where keys are issued, and on no'
+             ' host of a site (default: %(default)s).')
+    parser.add_argument(
+        '--authority', default=AUTHORITY, metavar='FILE',
+        help='Certificate of the authority, [messaging] authority_file of all'
+             ' services (default: %(default)s).')
+    parser.add_argument(
+        '--days', type=int, default=_YEARS,
+        help='Days until the certificate expires (default: %(default)s).')
+
+
+class AuthorityCreate(base.Command):
+    """Create the authority that issues the keys of a deployment's hosts."""
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        """Add the arguments of the command."""
+        parser = super().get_parser(prog_name)
+        _add_authority(parser)
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace) -> None:
+        """Write a random key, and its certificate."""
+        host_keys.create_authority(parsed_args.authority_key,
+                                   parsed_args.authority, parsed_args.days)
+
+
+class HostKeyCreate(base.Command):
+    """Create the key that the services of a host sign their messages with."""
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        """Add the arguments of the command."""
+        parser = super().get_parser(prog_name)
+        parser.add_argument('host', help='Name of the host: [agent] host of'
+                                         ' its agent.')
+        parser.add_argument('file', help='File to write, which must not exist;'
+                                         ' copy it to the host, [messaging]'
+                                         ' key_file.')
+        parser.add_argument(
+            '--role', choices=host_keys.ROLES, default=host_keys.COMPUTE,
+            help='Role of the host: [agent] role of its agent; controller for'
+                 ' conductor, API and diffcache-manage (default: compute).')
+        _add_authority(parser)
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace) -> None:
+        """Write a random key, with its certificate."""
+        host_keys.create_host_key(
+            (parsed_args.authority_key, parsed_args.authority),
+            parsed_args.host, parsed_args.role, parsed_args.file,
+            parsed_args.days)
+
+
+class HostKeyShow(base.ShowOne):
+    """Show whose key a file has."""
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        """Add the arguments of the command."""
+        parser = super().get_parser(prog_name)
+        parser.add_argument('file', help='File with the key.')
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace) -> tuple:
+        """Read the file."""
+        signer = host_keys.HostKey(parsed_args.file).signer
+        return ('host', 'role', 'issued_at'), (
+            signer.name, signer.role, signer.issued_at.isoformat())
+
+
+class HostKeyRevoke(base.Command):
+    """Accept no message that is signed with the present keys of a host.
+
+    A key that is issued later is accepted. Agents verify messages of
+    controllers and records of the repository without the database: if the key
+    of a controller or of the repository is lost, replace the authority.
+    """
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        """Add the arguments of the command."""
+        parser = super().get_parser(prog_name)
+        parser.add_argument('host', help='Name of the host.')
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace) -> None:
+        """Write to the database, which all conductors read."""
+        with self.database() as database:
+            database.write(senders.revoke, parsed_args.host,
+                           objects_base.now())
+
+
+class HostKeyRevoked(base.Lister):
+    """List the hosts whose keys were revoked."""
+
+    def take_action(self, parsed_args: argparse.Namespace) -> tuple:
+        """Read the database."""
+        with self.database() as database:
+            found = database.read(senders.revoked)
+        return ('Host', 'Revoked at'), [
+            (host, when.isoformat()) for host, when in found]

@@ -1,0 +1,285 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Signatures of messages.
+
+A call is signed over its destination, method, arguments and context, the time
+and a number that is used once. Its answer is signed over that number, so that
+it answers no other call. Both signatures travel beside what they cover, and a
+service that knows nothing of them is not disturbed.
+"""
+
+import collections
+import dataclasses
+import math
+import secrets
+import threading
+import time
+import typing
+
+from oslo_serialization import jsonutils
+
+from diffcache_openstack.common import context as contexts
+from diffcache_openstack.common import exceptions
+from diffcache_openstack.common import host_keys
+
+# Where a call's context has the signature.
+FIELD = 'diffcache_signature'
+ANSWER = 'diffcache_answer'
+
+_NONCE_BYTES = 16
+
+
+class Call(typing.NamedTuple):
+    """What a signature of a call covers.
+
+    :param topic: where it is sent
+    :param arguments: plain values, as they cross the wire
+    :param context: the same
+    """
+
+    topic: str
+    namespace: str | None
+    method: str
+    arguments: dict[str, typing.Any]
+    context: dict[str, typing.Any]
+
+
+class Envelope(typing.NamedTuple):
+    """A signature, and what it takes to verify it.
+
+    :param time: of signing, in seconds since 1970
+    :param nonce: a text that is used once
+    """
+
+    certificate: str
+    time: float
+    nonce: str
+    signature: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Sender:
+    """The host that signed a message."""
+
+    signer: host_keys.Signer
+    time: float
+    nonce: str
+
+    @property
+    def bound_host(self) -> str | None:
+        """The host that it may act for; None if it may for any."""
+        if self.signer.role == host_keys.CONTROLLER:
+            return None
+        return self.signer.name
+
+
+class Ledger(typing.Protocol):
+    """Remembers which messages were accepted."""
+
+    def admit(self, sender: Sender) -> None:
+        """Accept a message that changes state, once.
+
+        :raises Forbidden: it was accepted before, or its signer may not send
+        """
+
+    def check(self, sender: Sender) -> None:
+        """Accept a message that changes nothing.
+
+        :raises Forbidden: its signer may not send
+        """
+
+
+class MemoryLedger:
+    """A ledger of one process, the only one that gets these messages.
+
+    What was signed before the process began may have been accepted by an
+    earlier one, and is refused; senders repeat what matters.
+
+    :param lifetime: seconds for which a signature is accepted
+    """
+
+    def __init__(self, lifetime: float) -> None:
+        self._lifetime = lifetime
+        self._began = time.time()
+        self._seen: collections.OrderedDict[str, float] = \
+            collections.OrderedDict()
+        self._lock = threading.Lock()
+
+    def admit(self, sender: Sender) -> None:
+        """Accept a message once.
+
+        :raises Forbidden: it was accepted before, or maybe by another process
+        """
+        if sender.time < self._began:
+            raise exceptions.Forbidden(
+                f'The message of {sender.signer} is older than this process.')
+        now = time.time()
+        with self._lock:
+            # A time ahead by as much as is accepted stays valid as long again.
+            while self._seen and next(iter(self._seen.values())) \
+                    < now - 2 * self._lifetime:
+                self._seen.popitem(last=False)
+            if sender.nonce in self._seen:
+                raise repeated(sender)
+            self._seen[sender.nonce] = now
+
+    def check(self, sender: Sender) -> None:
+        """Accept a message that changes nothing."""
+
+
+def repeated(sender: Sender) -> exceptions.Forbidden:
+    """Return the error for a message that was accepted before."""
+    return exceptions.Forbidden(
+        f'The message of {sender.signer} was accepted before; it may have been'
+        f' recorded and sent again.')
+
+
+def sign_call(key: host_keys.HostKey, call: Call) -> Envelope:
+    """Sign a call."""
+    now, nonce = time.time(), secrets.token_hex(_NONCE_BYTES)
+    return Envelope(key.certificate, now, nonce,
+                    key.sign(_call_content(call, now, nonce)))
+
+
+def verify_call(authority: host_keys.Authority, lifetime: float, call: Call,
+                envelope: object) -> Sender:
+    """Return who signed a call.
+
+    :param lifetime: seconds for which a signature is accepted
+    :param envelope: the signature, as it was received
+    :raises Forbidden: the signature is none, wrong or too old
+    """
+    given = _envelope(envelope)
+    signer = authority.verify(
+        given.certificate, given.signature,
+        _call_content(call, given.time, given.nonce))
+    if abs(time.time() - given.time) > lifetime:
+        raise exceptions.Forbidden(
+            f'The message {call.method} of {signer} was signed'
+            f' {time.time() - given.time:.0f} s ago, and [messaging]'
+            f' signature_lifetime is {lifetime:.0f} s; check the clocks of'
+            f' both hosts.')
+    return Sender(signer, given.time, given.nonce)
+
+
+def sign_answer(key: host_keys.HostKey, nonce: str, result: typing.Any
+                ) -> dict[str, typing.Any]:
+    """Return an answer with its signature.
+
+    :param nonce: of the call
+    :param result: plain values
+    """
+    text = jsonutils.dumps(result)
+    return {ANSWER: text, FIELD: {
+        'certificate': key.certificate,
+        'signature': key.sign(_answer_content(nonce, text))}}
+
+
+def verify_answer(authority: host_keys.Authority, nonce: str,
+                  answer: dict[str, typing.Any]
+                  ) -> tuple[host_keys.Signer, typing.Any]:
+    """Return who answered a call, and the result.
+
+    :raises Forbidden: the signature is wrong, or that of another answer
+    """
+    given, text = answer.get(FIELD), answer[ANSWER]
+    if not isinstance(given, dict) or not isinstance(text, str):
+        raise exceptions.Forbidden('The answer has no signature.')
+    signer = authority.verify(given.get('certificate'),
+                              given.get('signature'),
+                              _answer_content(nonce, text))
+    return signer, jsonutils.loads(text)
+
+
+def is_signed(answer: object) -> bool:
+    """Return whether an answer has the form of a signed one."""
+    return isinstance(answer, dict) and ANSWER in answer
+
+
+def _envelope(value: object) -> Envelope:
+    try:
+        given = Envelope(**typing.cast(dict, value))
+    except TypeError as error:
+        raise exceptions.Forbidden('The message has no signature.') from error
+    if not isinstance(given.time, float) or not math.isfinite(given.time) \
+            or not isinstance(given.nonce, str) \
+            or len(given.nonce) != 2 * _NONCE_BYTES:
+        raise exceptions.Forbidden('The signature of the message has no time,'
+                                   ' or no number.')
+    return given
+
+
+def _call_content(call: Call, when: float, nonce: str) -> bytes:
+    context = {name: value for name, value in call.context.items()
+               if name not in (FIELD, contexts.BOUND_HOST)}
+    return jsonutils.dump_as_bytes(
+        ['diffcache-call', *call._replace(context=context), when, nonce],
+        sort_keys=True)
+
+
+def _answer_content(nonce: str, text: str) -> bytes:
+    return b'diffcache-answer ' + nonce.encode() + text.encode()
+
+
+@dataclasses.dataclass(frozen=True)
+class Security:
+    """How a service signs messages, and which ones it believes.
+
+    :param key: of its host; None to sign nothing
+    :param authority: of the deployment; None to verify nothing
+    :param required: whether messages without a signature are refused
+    :param lifetime: seconds for which a signature is accepted
+    """
+
+    key: host_keys.HostKey | None = None
+    authority: host_keys.Authority | None = None
+    required: bool = False
+    lifetime: float = 120.0
+
+    def sender(self, call: Call) -> Sender | None:
+        """Return who sent a call; None if that is unknown, and may be.
+
+        :param call: its context has the signature, if there is one
+        :raises Forbidden: the signature is wrong
+        """
+        envelope = call.context.get(FIELD)
+        if self.authority is None or envelope is None:
+            return None
+        return verify_call(self.authority, self.lifetime, call, envelope)
+
+    def answer(self, sender: Sender | None, result: typing.Any) -> typing.Any:
+        """Return what to send back for a result, signed if a sender asked."""
+        if self.key is None or sender is None:
+            return result
+        return sign_answer(self.key, sender.nonce, result)
+
+    def result(self, topic: str, nonce: str, answer: typing.Any) -> typing.Any:
+        """Return the result that an answer has.
+
+        :param topic: that the call was sent to
+        :param nonce: of the call
+        :raises Forbidden: the answer is not that of the service of the topic
+        """
+        if not is_signed(answer):
+            if self.authority is not None and self.required:
+                raise exceptions.Forbidden(
+                    f'The answer of {topic} is not signed; give that service'
+                    f' a key, [messaging] key_file and authority_file.')
+            return answer
+        if self.authority is None:
+            return jsonutils.loads(answer[ANSWER])
+        signer, result = verify_answer(self.authority, nonce, answer)
+        if signer.role != host_keys.CONTROLLER \
+                and signer.name != topic.partition('.')[2]:
+            raise exceptions.Forbidden(
+                f'The answer of {topic} is signed by {signer}.')
+        return result

@@ -1,0 +1,72 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Senders of messages: revoked keys, and messages that were accepted."""
+
+import datetime
+
+import sqlalchemy as sa
+from sqlalchemy import orm
+
+from diffcache_openstack.common import exceptions
+from diffcache_openstack.common import signatures
+from diffcache_openstack.db import models
+
+
+def admit(session: orm.Session, sender: signatures.Sender,
+          when: datetime.datetime) -> None:
+    """Accept a message that changes state, once.
+
+    :raises Forbidden: it was accepted before, or its signer's key is revoked
+    """
+    check(session, sender)
+    if session.get(models.Message, sender.nonce) is not None:
+        raise signatures.repeated(sender)
+    session.add(models.Message(nonce=sender.nonce, accepted_at=when))
+    session.flush()
+
+
+def check(session: orm.Session, sender: signatures.Sender) -> None:
+    """Check that the key of a message's signer is not revoked.
+
+    :raises Forbidden: it is
+    """
+    row = session.get(models.RevokedKey, sender.signer.name)
+    if row is not None \
+            and sender.signer.issued <= row.revoked_at.timestamp():
+        raise exceptions.Forbidden(
+            f'The key of {sender.signer} was revoked at'
+            f' {row.revoked_at.isoformat(timespec="seconds")}; if the host is'
+            f' trusted again, issue a new one with "diffcache-manage host-key'
+            f' create".')
+
+
+def revoke(session: orm.Session, host: str, when: datetime.datetime) -> None:
+    """Accept no key of a host that was issued until an instant."""
+    row = session.get(models.RevokedKey, host)
+    if row is None:
+        session.add(models.RevokedKey(host=host, revoked_at=when))
+    else:
+        row.revoked_at = when
+    session.flush()
+
+
+def revoked(session: orm.Session) -> list[tuple[str, datetime.datetime]]:
+    """List hosts with revoked keys, and when those were revoked."""
+    return [(row.host, row.revoked_at) for row in session.scalars(
+        sa.select(models.RevokedKey).order_by(models.RevokedKey.host))]
+
+
+def forget(session: orm.Session, before: datetime.datetime) -> int:
+    """Forget messages accepted before an instant; return how many."""
+    return session.execute(
+        sa.delete(models.Message).where(models.Message.accepted_at < before)
+        .execution_options(synchronize_session=False)).rowcount

@@ -1,0 +1,203 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""What hosts may have the conductor do, and what others may not."""
+
+import datetime
+import uuid
+
+from diffcache_openstack.common import exceptions
+from diffcache_openstack.common import messaging
+from diffcache_openstack.common import signatures
+from diffcache_openstack.db import catalogue
+from diffcache_openstack.db import senders
+from diffcache_openstack.db import sites
+from diffcache_openstack.db import version_tasks
+from diffcache_openstack import objects
+from diffcache_openstack.objects import base as objects_base
+from diffcache_openstack.rpc import conductor_api
+from diffcache_openstack.rpc import conductor_costs_api
+from diffcache_openstack.rpc import conductor_versions_api
+from tests import host_key_files
+from tests.unit.conductor.endpoints import test_agents
+from tests.unit.db import database
+
+
+class TrustTest(test_agents.ConductorTest):
+    """A conductor that knows the keys of hosts."""
+
+    REQUIRED = True
+
+    def prepare(self):
+        self.keys = host_key_files.Keys(self.directory / 'keys')
+        for name, value in self.keys.options('controller', 'c').items():
+            self.conf.set_override(name, str(value), 'messaging')
+        self.conf.set_override('require_signatures', self.REQUIRED,
+                               'messaging')
+
+    def client(self, role=None, host=None, kind=conductor_api.ConductorAPI):
+        """A client of the conductor with the key of a host, or without."""
+        security = signatures.Security() if role is None \
+            else self.keys.security(role, host, self.REQUIRED)
+        bus = messaging.Bus(self.conf, objects_base.Serializer(),
+                            security=security)
+        self.addCleanup(bus.close)
+        return kind(bus, self.conf)
+
+    def forbidden(self, call, *arguments):
+        return str(self.assertRaises(exceptions.Forbidden, call, self.ctxt,
+                                     *arguments))
+
+
+class TestHosts(TrustTest):
+
+    def setUp(self):
+        super().setUp()
+        self.host = self.client('compute', 'h1')
+        self.other = self.client('compute', 'h2')
+        self.hub = self.client('repository', 'hub')
+        self.host.register_host(self.ctxt, database.host('h1'))
+        self.hub.register_host(self.ctxt, database.host(
+            'hub', role='repository'))
+        self.hub.register_template(self.ctxt, database.template(1))
+        self.host.report_holdings(self.ctxt, 'h1', [database.holding(1)])
+
+    def held(self):
+        return self.database.read(sites.get_host, 'h1').holdings
+
+    def test_hosts_report_for_themselves_only(self):
+        self.assertIn('for host h1', self.forbidden(
+            self.other.report_holdings, 'h1', []))
+        self.forbidden(self.other.report_fills, 'h1', [])
+        self.forbidden(self.other.register_host,
+                       database.host('h1', site='elsewhere'))
+        self.forbidden(self.other.report_requests, [
+            database.request(1, host='h2'), database.request(2)])
+        self.assertEqual([database.holding(1)], self.held())
+        self.host.report_requests(self.ctxt, [database.request(1)])
+
+    def test_nothing_unsigned_is_believed(self):
+        stranger = self.client()
+        for call, arguments in (
+                (stranger.report_holdings, ('h1', [])),
+                (stranger.register_host, (database.host('h3'),)),
+                (stranger.remove_host, ('h1',)),
+                (stranger.register_template, (database.template(2),)),
+                (stranger.get_site_map, ('edge',))):
+            self.assertIn('not signed', self.forbidden(call, *arguments))
+
+    def test_hosts_remove_no_hosts(self):
+        for client in (self.other, self.hub, self.host):
+            self.assertIn('may not call remove_host', self.forbidden(
+                client.remove_host, 'h1'))
+            self.forbidden(client.remove_dead_host, 'h1')
+        self.client('controller', 'c').remove_host(self.ctxt, 'h1')
+
+    def test_only_the_repository_registers_images(self):
+        deleted = database.template(1, status=objects.DELETED)
+        for template in (deleted, database.template(2)):
+            self.forbidden(self.host.register_template, template)
+        self.forbidden(self.host.register_patch, database.patch(1, 2))
+        self.assertEqual(objects.ACTIVE, self.host.get_template(
+            self.ctxt, 't1').status)
+
+    def test_no_host_makes_itself_the_repository(self):
+        self.assertIn('issue a key for that role', self.forbidden(
+            self.host.register_host, database.host(
+                'h1', role='repository')))
+
+    def test_an_administrator_revives_what_was_marked_deleted(self):
+        self.hub.register_template(self.ctxt, database.template(
+            1, status=objects.DELETED))
+        self.hub.register_template(self.ctxt, database.template(1))
+        self.assertEqual(objects.DELETED, self.host.get_template(
+            self.ctxt, 't1').status)
+        self.database.write(catalogue.restore_template, 't1')
+        self.assertEqual(objects.ACTIVE, self.host.get_template(
+            self.ctxt, 't1').status)
+        self.assertRaises(exceptions.Conflict, self.database.write,
+                          catalogue.restore_template, 't1')
+
+    def test_revoked_keys(self):
+        self.database.write(
+            senders.revoke, 'h1',
+            objects_base.now() - datetime.timedelta(days=1))
+        self.host.report_fills(self.ctxt, 'h1', [])
+        self.database.write(senders.revoke, 'h1', objects_base.now())
+        self.assertIn('was revoked', self.forbidden(
+            self.host.report_fills, 'h1', []))
+        self.forbidden(self.host.get_site_map, 'edge')
+        self.assertEqual(['h1'], [
+            host for host, _when in self.database.read(senders.revoked)])
+        self.other.register_host(self.ctxt, database.host('h2'))
+
+    def test_a_message_is_accepted_once(self):
+        sent = []
+        sign = signatures.sign_call
+
+        def record(key, call):
+            sent.append(sent[0] if sent else sign(key, call))
+            return sent[0]
+
+        self.patch(signatures, 'sign_call', record)
+        self.host.report_holdings(self.ctxt, 'h1', [])
+        self.assertIn('accepted before', self.forbidden(
+            self.host.report_holdings, 'h1', []))
+        # Another conductor has the same memory, and so has the next process.
+        self.conductor._ledger.tidy()
+        self.forbidden(self.host.report_holdings, 'h1', [])
+
+    def test_old_messages_are_forgotten(self):
+        self.patch(objects_base, 'now', lambda: (
+            objects_base.timeutils.utcnow(with_timezone=True)
+            + datetime.timedelta(seconds=3600)))
+        self.assertLess(3, self.conductor._ledger.tidy())
+        self.assertEqual(0, self.conductor._ledger.tidy())
+
+    def test_costs_need_no_key(self):
+        bus = messaging.Bus(self.conf, objects_base.Serializer())
+        self.addCleanup(bus.close)
+        costs = conductor_costs_api.CostsAPI(bus, 30)
+        self.assertEqual({}, costs.build_costs(self.ctxt, 'unknown', ['h1']))
+
+    def test_tasks_are_reported_by_their_hosts(self):
+        task = objects.VersionTask(id=str(uuid.uuid4()), kind='verify',
+                                   project_id='p')
+        self.database.write(version_tasks.create, task, objects_base.now())
+        self.database.write(version_tasks.sent, task.id, 'h1',
+                            objects_base.now())
+        report = objects.TaskReport(task_id=task.id, state='done')
+        host, other = (self.client(
+            'compute', name, conductor_versions_api.VersionsAPI)
+            for name in ('h1', 'h2'))
+        self.assertIn('sent to h1', self.forbidden(other.report_task, report))
+        self.assertTrue(host.report_task(self.ctxt, report))
+
+    def test_forged_answers_are_not_believed(self):
+        self.patch(signatures.Security, 'answer',
+                   lambda security, sender, result: result)
+        error = self.assertRaises(
+            exceptions.ServiceUnavailable, self.host.get_site_map, self.ctxt,
+            'edge')
+        self.assertIn('not signed', str(error))
+
+
+class TestIntroduction(TrustTest):
+    """While keys are introduced host by host."""
+
+    REQUIRED = False
+
+    def test_with_and_without_keys(self):
+        for client in (self.client(), self.client('compute', 'h1')):
+            client.register_host(self.ctxt, database.host('h1'))
+        self.forbidden(self.client('compute', 'h2').register_host,
+                       database.host('h1'))
+        self.client().get_site_map(self.ctxt, 'edge')
