@@ -105,7 +105,8 @@ def send(table, key, arguments):
     namespace, method = key
     message = {'namespace': namespace, 'method': method, 'args': arguments}
     dispatcher = messaging._GatedDispatcher(
-        gate.Gate(table), 'topic', messaging._Wire(
+        gate.Gate(table, signatures.Security(),
+                  signatures.MemoryLedger(60)), 'topic', messaging._Wire(
             messaging.ContextSerializer(objects_base.Serializer()),
             signatures.Security()), Endpoints())
     dispatcher.dispatch(types.SimpleNamespace(message=message, ctxt={}))

@@ -15,8 +15,8 @@ from alembic import op
 import sqlalchemy as sa
 from sqlalchemy.dialects import mysql
 
-revision = '0007'
-down_revision = '0006'
+revision = '0008'
+down_revision = '0007'
 
 _OPTIONS = {
     'mysql_engine': 'InnoDB',
