@@ -67,6 +67,7 @@ from diffcache_openstack.agent.versions import service as version_service
 from diffcache_openstack.blocks import image_tools
 from diffcache_openstack.common import context as contexts
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.common import image_records
 from diffcache_openstack.common import service
 from diffcache_openstack.common import windows
 from diffcache_openstack.rpc import agent_api
@@ -139,7 +140,8 @@ class Agent(service.Service):
             contexts.RequestContext.for_service('diffcache-agent'))
         self.site_map = maps.SiteMap(
             self._state / 'site_map.json', self._clients.conductor,
-            self._clients.context, self.conf.agent.site)
+            self._clients.context, self.conf.agent.site,
+            image_records.Verifier(self._bus.security))
         self.host = hosts.HostState(self.name, self.held, self.site_map,
                                     self._withdrawal())
         self._build_images()
@@ -283,7 +285,8 @@ class Agent(service.Service):
         return catalogue.Repository(
             self.host, self._state, self._tools,
             conductor_catalogue.ConductorCatalogue(
-                self._clients.conductor, self._clients.context, self.name),
+                self._clients.conductor, self._clients.context, self.name,
+                self._bus.security.key),
             catalogue.Options(
                 conf.patch_level,
                 pair_choice.Limits(conf.max_patch_ratio, conf.nearest_bases),

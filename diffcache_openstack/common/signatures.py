@@ -27,7 +27,6 @@ import typing
 
 from oslo_serialization import jsonutils
 
-from diffcache_openstack.common import context as contexts
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import host_keys
 
@@ -58,8 +57,11 @@ class Envelope(typing.NamedTuple):
 
     :param time: of signing, in seconds since 1970
     :param nonce: a text that is used once
+    :param context: names of what it covers of the call's context; drivers of
+        the bus add more on the way
     """
 
+    context: list[str]
     certificate: str
     time: float
     nonce: str
@@ -146,7 +148,7 @@ def repeated(sender: Sender) -> exceptions.Forbidden:
 def sign_call(key: host_keys.HostKey, call: Call) -> Envelope:
     """Sign a call."""
     now, nonce = time.time(), secrets.token_hex(_NONCE_BYTES)
-    return Envelope(key.certificate, now, nonce,
+    return Envelope(sorted(call.context), key.certificate, now, nonce,
                     key.sign(_call_content(call, now, nonce)))
 
 
@@ -155,10 +157,13 @@ def verify_call(authority: host_keys.Authority, lifetime: float, call: Call,
     """Return who signed a call.
 
     :param lifetime: seconds for which a signature is accepted
+    :param call: what the signature does not cover is removed from its context
     :param envelope: the signature, as it was received
     :raises Forbidden: the signature is none, wrong or too old
     """
     given = _envelope(envelope)
+    for name in set(call.context) - set(given.context):
+        del call.context[name]
     signer = authority.verify(
         given.certificate, given.signature,
         _call_content(call, given.time, given.nonce))
@@ -212,18 +217,17 @@ def _envelope(value: object) -> Envelope:
         raise exceptions.Forbidden('The message has no signature.') from error
     if not isinstance(given.time, float) or not math.isfinite(given.time) \
             or not isinstance(given.nonce, str) \
-            or len(given.nonce) != 2 * _NONCE_BYTES:
+            or len(given.nonce) != 2 * _NONCE_BYTES \
+            or not isinstance(given.context, list) \
+            or not all(isinstance(name, str) for name in given.context):
         raise exceptions.Forbidden('The signature of the message has no time,'
                                    ' or no number.')
     return given
 
 
 def _call_content(call: Call, when: float, nonce: str) -> bytes:
-    context = {name: value for name, value in call.context.items()
-               if name not in (FIELD, contexts.BOUND_HOST)}
-    return jsonutils.dump_as_bytes(
-        ['diffcache-call', *call._replace(context=context), when, nonce],
-        sort_keys=True)
+    return jsonutils.dump_as_bytes(['diffcache-call', *call, when, nonce],
+                                   sort_keys=True)
 
 
 def _answer_content(nonce: str, text: str) -> bytes:

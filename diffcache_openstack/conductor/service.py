@@ -22,6 +22,7 @@ import oslo_messaging
 
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import host_keys
+from diffcache_openstack.common import image_records
 from diffcache_openstack.common import notifications as listening
 from diffcache_openstack.common import service
 from diffcache_openstack.conductor import agent_notifier
@@ -95,7 +96,8 @@ class ConductorService(service.Service):
             # queue for each name for ever.
             oslo_messaging.Target(topic=conductor_api.TOPIC, server=machine),
             [agent_endpoint.ConductorManager(
-                self._database, site_maps, self._planner, self._notifier),
+                self._database, site_maps, self._planner, self._notifier,
+                image_records.Verifier(self._bus.security)),
              cost_endpoint.CostsManager(self.conf, self._database, site_maps),
              control_endpoint.ControlManager(
                  self._database, self._proposals, self._precacher),

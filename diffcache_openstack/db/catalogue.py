@@ -36,7 +36,7 @@ _NEW_MEASUREMENT = 0.25
 # What a registration may change of a template that is known.
 _CHANGEABLE = ('name', 'size', 'data_size', 'disk_format', 'file_size',
                'os_hash_algo', 'os_hash_value', 'owner', 'visibility',
-               'status', 'form_id', 'form_size', 'family')
+               'status', 'form_id', 'form_size', 'family', 'record')
 
 
 def put_template(session: orm.Session, template: objects.Template,

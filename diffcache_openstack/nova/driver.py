@@ -20,7 +20,10 @@ import typing
 from oslo_utils import fileutils
 
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.common import host_keys
+from diffcache_openstack.common import image_records
 from diffcache_openstack.common import local_client
+from diffcache_openstack.common import signatures
 from diffcache_openstack.nova import backends
 from diffcache_openstack.nova import checks
 from diffcache_openstack.nova import fetching
@@ -177,9 +180,12 @@ def _fetcher(client: local_client.LocalClient, tally: tallies.Tally
     mode = None if group.mode == AUTO else group.mode
     LOG.info('Base images are delivered by the agent at %s; so far: %s',
              group.socket, tally.summary())
+    records = image_records.Verifier(signatures.Security(
+        authority=host_keys.Authority(group.authority_file)
+        if group.authority_file else None, required=True))
     return fetching.Fetcher(
-        CONF, sources.Source(client, mode, group.stall_timeout), tally,
-        group.fallback)
+        CONF, sources.Source(client, mode, group.stall_timeout, records),
+        tally, group.fallback)
 
 
 def _remove_abandoned(path, now):

@@ -119,6 +119,8 @@ class Fetcher:
             with compute_utils.disk_ops_semaphore:
                 delivery = self._source.deliver(wanted, partial)
             self._inspect(wanted, partial)
+            if self._conf.diffcache.hash_raw_images:
+                sources.check_hash(wanted, partial)
             os.rename(partial, target)
         self._tally.delivered(delivery.way, delivery.wan_bytes)
         LOG.info('Image %s delivered by the agent in %.2f s (%s): %s; %d'

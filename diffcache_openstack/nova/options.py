@@ -57,6 +57,24 @@ after which the image is fetched as ``fallback`` says. The time that
 the whole delivery takes is not limited.
 '''),
     cfg.StrOpt(
+        'authority_file',
+        sample_default='/etc/diffcache/authority.pem',
+        help='''
+File with the certificate of the authority that issued the keys of the
+deployment's hosts, the value of the agent's ``[messaging] authority_file``.
+With it an image is taken from the agent only if a record that the repository
+signed says that the file with Glance's hash has this content. The agent checks
+the same; this protects against an agent without that option.
+'''),
+    cfg.BoolOpt(
+        'hash_raw_images',
+        default=False,
+        help='''
+Whether to compute Glance's hash of each raw image that the agent delivers, and
+compare it. It reads the whole image, at some hundred MB/s. Of images in other
+formats, Nova gets the content, and has no file to compute the hash of.
+'''),
+    cfg.StrOpt(
         'mode',
         default='auto',
         choices=[

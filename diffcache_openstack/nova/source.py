@@ -17,11 +17,14 @@ means, is decided here. Nothing here knows Nova.
 
 import collections.abc
 import dataclasses
+import hashlib
 import logging
 import os
+import types
 import typing
 
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.common import image_records
 from diffcache_openstack.common import local_client
 from diffcache_openstack.nova import tally as tallies
 
@@ -30,7 +33,8 @@ LOG = logging.getLogger(__name__)
 SERVICE = 'nova-compute'
 ACTIVE = 'active'
 # What the catalogue has; all else is rare, and Nova's to download.
-FORMATS = ('raw', 'qcow2')
+RAW = 'raw'
+FORMATS = (RAW, 'qcow2')
 
 
 class NotOffered(exceptions.PermanentError):
@@ -88,10 +92,13 @@ class Source:
 
     :param mode: how to build images; None leaves it to the agent
     :param stall_timeout: seconds without a sign of life while it works
+    :param records: verifies the repository's records of images
     """
 
     def __init__(self, client: local_client.LocalClient, mode: str | None,
-                 stall_timeout: float) -> None:
+                 stall_timeout: float, records: image_records.Verifier
+                 ) -> None:
+        self._records = records
         self._client = client
         self._mode = mode
         self._stall_timeout = stall_timeout
@@ -103,6 +110,7 @@ class Source:
         :param formats: of files that may be delivered as their raw content
         :raises NotOffered: the image is not the agent's to deliver
         :raises IntegrityError: the catalogue has another file under this id
+        :raises Forbidden: no repository vouches for what the catalogue says
         :raises ServiceUnavailable: the agent does not answer
         """
         if wanted.status != ACTIVE:
@@ -119,6 +127,9 @@ class Source:
             raise NotOffered(
                 'status', f'the catalogue has it as {known.get("status")}')
         _compare(wanted, known)
+        self._records.check(types.SimpleNamespace(**{
+            name: known.get(name)
+            for name in (*image_records.COVERED, 'record')}))
         return known
 
     def deliver(self, wanted: Wanted, output: str) -> Delivery:
@@ -166,3 +177,20 @@ def _compare(wanted, known):
             f' Glance, but the {theirs[0]} {theirs[1]} in the catalogue;'
             f' remove it there ("diffcache-manage template remove'
             f' {wanted.id}") and let it be registered again.')
+
+
+def check_hash(wanted: Wanted, path: str) -> None:
+    """Compute the hash that Glance has of a raw image.
+
+    :param path: of the image's content, which is its file
+    :raises IntegrityError: it is another one
+    """
+    if wanted.disk_format != RAW:
+        return
+    with open(path, 'rb') as content:
+        found = hashlib.file_digest(content, wanted.algorithm or '')
+    if found.hexdigest() != wanted.digest:
+        raise exceptions.IntegrityError(
+            f'The content delivered for image {wanted.id} has the'
+            f' {wanted.algorithm} {found.hexdigest()[:16]}..., and Glance has'
+            f' {(wanted.digest or "")[:16]}...; check the repository.')

@@ -48,16 +48,18 @@ class Template(base.DiffCacheObject):
     ``owner`` is a project id, or None. ``family`` is the id of the template
     that this one is a descendant of, if that is known.
     Only an image whose ``status`` is active may be served. ``members`` are the
-    projects that one whose ``visibility`` is shared is shared with.
+    projects that one whose ``visibility`` is shared is shared with. ``record``
+    is the signed statement of the repository that the file has this content.
 
     Version history:
 
     * 1.0: first version
     * 1.1: the file, the form, owner, visibility, status, family, created_at
     * 1.2: members
+    * 1.3: record
     """
 
-    VERSION = '1.2'
+    VERSION = '1.3'
 
     fields = {
         'id': fields.IdField(),
@@ -79,6 +81,7 @@ class Template(base.DiffCacheObject):
         'family': fields.IdField(nullable=True, default=None),
         'created_at': fields.DateTimeField(nullable=True, default=None),
         'members': fields.ListOfStringsField(fields.ID_PATTERN, default=[]),
+        'record': fields.TextField(nullable=True, default=None),
     }
 
 

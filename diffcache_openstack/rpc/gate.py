@@ -19,6 +19,7 @@ from oslo_log import log
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import messaging
 from diffcache_openstack.common import signatures
+from diffcache_openstack import objects
 from diffcache_openstack.rpc import methods
 
 LOG = log.getLogger(__name__)
@@ -97,7 +98,7 @@ def _check_caller(method: methods.Method, message: messaging.Message,
                 f'The {signer} called {message.method} for host {name}; hosts'
                 f' speak for themselves only.')
     host = message.arguments.get('host')
-    if getattr(host, 'role', signer.role) != signer.role:
+    if isinstance(host, objects.Host) and host.role != signer.role:
         raise exceptions.Forbidden(
             f'The {signer} cannot register as {host.role}; issue a key for'
             f' that role.')

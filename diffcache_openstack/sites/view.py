@@ -73,6 +73,8 @@ class TemplateRef:
     :param form_id: of the recipe that makes the file of the raw content;
         None where the file is the raw content
     :param form_size: bytes of the recipe
+    :param record: the repository's signed statement that the file has this
+        content
     """
 
     id: str
@@ -90,6 +92,7 @@ class TemplateRef:
     form_id: str | None = None
     form_size: int = 0
     family: str | None = None
+    record: str | None = None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -29,7 +29,7 @@ LOG = logging.getLogger(__name__)
 
 _DESCRIBED = ('id', 'name', 'content_id', 'size', 'data_size', 'disk_format',
               'file_size', 'os_hash_algo', 'os_hash_value', 'owner',
-              'visibility', 'status')
+              'visibility', 'status', 'form_id', 'form_size', 'record')
 
 
 class LocalImages:

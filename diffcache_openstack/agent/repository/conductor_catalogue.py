@@ -15,6 +15,8 @@ import dataclasses
 
 from diffcache_openstack.agent.repository import catalogue
 from diffcache_openstack.common import context as contexts
+from diffcache_openstack.common import host_keys
+from diffcache_openstack.common import image_records
 from diffcache_openstack import objects
 from diffcache_openstack.rpc import conductor_api
 
@@ -25,18 +27,23 @@ class ConductorCatalogue:
     :param conductor: RPC client
     :param context: of the calls
     :param host: name of the repository
+    :param key: signs the records of images; None to sign none
     """
 
     def __init__(self, conductor: conductor_api.ConductorAPI,
-                 context: contexts.RequestContext, host: str) -> None:
+                 context: contexts.RequestContext, host: str,
+                 key: host_keys.HostKey | None) -> None:
         self._conductor = conductor
         self._context = context
         self._host = host
+        self._key = key
 
     def register_template(self, record: catalogue.ImageRecord) -> None:
         """Register an image, or its new state."""
-        self._conductor.register_template(
-            self._context, objects.Template(**dataclasses.asdict(record)))
+        template = objects.Template(**dataclasses.asdict(record))
+        if self._key is not None:
+            template.record = image_records.sign(self._key, template)
+        self._conductor.register_template(self._context, template)
 
     def register_patch(self, record: catalogue.PatchRecord) -> None:
         """Register a patch."""

@@ -19,6 +19,7 @@ import threading
 from diffcache_openstack.common import context as contexts
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import files
+from diffcache_openstack.common import image_records
 from diffcache_openstack import objects
 from diffcache_openstack.rpc import conductor_api
 from diffcache_openstack.sites import site_map as maps
@@ -34,16 +35,19 @@ class SiteMap:
     :param conductor: RPC client
     :param context: of the calls
     :param site: name of this host's site
+    :param records: verifies records of images
     :ivar reachable: whether the conductor answered the last call
     """
 
     def __init__(self, path: pathlib.Path,
                  conductor: conductor_api.ConductorAPI,
-                 context: contexts.RequestContext, site: str) -> None:
+                 context: contexts.RequestContext, site: str,
+                 records: image_records.Verifier) -> None:
         self._path = path
         self._conductor = conductor
         self._context = context
         self._site = site
+        self._records = records
         self._lock = threading.Lock()
         self._fetching = threading.Lock()
         self._listeners: list[collections.abc.Callable[[], object]] = []
@@ -55,13 +59,32 @@ class SiteMap:
 
     def _load(self, document: dict) -> None:
         try:
-            self._view = maps.to_view(objects.SiteMap.parse_kept(document))
+            self._view = self._to_view(
+                objects.SiteMap.parse_kept(document))
         except exceptions.FormatError as error:
             LOG.warning('Ignoring the stored site map %s until the conductor'
                         ' sends one: %s', self._path, error)
             return
         LOG.info('Using the stored site map, generation %d',
                  self._view.generation)
+
+    def _to_view(self, site_map: objects.SiteMap) -> views.SiteView:
+        """Convert a map, without images whose record is not to be trusted.
+
+        Withdrawn images stay: not to serve them takes no trust.
+        """
+        site_map.templates = [
+            template for template in site_map.templates
+            if template.status != views.ACTIVE or self._is_trusted(template)]
+        return maps.to_view(site_map)
+
+    def _is_trusted(self, template: objects.Template) -> bool:
+        try:
+            self._records.check(template)
+        except exceptions.Forbidden as error:
+            LOG.warning('Ignoring an image of site map: %s', error)
+            return False
+        return True
 
     def current(self) -> views.SiteView:
         """Return the map, empty if there was never one."""
@@ -75,7 +98,7 @@ class SiteMap:
         """
         with self._lock:
             files.write_json(self._path, site_map.obj_to_primitive())
-            self._view = maps.to_view(site_map)
+            self._view = self._to_view(site_map)
 
     def subscribe(self, listener: collections.abc.Callable[[], object]
                   ) -> None:

@@ -19,6 +19,7 @@ from oslo_log import log
 import oslo_messaging
 
 from diffcache_openstack.common import context as contexts
+from diffcache_openstack.common import image_records
 from diffcache_openstack.common import messaging
 from diffcache_openstack.conductor import agent_notifier
 from diffcache_openstack.conductor.planning import planner
@@ -46,14 +47,17 @@ class ConductorManager:
     :param site_maps: makes maps of sites
     :param site_planner: computes plans
     :param notifier: sends plans to agents
+    :param records: verifies records of images
     """
 
     target = oslo_messaging.Target(version=conductor_api.VERSION)
 
     def __init__(self, database: engine.Database, site_maps: maps.Maps,
                  site_planner: planner.Planner,
-                 notifier: agent_notifier.Notifier):
+                 notifier: agent_notifier.Notifier,
+                 records: image_records.Verifier):
         self._database = database
+        self._records = records
         self._maps = site_maps
         self._planner = site_planner
         self._notifier = notifier
@@ -100,7 +104,11 @@ class ConductorManager:
     @messaging.exposed
     def register_template(self, ctxt: contexts.RequestContext,
                           template: objects.Template) -> objects.Template:
-        """Add a template to the catalogue."""
+        """Add a template to the catalogue.
+
+        :raises Forbidden: no repository vouches for it
+        """
+        self._records.check(template)
         known, changed = self._database.write(
             catalogue.put_template, template, base.now())
         self._notifier.maps_changed(changed)

@@ -16,13 +16,13 @@ import time
 import uuid
 
 from diffcache_openstack.common import context
-from diffcache_openstack.common import messaging
+from diffcache_openstack.common import host_keys
 from diffcache_openstack.db import engine
 from diffcache_openstack.db import listing
 from diffcache_openstack.db import precache as db
 from diffcache_openstack import objects
-from diffcache_openstack.objects import base as objects_base
 from diffcache_openstack.objects import precache
+from diffcache_openstack.rpc import buses
 from diffcache_openstack.rpc import conductor_control_api
 from tests.functional.agent import test_embedded
 
@@ -43,8 +43,9 @@ class TestRate(test_embedded.EmbeddedTestCase):
 
     def setUp(self):
         super().setUp()
-        conf = self.site._conf({})
-        bus = messaging.Bus(conf, objects_base.Serializer())
+        conf = self.site._conf(self.site._keys.of(host_keys.CONTROLLER,
+                                                  'embedded'))
+        bus = buses.open_bus(conf, host_keys.CONTROLLER)
         self.addCleanup(bus.close)
         self.control = conductor_control_api.ControlAPI(bus, conf)
         self.database = engine.Database(conf)

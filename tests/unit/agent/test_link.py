@@ -19,6 +19,8 @@ from diffcache_openstack.agent.state import request_spool
 from diffcache_openstack.agent.state import site_map
 from diffcache_openstack.common import context as contexts
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.common import image_records
+from diffcache_openstack.common import signatures
 from diffcache_openstack import objects
 from diffcache_openstack.objects import base as objects_base
 from diffcache_openstack.sites import view
@@ -103,7 +105,8 @@ class LinkTest(base.TestCase):
         self.conductor = Conductor()
         self.context = contexts.RequestContext.for_service('test')
         self.site_map = site_map.SiteMap(
-            self.directory / 'map.json', self.conductor, self.context, 's')
+            self.directory / 'map.json', self.conductor, self.context, 's',
+            image_records.Verifier(signatures.Security()))
         self.learned = []
         self.site_map.subscribe(lambda: self.learned.append(
             self.site_map.current().generation))

@@ -61,8 +61,15 @@ class TestCalls(SignaturesTest):
                         {'namespace': 'versions'}, {'method': 'remove_host'},
                         {'arguments': {**CALL.arguments, 'host': 'h2'}},
                         {'arguments': {**CALL.arguments, 'more': None}},
-                        {'context': {'user_id': 'y'}}):
+                        {'context': {'user_id': 'y'}}, {'context': {}}):
             self.refused(CALL._replace(**changes))
+
+    def test_what_is_added_to_the_context_is_dropped(self):
+        context = {**CALL.context, 'is_admin': True, 'client_timeout': None}
+        self.verify(CALL._replace(context=context))
+        self.assertEqual(CALL.context, context)
+        self.refused(CALL._replace(context={**CALL.context, 'is_admin': 1}),
+                     context=['is_admin', 'user_id'])
 
     def test_all_of_an_envelope_is_covered(self):
         other = signatures.sign_call(self.key, CALL)
@@ -79,7 +86,8 @@ class TestCalls(SignaturesTest):
             self.assertRaises(exceptions.Forbidden, signatures.verify_call,
                               self.authority, 60, CALL, junk)
         for changes in ({'time': 'x'}, {'time': float('nan')},
-                        {'nonce': 7}, {'nonce': 'x' * 100_000}):
+                        {'nonce': 7}, {'nonce': 'x' * 100_000},
+                        {'context': None}, {'context': [[]]}):
             self.refused(**changes)
 
     def test_too_old_or_ahead(self):

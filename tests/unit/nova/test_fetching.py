@@ -31,6 +31,8 @@ from nova.virt.libvirt import imagebackend
 from nova.virt.libvirt import utils as libvirt_utils
 
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.common import image_records
+from diffcache_openstack.common import signatures
 from diffcache_openstack.nova import backends
 from diffcache_openstack.nova import checks
 from diffcache_openstack.nova import fetching
@@ -68,7 +70,9 @@ class FetchingTest(needs.NovaTest):
         return patcher.start()
 
     def make_backend(self, fallback=options.DOWNLOAD):
-        source = sources.Source(self.client, None, 60.0)
+        source = sources.Source(
+            self.client, None, 60.0,
+            image_records.Verifier(signatures.Security()))
         self.fetcher = fetching.Fetcher(needs.CONF, source, self.tally,
                                         fallback)
         self.backend = imagebackend.Backend(True)

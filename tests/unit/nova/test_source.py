@@ -11,12 +11,17 @@
 #    under the License.
 """Which images the agent is asked for, and what is made of its answers."""
 
+import hashlib
 import pathlib
+import types
 
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.common import image_records
+from diffcache_openstack.common import signatures
 from diffcache_openstack.nova import source as sources
 from diffcache_openstack.nova import tally as tallies
 from tests import base
+from tests import host_key_files
 from tests.unit.nova import fakes
 
 IMAGE = '7a1dbe2a-5c3f-4c0a-9df6-30a1b3f5a1aa'
@@ -27,8 +32,12 @@ class SourceTest(base.TestCase):
     def setUp(self):
         super().setUp()
         self.client = fakes.Client(IMAGE)
-        self.source = sources.Source(self.client, 'on_the_fly', 7.0)
+        self.source = self.new_source(signatures.Security())
         self.output = str(self.directory / 'base.diffcache')
+
+    def new_source(self, security):
+        return sources.Source(self.client, 'on_the_fly', 7.0,
+                              image_records.Verifier(security))
 
     def wanted(self, **changes):
         return sources.Wanted(**{
@@ -46,6 +55,35 @@ class TestDescribe(SourceTest):
     def test_what_the_agent_knows(self):
         self.assertEqual(self.client.known,
                          self.source.describe(self.wanted()))
+
+    def test_what_no_repository_vouches_for(self):
+        keys = host_key_files.Keys(self.directory / 'keys')
+        source = self.new_source(signatures.Security(
+            authority=keys.authority(), required=True))
+        known = self.client.known
+        image = types.SimpleNamespace(**{
+            name: known.get(name) for name in image_records.COVERED})
+        for record in (None, image_records.sign(keys.key('compute', 'h'),
+                                                image)):
+            known['record'] = record
+            self.assertRaises(exceptions.Forbidden, source.describe,
+                              self.wanted())
+        known['record'] = image_records.sign(keys.key('repository', 'hub'),
+                                             image)
+        self.assertEqual(known, source.describe(self.wanted()))
+        known['content_id'] = 'b' * 64
+        self.assertRaises(exceptions.Forbidden, source.describe,
+                          self.wanted())
+
+    def test_hash_of_raw_images(self):
+        path = self.write_file('raw', b'content')
+        wanted = self.wanted(disk_format='raw', algorithm='sha256',
+                             digest=hashlib.sha256(b'content').hexdigest())
+        sources.check_hash(wanted, str(path))
+        path.write_bytes(b'Content')
+        self.assertRaises(exceptions.IntegrityError, sources.check_hash,
+                          wanted, str(path))
+        sources.check_hash(self.wanted(), str(path))
 
     def test_images_that_glance_does_not_give_out(self):
         for status in ('deactivated', 'deleted', 'queued', ''):

@@ -12,9 +12,12 @@
 from diffcache_openstack.agent.state import site_map
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import files
+from diffcache_openstack.common import image_records
+from diffcache_openstack.common import signatures
 from diffcache_openstack import objects
 from diffcache_openstack.sites import view
 from tests import base
+from tests import host_key_files
 
 CONTENT = 'a' * 64
 
@@ -55,8 +58,32 @@ class SiteMapTest(base.TestCase):
         self.path = self.directory / 'map.json'
         self.conductor = Conductor()
 
-    def new(self):
-        return site_map.SiteMap(self.path, self.conductor, None, 's')
+    def new(self, security=signatures.Security()):
+        return site_map.SiteMap(self.path, self.conductor, None, 's',
+                                image_records.Verifier(security))
+
+    def test_images_that_no_repository_vouches_for_are_left_out(self):
+        keys = host_key_files.Keys(self.directory / 'keys')
+        security = keys.security('compute', 'h1')
+        good, bad, moved = (
+            objects.Template(id=name, content_id=CONTENT, size=1, data_size=1)
+            for name in ('good', 'bad', 'moved'))
+        gone = objects.Template(id='gone', content_id=CONTENT, size=1,
+                                data_size=1, status=objects.DELETED)
+        key = keys.key('repository', 'hub')
+        good.record = image_records.sign(key, good)
+        # A record of the same image, with other content.
+        moved.content_id = 'd' * 64
+        moved.record = image_records.sign(key, moved)
+        moved.content_id = CONTENT
+        found = a_map()
+        found.templates = [good, bad, moved, gone]
+        self.new(security).update(found)
+        self.assertEqual(['good', 'gone'], [
+            template.id
+            for template in self.new(security).current().templates])
+        # The file has what was sent, for an agent that believes it.
+        self.assertEqual(4, len(self.new().current().templates))
 
     def test_outlives_the_process(self):
         self.assertEqual(0, self.new().current().generation)

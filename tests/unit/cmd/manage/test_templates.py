@@ -10,7 +10,10 @@
 #    License for the specific language governing permissions and limitations
 #    under the License.
 from diffcache_openstack.db import catalogue
+from diffcache_openstack import objects
+from diffcache_openstack.objects import base as objects_base
 from tests.unit.cmd.manage import base
+from tests.unit.db import database
 
 
 class TestTemplates(base.FilledTest):
@@ -23,3 +26,16 @@ class TestTemplates(base.FilledTest):
         self.assertEqual(0, self.run_words('template', 'remove', 't1').code)
         self.assertEqual([], self.database.read(catalogue.list_patches))
         self.assert_fails(1, 't1', 'template', 'remove', 't1')
+
+    def test_restoration(self):
+        self.assert_fails(1, 'not deleted', 'template', 'restore', 't1')
+        self.database.write(
+            catalogue.put_template, database.template(
+                1, data_size=1_500_000, status=objects.DELETED),
+            objects_base.now())
+        [row] = self.run_words('template', 'list', '--withdrawn', '-f',
+                               'json').json
+        self.assertEqual(('t1', 'deleted'), (row['ID'], row['Status']))
+        self.assertEqual(0, self.run_words('template', 'restore', 't1').code)
+        self.assertEqual([], self.run_words('template', 'list', '--withdrawn',
+                                            '-f', 'json').json)

@@ -81,7 +81,7 @@ class TestSuite(base.TestCase):
 
     def test_agents_have_certificates_of_one_authority(self):
         made = self.make()
-        with mock.patch.object(made, '_ensure_key'):
+        with mock.patch.object(made, '_ensure_keys'):
             made.configure()
             before = made.config('compute-1').read_text()
             made.configure()
