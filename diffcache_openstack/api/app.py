@@ -40,6 +40,7 @@ from diffcache_openstack.api import validation
 from diffcache_openstack.common import context as contexts
 from diffcache_openstack.common import host_keys
 from diffcache_openstack.conductor.planning import planner
+from diffcache_openstack.conductor import quotas
 from diffcache_openstack.conductor import servers
 from diffcache_openstack.conductor import site_maps
 from diffcache_openstack.db import engine
@@ -206,4 +207,5 @@ def load(conf: cfg.ConfigOpts) -> WSGI:
         conductor_control_api.ControlAPI(bus, conf), policy.Enforcer(conf),
         planner.Planner(conf, database, 'api'),
         site_maps.Views(site_maps.Maps(conf, database)),
-        conductor_versions_api.VersionsAPI(bus, conf), servers.Servers(conf)))
+        conductor_versions_api.VersionsAPI(bus, conf), servers.Servers(conf),
+        quotas.Quotas(conf, database)))

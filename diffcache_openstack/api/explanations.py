@@ -35,6 +35,8 @@ _TEXTS = {
                  ' more, or the server is on no host.',
     'object_missing': 'The image that the server was created from is missing;'
                       ' your cloud administrator can restore it.',
+    'quota_exceeded': 'The quota of the project does not allow it; see'
+                      ' "openstack image cache quota show".',
     'service_unavailable': 'A service that the task needs did not answer; try'
                            ' again later.',
 }

@@ -22,6 +22,7 @@ import typing
 
 from diffcache_openstack.api import explanations
 from diffcache_openstack.api import microversions
+from diffcache_openstack.conductor import quotas
 
 Document = dict[str, typing.Any]
 # Returns what callers get in place of a field that they may not see. It is
@@ -141,8 +142,12 @@ PRECACHE_TARGET = Resource('precache_target', {
     'message': Field(operators=True, substitute=explanations.of_target),
     'attempts': since('1.3'), 'retry_at': since('1.3')})
 
+LIMITS = Resource('limits', {
+    **_open('project_id'),
+    **dict.fromkeys(quotas.NAMES, Field(parts=_open('limit', 'usage')))})
+
 RESOURCES = (TEMPLATE, VERSION, VERSION_TASK, VERSION_POLICY, PRECACHE_JOB,
-             PRECACHE_TARGET)
+             PRECACHE_TARGET, LIMITS)
 
 
 def select(document: Document, resource: Resource,

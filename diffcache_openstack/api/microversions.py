@@ -37,7 +37,8 @@ HISTORY: dict[str, str] = {
            ' the method used, and why.',
     '1.5': 'A host that is alive cannot be removed: ``DELETE`` responds'
            ' with 409.',
-    '1.6': 'Versions of servers and tasks have ``error_code``.',
+    '1.6': 'Versions of servers and tasks have ``error_code``. Limits of'
+           ' projects.',
 }
 
 

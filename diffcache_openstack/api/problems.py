@@ -30,6 +30,8 @@ LOG = log.getLogger(__name__)
 _STATUS: tuple[tuple[type[exceptions.DiffCacheError], int], ...] = (
     (exceptions.NotFound, 404),
     (exceptions.InvalidInput, 400),
+    # As the API guidelines say; 413 is about the size of a request.
+    (exceptions.QuotaExceeded, 403),
     (exceptions.Conflict, 409),
     (exceptions.Busy, 409),
     (exceptions.NoSpace, 507),
@@ -39,6 +41,7 @@ _STATUS: tuple[tuple[type[exceptions.DiffCacheError], int], ...] = (
 CONCURRENT_UPDATE = 'diffcache.concurrent_update'
 _CODES: dict[type[Exception], str] = {
     exceptions.Busy: CONCURRENT_UPDATE,
+    exceptions.QuotaExceeded: 'diffcache.quota_exceeded',
 }
 
 

@@ -27,6 +27,7 @@ from diffcache_openstack.api.policies import base as rules
 from diffcache_openstack.api import policy as policies
 from diffcache_openstack.common import context as contexts
 from diffcache_openstack.conductor.planning import planner as planners
+from diffcache_openstack.conductor import quotas
 from diffcache_openstack.conductor import servers as nova
 from diffcache_openstack.conductor import site_maps
 from diffcache_openstack.db import engine
@@ -76,6 +77,7 @@ class Services:
     :param planner: asked what plans depend on, never to plan
     :param versions: the conductor's interface for versions of servers
     :param servers: asks Nova
+    :param quotas: shows them, the conductor enforces them
     """
 
     conf: cfg.ConfigOpts
@@ -87,6 +89,7 @@ class Services:
     views: site_maps.Views
     versions: conductor_versions_api.VersionsAPI
     servers: nova.Servers
+    quotas: quotas.Quotas
 
 
 class Request(wrappers.Request):

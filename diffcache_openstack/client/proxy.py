@@ -145,6 +145,10 @@ class Proxy(versions.VersionCalls, proxy.Proxy):
         return self._document(f'/sites/{base.part(name)}/forecast',
                               query)['forecast']
 
+    def limits(self, project_id: str | None = None) -> dict[str, typing.Any]:
+        """Return the quotas of a project, and how much of each is in use."""
+        return self._document('/limits', {'project_id': project_id})['limits']
+
     def precache_jobs(self, **query: typing.Any
                       ) -> Listing[_job.PrecacheJob]:
         """List precache jobs by ID."""

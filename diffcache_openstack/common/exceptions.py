@@ -48,6 +48,10 @@ class Forbidden(PermanentError):
     """Another service refused a call: the user has no right to it."""
 
 
+class QuotaExceeded(PermanentError):
+    """A project's quota does not allow what was asked."""
+
+
 class Conflict(PermanentError):
     """The caller's description contradicts what is registered."""
 

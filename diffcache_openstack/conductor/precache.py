@@ -36,6 +36,7 @@ from diffcache_openstack.common import windows
 from diffcache_openstack.conductor import agent_notifier
 from diffcache_openstack.conductor import compute
 from diffcache_openstack.conductor.planning import planner as planners
+from diffcache_openstack.conductor import quotas
 from diffcache_openstack.db import catalogue
 from diffcache_openstack.db import engine
 from diffcache_openstack.db import fills as fill_reports
@@ -76,14 +77,19 @@ class Precacher:
         self._notifier = notifier
         self._owner = owner
         self._compute = compute.Compute(conf)
+        self._quotas = quotas.Quotas(conf, database)
         # Sites of jobs without any host to plan for.
         self._empty_sites: set[str] = set()
 
     def create(self, job: objects.PrecacheJob) -> None:
-        """Store a job; the next round processes it."""
+        """Store a job; the next round processes it.
+
+        :raises QuotaExceeded: the project has as many as it may
+        """
         check_window(job.window)
         _check_expiry(job.expires_at)
-        self._database.write(db.create, job, base.now())
+        with self._quotas.admission(job.project_id, quotas.JOBS):
+            self._database.write(db.create, job, base.now())
         LOG.info('Created precache job %s: %d images and %d families', job.id,
                  len(job.images), len(job.families))
 

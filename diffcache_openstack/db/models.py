@@ -479,6 +479,17 @@ class VersionTask(Base):
         UTCDateTime)
 
 
+class VersionStoreSize(Base):
+    """The bytes of a project's store of versions, as agents report them."""
+
+    __tablename__ = 'version_store_sizes'
+
+    project_id: orm.Mapped[str] = orm.mapped_column(sa.String(255),
+                                                    primary_key=True)
+    bytes: orm.Mapped[int] = orm.mapped_column(sa.BigInteger)
+    updated_at: orm.Mapped[datetime.datetime] = orm.mapped_column(UTCDateTime)
+
+
 class VersionPolicy(Base):
     """When servers are saved; an empty ``server_id`` is the project's."""
 

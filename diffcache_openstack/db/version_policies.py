@@ -48,6 +48,12 @@ def put(session: orm.Session, policy: objects.VersionPolicy,
     return row.id
 
 
+def exists(session: orm.Session, project_id: str, server_id: str | None
+           ) -> bool:
+    """Return whether a server, or a project, has a policy of its own."""
+    return _find(session, project_id, server_id or '') is not None
+
+
 def of_server(session: orm.Session, project_id: str, server_id: str
               ) -> objects.VersionPolicy | None:
     """Return the policy of a server, or else that of its project."""

@@ -22,6 +22,7 @@ from sqlalchemy import orm
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.db import listing
 from diffcache_openstack.db import models
+from diffcache_openstack.db import quota_usage
 from diffcache_openstack.db import versions as db_versions
 from diffcache_openstack import objects
 from diffcache_openstack.objects import versions
@@ -139,6 +140,9 @@ def report(session: orm.Session, reported: objects.TaskReport,
             f' {row.host}.')
     row.done, row.total = reported.done, reported.total
     row.seen_at = row.updated_at = when
+    if reported.store_bytes is not None:
+        quota_usage.set_store_size(session, row.project_id,
+                                   reported.store_bytes, when)
     if reported.kept is not None:
         db_versions.saved(session, _task(row).keep_version, row.host,
                           reported.kept, when)

@@ -138,12 +138,13 @@ class TaskReport(base.DiffCacheObject):
     ``done`` and ``total`` are bytes. ``saved`` is what a save came to,
     ``kept`` what a restore kept. ``result`` has whatever else is known at the
     end, by name, as JSON. ``error`` is the error as it was raised,
-    ``error_code`` its code, see ``exceptions.code_of``.
+    ``error_code`` its code, see ``exceptions.code_of``. ``store_bytes`` is the
+    size of the project's store after a task that changed it.
 
     Version history:
 
     * 1.0: first version
-    * 1.1: ``error_code``
+    * 1.1: ``error_code`` and ``store_bytes``
     """
 
     VERSION = '1.1'
@@ -155,6 +156,8 @@ class TaskReport(base.DiffCacheObject):
         'total': fields.NonNegativeIntegerField(default=0),
         'error': fields.TextField(nullable=True, default=None),
         'error_code': fields.StringField(nullable=True, default=None),
+        'store_bytes': fields.NonNegativeIntegerField(nullable=True,
+                                                      default=None),
         'saved': fields.ObjectField('SavedVersion', nullable=True,
                                     default=None),
         'kept': fields.ObjectField('SavedVersion', nullable=True,

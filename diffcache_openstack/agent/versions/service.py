@@ -107,16 +107,20 @@ class VersionService:
                 f'The trigger "{trigger}" is unknown; use one of'
                 f' {", ".join(_HOOKS)}.')
         deadline = time.monotonic() + self._conf.versions.hook_timeout
-        started = self._begin(objects.NewVersion(
-            id=str(uuid.uuid4()), server_id=server_id, project_id=project_id,
-            trigger=trigger, base_image=image_id,
-            description=f'Before {trigger}'), deadline, watch)
+        try:
+            started = self._begin(objects.NewVersion(
+                id=str(uuid.uuid4()), server_id=server_id,
+                project_id=project_id, trigger=trigger, base_image=image_id,
+                description=f'Before {trigger}'), deadline, watch)
+        except exceptions.QuotaExceeded as error:
+            # The conductor raises it only if the policy requires the version.
+            return {'version': None, 'required': True, 'error': str(error)}
         if started is None:
             return {'version': None, 'required': False, 'error': None}
         task, required = started
-        error = self._wait(task, deadline, watch)
-        return {'version': None if error else task.version_id,
-                'required': required, 'error': error}
+        reason = self._wait(task, deadline, watch)
+        return {'version': None if reason else task.version_id,
+                'required': required, 'error': reason}
 
     def _begin(self, new, deadline, watch):
         """Return the task once no other of its project writes, if any."""

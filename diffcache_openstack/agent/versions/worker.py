@@ -114,6 +114,7 @@ class Worker:
         _thaw_leftover(running, guest)
         store = self._stores.open_for_save(task.project_id)
         found = self._save_once(running, store, guest)
+        running.report.store_bytes = store.bytes_stored()
         return objects.SavedVersion(
             disks=[_disk(disk.device, version)
                    for disk, version in zip(guest.disks, found)],
@@ -276,6 +277,7 @@ class Worker:
                 if disk.version in there]
         if gone:
             store.delete(gone)
+        running.report.store_bytes = store.bytes_stored() if there else 0
 
     def _prune(self, running):
         store = self._stores.open(running.task.project_id)
@@ -283,6 +285,7 @@ class Worker:
             return
         pruned = store.prune(rule=self._stores.prune_rule,
                              job=self._job(running))
+        running.report.store_bytes = store.bytes_stored()
         running.report.result = tasks.result(
             bytes_before=pruned.bytes_before, bytes_after=pruned.bytes_after)
 

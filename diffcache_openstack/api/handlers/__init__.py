@@ -14,6 +14,7 @@
 import itertools
 
 from diffcache_openstack.api.handlers import hosts
+from diffcache_openstack.api.handlers import limits
 from diffcache_openstack.api.handlers import lookups
 from diffcache_openstack.api.handlers import patches
 from diffcache_openstack.api.handlers import plans
@@ -33,4 +34,5 @@ def routes() -> list[routing.Route]:
     return list(itertools.chain.from_iterable(
         module.TABLE.routes for module in (
             root, hosts, templates, patches, plans, lookups, requests,
-            precache, sites, versions, version_tasks, version_policies)))
+            precache, sites, versions, version_tasks, version_policies,
+            limits)))

@@ -17,6 +17,7 @@ from oslo_policy import policy
 
 from diffcache_openstack.api.policies import base
 from diffcache_openstack.api.policies import hosts
+from diffcache_openstack.api.policies import limits
 from diffcache_openstack.api.policies import lookups
 from diffcache_openstack.api.policies import patches
 from diffcache_openstack.api.policies import plans
@@ -32,5 +33,5 @@ def list_rules() -> list[policy.RuleDefault]:
     """Return every rule, for the enforcer and for the sample."""
     return list(itertools.chain.from_iterable(
         module.RULES for module in (
-            base, root, hosts, lookups, patches, plans, precache, requests,
-            sites, templates, versions)))
+            base, root, hosts, limits, lookups, patches, plans, precache,
+            requests, sites, templates, versions)))

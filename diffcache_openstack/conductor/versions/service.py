@@ -11,6 +11,7 @@
 #    under the License.
 """Versions of servers: requests of users, policies and hosts."""
 
+import contextlib
 import datetime
 import json
 import typing
@@ -22,6 +23,7 @@ from sqlalchemy import orm
 
 from diffcache_openstack.common import context as contexts
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.conductor import quotas
 from diffcache_openstack.conductor import servers as nova
 from diffcache_openstack.conductor.versions import dispatch
 from diffcache_openstack.db import engine
@@ -51,18 +53,25 @@ class VersionService:
         self._database = database
         self._dispatcher = dispatcher
         self._servers = servers
+        self._quotas = quotas.Quotas(conf, database)
 
     def create(self, new: objects.NewVersion) -> None:
         """Start to save a server.
 
         :raises InvalidInput: the rate is lower than the operator allows
+        :raises QuotaExceeded: the project has as much as it may
         """
         lowest = self._conf.versions.min_rate
         if new.rate and new.rate < lowest:
             raise exceptions.InvalidInput(
                 f'rate: {new.rate} bytes per second is too low; request at'
                 f' least {lowest}, or none.')
-        self._database.write(_create, new, save_task(new), base.now())
+        task = save_task(new)
+        if self._database.read(db_tasks.is_known, task.id):
+            return
+        with self._quotas.admission(new.project_id, quotas.VERSIONS,
+                                    quotas.VERSION_MIB, quotas.TASKS):
+            self._database.write(_create, new, task, base.now())
         LOG.info('Version %s of server %s: %s', new.id, new.server_id,
                  new.trigger)
         self._dispatcher.wake()
@@ -82,27 +91,35 @@ class VersionService:
                 keep_version: str | None, dry_run: bool, method: str
                 ) -> None:
         """Start to restore a server to a version."""
-        server_id = self._database.read(_server_of, version_id)
+        project_id, server_id = self._database.read(_owner, version_id)
         server = self._servers.get(server_id)
         if not server.stopped:
             raise exceptions.Conflict(
                 f'Cannot restore server {server_id}: it is {server.status}'
                 f'{", " + server.task if server.task else ""}. Stop it first'
                 f' (openstack server stop {server_id}).')
-        self._database.write(_restore, version_id, objects.VersionTask(
-            id=task_id, kind=versions.RESTORE, server_id=server_id,
-            version_id=version_id, keep_version=keep_version,
-            dry_run=dry_run, method=method), base.now())
+        kept = (quotas.VERSIONS, quotas.VERSION_MIB) if keep_version else ()
+        with self._admission_of(task_id, project_id, *kept):
+            self._database.write(_restore, version_id, objects.VersionTask(
+                id=task_id, kind=versions.RESTORE, server_id=server_id,
+                version_id=version_id, keep_version=keep_version,
+                dry_run=dry_run, method=method), base.now())
         self._dispatcher.wake()
 
     def export(self, version_id: str, task_id: str, name: str) -> None:
         """Start to export a version as an image."""
-        self._database.write(_export, version_id, task_id, name, base.now())
+        project_id, _server_id = self._database.read(_owner, version_id)
+        with self._admission_of(task_id, project_id):
+            self._database.write(_export, version_id, task_id, name,
+                                 base.now())
         self._dispatcher.wake()
 
     def diff(self, version_id: str, against: str, task_id: str) -> None:
         """Start to compare two versions."""
-        self._database.write(_diff, version_id, against, task_id, base.now())
+        project_id, _server_id = self._database.read(_owner, version_id)
+        with self._admission_of(task_id, project_id):
+            self._database.write(_diff, version_id, against, task_id,
+                                 base.now())
         self._dispatcher.wake()
 
     def verify(self, project_id: str, task_id: str) -> None:
@@ -114,6 +131,12 @@ class VersionService:
             id=task_id, kind=versions.VERIFY, project_id=project_id),
             base.now())
         self._dispatcher.wake()
+
+    def _admission_of(self, task_id, project_id, *names):
+        """Return the context in which a user's task is created."""
+        if self._database.read(db_tasks.is_known, task_id):
+            return contextlib.nullcontext()  # The call is repeated.
+        return self._quotas.admission(project_id, quotas.TASKS, *names)
 
     def cancel(self, ctxt: contexts.RequestContext, task_id: str,
                agents: typing.Any) -> None:
@@ -136,8 +159,13 @@ class VersionService:
         return wanted
 
     def set_policy(self, policy: objects.VersionPolicy) -> str:
-        """Set a policy."""
-        return self._database.write(db_policies.put, policy, base.now())
+        """Set a policy; one that is replaced needs no quota."""
+        with contextlib.ExitStack() as stack:
+            if not self._database.read(db_policies.exists, policy.project_id,
+                                       policy.server_id):
+                stack.enter_context(self._quotas.admission(
+                    policy.project_id, quotas.POLICIES))
+            return self._database.write(db_policies.put, policy, base.now())
 
     def unset_policy(self, policy_id: str) -> None:
         """Remove a policy."""
@@ -145,7 +173,11 @@ class VersionService:
 
     def begin_local(self, host: str, new: objects.NewVersion
                     ) -> list | None:
-        """Return a task for a host that will stop or delete a server."""
+        """Return a task for a host that will stop or delete a server.
+
+        :raises QuotaExceeded: the policy requires a version that the project
+            may not save; one that is not required is left out
+        """
         policy = self._database.read(db_policies.of_server, new.project_id,
                                      new.server_id)
         if policy is None or not {
@@ -154,6 +186,20 @@ class VersionService:
             return None
         new.alpha = policy.alpha
         task = save_task(new)
+        if not self._database.read(db_tasks.is_known, task.id):
+            try:
+                with self._quotas.admission(
+                        new.project_id, quotas.VERSIONS, quotas.VERSION_MIB):
+                    self._begin_hook(new, task, host)
+            except exceptions.QuotaExceeded as error:
+                LOG.warning('Could not save server %s before its %s: %s',
+                            new.server_id, new.trigger, error)
+                if policy.required:
+                    raise
+                return None
+        return [task, policy.required]
+
+    def _begin_hook(self, new, task, host):
         now = base.now()
         try:
             self._database.write(_begin_local, new, task, host, now)
@@ -167,7 +213,6 @@ class VersionService:
             plans.drop_lease, dispatch.hook_lease(new.project_id), host)
         LOG.info('Version %s of server %s: %s', new.id, new.server_id,
                  new.trigger)
-        return [task, policy.required]
 
 
 def save_task(new: objects.NewVersion) -> objects.VersionTask:
@@ -225,8 +270,10 @@ def _complete(session, version_id):
     return row
 
 
-def _server_of(session, version_id):
-    return db.need(session, version_id).server_id
+def _owner(session, version_id):
+    """Return project and server of a version."""
+    row = db.need(session, version_id)
+    return row.project_id, row.server_id
 
 
 def _restore(session, version_id, task, when):

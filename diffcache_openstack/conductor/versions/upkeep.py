@@ -122,6 +122,9 @@ class Upkeep:
                 alpha=policy.alpha, base_image=server.image_id))
         except exceptions.Conflict as error:
             LOG.info('Postponing the save of server %s: %s', server.id, error)
+        except exceptions.QuotaExceeded as error:
+            LOG.warning('Postponing the save of server %s: %s', server.id,
+                        error)
 
     def _drop(self, policy, own, now):
         """Delete the versions that a policy does not keep."""

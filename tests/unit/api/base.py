@@ -24,6 +24,7 @@ from diffcache_openstack.api import app
 from diffcache_openstack.api import policy
 from diffcache_openstack.api import requests
 from diffcache_openstack.conductor.planning import planner
+from diffcache_openstack.conductor import quotas
 from diffcache_openstack.conductor import servers
 from diffcache_openstack.conductor import site_maps
 from diffcache_openstack.db import catalogue
@@ -99,7 +100,8 @@ class ApiTest(test_agents.ConductorTest):
             policy.Enforcer(self.conf),
             planner.Planner(self.conf, self.database, 'test'),
             site_maps.Views(site_maps.Maps(self.conf, self.database)),
-            conductor_versions_api.VersionsAPI(self.bus, self.conf), self.nova)
+            conductor_versions_api.VersionsAPI(self.bus, self.conf), self.nova,
+            quotas.Quotas(self.conf, self.database))
         app.set_defaults()
         for group, options in middleware_opts.list_auth_token_opts():
             self.conf.register_opts(options, group=group)

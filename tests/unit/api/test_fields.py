@@ -192,6 +192,8 @@ class FilledTest(base.ApiTest):
             ('GET', '/v1/templates'): ('/v1/templates?name=Image 1', None),
             ('GET', '/v1/templates/{template_id}'):
                 ('/v1/templates/t1', None),
+            ('GET', '/v1/limits'):
+                (f'/v1/limits?project_id={base.PROJECT}', None),
             ('GET', '/v1/versions'): ('/v1/versions', None),
             ('GET', '/v1/versions/{version_id}'): (path, None),
             ('GET', '/v1/version-tasks'): ('/v1/version-tasks', None),
@@ -278,12 +280,15 @@ class TestWalk(FilledTest):
 
     def test_with_another_projects_token(self):
         for route, path, body in self.walk():
+            if route.shows is fields.LIMITS:
+                self.refused_plainly(403, route.method, path, body, 'other')
             if route.shows is fields.TEMPLATE or '<' not in route.path:
                 continue
             with self.subTest(route=route.template, method=route.method):
                 self.refused_plainly(404, route.method, path, body, 'other')
         for route, path, _body in self.walk('GET'):
-            if '<' not in route.path and route.shows is not fields.TEMPLATE:
+            if '<' not in route.path and route.shows not in (
+                    fields.TEMPLATE, fields.LIMITS):
                 self.assertEqual([], self.entries(route, 'other', path))
 
     def test_project_sees_its_fields_and_no_secrets(self):

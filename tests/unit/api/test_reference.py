@@ -76,6 +76,7 @@ class TestReference(base.ApiTest):
                     query='?host=h1&template_id=t2&limit=1')
         self.sample('GET', '/v1/requests', query='?site=edge&limit=1')
         self.sample('GET', '/v1/sites')
+        self.sample('GET', '/v1/limits')
         self.sample('GET', '/v1/sites/{name}/report', name='edge')
         self.sample('GET', '/v1/sites/{name}/forecast', name='edge',
                     query='?limit=1')

@@ -36,6 +36,7 @@ MAY = {
     'diffcache:hosts:list': OPERATORS,
     'diffcache:hosts:show': OPERATORS,
     'diffcache:hosts:delete': {'admin'},
+    'diffcache:limits:show': READERS,
     'diffcache:lookups:show': OPERATORS,
     'diffcache:patches:list': OPERATORS,
     'diffcache:patches:show': OPERATORS,

@@ -35,7 +35,7 @@ FINGERPRINTS = {
     'Request': '1.0-f9103feb3e34cdea0ae99bc8191df299',
     'SavedVersion': '1.0-4dfac3c8cc19f08bd8a84e55fcff38c9',
     'SiteMap': '1.1-05e34adb0af37cd3c08e243e2e591e2b',
-    'TaskReport': '1.1-f30602be4803c557f285ef499c314e20',
+    'TaskReport': '1.1-a599c934838bc90b2d40bc233018579c',
     'Template': '1.3-647f18daa48ab59376a51d91c68685a7',
     'VersionDisk': '1.0-b2aec17ebe430234fd9b4da7c80b1a06',
     'VersionPolicy': '1.0-315096d20cc4b63a2256e5a6cd0a6b8c',

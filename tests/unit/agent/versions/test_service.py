@@ -114,6 +114,14 @@ class ServiceTest(base.TestCase):
         self.waits = False
         self.assertRaises(exceptions.Busy, self.save)
 
+    def test_quota_that_a_required_version_exceeds(self):
+        def refuse(_ctxt, _host, _new):
+            raise exceptions.QuotaExceeded('too many')
+
+        self.patch(self.conductor, 'begin_local', refuse)
+        self.assertEqual({'version': None, 'required': True,
+                          'error': 'too many'}, self.save())
+
     def test_unknown_trigger(self):
         self.assertRaises(exceptions.InvalidInput, self.save, 'boredom')
 

@@ -25,6 +25,7 @@ from diffcache_openstack.client.osc import lookups
 from diffcache_openstack.client.osc import objects
 from diffcache_openstack.client.osc import plans
 from diffcache_openstack.client.osc import precache
+from diffcache_openstack.client.osc import quotas
 from diffcache_openstack.client.osc import sites
 from diffcache_openstack.client.osc import waiting
 from diffcache_openstack.db import catalogue
@@ -37,6 +38,16 @@ from tests.unit.client import cloud
 from tests.unit.db import database
 
 PNG = b'\x89PNG\r\n\x1a\n'
+
+
+class TestQuotas(cloud.CommandTest):
+
+    def test_limits_and_use(self):
+        self.conf.set_override('version_policy_count_total', 7, 'quota')
+        rows = self.listed(quotas.ShowQuotas)
+        self.assertIn({'Resource': 'version_policy_count_total',
+                       'Limit': 7, 'In Use': 0}, rows)
+        self.assertEqual(5, len(rows))
 
 
 class TestHosts(cloud.CommandTest):

@@ -1,0 +1,20 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Policies of limits."""
+
+from diffcache_openstack.api.policies import base
+
+RULES = base.Rules('limits')
+SHOW = RULES.add(
+    'show', '(role:reader and project_id:%(project_id)s) or'
+    ' rule:operator_reader', 'Show the quotas of a project and their use.',
+    ('GET', '/v1/limits'))
