@@ -18,7 +18,7 @@ from tests import base
 
 
 # Groups with options of keystoneauth's, registered when it logs in.
-LOGINS = {'barbican', 'glance', 'nova'}
+LOGINS = {'barbican', 'glance', 'nova', 'oslo_limit'}
 
 
 def own_opts():
