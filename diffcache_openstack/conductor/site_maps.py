@@ -68,17 +68,18 @@ class Maps:
 
         :returns: the sites whose map changed
         """
-        changed = set()
+        changed = {}
         for site in self._database.read(sites.list_sites):
             links = model.links_of(site, self._conf.planner)
             options = (links.local, links.peer, links.repo,
                        self._conf.planner.max_patches)
             if self._shown.get(site) != options:
-                self._shown[site] = options
-                changed.add(site)
+                changed[site] = options
         if changed:
-            self._database.write(sites.raise_generation, changed)
-        return changed
+            self._database.write(sites.raise_generation, set(changed))
+            # Only now: if the write failed, the next call marks them.
+            self._shown |= changed
+        return set(changed)
 
     def _read(self, session, site):
         # The generation comes first: if the engine shows changes that are

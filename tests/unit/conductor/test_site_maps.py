@@ -9,6 +9,8 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
+from unittest import mock
+
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.conductor import site_maps
 from diffcache_openstack.db import catalogue
@@ -51,6 +53,13 @@ class TestMaps(database.DatabaseTest):
         self.assertEqual((2, 7.0), (after.hops, after.links.repo))
         self.assertEqual(set(), self.maps.note_options())
         self.assertIsNone(self.get(after.generation))
+
+    def test_options_are_marked_again_after_a_failed_write(self):
+        with mock.patch.object(self.database, 'write',
+                               side_effect=exceptions.ServiceUnavailable):
+            self.assertRaises(exceptions.ServiceUnavailable,
+                              self.maps.note_options)
+        self.assertEqual({database.SITE}, self.maps.note_options())
 
     def test_conductor_that_begins_sends_it_once_more(self):
         known = self.get().generation
