@@ -20,6 +20,8 @@ from oslo_log import log
 QUIET = ('amqp=WARN', 'amqplib=WARN', 'oslo.messaging=INFO',
          'oslo_messaging=INFO', 'sqlalchemy=WARN', 'alembic=INFO',
          'stevedore=WARN', 'urllib3.connectionpool=WARN')
+# Characters that a log quotes of what a message says.
+_BRIEF = 500
 # Control characters but for the tabulator (C0, DEL, C1), and the separators
 # that some programs take for ends of lines, as they appear in logs.
 _ESCAPES = {code: repr(chr(code))[1:-1] for code in (
@@ -41,6 +43,13 @@ class ControlCharacters(python_logging.Filter):
         if escaped != message:
             record.msg, record.args = escaped, ()
         return True
+
+
+def brief(text: object) -> str:
+    """Return the start of a text whose length others chose, for a log."""
+    whole = str(text)
+    return whole if len(whole) <= _BRIEF else (
+        f'{whole[:_BRIEF]}... ({len(whole)} characters)')
 
 
 def setup(conf: cfg.ConfigOpts, name: str) -> None:

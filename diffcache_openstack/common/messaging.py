@@ -29,6 +29,7 @@ from oslo_versionedobjects import exception as ovo_exception
 
 from diffcache_openstack.common import context as contexts
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.common import logs
 from diffcache_openstack.common import signatures
 
 LOG = log.getLogger(__name__)
@@ -215,7 +216,7 @@ class _GatedDispatcher:
         try:
             message = self._admitted(incoming.message, incoming.ctxt)
         except exceptions.DiffCacheError as error:
-            LOG.warning('Refused a message: %s', error)
+            LOG.warning('Refused a message: %s', logs.brief(error))
             raise oslo_messaging.ExpectedException() from error
         incoming.message['args'] = message.arguments
         sender = message.sender

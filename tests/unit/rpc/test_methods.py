@@ -16,6 +16,7 @@ import json
 import types
 import uuid
 
+import fixtures
 import oslo_messaging
 
 from diffcache_openstack.agent.endpoints import agent as agent_endpoint
@@ -203,6 +204,16 @@ class TestTables(base.TestCase):
             task['diffcache_object.data']['id'] = wrong
             self.refused(methods.AGENT, ('versions', 'perform'),
                          {'task': task})
+
+    def test_long_values_do_not_fill_the_log(self):
+        logger = self.useFixture(fixtures.FakeLogger())
+        for key in (('versions', 'perform'), ('versions', 'x' * 1_000_000)):
+            self.refused(methods.AGENT, key, {'task': {'x' * 1_000_000: 'y'}})
+        task = objects.VersionTask(
+            id=ID, kind='save', project_id='p').obj_to_primitive()
+        task['diffcache_object.data']['id'] = 'x' * 1_000_000
+        self.refused(methods.AGENT, ('versions', 'perform'), {'task': task})
+        self.assertGreater(4000, len(logger.output))
 
     def test_unknown_method(self):
         for key in ((None, '__init__'), ('versions', 'no'), ('x', 'status')):
