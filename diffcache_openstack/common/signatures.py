@@ -103,8 +103,8 @@ class Ledger(typing.Protocol):
 class MemoryLedger:
     """A ledger of one process, the only one that gets these messages.
 
-    What was signed before the process began may have been accepted by an
-    earlier one, and is refused; senders repeat what matters.
+    What was signed before the process started may have been accepted by an
+    earlier one, and is refused as retryable: senders repeat the call.
 
     :param lifetime: seconds for which a signature is accepted
     """
@@ -119,11 +119,14 @@ class MemoryLedger:
     def admit(self, sender: Sender) -> None:
         """Accept a message once.
 
-        :raises Forbidden: it was accepted before, or maybe by another process
+        :raises Forbidden: it was accepted before
+        :raises ServiceUnavailable: an earlier process may have accepted it
         """
         if sender.time < self._began:
-            raise exceptions.Forbidden(
-                f'The message of {sender.signer} is older than this process.')
+            raise exceptions.ServiceUnavailable(
+                f'The message of {sender.signer} was signed before this'
+                f' process started: repeat the call, and compare the clocks of'
+                f' both machines if that does not help.')
         now = time.time()
         with self._lock:
             # A time ahead by as much as is accepted stays valid as long again.
