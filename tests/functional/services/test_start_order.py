@@ -191,13 +191,13 @@ class TestGlance(StartOrderTest):
     def test_keystone_is_late(self):
         self.hub.wait_for('Waiting for the image service')
         self.cloud.start(cloud.KEYSTONE, cloud.GLANCE)
-        self.hub.wait_for(f'Image {IMAGE} ({IMAGE}), 1048576 bytes, taken in')
+        self.hub.wait_for(f'Added image {IMAGE} ({IMAGE}), 1048576 bytes')
 
     def test_glance_is_later_than_keystone(self):
         self.cloud.start(cloud.KEYSTONE)
         self.hub.wait_for('Waiting for the image service')
         self.cloud.running.add(cloud.GLANCE)
-        self.hub.wait_for(f'Image {IMAGE} ({IMAGE}), 1048576 bytes, taken in')
+        self.hub.wait_for(f'Added image {IMAGE} ({IMAGE}), 1048576 bytes')
 
 
 class TestNova(StartOrderTest):
