@@ -13,7 +13,7 @@ use crate::counters::Counters;
 use crate::error::TransferError;
 use crate::gate::lock;
 use crate::ids::{Kind, ObjectKey};
-use crate::pace::Floors;
+use crate::minimum_rate::Floors;
 use crate::server::{self, ErrorBody};
 use crate::standing::Offence;
 use crate::tls::Tls;
@@ -206,12 +206,12 @@ impl Client {
         *self.keys.write().unwrap_or_else(PoisonError::into_inner) = Some(keys);
     }
 
-    /// Replaces the slowest rates that are put up with.
+    /// Replaces the slowest rates that are accepted.
     pub fn set_floors(&self, floors: Floors) {
         *self.floors.write().unwrap_or_else(PoisonError::into_inner) = floors;
     }
 
-    /// The slowest rates that are put up with.
+    /// Slowest rates that are accepted.
     pub fn floors(&self) -> Floors {
         *self.floors.read().unwrap_or_else(PoisonError::into_inner)
     }

@@ -9,7 +9,7 @@ use crate::auth;
 use crate::error::TransferError;
 use crate::gate::{Cancel, Gate};
 use crate::ids::ObjectKey;
-use crate::pace::{Pace, TooSlow};
+use crate::minimum_rate::{MinimumRate, TooSlow};
 use crate::session::SessionError;
 use crate::tls;
 use crate::wire::Wire;
@@ -123,7 +123,7 @@ pub struct Connection {
     /// The socket, and its encryption.
     pub(crate) wire: Wire,
     timeout: Duration,
-    pace: Option<Pace>,
+    pace: Option<MinimumRate>,
     buffer: Box<[u8]>,
     start: usize,
     end: usize,
@@ -182,8 +182,8 @@ impl Connection {
         self.pace = None;
     }
 
-    /// Expects a body to come at this pace.
-    pub fn expect(&mut self, pace: Pace) {
+    /// Expects a body to arrive at no less than this rate.
+    pub fn expect(&mut self, pace: MinimumRate) {
         self.pace = Some(pace);
     }
 

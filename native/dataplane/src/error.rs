@@ -21,7 +21,7 @@ pub enum TransferError {
         /// What happened.
         reason: String,
     },
-    /// The peer sends, but more slowly than is put up with.
+    /// The peer sends, but more slowly than the floor.
     #[error("{object} from {peer}: {reason}; try another source")]
     PeerSlow {
         /// The peer's base URL.

@@ -13,8 +13,8 @@ use crate::flight::Flight;
 use crate::gate::lock;
 use crate::ids::{hex, Kind, ObjectKey};
 use crate::leaves::{Leaves, StoreError};
+use crate::minimum_rate::MinimumRate;
 use crate::origins::{Origins, Segments};
-use crate::pace::Pace;
 use crate::part::Part;
 use crate::progress::Meter;
 use crate::shaper::{Place, Shaper};
@@ -157,7 +157,7 @@ impl Transfer<'_> {
     }
 
     fn limit(&self, connection: &mut Connection) -> Result<(), Fault> {
-        connection.expect(Pace::new(self.client.floors(), self.over_wan));
+        connection.expect(MinimumRate::new(self.client.floors(), self.over_wan));
         let Some(rate) = self.shaper.rate() else {
             return Ok(());
         };

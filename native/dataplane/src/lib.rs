@@ -11,7 +11,7 @@
 //!   with requests before fills on the [`wan`];
 //! * [`client`] asks peers over [`connection`]s; [`fetch`] gets whole objects, verified, into [`part`]s that survive interruptions; [`source`] reads ranges for core's
 //!   patcher and [`build`] writes what that makes.
-//! * [`pace`] says how slow a peer may be, [`origins`] which bytes of a part came from whom, and [`standing`] which hosts are left alone for a while.
+//! * [`minimum_rate`] says how slow a peer may be, [`origins`] which bytes of a part came from whom, and [`standing`] which hosts are left alone for a while.
 //!
 //! What a peer sends is never trusted: templates are verified leaf by leaf against their manifest, patches, manifests and forms by their own hash.
 
@@ -31,9 +31,9 @@ pub mod flight;
 pub mod gate;
 pub mod ids;
 pub mod leaves;
+pub mod minimum_rate;
 pub mod objects;
 pub mod origins;
-pub mod pace;
 pub mod part;
 pub mod plane;
 pub mod progress;

@@ -11,7 +11,7 @@ use crate::error::TransferError;
 use crate::fetch::check_size;
 use crate::gate::lock;
 use crate::ids::Kind;
-use crate::pace::Pace;
+use crate::minimum_rate::MinimumRate;
 use crate::shaper::{Place, Shaper};
 use crate::window::Window;
 
@@ -30,7 +30,7 @@ pub struct HttpSource {
     window: Option<Window>,
     received: AtomicU64,
     /// That of all its ranges together.
-    pace: Mutex<Pace>,
+    pace: Mutex<MinimumRate>,
     failure: Mutex<Option<TransferError>>,
 }
 
@@ -51,7 +51,7 @@ impl HttpSource {
         };
         let (head, _) = client.exchange(&remote, &ask, &stop)?;
         let window = (remote.key.kind == Kind::Patches).then(|| Window::new(WINDOW_BYTES));
-        let pace = Mutex::new(Pace::new(client.floors(), false));
+        let pace = Mutex::new(MinimumRate::new(client.floors(), false));
         Ok(HttpSource {
             client,
             remote,
@@ -122,7 +122,7 @@ impl HttpSource {
             body: b"",
             hold: HOLD_SECONDS,
         };
-        connection.expect(Pace::new(self.client.floors(), false));
+        connection.expect(MinimumRate::new(self.client.floors(), false));
         self.client.send(connection, &self.remote, &ask)?;
         let begun = Instant::now();
         let head = self

@@ -14,7 +14,7 @@ use common::{image, until, Bytes, Site};
 use diffcache_dataplane::delivery::{parse_hosts, parse_order, Delivery};
 use diffcache_dataplane::error::TransferError;
 use diffcache_dataplane::ids::{Kind, ObjectKey};
-use diffcache_dataplane::pace::Floors;
+use diffcache_dataplane::minimum_rate::Floors;
 use diffcache_dataplane::plane::{Config, DataPlane};
 use diffcache_dataplane::wan::Handle;
 

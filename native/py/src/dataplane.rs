@@ -13,7 +13,7 @@ use diffcache_dataplane::counters::Event;
 use diffcache_dataplane::delivery::{parse_hosts, parse_order, Progress};
 use diffcache_dataplane::error::TransferError;
 use diffcache_dataplane::ids::{Kind, ObjectKey};
-use diffcache_dataplane::pace::Floors;
+use diffcache_dataplane::minimum_rate::Floors;
 use diffcache_dataplane::part::part_path;
 use diffcache_dataplane::plane::{self, Config};
 use diffcache_dataplane::server::Limits;

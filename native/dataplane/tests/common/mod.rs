@@ -13,7 +13,7 @@ use diffcache_dataplane::auth::{Keys, OldSignatures, SiteKey};
 use diffcache_dataplane::client::{Peer, Remote};
 use diffcache_dataplane::gate::Cancel;
 use diffcache_dataplane::ids::{Kind, ObjectKey};
-use diffcache_dataplane::pace::Floors;
+use diffcache_dataplane::minimum_rate::Floors;
 use diffcache_dataplane::part::Durability;
 use diffcache_dataplane::plane::{Config, DataPlane, Job};
 use diffcache_dataplane::server::Limits;

@@ -1,11 +1,11 @@
-//! How slowly a peer may send before it is given up for another source.
+//! Smallest rate of a peer before another source replaces it.
 //!
 //! Only the time that a reader waits for bytes counts: what it does with them, and its own limit, do not. The waiting is measured in spans; in each
 //! of them the bytes that came are compared with the slowest rate, so that a fast beginning does not pay for a slow end.
 
 use std::time::Duration;
 
-/// The slowest rates that are put up with.
+/// Slowest rates that are accepted.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Floors {
     /// Bytes per second of an object that a host of the site holds.
@@ -26,7 +26,7 @@ impl Default for Floors {
     }
 }
 
-/// A peer sends more slowly than is put up with.
+/// A peer sends more slowly than the floor.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TooSlow {
     /// Bytes that came.
@@ -42,7 +42,7 @@ const SLOW_SPANS: u32 = 3;
 
 /// Measures one transfer.
 #[derive(Clone, Debug)]
-pub struct Pace {
+pub struct MinimumRate {
     floors: Floors,
     over_wan: bool,
     arriving: bool,
@@ -50,10 +50,10 @@ pub struct Pace {
     bytes: u64,
 }
 
-impl Pace {
+impl MinimumRate {
     /// Measures a transfer over the WAN, or within the site.
-    pub fn new(floors: Floors, over_wan: bool) -> Pace {
-        Pace {
+    pub fn new(floors: Floors, over_wan: bool) -> MinimumRate {
+        MinimumRate {
             floors,
             over_wan,
             arriving: false,
@@ -123,13 +123,13 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    fn pace(over_wan: bool) -> Pace {
+    fn pace(over_wan: bool) -> MinimumRate {
         let floors = Floors {
             site: 1000.0,
             wan: 100.0,
             span: 10 * SECOND,
         };
-        Pace::new(floors, over_wan)
+        MinimumRate::new(floors, over_wan)
     }
 
     #[test]
