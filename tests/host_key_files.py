@@ -13,8 +13,8 @@
 
 import pathlib
 
-from diffcache_openstack.common import host_keys
-from diffcache_openstack.common import signatures
+from diffcache_openstack.common.signing import host_keys
+from diffcache_openstack.common.signing import signatures
 
 
 class Keys:

@@ -67,8 +67,8 @@ from diffcache_openstack.agent.versions import service as version_service
 from diffcache_openstack.blocks import image_tools
 from diffcache_openstack.common import context as contexts
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.common import image_records
 from diffcache_openstack.common import service
+from diffcache_openstack.common.signing import image_records
 from diffcache_openstack.common import windows
 from diffcache_openstack.rpc import agent_api
 from diffcache_openstack.rpc import buses

@@ -29,7 +29,7 @@ from cliff import commandmanager
 from cliff import complete
 from cliff import help as cliff_help
 
-from diffcache_openstack.common import command_groups
+from diffcache_openstack.common.commands import command_groups
 from diffcache_openstack.common import exceptions
 
 _USAGE_ERROR = 2

@@ -30,7 +30,7 @@ from oslo_versionedobjects import exception as ovo_exception
 from diffcache_openstack.common import context as contexts
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import logs
-from diffcache_openstack.common import signatures
+from diffcache_openstack.common.signing import signatures
 
 LOG = log.getLogger(__name__)
 

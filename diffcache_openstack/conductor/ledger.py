@@ -13,7 +13,7 @@
 
 import datetime
 
-from diffcache_openstack.common import signatures
+from diffcache_openstack.common.signing import signatures
 from diffcache_openstack.db import engine
 from diffcache_openstack.db import senders
 from diffcache_openstack.objects import base

@@ -17,7 +17,7 @@ import sqlalchemy as sa
 from sqlalchemy import orm
 
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.common import signatures
+from diffcache_openstack.common.signing import signatures
 from diffcache_openstack.db import models
 
 

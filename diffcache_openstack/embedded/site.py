@@ -32,7 +32,7 @@ from diffcache_openstack.agent.repository import catalogue
 from diffcache_openstack.agent import service as agents
 from diffcache_openstack.common import context as contexts
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.common import host_keys
+from diffcache_openstack.common.signing import host_keys
 from diffcache_openstack.conductor import service as conductors
 from diffcache_openstack.conf import opts
 from diffcache_openstack.db import migration

@@ -20,10 +20,10 @@ import typing
 from oslo_utils import fileutils
 
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.common import host_keys
-from diffcache_openstack.common import image_records
 from diffcache_openstack.common import local_client
-from diffcache_openstack.common import signatures
+from diffcache_openstack.common.signing import host_keys
+from diffcache_openstack.common.signing import image_records
+from diffcache_openstack.common.signing import signatures
 from diffcache_openstack.nova import backends
 from diffcache_openstack.nova import checks
 from diffcache_openstack.nova import fetching

@@ -24,8 +24,8 @@ import types
 import typing
 
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.common import image_records
 from diffcache_openstack.common import local_client
+from diffcache_openstack.common.signing import image_records
 from diffcache_openstack.nova import tally as tallies
 
 LOG = logging.getLogger(__name__)

@@ -15,9 +15,9 @@ from oslo_config import cfg
 from oslo_log import log
 
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.common import host_keys
 from diffcache_openstack.common import messaging
-from diffcache_openstack.common import signatures
+from diffcache_openstack.common.signing import host_keys
+from diffcache_openstack.common.signing import signatures
 from diffcache_openstack.objects import base
 
 LOG = log.getLogger(__name__)

@@ -18,7 +18,7 @@ from oslo_log import log
 
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import messaging
-from diffcache_openstack.common import signatures
+from diffcache_openstack.common.signing import signatures
 from diffcache_openstack import objects
 from diffcache_openstack.rpc import methods
 

@@ -23,7 +23,7 @@ import typing
 from oslo_versionedobjects import fields as oslo_fields
 
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.common import host_keys
+from diffcache_openstack.common.signing import host_keys
 from diffcache_openstack.objects import catalogue
 from diffcache_openstack.objects import fields
 from diffcache_openstack.objects import versions

@@ -26,7 +26,7 @@ from diffcache_openstack.agent.state import host as hosts
 from diffcache_openstack.common import context as contexts
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import messaging
-from diffcache_openstack.common import signatures
+from diffcache_openstack.common.signing import signatures
 from diffcache_openstack import objects
 from diffcache_openstack.rpc import agent_api
 from diffcache_openstack.rpc import gate

@@ -15,8 +15,8 @@ import dataclasses
 
 from diffcache_openstack.agent.repository import catalogue
 from diffcache_openstack.common import context as contexts
-from diffcache_openstack.common import host_keys
-from diffcache_openstack.common import image_records
+from diffcache_openstack.common.signing import host_keys
+from diffcache_openstack.common.signing import image_records
 from diffcache_openstack import objects
 from diffcache_openstack.rpc import conductor_api
 

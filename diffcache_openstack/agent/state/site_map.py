@@ -19,7 +19,7 @@ import threading
 from diffcache_openstack.common import context as contexts
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import files
-from diffcache_openstack.common import image_records
+from diffcache_openstack.common.signing import image_records
 from diffcache_openstack import objects
 from diffcache_openstack.rpc import conductor_api
 from diffcache_openstack.sites import site_map as maps

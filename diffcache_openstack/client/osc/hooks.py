@@ -20,7 +20,7 @@ from osc_lib import exceptions
 from diffcache_openstack.client.osc import commands
 from diffcache_openstack.client.osc import precache
 from diffcache_openstack.client.osc import versions
-from diffcache_openstack.common import command_groups
+from diffcache_openstack.common.commands import command_groups
 
 # Read by the repository when an image is added to the catalogue.
 BASE_PROPERTY = 'diffcache_base_template'

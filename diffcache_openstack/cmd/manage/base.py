@@ -22,8 +22,8 @@ from oslo_config import cfg
 
 from diffcache_openstack.cmd.manage import app
 from diffcache_openstack.common import context as contexts
-from diffcache_openstack.common import host_keys
 from diffcache_openstack.common import messaging
+from diffcache_openstack.common.signing import host_keys
 from diffcache_openstack.common import units
 from diffcache_openstack.db import engine
 from diffcache_openstack.rpc import agent_api

@@ -14,7 +14,7 @@
 import argparse
 
 from diffcache_openstack.cmd.manage import base
-from diffcache_openstack.common import host_keys
+from diffcache_openstack.common.signing import host_keys
 from diffcache_openstack.db import senders
 from diffcache_openstack.objects import base as objects_base
 

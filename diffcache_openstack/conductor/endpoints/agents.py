@@ -19,8 +19,8 @@ from oslo_log import log
 import oslo_messaging
 
 from diffcache_openstack.common import context as contexts
-from diffcache_openstack.common import image_records
 from diffcache_openstack.common import messaging
+from diffcache_openstack.common.signing import image_records
 from diffcache_openstack.conductor import agent_notifier
 from diffcache_openstack.conductor.planning import planner
 from diffcache_openstack.conductor import site_maps as maps

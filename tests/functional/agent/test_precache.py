@@ -16,7 +16,7 @@ import time
 import uuid
 
 from diffcache_openstack.common import context
-from diffcache_openstack.common import host_keys
+from diffcache_openstack.common.signing import host_keys
 from diffcache_openstack.db import engine
 from diffcache_openstack.db import listing
 from diffcache_openstack.db import precache as db

@@ -19,8 +19,8 @@ from diffcache_openstack.agent.state import request_spool
 from diffcache_openstack.agent.state import site_map
 from diffcache_openstack.common import context as contexts
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.common import image_records
-from diffcache_openstack.common import signatures
+from diffcache_openstack.common.signing import image_records
+from diffcache_openstack.common.signing import signatures
 from diffcache_openstack import objects
 from diffcache_openstack.objects import base as objects_base
 from diffcache_openstack.sites import view

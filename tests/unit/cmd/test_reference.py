@@ -34,7 +34,7 @@ from diffcache_openstack.cmd import console
 from diffcache_openstack.cmd.manage import app as manage
 from diffcache_openstack.cmd import services
 from diffcache_openstack.cmd import toolbox
-from diffcache_openstack.common import command_groups
+from diffcache_openstack.common.commands import command_groups
 from tests import base
 
 PAGE = (pathlib.Path(__file__).parents[3] / 'doc' / 'source' / 'reference'

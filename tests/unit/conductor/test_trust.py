@@ -15,9 +15,9 @@ import datetime
 import uuid
 
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.common import image_records
 from diffcache_openstack.common import messaging
-from diffcache_openstack.common import signatures
+from diffcache_openstack.common.signing import image_records
+from diffcache_openstack.common.signing import signatures
 from diffcache_openstack.db import catalogue
 from diffcache_openstack.db import models
 from diffcache_openstack.db import senders

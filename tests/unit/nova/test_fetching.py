@@ -31,8 +31,8 @@ from nova.virt.libvirt import imagebackend
 from nova.virt.libvirt import utils as libvirt_utils
 
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.common import image_records
-from diffcache_openstack.common import signatures
+from diffcache_openstack.common.signing import image_records
+from diffcache_openstack.common.signing import signatures
 from diffcache_openstack.nova import backends
 from diffcache_openstack.nova import checks
 from diffcache_openstack.nova import fetching

@@ -16,8 +16,8 @@ import pathlib
 import types
 
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.common import image_records
-from diffcache_openstack.common import signatures
+from diffcache_openstack.common.signing import image_records
+from diffcache_openstack.common.signing import signatures
 from diffcache_openstack.nova import source as sources
 from diffcache_openstack.nova import tally as tallies
 from tests import base

@@ -23,7 +23,7 @@ from diffcache_openstack.agent.endpoints import agent as agent_endpoint
 from diffcache_openstack.agent.endpoints import versions as agent_versions
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import messaging
-from diffcache_openstack.common import signatures
+from diffcache_openstack.common.signing import signatures
 from diffcache_openstack.conductor.endpoints import agents
 from diffcache_openstack.conductor.endpoints import control
 from diffcache_openstack.conductor.endpoints import costs

@@ -9,7 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-from diffcache_openstack.common import host_keys
+from diffcache_openstack.common.signing import host_keys
 from tests.unit.cmd.manage import base
 
 

@@ -17,7 +17,7 @@ from cryptography import x509
 from cryptography.x509 import oid
 
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.common import host_keys
+from diffcache_openstack.common.signing import host_keys
 from tests import base
 from tests import certificates
 from tests import host_key_files

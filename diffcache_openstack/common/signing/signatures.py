@@ -28,7 +28,7 @@ import typing
 from oslo_serialization import jsonutils
 
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.common import host_keys
+from diffcache_openstack.common.signing import host_keys
 
 # Where a call's context has the signature.
 FIELD = 'diffcache_signature'

@@ -16,7 +16,7 @@ from cliff import command
 from cliff import commandmanager
 
 from diffcache_openstack.cmd import console
-from diffcache_openstack.common import command_groups
+from diffcache_openstack.common.commands import command_groups
 from tests import base
 
 

@@ -12,7 +12,7 @@
 import time
 
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.common import signatures
+from diffcache_openstack.common.signing import signatures
 from tests import base
 from tests import host_key_files
 

@@ -13,8 +13,8 @@ import json
 import types
 
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.common import image_records
-from diffcache_openstack.common import signatures
+from diffcache_openstack.common.signing import image_records
+from diffcache_openstack.common.signing import signatures
 from tests import base
 from tests import host_key_files
 

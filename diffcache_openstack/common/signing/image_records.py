@@ -24,8 +24,8 @@ import threading
 import typing
 
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.common import host_keys
-from diffcache_openstack.common import signatures
+from diffcache_openstack.common.signing import host_keys
+from diffcache_openstack.common.signing import signatures
 
 # What a record covers. Not what Glance changes: name, owner, status and so on.
 COVERED = ('id', 'content_id', 'size', 'disk_format', 'file_size',
