@@ -11,6 +11,7 @@
 #    under the License.
 """What the clients of all services share: connecting, and errors."""
 
+import abc
 import collections.abc
 import contextlib
 import threading
@@ -28,7 +29,7 @@ _PERMANENT = {400: exceptions.InvalidInput, 403: exceptions.Forbidden,
 _PASSING = (401, 408, 413, 425, 429)
 
 
-class ServiceClient:
+class ServiceClient(abc.ABC):
     """A service's Python client, connected at the first call.
 
     :param group: the group of options that says how
@@ -53,13 +54,13 @@ class ServiceClient:
         """
         self._connected()
 
+    @abc.abstractmethod
     def _connect(self, session: keystone.Session,
                  options: dict[str, typing.Any]) -> typing.Any:
         """Build the Python client; sends no request.
 
         :param options: arguments of an adapter of keystoneauth
         """
-        raise NotImplementedError
 
     @contextlib.contextmanager
     def _call(self, action: str) -> collections.abc.Iterator[typing.Any]:

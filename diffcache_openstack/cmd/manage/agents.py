@@ -16,14 +16,8 @@ import argparse
 from diffcache_openstack.cmd.manage import base
 
 
-class AgentStatus(base.ShowOne):
+class AgentStatus(base.HostArgument, base.ShowOne):
     """Show what the agent of a host is doing."""
-
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Add the arguments of the command."""
-        parser = super().get_parser(prog_name)
-        parser.add_argument('host', help='Name of the host.')
-        return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
         """Call the agent."""

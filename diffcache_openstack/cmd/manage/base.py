@@ -11,6 +11,7 @@
 #    under the License.
 """Base classes of the commands of ``diffcache-manage``."""
 
+import argparse
 import contextlib
 import typing
 
@@ -74,6 +75,16 @@ class Command(command.Command):
         """Open a client of all agents for as long as the block runs."""
         with self.bus() as bus:
             yield agent_api.AgentAPI(bus, self.conf)
+
+
+class HostArgument(Command):
+    """A command about one host."""
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        """Add the arguments of the command."""
+        parser = super().get_parser(prog_name)
+        parser.add_argument('host', help='Name of the host.')
+        return parser
 
 
 class Lister(Command, lister.Lister):

@@ -94,19 +94,13 @@ class HostKeyShow(base.ShowOne):
             signer.name, signer.role, signer.issued_at.isoformat())
 
 
-class HostKeyRevoke(base.Command):
+class HostKeyRevoke(base.HostArgument):
     """Accept no message that is signed with the present keys of a host.
 
     A key that is issued later is accepted. Agents verify messages of
     controllers and records of the repository without the database: if the key
     of a controller or of the repository is lost, replace the authority.
     """
-
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Add the arguments of the command."""
-        parser = super().get_parser(prog_name)
-        parser.add_argument('host', help='Name of the host.')
-        return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
         """Write to the database, which all conductors read."""

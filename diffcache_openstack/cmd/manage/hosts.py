@@ -40,14 +40,8 @@ class HostList(base.Lister):
                 'Capacity', 'Seen at'), rows
 
 
-class HostShow(base.Lister):
+class HostShow(base.HostArgument, base.Lister):
     """List what a host holds."""
-
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Add the arguments of the command."""
-        parser = super().get_parser(prog_name)
-        parser.add_argument('host', help='Name of the host.')
-        return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
         """Read the host's holdings from the database."""
@@ -58,17 +52,11 @@ class HostShow(base.Lister):
             for held in host.holdings]
 
 
-class HostRemove(base.Command):
+class HostRemove(base.HostArgument):
     """Remove a host that was retired from the database.
 
     A host whose agent still runs registers itself again.
     """
-
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Add the arguments of the command."""
-        parser = super().get_parser(prog_name)
-        parser.add_argument('host', help='Name of the host.')
-        return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
         """Delete the host from the database."""

@@ -40,8 +40,7 @@ class TemplateList(base.Lister):
              self.size(t.data_size), t.status) for t in templates]
 
 
-class TemplateRemove(base.Command):
-    """Remove a template and its patches from the catalogue."""
+class _TemplateArgument(base.Command):
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         """Add the arguments of the command."""
@@ -49,6 +48,10 @@ class TemplateRemove(base.Command):
         parser.add_argument('template',
                             help='ID of the template: of the image in Glance.')
         return parser
+
+
+class TemplateRemove(_TemplateArgument):
+    """Remove a template and its patches from the catalogue."""
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
         """Delete the template from the database."""
@@ -56,19 +59,12 @@ class TemplateRemove(base.Command):
             database.write(catalogue.remove_template, parsed_args.template)
 
 
-class TemplateRestore(base.Command):
+class TemplateRestore(_TemplateArgument):
     """Serve a template again that is marked as deleted.
 
     An image that was deleted stays so, whatever is reported about it later.
     Restore it if it was marked by mistake, and still exists in Glance.
     """
-
-    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
-        """Add the arguments of the command."""
-        parser = super().get_parser(prog_name)
-        parser.add_argument('template',
-                            help='ID of the template: of the image in Glance.')
-        return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
         """Change the template's status in the database."""

@@ -239,13 +239,7 @@ def _write_in_place(opened: _native.BlockStore, head: catalogue.Catalogue,
     """Write what differs."""
     done = []
     with contextlib.ExitStack() as stack:
-        # Open all before changing any, since a guest may use one of them.
-        for target in targets:
-            stack.enter_context(
-                disk_writers.open_disk(target.disk, target.format))
-        for target in targets:
-            rollback_journal.write(target.disk, target.request.series,
-                                   target.version, kept)
+        _begin(stack, targets, kept)
     for target in targets:
         started = time.monotonic()
         if target.format == 'qcow2':
@@ -260,6 +254,20 @@ def _write_in_place(opened: _native.BlockStore, head: catalogue.Catalogue,
                 disk.flush()
         done.append(target.result(written, started))
     return done
+
+
+def _begin(stack: contextlib.ExitStack, targets: list[_Target],
+           kept: str | None) -> None:
+    """Open all disks until the stack is left, then write their journals.
+
+    All are opened before any is changed, since a guest may use one of them;
+    while they are open here, no guest can begin to.
+    """
+    for target in targets:
+        stack.enter_context(disk_writers.open_disk(target.disk, target.format))
+    for target in targets:
+        rollback_journal.write(target.disk, target.request.series,
+                               target.version, kept)
 
 
 def _rebuild(opened: _native.BlockStore, targets: list[_Target],
@@ -278,13 +286,7 @@ def _rebuild(opened: _native.BlockStore, targets: list[_Target],
             written = _build(opened, target, path, progress)
             done.append(target.result(written, started))
         with contextlib.ExitStack() as stack:
-            # While they are open here no guest can begin to use them.
-            for target in targets:
-                stack.enter_context(
-                    disk_writers.open_disk(target.disk, target.format))
-            for target in targets:
-                rollback_journal.write(target.disk, target.request.series,
-                                       target.version, kept)
+            _begin(stack, targets, kept)
             for target, path in zip(targets, paths):
                 os.replace(path, target.disk)
                 files.sync_directory(target.disk.parent)
