@@ -4,9 +4,9 @@ use std::path::PathBuf;
 
 use diffcache_core::retry::ErrorKind;
 
+use crate::fetching::standing::Offence;
 use crate::ids::ObjectKey;
-use crate::standing::Offence;
-use crate::tls::TlsError;
+use crate::transport::tls::TlsError;
 
 /// Why an object did not arrive. Every message names the object and what to do next.
 #[derive(Debug, thiserror::Error)]

@@ -6,27 +6,27 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use crate::auth::{fresh_nonce, Keys, OldSignatures, Verifier};
-use crate::claimant::Claimant;
-use crate::claims::Claims;
-use crate::client::{Client, Peer, Remote, Stop};
 use crate::complaints::Complaint;
 use crate::counters::{Counters, Event};
 use crate::error::TransferError;
-use crate::fetch::{load_manifest, Transfer};
+use crate::fetching::claimant::Claimant;
+use crate::fetching::client::{Client, Peer, Remote, Stop};
+use crate::fetching::fetch::{load_manifest, Transfer};
+use crate::fetching::leaves::Leaves;
+use crate::fetching::minimum_rate::Floors;
+use crate::fetching::origins::Origins;
+use crate::fetching::part::{Durability, Part};
+use crate::fetching::standing::{LeftAlone, Offence, Standing};
+use crate::fetching::wan::WanGate;
 use crate::gate::{lock, Cancel, Gate};
 use crate::ids::{hex, Kind, ObjectKey};
-use crate::leaves::Leaves;
-use crate::minimum_rate::Floors;
-use crate::objects::{Landing, Objects, ObjectsError};
-use crate::origins::Origins;
-use crate::part::{Durability, Part};
 use crate::progress::{Meter, Report};
-use crate::server::{Limits, Server, Service};
+use crate::serving::claims::Claims;
+use crate::serving::objects::{Landing, Objects, ObjectsError};
+use crate::serving::server::{Limits, Server, Service};
 use crate::shaper::Shaper;
-use crate::standing::{LeftAlone, Offence, Standing};
-use crate::tls::{self, Tls};
-use crate::wan::WanGate;
+use crate::transport::auth::{fresh_nonce, Keys, OldSignatures, Verifier};
+use crate::transport::tls::{self, Tls};
 
 /// How often files whose lending is over are closed.
 const HOUSEKEEPING: Duration = Duration::from_millis(500);
@@ -423,7 +423,7 @@ impl Stats {
     }
 }
 
-/// The base URL that peers are told: the one that is configured, or else made from the address.
+/// The base URL that peers connect to: the configured one, or else made from the address.
 fn own_url(config: &Config, listener: &TcpListener, secure: bool) -> Result<String, TransferError> {
     if let Some(url) = &config.advertise_url {
         return Ok(url.clone());

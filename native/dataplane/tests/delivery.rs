@@ -11,14 +11,16 @@ use common::{image, until, Bytes, Image, Site};
 use diffcache_core::manifest::LEAF_SIZE;
 use diffcache_core::patch::{create, CreateOptions};
 use diffcache_core::source::FileSource;
-use diffcache_dataplane::claimant::{arrival_key, rendezvous_order, SiteHost};
-use diffcache_dataplane::client::Peer;
 use diffcache_dataplane::counters::Event;
-use diffcache_dataplane::delivery::{Class, Delivery, Link, Order, PartSource, Progress, Source};
 use diffcache_dataplane::error::TransferError;
+use diffcache_dataplane::fetching::claimant::{arrival_key, rendezvous_order, SiteHost};
+use diffcache_dataplane::fetching::client::Peer;
+use diffcache_dataplane::fetching::delivery::{
+    Class, Delivery, Link, Order, PartSource, Progress, Source,
+};
+use diffcache_dataplane::fetching::wan::Handle;
 use diffcache_dataplane::ids::{Kind, ObjectKey};
 use diffcache_dataplane::plane::{Config, DataPlane};
-use diffcache_dataplane::wan::Handle;
 
 const LEND: Duration = Duration::from_secs(600);
 

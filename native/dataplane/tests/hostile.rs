@@ -1,4 +1,4 @@
-//! Peers and strangers that mean harm: they cost a little time, and nobody else is blamed.
+//! Hostile peers and clients: they cost a bounded time, and no honest peer is blamed.
 #![allow(missing_docs, clippy::unwrap_used, clippy::panic)]
 
 mod common;
@@ -11,12 +11,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use common::{image, until, Bytes, Site};
-use diffcache_dataplane::delivery::{parse_hosts, parse_order, Delivery};
 use diffcache_dataplane::error::TransferError;
+use diffcache_dataplane::fetching::delivery::{parse_hosts, parse_order, Delivery};
+use diffcache_dataplane::fetching::minimum_rate::Floors;
+use diffcache_dataplane::fetching::wan::Handle;
 use diffcache_dataplane::ids::{Kind, ObjectKey};
-use diffcache_dataplane::minimum_rate::Floors;
 use diffcache_dataplane::plane::{Config, DataPlane};
-use diffcache_dataplane::wan::Handle;
 
 /// Answers each request with what a function makes of its text, until that returns `None`.
 struct Peer {
@@ -80,6 +80,19 @@ fn converse(mut stream: TcpStream, respond: &Respond, seen: &Mutex<Vec<String>>)
             return;
         }
     }
+}
+
+/// Answer a request for a range of an object of `size` bytes with a correct head; the range's length.
+fn send_range_head(request: &str, stream: &mut TcpStream, size: usize) -> Option<usize> {
+    let (start, end) = range_of(request)?;
+    let last = end - 1;
+    let length = end - start;
+    send_head(
+        stream,
+        206,
+        &format!("Content-Length: {length}\r\nContent-Range: bytes {start}-{last}/{size}\r\n"),
+    )?;
+    Some(length)
 }
 
 fn send_head(stream: &mut TcpStream, status: u16, fields: &str) -> Option<()> {
@@ -174,14 +187,7 @@ fn a_peer_that_drips_is_given_up_for_another_source() {
     let scene = Arc::new(Scene::new());
     let size = scene.bytes.len();
     let drip = Peer::new(move |request, stream| {
-        let (start, end) = range_of(request)?;
-        let last = end - 1;
-        let length = end - start;
-        send_head(
-            stream,
-            206,
-            &format!("Content-Length: {length}\r\nContent-Range: bytes {start}-{last}/{size}\r\n"),
-        )?;
+        send_range_head(request, stream, size)?;
         while stream.write_all(b"x").is_ok() {
             std::thread::sleep(Duration::from_secs(1));
         }
@@ -282,14 +288,7 @@ fn a_peer_that_lies_twice_is_left_alone() {
     let scene = Scene::new();
     let size = scene.bytes.len();
     let liar = Peer::new(move |request, stream| {
-        let (start, end) = range_of(request)?;
-        let last = end - 1;
-        let length = end - start;
-        send_head(
-            stream,
-            206,
-            &format!("Content-Length: {length}\r\nContent-Range: bytes {start}-{last}/{size}\r\n"),
-        )?;
+        let length = send_range_head(request, stream, size)?;
         stream.write_all(&vec![b'x'; length]).ok()
     });
     let sources = [("liar", &*liar.url()), ("repo", scene.repo.url())];
@@ -432,7 +431,7 @@ fn a_signed_request_cannot_be_sent_to_another_host_nor_after_a_restart() {
     let answer = ask(&listen, captured);
     assert!(answer.starts_with("HTTP/1.1 401"), "{answer}");
     assert!(answer.contains("stale-boot"), "{answer}");
-    // Who has the key goes on as before.
+    // A client that has the key still gets the object.
     std::fs::remove_file(&dest).unwrap();
     let delivery = deliver(&c, &order(patch, &dest, None, &sources)).unwrap();
     assert_eq!(delivery.source, Some(0), "{delivery:?}");

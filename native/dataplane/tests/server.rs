@@ -9,13 +9,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use common::{image, job, remote, until, Bytes, Site};
-use diffcache_dataplane::admission::Room;
-use diffcache_dataplane::auth::{fresh_nonce, unix_now, Keys, Signed, SiteKey};
-use diffcache_dataplane::client::Peer;
 use diffcache_dataplane::counters::Event;
 use diffcache_dataplane::error::TransferError;
+use diffcache_dataplane::fetching::client::Peer;
 use diffcache_dataplane::plane::{Config, DataPlane};
-use diffcache_dataplane::server::Limits;
+use diffcache_dataplane::serving::admission::Room;
+use diffcache_dataplane::serving::server::Limits;
+use diffcache_dataplane::transport::auth::{fresh_nonce, unix_now, Keys, Signed, SiteKey};
 
 fn open_plane(site: &Site, limits: Limits) -> DataPlane {
     DataPlane::open(Config {

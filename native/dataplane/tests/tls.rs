@@ -10,14 +10,14 @@ use std::path::Path;
 use std::time::Duration;
 
 use common::{image, job, remote, until, Bytes, Site};
-use diffcache_dataplane::admission::Room;
-use diffcache_dataplane::client::{Peer, Remote};
 use diffcache_dataplane::counters::Event;
 use diffcache_dataplane::error::TransferError;
+use diffcache_dataplane::fetching::client::{Peer, Remote};
 use diffcache_dataplane::ids::ObjectKey;
 use diffcache_dataplane::plane::{Config, DataPlane};
-use diffcache_dataplane::server::Limits;
-use diffcache_dataplane::tls::{Files, Options, PlainPeers};
+use diffcache_dataplane::serving::admission::Room;
+use diffcache_dataplane::serving::server::Limits;
+use diffcache_dataplane::transport::tls::{Files, Options, PlainPeers};
 use rcgen::{
     BasicConstraints, CertificateParams, CertificateRevocationListParams, IsCa, KeyIdMethod,
     KeyPair, KeyUsagePurpose, RevokedCertParams, SerialNumber,

@@ -14,15 +14,15 @@ use common::{image, job, remote, site_key, until, Bytes, Site};
 use diffcache_core::manifest::LEAF_SIZE;
 use diffcache_core::patch::{create, CreateOptions};
 use diffcache_core::source::ReadAt;
-use diffcache_dataplane::auth::Keys;
-use diffcache_dataplane::build::Place;
-use diffcache_dataplane::client::{Client, Peer, Remote, Stop};
 use diffcache_dataplane::error::TransferError;
+use diffcache_dataplane::fetching::build::Place;
+use diffcache_dataplane::fetching::client::{Client, Peer, Remote, Stop};
+use diffcache_dataplane::fetching::source::HttpSource;
 use diffcache_dataplane::gate::Cancel;
 use diffcache_dataplane::ids::Kind;
 use diffcache_dataplane::plane::{Config, DataPlane, Job};
-use diffcache_dataplane::server::Limits;
-use diffcache_dataplane::source::HttpSource;
+use diffcache_dataplane::serving::server::Limits;
+use diffcache_dataplane::transport::auth::Keys;
 
 fn sent(plane: &DataPlane, kind: Kind) -> u64 {
     plane.stats().counters.sent(kind)

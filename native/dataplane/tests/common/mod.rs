@@ -9,14 +9,14 @@ use std::time::Duration;
 use diffcache_core::manifest::{Manifest, LEAF_SIZE};
 use diffcache_core::source::FileSource;
 use diffcache_core::task::Task;
-use diffcache_dataplane::auth::{Keys, OldSignatures, SiteKey};
-use diffcache_dataplane::client::{Peer, Remote};
+use diffcache_dataplane::fetching::client::{Peer, Remote};
+use diffcache_dataplane::fetching::minimum_rate::Floors;
+use diffcache_dataplane::fetching::part::Durability;
 use diffcache_dataplane::gate::Cancel;
 use diffcache_dataplane::ids::{Kind, ObjectKey};
-use diffcache_dataplane::minimum_rate::Floors;
-use diffcache_dataplane::part::Durability;
 use diffcache_dataplane::plane::{Config, DataPlane, Job};
-use diffcache_dataplane::server::Limits;
+use diffcache_dataplane::serving::server::Limits;
+use diffcache_dataplane::transport::auth::{Keys, OldSignatures, SiteKey};
 
 /// A generator whose bytes are the same in every run.
 pub struct Bytes(pub u64);

@@ -5,14 +5,14 @@ use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::auth;
 use crate::error::TransferError;
+use crate::fetching::minimum_rate::{MinimumRate, TooSlow};
 use crate::gate::{Cancel, Gate};
 use crate::ids::ObjectKey;
-use crate::minimum_rate::{MinimumRate, TooSlow};
-use crate::session::SessionError;
-use crate::tls;
-use crate::wire::Wire;
+use crate::transport::auth;
+use crate::transport::session::SessionError;
+use crate::transport::tls;
+use crate::transport::wire::Wire;
 
 const LONGEST_HEAD: usize = 16 << 10;
 const MOST_HEADERS: usize = 64;

@@ -6,14 +6,14 @@ use std::time::{Duration, Instant};
 
 use diffcache_core::source::{ReadAt, SourceError};
 
-use crate::client::{Ask, Client, Connection, Fault, Remote, Stop};
 use crate::error::TransferError;
-use crate::fetch::check_size;
+use crate::fetching::client::{Ask, Client, Connection, Fault, Remote, Stop};
+use crate::fetching::fetch::check_size;
+use crate::fetching::minimum_rate::MinimumRate;
+use crate::fetching::window::Window;
 use crate::gate::lock;
 use crate::ids::Kind;
-use crate::minimum_rate::MinimumRate;
 use crate::shaper::{Place, Shaper};
-use crate::window::Window;
 
 /// What is remembered of a patch.
 const WINDOW_BYTES: u64 = 16 << 20;

@@ -18,7 +18,7 @@ use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKey
 use rustls::server::{NoServerSessionStorage, VerifierBuilderError, WebPkiClientVerifier};
 use rustls::{CertificateError, ClientConfig, RootCertStore, ServerConfig};
 
-use crate::session::{Session, SessionError};
+use crate::transport::session::{Session, SessionError};
 
 /// Permissions of everybody else.
 const OTHERS: u32 = 0o007;

@@ -10,15 +10,15 @@ use std::time::{Duration, Instant};
 
 use serde::Deserialize;
 
-use crate::build::Place;
-use crate::claimant::{Claimed, SiteHost, HOLDER_PATIENCE};
-use crate::client::{Peer, Remote};
 use crate::error::TransferError;
+use crate::fetching::build::Place;
+use crate::fetching::claimant::{Claimed, SiteHost, HOLDER_PATIENCE};
+use crate::fetching::client::{Peer, Remote};
+use crate::fetching::part::Durability;
+use crate::fetching::wan::{Attempt, Handle};
 use crate::gate::{lock, Cancel};
 use crate::ids::{Kind, ObjectKey};
-use crate::part::Durability;
 use crate::plane::{check_rate, DataPlane, Job};
-use crate::wan::{Attempt, Handle};
 
 /// How often a fill that waits for the WAN reports that it does.
 const WAITING_REPORT: Duration = Duration::from_secs(1);

@@ -7,9 +7,9 @@ use diffcache_core::manifest::{is_zero, Manifest, LEAF_LEN, LEAF_SIZE};
 use diffcache_core::source::{FileSource, ReadAt};
 
 use crate::error::TransferError;
+use crate::fetching::part::Part;
 use crate::flight::Flight;
 use crate::ids::ObjectKey;
-use crate::part::Part;
 use crate::progress::Meter;
 
 /// Bytes that are shared with a twin or not: a block of the file system.

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::io::retry_on_intr;
 use rustix::net::{RecvFlags, SendFlags};
 
-use crate::session::Session;
+use crate::transport::session::Session;
 
 /// A socket, and the session on it if there is one.
 pub struct Wire {

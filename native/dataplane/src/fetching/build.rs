@@ -10,17 +10,17 @@ use diffcache_core::sink::{LeafSink, SinkError};
 use diffcache_core::source::{FileSource, ReadAt, SourceError};
 use diffcache_core::task::Task;
 
-use crate::client::{Remote, Stop};
 use crate::error::TransferError;
-use crate::fetch::open_manifest;
+use crate::fetching::client::{Remote, Stop};
+use crate::fetching::fetch::open_manifest;
+use crate::fetching::leaves::Leaves;
+use crate::fetching::part::Part;
+use crate::fetching::source::HttpSource;
 use crate::gate::{lock, Cancel};
 use crate::ids::{Kind, ObjectKey};
-use crate::leaves::Leaves;
-use crate::part::Part;
 use crate::plane::{check_rate, DataPlane, Job};
 use crate::progress::Meter;
 use crate::shaper::Shaper;
-use crate::source::HttpSource;
 
 /// Threads that read from peers: enough to ask for the next piece while one arrives and one is verified.
 const REMOTE_THREADS: usize = 4;

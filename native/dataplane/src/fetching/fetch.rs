@@ -7,18 +7,18 @@ use std::sync::{Arc, Mutex};
 
 use diffcache_core::manifest::{Manifest, LEAF_LEN, LEAF_SIZE};
 
-use crate::client::{Ask, Client, Connection, Fault, Remote, Stop};
 use crate::error::TransferError;
+use crate::fetching::client::{Ask, Client, Connection, Fault, Remote, Stop};
+use crate::fetching::leaves::{Leaves, StoreError};
+use crate::fetching::minimum_rate::MinimumRate;
+use crate::fetching::origins::{Origins, Segments};
+use crate::fetching::part::Part;
+use crate::fetching::standing::Offence;
 use crate::flight::Flight;
 use crate::gate::lock;
 use crate::ids::{hex, Kind, ObjectKey};
-use crate::leaves::{Leaves, StoreError};
-use crate::minimum_rate::MinimumRate;
-use crate::origins::{Origins, Segments};
-use crate::part::Part;
 use crate::progress::Meter;
 use crate::shaper::{Place, Shaper};
-use crate::standing::Offence;
 
 /// Requests under way on one connection, so that the link is not idle for a round trip between two extents.
 const DEPTH: usize = 4;

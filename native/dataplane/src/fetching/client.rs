@@ -7,16 +7,16 @@ use std::net::{TcpStream, ToSocketAddrs};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
-use crate::auth::{self, Destination, Keys, OldSignatures, Signed};
-pub use crate::connection::{Connection, Fault, Head, Stop};
 use crate::counters::Counters;
 use crate::error::TransferError;
+pub use crate::fetching::connection::{Connection, Fault, Head, Stop};
+use crate::fetching::minimum_rate::Floors;
+use crate::fetching::standing::Offence;
 use crate::gate::lock;
 use crate::ids::{Kind, ObjectKey};
-use crate::minimum_rate::Floors;
-use crate::server::{self, ErrorBody};
-use crate::standing::Offence;
-use crate::tls::Tls;
+use crate::serving::server::{self, ErrorBody};
+use crate::transport::auth::{self, Destination, Keys, OldSignatures, Signed};
+use crate::transport::tls::Tls;
 
 const LONGEST_ERROR: u64 = 64 << 10;
 /// Idle connections kept per peer, and for how long: less than servers keep them.

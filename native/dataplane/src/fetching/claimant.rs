@@ -12,14 +12,14 @@ use std::time::{Duration, Instant};
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 
-use crate::claims::Holder;
-use crate::client::{Ask, Client, Peer, Remote, Stop};
 use crate::counters::Event;
 use crate::error::TransferError;
+use crate::fetching::client::{Ask, Client, Peer, Remote, Stop};
+use crate::fetching::standing::{Offence, Standing, Verdict};
 use crate::gate::{lock, Cancel};
 use crate::ids::ObjectKey;
-use crate::server::{ClaimAnswer, ClaimRequest, Service};
-use crate::standing::{Offence, Standing, Verdict};
+use crate::serving::claims::Holder;
+use crate::serving::server::{ClaimAnswer, ClaimRequest, Service};
 
 /// How long a host that did not answer is passed over.
 const UNREACHABLE_TIME: Duration = Duration::from_secs(30);

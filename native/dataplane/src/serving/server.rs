@@ -1,6 +1,6 @@
 //! The serving side: accepts connections, checks requests, sends objects.
 //!
-//! One thread per connection, and a bounded number of them: see [`crate::admission`]. Reading a request and sending a response have time limits, so
+//! One thread per connection, and a bounded number of them: see [`crate::serving::admission`]. Reading a request and sending a response have time limits, so
 //! a peer that dawdles loses its connection, not others theirs. Bodies go from the page cache to the socket by sendfile(2), or are encrypted on the way.
 
 use std::fs::File;
@@ -14,21 +14,21 @@ use rustix::io::retry_on_intr;
 use rustix::net::RecvFlags;
 use serde::{Deserialize, Serialize};
 
-use crate::admission::{Connections, Room};
-use crate::auth::{self, Accepted, Signed, Verifier};
-use crate::claims::{Claims, Holder};
 use crate::complaints::Complaints;
 use crate::counters::{Counters, Event};
 use crate::flight::{Flight, FlightError};
 use crate::gate::{lock, Gate};
 use crate::ids::ObjectKey;
-use crate::objects::{Found, Objects};
-use crate::request::{self, Request, RequestError, Route};
-use crate::session::SessionError;
+use crate::serving::admission::{Connections, Room};
+use crate::serving::claims::{Claims, Holder};
+use crate::serving::objects::{Found, Objects};
+use crate::serving::request::{self, Request, RequestError, Route};
+use crate::serving::sigpipe;
 use crate::shaper::{Place, Shaper};
-use crate::sigpipe;
-use crate::tls::{self, Tls};
-use crate::wire::Wire;
+use crate::transport::auth::{self, Accepted, Signed, Verifier};
+use crate::transport::session::SessionError;
+use crate::transport::tls::{self, Tls};
+use crate::transport::wire::Wire;
 
 const THREAD_STACK: usize = 256 << 10;
 /// A response may take its patience and one second for every so many bytes.

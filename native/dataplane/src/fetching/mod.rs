@@ -1,0 +1,16 @@
+//! Getting objects from other hosts: sources, ranges, parts, and what they become.
+
+pub mod build;
+pub mod claimant;
+pub mod client;
+pub mod connection;
+pub mod delivery;
+pub mod fetch;
+pub mod leaves;
+pub mod minimum_rate;
+pub mod origins;
+pub mod part;
+pub mod source;
+pub mod standing;
+pub mod wan;
+pub mod window;

@@ -1,0 +1,8 @@
+//! Answering other hosts: connections, requests, objects and claims.
+
+pub mod admission;
+pub mod claims;
+pub mod objects;
+pub mod request;
+pub mod server;
+mod sigpipe;

@@ -1,0 +1,6 @@
+//! What serving and fetching share: signatures, TLS and the bytes of a connection.
+
+pub mod auth;
+pub mod session;
+pub mod tls;
+pub mod wire;
