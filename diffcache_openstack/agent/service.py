@@ -229,6 +229,7 @@ class Agent(service.Service):
 
     def _open_plane(self) -> data_plane.DataPlane:
         conf = self.conf.data_plane
+        identity.check_encryption(self.conf)
         found = identity.read_keys(self.conf)
         shown = identity.Identity(self.conf)
         opened = in_process.InProcessDataPlane(
@@ -245,12 +246,6 @@ class Agent(service.Service):
             advertise_url=conf.advertise_url or self._derived_url(),
             **shown.options())
         self._stack.callback(opened.close)
-        if conf.tls_plain_peers or not (conf.tls_cert_file
-                                        or identity.is_loopback(conf.listen)):
-            LOG.warning('Transfers with peers are not encrypted on %s; set '
-                        '[data_plane] tls_ca_file, tls_cert_file and '
-                        'tls_key_file, and unset tls_plain_peers.',
-                        conf.listen)
         shown.start(opened)
         self._stack.callback(shown.stop)
         return opened

@@ -30,7 +30,8 @@ OPTS = [
         help='''
 Address and port on which the agent serves its objects to peers, as
 ``ADDRESS:PORT``. Port 0 takes any free port and announces it to the conductor.
-Any address but loopback requires ``key_file``.
+Any address but loopback requires ``key_file``, and TLS unless ``allow_plain``
+is true.
 '''),
     cfg.StrOpt(
         'advertise_url',
@@ -72,13 +73,24 @@ then remove the old one. Read again on SIGHUP.
 '''),
     cfg.BoolOpt(
         'old_signatures',
-        default=True,
+        default=False,
         help='''
 Whether to accept requests whose signature names neither the host that is
 requested nor its start, as agents of release 0.1 sign, and to sign so for such
-agents. Set it to false once all agents are upgraded, which the counter
-``unbound`` of ``diffcache-manage agent status`` shows: such a request can be
-sent again to another host, or after a restart, for five minutes.
+agents. Set it to true on every host while such agents are being upgraded, and
+remove it when the counter ``unbound`` of ``diffcache-manage agent status``
+stays the same: such a request can be sent again to another host, or after a
+restart, for five minutes.
+'''),
+    cfg.BoolOpt(
+        'allow_plain',
+        default=False,
+        help='''
+Whether to start without TLS although ``listen`` is not a loopback address.
+Everyone on the network between the agents can then read the images that they
+exchange. If false, such an agent does not start until ``tls_ca_file``,
+``tls_cert_file`` and ``tls_key_file`` are set. Loopback addresses never need
+it.
 '''),
     cfg.StrOpt(
         'tls_ca_file',

@@ -47,6 +47,26 @@ def is_loopback(listen: str) -> bool:
         return address == 'localhost'
 
 
+def check_encryption(conf: cfg.ConfigOpts) -> None:
+    """Check that transfers are encrypted, or need not be.
+
+    :raises InvalidInput: they are not, and other machines reach the address
+    """
+    options = conf.data_plane
+    if is_loopback(options.listen) \
+            or (options.tls_cert_file and not options.tls_plain_peers):
+        return
+    if not (options.tls_cert_file or options.allow_plain):
+        raise exceptions.InvalidInput(
+            f'Transfers with peers would not be encrypted on'
+            f' {options.listen}: set [data_plane] tls_ca_file, tls_cert_file'
+            f' and tls_key_file, or listen on a loopback address. To transfer'
+            f' images in the clear, set allow_plain = true.')
+    LOG.warning('Transfers with peers are not encrypted on %s; set'
+                ' [data_plane] tls_ca_file, tls_cert_file and tls_key_file,'
+                ' and unset allow_plain and tls_plain_peers.', options.listen)
+
+
 def read_keys(conf: cfg.ConfigOpts) -> interface.Keys | None:
     """Return the keys of this host; None if it has none.
 

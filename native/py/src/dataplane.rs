@@ -185,7 +185,7 @@ impl DataPlane {
         let keys = key
             .map(|secret| parse_keys(&key_name, secret, accepted))
             .transpose()?;
-        let old_signatures = match take(&given, "old_signatures")?.unwrap_or(true) {
+        let old_signatures = match take(&given, "old_signatures")?.unwrap_or(false) {
             true => OldSignatures::Tolerated,
             false => OldSignatures::Refused,
         };

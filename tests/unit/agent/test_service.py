@@ -11,8 +11,10 @@
 #    under the License.
 import uuid
 
+from diffcache_openstack.agent.data_plane import identity
 from diffcache_openstack.agent import service
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.common import keys
 from diffcache_openstack.conf import opts
 from diffcache_openstack.sites import view
 from tests import base
@@ -67,13 +69,27 @@ class AgentTest(base.TestCase):
     def test_beyond_loopback_it_takes_a_key(self):
         error = self.assertRaises(
             exceptions.InvalidInput, self.new_agent(data_plane={
-                'listen': '0.0.0.0:19192'}).start)
+                'listen': '0.0.0.0:19192', 'allow_plain': True}).start)
         self.assertIn('key', str(error))
+
+    def test_beyond_loopback_it_takes_tls(self):
+        keys.create_key(self.directory / 'key')
+        options = {'listen': '0.0.0.0:0',
+                   'advertise_url': 'http://192.0.2.1:9192',
+                   'key_file': str(self.directory / 'key')}
+        error = self.assertRaises(exceptions.InvalidInput, self.new_agent(
+            data_plane=options).start)
+        for name in ('tls_ca_file', 'tls_cert_file', 'tls_key_file',
+                     'allow_plain'):
+            self.assertIn(name, str(error))
+        with self.assertLogs(identity.LOG.logger, 'WARNING') as logged:
+            self.started(data_plane={**options, 'allow_plain': True})
+        self.assertIn('not encrypted on 0.0.0.0:0', logged.output[0])
 
     def test_neither_address_nor_port(self):
         error = self.assertRaises(
             exceptions.InvalidInput, self.new_agent(data_plane={
-                'listen': '0.0.0.0:0'}).start)
+                'listen': '0.0.0.0:0', 'allow_plain': True}).start)
         self.assertIn('advertise_url', str(error))
 
     def test_a_repository_registers_without_a_conductor(self):

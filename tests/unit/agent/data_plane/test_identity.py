@@ -11,10 +11,14 @@
 #    under the License.
 """An agent's certificate: used, replaced, wrong."""
 
+import hashlib
+import hmac
 import os
 import shutil
 import socket
 import time
+import urllib.error
+import urllib.request
 
 from diffcache_openstack.agent.data_plane import identity
 from diffcache_openstack.agent.data_plane import interface
@@ -138,6 +142,11 @@ class TestIdentity(IdentityTestCase):
         for listen in ('0.0.0.0:1', '[::]:1', '10.0.0.1:1', 'host:1'):
             self.assertFalse(identity.is_loopback(listen), listen)
 
+    def test_tls_that_is_introduced_host_by_host_is_no_refusal(self):
+        for options in ({}, {'tls_plain_peers': True}):
+            identity.check_encryption(self.conf(listen='192.0.2.1:1',
+                                                **options))
+
     def test_scheme_of_what_peers_are_told(self):
         self.assertEqual('https', identity.scheme(self.conf()))
         self.assertEqual('http', identity.scheme(
@@ -165,6 +174,31 @@ class TestAgent(IdentityTestCase):
         self.assertIn(b'tls_cert_file', answer)
         self.assertEqual(
             1, agent.status.report()['data_plane']['plain_refused'])
+
+    def test_signatures_of_release_0_1_are_refused_unless_accepted(self):
+        self.files = {}
+        keys.create_key(self.directory / 'key')
+        for options, status in (({}, 401), ({'old_signatures': True}, 404)):
+            with self.subTest(options=options):
+                agent = self.started(key_file=str(self.directory / 'key'),
+                                     **options)
+                self.assertEqual(status, self._asked_as_release_0_1(agent))
+                agent.stop()
+
+    def _asked_as_release_0_1(self, agent):
+        """Return the status of a request for an object that is not there."""
+        when, nonce, path = int(time.time()), os.urandom(16).hex(), \
+            f'/v1/objects/templates/{"0" * 64}'
+        code = hmac.new(
+            keys.read_key(self.directory / 'key'), '\n'.join((
+                'diffcache-1', 'GET', path, '', hashlib.sha256().hexdigest(),
+                str(when), nonce)).encode(), 'sha256').hexdigest()
+        asked = urllib.request.Request(agent.plane.url + path, headers={
+            'Authorization': f'DiffCache site:{when}:{nonce}:{code}'})
+        error = self.assertRaises(urllib.error.HTTPError,
+                                  urllib.request.urlopen, asked)
+        error.close()
+        return error.code
 
     def test_files_that_cannot_be_used_are_named(self):
         for options, told in (
