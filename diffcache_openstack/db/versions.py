@@ -99,7 +99,8 @@ def begin_deleting(session: orm.Session, version_id: str,
             f'Cannot delete version {version_id}: it is being saved. Wait'
             f' until that completes, or cancel its task.')
     if not json.loads(row.disks):
-        session.delete(row)
+        # Its save failed.
+        remove(session, version_id)
         return False
     row.state, row.updated_at = versions.DELETING, when
     return True

@@ -166,11 +166,14 @@ class BlobStore(abc.ABC):
         :raises NoSpace: there is not so much
         """
 
-    def spend_reserve(self) -> None:
+    def spend_reserve(self) -> int:
         """Give up the reserve, so that deleting works in a full store.
 
         The lock must be held.
+
+        :returns: the bytes that were set aside
         """
+        return 0
 
     def exists(self, name: str) -> bool:
         """Return whether there is a blob of this name."""

@@ -272,11 +272,15 @@ class FileStore(base.BlobStore):
             if before < size:
                 _allocate(stream.fileno(), before, size)
 
-    def spend_reserve(self) -> None:
+    def spend_reserve(self) -> int:
+        path = self._directory / _RESERVE
         # A store of an earlier release has none yet.
         with (contextlib.suppress(exceptions.NotFound),
               _translated('reserve')):
-            os.truncate(self._directory / _RESERVE, 0)
+            size = path.stat().st_size
+            os.truncate(path, 0)
+            return size
+        return 0
 
     @property
     def atomic(self) -> bool:

@@ -269,9 +269,9 @@ class PrefixedStore(base.BlobStore):
         """Set space aside for deleting."""
         self._whole.keep_reserve(size)
 
-    def spend_reserve(self) -> None:
-        """Give up the space that was set aside."""
-        self._whole.spend_reserve()
+    def spend_reserve(self) -> int:
+        """Give up the space that was set aside; return how much it was."""
+        return self._whole.spend_reserve()
 
     @property
     def exclusive(self) -> bool:

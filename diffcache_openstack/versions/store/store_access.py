@@ -162,12 +162,12 @@ class StoreAccess:
         The store's reserve is given up meanwhile; see :meth:`keep_reserve`.
         """
         with self.store.lock():
-            self.store.spend_reserve()
+            spent = self.store.spend_reserve()
             try:
                 with self._prepared(None) as staging:
                     yield staging
             finally:
-                self._restore_reserve()
+                self._restore_reserve(spent)
 
     def keep_reserve(self, head: catalogue.Catalogue) -> None:
         """Set aside what deleting versions of a catalogue and pruning need.
@@ -181,9 +181,17 @@ class StoreAccess:
             (pack.data_bytes + pack.index_bytes
              for pack in head.packs.values()), default=0))
 
-    def _restore_reserve(self) -> None:
+    def _restore_reserve(self, spent: int) -> None:
+        """Set space aside again.
+
+        :param spent: bytes of the former reserve, for a store that is refused
+        """
         try:
-            head = self._load()
+            try:
+                head = self._load()
+            except exceptions.DiffCacheError:
+                self.store.keep_reserve(spent)
+                return
             if head is not None:
                 self.keep_reserve(head)
         except exceptions.DiffCacheError as exc:

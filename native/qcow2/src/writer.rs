@@ -6,6 +6,8 @@
 //!
 //! Version 3, clusters of 64 KiB, 16-bit reference counts; nothing is compressed.
 
+use std::ops::Range;
+
 use crate::cluster::{plain_entry, zero_entry};
 use crate::error::Qcow2Error;
 use crate::header::{Backing, Compression, Header, V3_LENGTH};
@@ -30,38 +32,48 @@ pub enum Content {
     Data,
 }
 
-/// Where the parts of a new file are, in clusters.
+/// Guest clusters that one second-level table describes.
+pub const TABLE_CLUSTERS: u64 = ENTRIES;
+
+/// Where the parts of a new file are, in clusters. Takes a bit per second-level table, whatever size the disk is said to have.
 #[derive(Debug)]
-pub struct Layout<'a> {
+pub struct Layout {
     /// Bytes of the guest's disk.
     size: u64,
-    /// What the file holds of each guest cluster.
-    contents: &'a [Content],
+    /// Which of the second-level tables exist.
+    tables: Vec<bool>,
     reftable: u64,
     refblocks: u64,
     l1: u64,
-    l1_entries: u64,
     l2: u64,
     data: u64,
 }
 
-impl<'a> Layout<'a> {
-    /// Lays out a file for a disk of `size` bytes; `contents` has an element for each guest cluster.
-    pub fn new(size: u64, contents: &'a [Content]) -> Self {
-        let l1_entries = size.div_ceil(CLUSTER).div_ceil(ENTRIES);
-        let l2 = contents
-            .chunks(ENTRIES as usize)
-            .filter(|part| has_table(part));
-        let data = contents.iter().filter(|&&kind| kind == Content::Data);
+impl Layout {
+    /// Lays out a file for a disk of `size` bytes. `contents` is called for each second-level table in turn with the guest clusters that it
+    /// describes, and returns what the file holds of them.
+    ///
+    /// # Errors
+    /// What `contents` returns.
+    pub fn new<E>(
+        size: u64,
+        mut contents: impl FnMut(Range<u64>) -> Result<Vec<Content>, E>,
+    ) -> Result<Self, E> {
+        let mut tables = Vec::new();
+        let mut data = 0;
+        for clusters in parts(size) {
+            let part = contents(clusters)?;
+            data += part.iter().filter(|&&kind| kind == Content::Data).count() as u64;
+            tables.push(has_table(&part));
+        }
         let mut layout = Self {
             size,
-            contents,
             reftable: 1,
             refblocks: 1,
-            l1: (l1_entries * 8).div_ceil(CLUSTER).max(1),
-            l1_entries,
-            l2: l2.count() as u64,
-            data: data.count() as u64,
+            l1: (tables.len() as u64 * 8).div_ceil(CLUSTER).max(1),
+            l2: tables.iter().filter(|&&exists| exists).count() as u64,
+            tables,
+            data,
         };
         // Refcounts count themselves; each round can only grow them.
         loop {
@@ -70,7 +82,7 @@ impl<'a> Layout<'a> {
                 .div_ceil(refcounts::per_block(CLUSTER_BITS));
             let table = (blocks * 8).div_ceil(CLUSTER);
             if blocks <= layout.refblocks && table <= layout.reftable {
-                return layout;
+                return Ok(layout);
             }
             layout.refblocks = layout.refblocks.max(blocks);
             layout.reftable = layout.reftable.max(table);
@@ -97,50 +109,67 @@ impl<'a> Layout<'a> {
         self.data_at() + self.data
     }
 
-    /// Encodes everything in front of the data.
+    /// Bytes in front of the data.
+    pub fn front(&self) -> u64 {
+        self.data_at() * CLUSTER
+    }
+
+    /// Writes everything in front of the data through `out`, in order. `contents` returns the same as for [`Layout::new`], and is only called for
+    /// tables that exist.
     ///
     /// # Errors
-    /// `BackingName` if the name of the backing file is too long.
-    pub fn encode(&self, backing: Option<Backing<'_>>) -> Result<Vec<u8>, Qcow2Error> {
-        let mut out = self.header().encode(backing)?;
+    /// `BackingName` if the name of the backing file is too long; what `contents` and `out` return.
+    pub fn write<E: From<Qcow2Error>>(
+        &self,
+        backing: Option<Backing<'_>>,
+        contents: impl FnMut(Range<u64>) -> Result<Vec<Content>, E>,
+        mut out: impl FnMut(&[u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
+        out(&self.header().encode(backing)?)?;
         let refblocks = offsets(self.refblocks_at()).take(self.refblocks as usize);
-        out.extend(tables::encode(
+        out(&tables::encode(
             (self.reftable * ENTRIES) as usize,
             refblocks.enumerate(),
-        ));
-        self.encode_refcounts(&mut out);
-        let tables = offsets(self.l2_at());
-        let present = self.contents.chunks(ENTRIES as usize).enumerate();
-        let present = present.filter(|(_, part)| has_table(part));
-        out.extend(tables::encode(
+        ))?;
+        for block in 0..self.refblocks {
+            out(&self.encode_refcounts(block))?;
+        }
+        let present = self
+            .tables
+            .iter()
+            .enumerate()
+            .filter(|(_, exists)| **exists);
+        out(&tables::encode(
             (self.l1 * ENTRIES) as usize,
             present
-                .zip(tables)
+                .zip(offsets(self.l2_at()))
                 .map(|((slot, _), offset)| (slot, plain_entry(offset))),
-        ));
-        self.encode_l2(&mut out);
-        Ok(out)
+        ))?;
+        self.write_l2(contents, out)
     }
 
-    /// Encodes the counts: every cluster of the file is used once.
-    fn encode_refcounts(&self, out: &mut Vec<u8>) {
+    /// Encodes a block of counts: every cluster of the file is used once.
+    fn encode_refcounts(&self, block: u64) -> Vec<u8> {
         let per_block = refcounts::per_block(CLUSTER_BITS);
-        for block in 0..self.refblocks {
-            let used = self
-                .clusters()
-                .saturating_sub(block * per_block)
-                .min(per_block);
-            let counts = (0..used as usize).map(|slot| (slot, 1));
-            out.extend(refcounts::encode_block(CLUSTER_BITS, counts));
-        }
+        let used = self
+            .clusters()
+            .saturating_sub(block * per_block)
+            .min(per_block);
+        let counts = (0..used as usize).map(|slot| (slot, 1));
+        refcounts::encode_block(CLUSTER_BITS, counts)
     }
 
-    fn encode_l2(&self, out: &mut Vec<u8>) {
+    fn write_l2<E>(
+        &self,
+        mut contents: impl FnMut(Range<u64>) -> Result<Vec<Content>, E>,
+        mut out: impl FnMut(&[u8]) -> Result<(), E>,
+    ) -> Result<(), E> {
         let mut data = offsets(self.data_at());
-        for part in self.contents.chunks(ENTRIES as usize) {
-            if !has_table(part) {
-                continue;
-            }
+        let existing = parts(self.size)
+            .zip(&self.tables)
+            .filter(|(_, exists)| **exists);
+        for (clusters, _) in existing {
+            let part = contents(clusters)?;
             let entries = part
                 .iter()
                 .enumerate()
@@ -149,8 +178,9 @@ impl<'a> Layout<'a> {
                     Content::Zero => Some((slot, zero_entry())),
                     Content::Data => data.next().map(|offset| (slot, plain_entry(offset))),
                 });
-            out.extend(tables::encode(ENTRIES as usize, entries));
+            out(&tables::encode(ENTRIES as usize, entries))?;
         }
+        Ok(())
     }
 
     fn header(&self) -> Header {
@@ -161,7 +191,7 @@ impl<'a> Layout<'a> {
             size: self.size,
             file_size: self.clusters() * CLUSTER,
             l1_offset: self.l1_at() * CLUSTER,
-            l1_entries: self.l1_entries as u32,
+            l1_entries: self.tables.len() as u32,
             reftable_offset: CLUSTER,
             reftable_bytes: self.reftable * CLUSTER,
             refcount_order: refcounts::ORDER,
@@ -172,6 +202,13 @@ impl<'a> Layout<'a> {
             backing_length: 0,
         }
     }
+}
+
+/// The guest clusters of each second-level table.
+fn parts(size: u64) -> impl Iterator<Item = Range<u64>> {
+    let clusters = size.div_ceil(CLUSTER);
+    (0..clusters.div_ceil(ENTRIES))
+        .map(move |part| part * ENTRIES..((part + 1) * ENTRIES).min(clusters))
 }
 
 fn has_table(contents: &[Content]) -> bool {
@@ -194,11 +231,32 @@ mod tests {
     use crate::Cluster;
     use proptest::prelude::*;
 
+    fn of(contents: &[Content]) -> impl Fn(Range<u64>) -> Result<Vec<Content>, Qcow2Error> + '_ {
+        |part| Ok(contents[part.start as usize..part.end as usize].to_vec())
+    }
+
+    fn layout(size: u64, contents: &[Content]) -> Layout {
+        Layout::new(size, of(contents)).unwrap()
+    }
+
+    fn front(
+        layout: &Layout,
+        contents: &[Content],
+        backing: Option<Backing<'_>>,
+    ) -> Result<Vec<u8>, Qcow2Error> {
+        let mut out = Vec::new();
+        layout.write(backing, of(contents), |bytes| {
+            out.extend_from_slice(bytes);
+            Ok(())
+        })?;
+        Ok(out)
+    }
+
     /// Returns a file of zeroes in which only the tables are written.
     fn file(size: u64, contents: &[Content], backing: Option<Backing<'_>>) -> Vec<u8> {
-        let layout = Layout::new(size, contents);
-        let mut file = layout.encode(backing).unwrap();
-        assert_eq!(file.len() as u64, layout.data_at() * CLUSTER);
+        let layout = layout(size, contents);
+        let mut file = front(&layout, contents, backing).unwrap();
+        assert_eq!(file.len() as u64, layout.front());
         file.resize((layout.clusters() * CLUSTER) as usize, 0);
         file
     }
@@ -296,18 +354,17 @@ mod tests {
             name: &name,
             format: "raw",
         };
-        let error = Layout::new(CLUSTER, &[Content::Data])
-            .encode(Some(backing))
-            .unwrap_err();
+        let contents = [Content::Data];
+        let error = front(&layout(CLUSTER, &contents), &contents, Some(backing)).unwrap_err();
         assert!(matches!(error, Qcow2Error::BackingName(_)), "{error}");
     }
 
     #[test]
     fn many_clusters_take_several_refcount_blocks() {
         let contents = vec![Content::Data; 70_000];
-        let layout = Layout::new(70_000 * CLUSTER, &contents);
+        let layout = layout(70_000 * CLUSTER, &contents);
         assert_eq!(layout.refblocks, 3);
-        let front = layout.encode(None).unwrap();
-        assert_eq!(front.len() as u64, layout.data_at() * CLUSTER);
+        let front = front(&layout, &contents, None).unwrap();
+        assert_eq!(front.len() as u64, layout.front());
     }
 }

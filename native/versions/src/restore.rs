@@ -1,6 +1,7 @@
 //! Restoring versions: to a raw file, or to a qcow2 file with or without a backing file.
 
 use std::fs::File;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
@@ -9,7 +10,7 @@ use diffcache_core::output::Output;
 use diffcache_core::source::ReadAt;
 use diffcache_core::task::{for_each_piece, Task};
 use diffcache_qcow2::header::Backing;
-use diffcache_qcow2::writer::{Content as Kind, Layout, CLUSTER};
+use diffcache_qcow2::writer::{Content as Kind, Layout, CLUSTER, TABLE_CLUSTERS};
 
 use crate::error::{Result, VersionsError};
 use crate::map::{BlockRef, NodeRef, Run};
@@ -223,24 +224,29 @@ impl Image<'_> {
         task: &Task<'_>,
     ) -> Result<u64> {
         let name = path.display().to_string();
-        let kinds = self.classify(backing.is_some())?;
-        let front = Layout::new(self.size, &kinds).encode(backing)?;
+        let clusters = Clusters {
+            image: self,
+            backed: backing.is_some(),
+        };
+        let classify = |part: Range<u64>| clusters.classify(part);
+        let layout = Layout::new(self.size, classify)?;
         let output = Output::create(path).map_err(VersionsError::io(&name))?;
         let file = output.file();
-        file.write_all_at(&front, 0)
-            .map_err(VersionsError::io(&name))?;
-        let mut at = front.len() as u64;
+        let mut at = 0;
+        layout.write(backing, classify, |bytes| {
+            file.write_all_at(bytes, at)
+                .map_err(VersionsError::io(&name))?;
+            at += bytes.len() as u64;
+            Ok(())
+        })?;
         let mut buffer = Vec::new();
-        let next = |start: u64, end: u64| {
-            let (from, to) = (start / CLUSTER, end.div_ceil(CLUSTER));
-            let wanted = kinds.get(from as usize..to as usize).unwrap_or_default();
-            let found = wanted.iter().position(|kind| *kind == Kind::Data);
-            Ok(found.map(|place| (from + place as u64) * CLUSTER))
-        };
+        let next = |start, end| clusters.next_data(start, end);
         self.windows(&next, task, &mut |start, window| {
             buffer.clear();
-            for (i, cluster) in (0..).zip(window.bytes.chunks_exact(CLUSTER as usize)) {
-                if kinds.get((start / CLUSTER) as usize + i) == Some(&Kind::Data) {
+            let first = start / CLUSTER;
+            let kinds = clusters.classify(first..first + window.bytes.len() as u64 / CLUSTER)?;
+            for (cluster, kind) in window.bytes.chunks_exact(CLUSTER as usize).zip(kinds) {
+                if kind == Kind::Data {
                     buffer.extend_from_slice(cluster);
                 }
             }
@@ -252,47 +258,79 @@ impl Image<'_> {
         finish(output, path)?;
         Ok(at)
     }
+}
 
-    /// What each cluster of the qcow2 file is.
-    fn classify(&self, has_base: bool) -> Result<Vec<Kind>> {
-        let per_cluster = CLUSTER / self.block();
-        let clusters = self.size.div_ceil(CLUSTER);
-        let (zero, base) = match has_base {
-            true => (Kind::Zero, Kind::Unallocated),
-            false => (Kind::Unallocated, Kind::Data),
+/// What the clusters of a version's qcow2 file are. They are classified part by part, as often as they are needed: a list of all would take
+/// memory by the size that a version states.
+struct Clusters<'a> {
+    image: &'a Image<'a>,
+    /// The file has the base image as its backing file.
+    backed: bool,
+}
+
+impl Clusters<'_> {
+    /// What each of some clusters of the qcow2 file is.
+    fn classify(&self, clusters: Range<u64>) -> Result<Vec<Kind>> {
+        let image = self.image;
+        let per_cluster = CLUSTER / image.block();
+        let mut part = Part {
+            first: clusters.start,
+            kinds: vec![None; (clusters.end - clusters.start) as usize],
         };
-        let mut kinds: Vec<Option<Kind>> = vec![None; clusters as usize];
-        let end = self.size.div_ceil(self.block());
-        tree::runs(&self.store.maps, self.root, 0, end, &mut |run| {
-            let clusters = run.start / per_cluster..run.end().div_ceil(per_cluster);
-            let kind = match run.at {
-                BlockRef::Zero => zero,
-                BlockRef::Base if !has_base => return self.classify_base(&run, &mut kinds),
-                BlockRef::Base => base,
-                BlockRef::Stored { .. } => Kind::Data,
-            };
-            mark(&mut kinds, clusters, kind);
-            Ok(())
-        })?;
-        Ok(kinds.into_iter().map(|kind| kind.unwrap_or(zero)).collect())
+        let end = image.size.div_ceil(image.block());
+        let (from, to) = (clusters.start * per_cluster, clusters.end * per_cluster);
+        tree::runs(
+            &image.store.maps,
+            image.root,
+            from,
+            to.min(end),
+            &mut |run| {
+                let clusters = run.start / per_cluster..run.end().div_ceil(per_cluster);
+                let kind = match run.at {
+                    BlockRef::Zero => return self.classify_zeroes(clusters, &mut part),
+                    BlockRef::Base if !self.backed => return self.classify_base(&run, &mut part),
+                    BlockRef::Base => Kind::Unallocated,
+                    BlockRef::Stored { .. } => Kind::Data,
+                };
+                part.mark(clusters, kind);
+                Ok(())
+            },
+        )?;
+        let kinds = part.kinds.into_iter();
+        Ok(kinds
+            .map(|kind| kind.unwrap_or(Kind::Unallocated))
+            .collect())
+    }
+
+    /// Classifies clusters of zeroes: they hide what the backing file has there, and need no entry behind its end.
+    fn classify_zeroes(&self, clusters: Range<u64>, part: &mut Part) -> Result<()> {
+        let base = match self.backed {
+            true => self.image.base.map_or(u64::MAX, |base| base.len()),
+            false => 0,
+        };
+        let end = base.div_ceil(CLUSTER).clamp(clusters.start, clusters.end);
+        part.mark(clusters.start..end, Kind::Zero);
+        part.mark(end..clusters.end, Kind::Unallocated);
+        Ok(())
     }
 
     /// Classifies the clusters of the base's blocks in a file without a backing file: where the base has no data they are left out.
-    fn classify_base(&self, run: &Run, kinds: &mut [Option<Kind>]) -> Result<()> {
-        let (from, to) = (run.start * self.block(), run.end() * self.block());
+    fn classify_base(&self, run: &Run, part: &mut Part) -> Result<()> {
+        let block = self.image.block();
+        let (from, to) = (run.start * block, run.end() * block);
         let all = from / CLUSTER..to.div_ceil(CLUSTER);
-        let Some(base) = self.base else {
+        let Some(base) = self.image.base else {
             // Reading it tells what is missing.
-            mark(kinds, all, Kind::Data);
+            part.mark(all, Kind::Data);
             return Ok(());
         };
-        mark(kinds, all, Kind::Unallocated);
+        part.mark(all, Kind::Unallocated);
         let mut at = from;
         while at < to {
             match base.next_data(at)? {
                 Some((start, end)) if start < to => {
                     let (start, end) = (start.max(at), end.min(to));
-                    mark(kinds, start / CLUSTER..end.div_ceil(CLUSTER), Kind::Data);
+                    part.mark(start / CLUSTER..end.div_ceil(CLUSTER), Kind::Data);
                     at = end;
                 }
                 _ => break,
@@ -300,16 +338,49 @@ impl Image<'_> {
         }
         Ok(())
     }
+
+    /// Returns the first offset in `start..end` of a cluster whose data the file has.
+    fn next_data(&self, start: u64, end: u64) -> Result<Option<u64>> {
+        let mut at = start;
+        while at < end {
+            // Where all is zero, nothing has to be classified.
+            let Some(found) = self.image.next_data(at, end)? else {
+                return Ok(None);
+            };
+            let first = found / CLUSTER;
+            let last = end
+                .div_ceil(CLUSTER)
+                .min((first / TABLE_CLUSTERS + 1) * TABLE_CLUSTERS);
+            let kinds = self.classify(first..last)?;
+            if let Some(place) = kinds.iter().position(|kind| *kind == Kind::Data) {
+                return Ok(Some(((first + place as u64) * CLUSTER).max(start)));
+            }
+            at = last * CLUSTER;
+        }
+        Ok(None)
+    }
 }
 
-/// Says what some clusters are; one of several kinds has to have data.
-fn mark(kinds: &mut [Option<Kind>], clusters: std::ops::Range<u64>, kind: Kind) {
-    let end = (clusters.end as usize).min(kinds.len());
-    for slot in &mut kinds[clusters.start as usize..end] {
-        *slot = match slot {
-            Some(other) if *other != kind => Some(Kind::Data),
-            _ => Some(kind),
+/// What some successive clusters are, as far as it is known.
+struct Part {
+    first: u64,
+    kinds: Vec<Option<Kind>>,
+}
+
+impl Part {
+    /// Says what some clusters are; one of several kinds has to have data.
+    fn mark(&mut self, clusters: Range<u64>, kind: Kind) {
+        let slot_of = |cluster: u64| {
+            let slot = cluster.saturating_sub(self.first) as usize;
+            slot.min(self.kinds.len())
         };
+        let slots = slot_of(clusters.start)..slot_of(clusters.end);
+        for slot in &mut self.kinds[slots] {
+            *slot = match slot {
+                Some(other) if *other != kind => Some(Kind::Data),
+                _ => Some(kind),
+            };
+        }
     }
 }
 

@@ -263,6 +263,21 @@ class TestChanging(VersionsTest):
         self.assertEqual(204, self.call('DELETE', path, user='member')[0])
         self.refused(404, 'GET', path)
 
+    def test_one_that_failed_is_no_parent_once_it_is_deleted(self):
+        version, child = self.create(), self.create()
+        self.assertEqual(version['id'], child['parent_id'])
+        self.host.report(self.host.next(), versions.FAILED, error='no')
+        self.call('DELETE', f'{PATH}/{version["id"]}', user='member')
+        self.assertIsNone(self.show(child)['parent_id'])
+
+    def test_one_whose_deletion_failed_is_deleted_again(self):
+        version = self.save()
+        path = f'{PATH}/{version["id"]}'
+        for state in (versions.FAILED, versions.DONE):
+            self.assertEqual(204, self.call('DELETE', path, user='member')[0])
+            self.hub.report(self.hub.next(), state, error='no')
+        self.refused(404, 'GET', path)
+
     def test_one_that_is_saved_is_not_deleted(self):
         version = self.create()
         self.refused(409, 'DELETE', f'{PATH}/{version["id"]}', user='member')

@@ -126,6 +126,14 @@ class TestVersions(VersionsTest):
         self.take(versions.DeleteVersion, version_id, '--wait')
         self.assertEqual([], self.listed(versions.ListVersions))
 
+    def test_one_that_failed_is_deleted(self):
+        version_id = self.shown(versions.CreateVersion, 'stopped')['id']
+        self.host.report(self.host.next(), states.FAILED, error='no space')
+        self.assertEqual('error', self.shown(versions.ShowVersion,
+                                             version_id)['state'])
+        self.take(versions.DeleteVersion, version_id, '--wait')
+        self.assertEqual([], self.listed(versions.ListVersions))
+
     def test_diff(self):
         one, other = self.save(1), self.save(2)
         self.soon(self.hub, result=json.dumps({

@@ -143,6 +143,16 @@ class TestMemory(fixture.VersionsTestCase):
         self.assertEqual([self.first.id], list(self.access.head().versions))
         self.save()
 
+    def test_a_store_that_is_refused_keeps_its_reserve(self):
+        reserve = self.directory / 'store' / '.reserve'
+        self.put_back()
+        size = reserve.stat().st_size
+        for work in (lambda: upkeep.delete(self.access, [self.first.id]),
+                     lambda: upkeep.prune(self.access)):
+            self.assertRaises(exceptions.IntegrityError, work)
+            self.assertEqual(size, reserve.stat().st_size)
+            self.assertLessEqual(size, reserve.stat().st_blocks * 512)
+
     def test_a_store_that_is_emptied_is_noticed(self):
         shutil.rmtree(self.directory / 'store')
         self.store = file.FileStore(self.directory / 'store')
