@@ -40,6 +40,7 @@ from diffcache_openstack.conductor import precache
 from diffcache_openstack.conductor import servers
 from diffcache_openstack.conductor import site_maps as maps
 from diffcache_openstack.conductor.versions import dispatch
+from diffcache_openstack.conductor.versions import heads
 from diffcache_openstack.conductor.versions import service as versions
 from diffcache_openstack.conductor.versions import upkeep
 from diffcache_openstack.db import catalogue
@@ -101,7 +102,8 @@ class ConductorService(service.Service):
              cost_endpoint.CostsManager(self.conf, self._database, site_maps),
              control_endpoint.ControlManager(
                  self._database, self._proposals, self._precacher),
-             versions_rpc.VersionsManager(self._versions, agents)],
+             versions_rpc.VersionsManager(
+                 self._versions, agents, heads.StoreHeads(self._database))],
             gate.Gate(methods.CONDUCTOR, self._bus.security, self._ledger))
         self._notifier.start()
         self._bus.start(self._server)

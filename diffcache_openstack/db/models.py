@@ -490,6 +490,25 @@ class VersionStoreSize(Base):
     updated_at: orm.Mapped[datetime.datetime] = orm.mapped_column(UTCDateTime)
 
 
+class VersionHead(Base):
+    """The head of a project's store of versions: the last catalogue.
+
+    ``place`` is a hash of the store's URI. ``digest`` is the checksum of the
+    catalogue's blob, ``host`` the host that committed it.
+    """
+
+    __tablename__ = 'version_heads'
+
+    project_id: orm.Mapped[str] = orm.mapped_column(sa.String(255),
+                                                    primary_key=True)
+    place: orm.Mapped[str] = orm.mapped_column(sa.String(64),
+                                               primary_key=True)
+    number: orm.Mapped[int] = orm.mapped_column(sa.BigInteger)
+    digest: orm.Mapped[str] = orm.mapped_column(sa.String(64))
+    host: orm.Mapped[str] = orm.mapped_column(HOST)
+    updated_at: orm.Mapped[datetime.datetime] = orm.mapped_column(UTCDateTime)
+
+
 class VersionPolicy(Base):
     """When servers are saved; an empty ``server_id`` is the project's."""
 

@@ -26,7 +26,7 @@ from diffcache_openstack.objects import versions
 from diffcache_openstack.rpc import conductor_api
 
 NAMESPACE = 'versions'
-VERSION = '1.1'
+VERSION = '1.2'
 
 
 class VersionsAPI:
@@ -38,6 +38,7 @@ class VersionsAPI:
 
     * 1.0: first version
     * 1.1: ``way`` of restore_version
+    * 1.2: read_head, move_head
     """
 
     def __init__(self, bus: messaging.Bus, conf: cfg.ConfigOpts):
@@ -165,3 +166,31 @@ class VersionsAPI:
         """
         answer = self._client.call(ctxt, 'begin_local', host=host, new=new)
         return None if answer is None else (answer[0], answer[1])
+
+    def read_head(self, ctxt: contexts.RequestContext, host: str,
+                  task_id: str, place: str) -> tuple[int, str] | None:
+        """Return the head of a store that was decided last.
+
+        :param task_id: a task of the host that changes the store of its
+            project
+        :param place: a hash of the store's URI
+        :returns: number and digest of the catalogue; None if there is none
+        :raises Forbidden: the host does not perform the task
+        """
+        found = self._client.call(ctxt, 'read_head', host=host,
+                                  task_id=task_id, place=place)
+        return None if found is None else (found[0], found[1])
+
+    def move_head(self, ctxt: contexts.RequestContext, host: str,
+                  task_id: str, place: str, base: tuple[int, str] | None,
+                  head: tuple[int, str]) -> None:
+        """Move the head of a store to the next catalogue; idempotent.
+
+        The parameters are those of :meth:`read_head`.
+
+        :param base: the catalogue that was changed; None in an empty store
+        :raises Busy: another writer moved the head from there
+        :raises Forbidden: the host does not perform the task
+        """
+        self._client.call(ctxt, 'move_head', host=host, task_id=task_id,
+                          place=place, base=base, head=head)

@@ -166,6 +166,11 @@ def _argument_host(arguments: dict) -> list[str]:
     return [arguments['host']]
 
 
+def _position(nullable: bool = False) -> oslo_fields.Field:
+    """Return the field of a catalogue: its number, and its digest."""
+    return _field(Tuple(COUNT, fields.HashField()), nullable=nullable)
+
+
 HOST = fields.HostField()
 SITE = fields.SiteField()
 IMAGE = fields.IdField()
@@ -173,6 +178,7 @@ UUID = fields.UUIDField()
 COUNT = fields.NonNegativeIntegerField()
 GENERATION = fields.NonNegativeIntegerField(nullable=True)
 LABEL = fields.StringField()
+PLACE = fields.StringField(r'[0-9a-f]{16}')
 KIND = fields.EnumField(catalogue.KINDS)
 RATE = fields.NonNegativeIntegerField(nullable=True)
 WINDOW = fields.StringField(nullable=True)
@@ -273,6 +279,13 @@ _VERSIONS: Table = {
                              {'policy': _object('VersionPolicy')}),
         'unset_policy': Method(CONTROLLER, {'policy_id': UUID}),
         'report_task': Method(HOSTS, {'report': _object('TaskReport')}),
+        'read_head': Method(
+            HOSTS, {'host': HOST, 'task_id': UUID, 'place': PLACE},
+            changes=False, speakers=_argument_host),
+        'move_head': Method(
+            HOSTS, {'host': HOST, 'task_id': UUID, 'place': PLACE,
+                    'base': _position(nullable=True), 'head': _position()},
+            speakers=_argument_host),
         'begin_local': Method(
             HOSTS, {'host': HOST, 'new': _object('NewVersion')},
             speakers=_argument_host),

@@ -20,6 +20,7 @@ import uuid
 
 from oslo_config import cfg
 
+from diffcache_openstack.agent.versions import arbiters
 from diffcache_openstack.agent.versions import guests
 from diffcache_openstack.agent.versions import images
 from diffcache_openstack.agent.versions import stores
@@ -31,6 +32,7 @@ from diffcache_openstack import objects
 from diffcache_openstack.objects import versions
 from diffcache_openstack.rpc import conductor_versions_api
 from diffcache_openstack.versions.guests import view_cleanup
+from diffcache_openstack.versions.store import arbitration
 
 LOG = logging.getLogger(__name__)
 
@@ -58,7 +60,8 @@ class VersionService:
         options = conf.versions
         state = pathlib.Path(conf.agent.state_dir) / 'versions'
         worker = version_worker.Worker(
-            stores.Stores(conf, memory=state / 'stores'),
+            stores.Stores(conf, memory=state / 'stores',
+                          arbiter_of=self._arbiter_of),
             guests.Guests(options.libvirt_uri, options.directories),
             agent, images.Images(conf), state / 'work', options.rate,
             options.min_rate)
@@ -143,6 +146,10 @@ class VersionService:
                 return (f'Version {task.version_id} was not saved in'
                         f' {self._conf.versions.hook_timeout} s.')
         return running.report.error
+
+    def _arbiter_of(self, task_id: str, place: str) -> arbitration.Arbiter:
+        return arbiters.ConductorArbiter(self._conductor, self._name, task_id,
+                                         place)
 
     def _report(self, report: objects.TaskReport) -> bool:
         return self._conductor.report_task(self._context, report)

@@ -22,6 +22,7 @@ import urllib.parse
 
 from oslo_config import cfg
 
+from diffcache_openstack.agent.versions import arbiters
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.store import base
 from diffcache_openstack.store import registry
@@ -43,13 +44,17 @@ class Stores:
     :param manager: a key manager of castellan; the configured one if None
     :param memory: directory in which this host remembers the state of stores;
         None to remember nothing
+    :param arbiter_of: creates what decides between writers that the store's
+        lock does not exclude; None for none
     :raises InvalidInput: the options for keys contradict each other
     """
 
     def __init__(self, conf: cfg.ConfigOpts, manager: typing.Any = None,
-                 memory: pathlib.Path | None = None) -> None:
+                 memory: pathlib.Path | None = None,
+                 arbiter_of: arbiters.ArbiterOf | None = None) -> None:
         self._options = conf.versions
         self._memory = memory
+        self._arbiter_of = arbiter_of
         if self._options.key_file and self._options.key_manager:
             raise exceptions.InvalidInput(
                 '[versions] key_file and [versions] key_manager exclude each'
@@ -65,9 +70,11 @@ class Stores:
         """Whether a store is configured."""
         return bool(self._options.store)
 
-    def open(self, project_id: str) -> version_store.VersionStore:
+    def open(self, project_id: str, task_id: str | None = None
+             ) -> version_store.VersionStore:
         """Open the store of a project.
 
+        :param task_id: of the task that changes it; None to read it
         :raises InvalidInput: none is configured, its options are invalid, or
             its versions are not sealed though a key manager is set
         :raises PermanentError: its key cannot be read
@@ -75,18 +82,19 @@ class Stores:
         """
         store = self._part(project_id)
         return self._engine(store, self._known_key(store, project_id),
-                            project_id)
+                            project_id, task_id)
 
-    def open_for_save(self, project_id: str) -> version_store.VersionStore:
+    def open_for_save(self, project_id: str, task_id: str | None = None
+                      ) -> version_store.VersionStore:
         """Open the store of a project to save, with a new key if it needs one.
 
-        Raises what :meth:`open` does.
+        Parameters and errors are those of :meth:`open`.
         """
         store = self._part(project_id)
         key = self._known_key(store, project_id)
         if key is None and self._options.key_manager:
             key = self._managed.create(store, project_id)
-        return self._engine(store, key, project_id)
+        return self._engine(store, key, project_id, task_id)
 
     @property
     def prune_rule(self) -> upkeep.PruneRule:
@@ -95,15 +103,19 @@ class Stores:
                                 most_bytes=self._options.prune_limit)
 
     def _engine(self, store: base.BlobStore, key: bytes | None,
-                project_id: str) -> version_store.VersionStore:
-        memory = None
+                project_id: str, task_id: str | None
+                ) -> version_store.VersionStore:
+        # Another store, which an operator has configured, is no change.
+        place = hashlib.sha256(self._options.store.encode()).hexdigest()[:16]
+        memory = arbiter = None
         if self._memory is not None:
-            # Another store, which an operator has configured, is no change.
-            place = hashlib.sha256(self._options.store.encode()).hexdigest()
             memory = head_memory.HeadMemory(
-                self._memory / f'{_tag(project_id)}-{place[:16]}.json')
+                self._memory / f'{_tag(project_id)}-{place}.json')
+        if self._arbiter_of is not None and task_id is not None:
+            arbiter = self._arbiter_of(task_id, place)
         return version_store.VersionStore(store_access.StoreAccess(
-            store, key, level=self._options.level, memory=memory))
+            store, key, level=self._options.level, memory=memory,
+            arbiter=arbiter))
 
     def _part(self, project_id: str) -> base.BlobStore:
         if not self.configured:

@@ -112,7 +112,7 @@ class Worker:
         guest = self._guests.find(task.server_id)
         _refuse_interrupted(guest)
         _thaw_leftover(running, guest)
-        store = self._stores.open_for_save(task.project_id)
+        store = self._stores.open_for_save(task.project_id, task.id)
         found = self._save_once(running, store, guest)
         running.report.store_bytes = store.bytes_stored()
         return objects.SavedVersion(
@@ -163,7 +163,7 @@ class Worker:
             self._plan(running, pairs, guest)
             return
         self._keep(running, guest)
-        store = self._stores.open(task.project_id)
+        store = self._stores.open(task.project_id, task.id)
         # After a crash the same call completes the rollback.
         rolled_back = store.roll_back_disks(
             [(version, self._engine_disk(guest, disk))
@@ -271,7 +271,7 @@ class Worker:
                    for device, each in found.items()])
 
     def _forget(self, running):
-        store = self._stores.open(running.task.project_id)
+        store = self._stores.open(running.task.project_id, running.task.id)
         there = {version.id for version in _all(store)}
         gone = [disk.version for disk in running.task.disks
                 if disk.version in there]
@@ -280,7 +280,7 @@ class Worker:
         running.report.store_bytes = store.bytes_stored() if there else 0
 
     def _prune(self, running):
-        store = self._stores.open(running.task.project_id)
+        store = self._stores.open(running.task.project_id, running.task.id)
         if not _all(store):
             return
         pruned = store.prune(rule=self._stores.prune_rule,

@@ -17,6 +17,7 @@ import oslo_messaging
 
 from diffcache_openstack.common import context as contexts
 from diffcache_openstack.common import messaging
+from diffcache_openstack.conductor.versions import heads
 from diffcache_openstack.conductor.versions import service
 from diffcache_openstack import objects
 from diffcache_openstack.objects import versions
@@ -28,13 +29,16 @@ class VersionsManager:
 
     :param worker: has versions saved, restored and deleted
     :param agents: RPC client, which cancels tasks
+    :param store_heads: decides which writer changes a store
     """
 
     target = oslo_messaging.Target(namespace=conductor_versions_api.NAMESPACE,
                                    version=conductor_versions_api.VERSION)
 
-    def __init__(self, worker: service.VersionService, agents: typing.Any):
+    def __init__(self, worker: service.VersionService, agents: typing.Any,
+                 store_heads: heads.StoreHeads):
         self._versions = worker
+        self._heads = store_heads
         self._agents = agents
 
     @messaging.exposed
@@ -110,3 +114,16 @@ class VersionsManager:
                     new: objects.NewVersion) -> list | None:
         """Return a task for a host that is about to lose a server."""
         return self._versions.begin_local(host, new)
+
+    @messaging.exposed
+    def read_head(self, ctxt: contexts.RequestContext, host: str,
+                  task_id: str, place: str) -> list | None:
+        """Return the head of a store."""
+        return self._heads.read(host, task_id, place)
+
+    @messaging.exposed
+    def move_head(self, ctxt: contexts.RequestContext, host: str,
+                  task_id: str, place: str, base: list | None, head: list
+                  ) -> None:
+        """Move the head of a store to the next catalogue."""
+        self._heads.move(host, task_id, place, base, head)

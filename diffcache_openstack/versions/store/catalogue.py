@@ -185,6 +185,8 @@ class Catalogue:
     # Those of the blob that it was read from.
     format: int = FORMAT
     seal: _Seal | None = dataclasses.field(default=None, repr=False)
+    # The checksum of that blob in hex; empty before the first commit.
+    digest: str = ''
 
     def check_seal(self, key: bytes | None) -> None:
         """Check that a writer with the store's key wrote this catalogue.
@@ -299,6 +301,7 @@ class Catalogue:
                 head = cls._from_fields(fields)
                 head.seal = _Seal(hashlib.sha256(
                     body[:len(body) - len(code)]).digest(), code)
+                head.digest = digest_of(data)
                 return head
         except (ValueError, KeyError, TypeError, AttributeError,
                 RecursionError) as exc:
@@ -331,6 +334,11 @@ class Catalogue:
                   for number, blob in fields['maps'].items()},
             bases={base_id: _checked(Blob(**blob))
                    for base_id, blob in fields['bases'].items()})
+
+
+def digest_of(data: bytes) -> str:
+    """Return the checksum that a catalogue's blob ends with, in hex."""
+    return data[-hashlib.sha256().digest_size:].hex()
 
 
 def _number(value: Any, most: int = _MOST_NUMBER) -> int:

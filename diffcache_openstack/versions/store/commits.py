@@ -113,8 +113,8 @@ def _read(store: base.BlobStore, number: int) -> catalogue.Catalogue:
     return found
 
 
-def _try_read(store: base.BlobStore, number: int
-              ) -> catalogue.Catalogue | None:
+def try_read(store: base.BlobStore, number: int
+             ) -> catalogue.Catalogue | None:
     """Return a catalogue that no pointer names: its write may be torn."""
     try:
         return _read(store, number)
@@ -138,7 +138,7 @@ def load(store: base.BlobStore) -> catalogue.Catalogue | None:
             raise exceptions.IntegrityError(
                 f'{blob_name(number)} is missing: restore it from a copy of '
                 f'the store.') from exc
-    while (following := _try_read(store, number + 1)) is not None:
+    while (following := try_read(store, number + 1)) is not None:
         head, number = following, number + 1
     if head is None and store.exists(MARKER):
         # To take this for an empty store would remove all of its blobs.
@@ -161,17 +161,24 @@ def commit(store: base.BlobStore, new: catalogue.Catalogue,
     """
     store.flush()
     name = blob_name(new.number)
-    _refuse_overtaken(store, new.number)
-    if not store.atomic and _try_read(store, new.number) is None:
+    refuse_overtaken(store, new.number)
+    if not store.atomic and try_read(store, new.number) is None:
         # A killed writer may have left part of a blob, which is not valid.
         store.delete(name)
-    store.create(name, new.encode(key))
+    data = new.encode(key)
+    store.create(name, data)
     try:
-        _refuse_overtaken(store, new.number)
+        refuse_overtaken(store, new.number)
     except exceptions.Conflict:
         # Its name was free again: the writers that won are further on.
         store.delete(name)
         raise
+    new.digest = catalogue.digest_of(data)
+    complete(store, new)
+
+
+def complete(store: base.BlobStore, new: catalogue.Catalogue) -> None:
+    """Note that a catalogue, which is durable, is the head."""
     _mark(store, new.store_id)
     # The pointer with the lower number: a writer that is killed here may
     # leave none in its place, and then the other has to be valid.
@@ -181,7 +188,7 @@ def commit(store: base.BlobStore, new: catalogue.Catalogue,
     store.delete(blob_name(new.number - _KEPT))
 
 
-def _refuse_overtaken(store: base.BlobStore, number: int) -> None:
+def refuse_overtaken(store: base.BlobStore, number: int) -> None:
     """Refuse to commit a catalogue that follows an old one.
 
     :raises Conflict: there is a later catalogue

@@ -29,6 +29,7 @@ from diffcache_openstack.blocks import native as native_errors
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import files
 from diffcache_openstack.store import base
+from diffcache_openstack.versions.store import arbitration
 from diffcache_openstack.versions.store import catalogue
 from diffcache_openstack.versions.store import checksums
 from diffcache_openstack.versions.store import commits
@@ -60,11 +61,14 @@ class StoreAccess:
     :param block_size: bytes of a block, for a store that does not exist yet
     :param level: zstd level of new packs
     :param memory: what this host knows of the store; None for nothing
+    :param arbiter: decides between writers that the store's lock does not
+        exclude; None for none
     """
 
     def __init__(self, store: base.BlobStore, key: bytes | None = None,
                  block_size: int = BLOCK_SIZE, level: int = LEVEL,
-                 memory: head_memory.HeadMemory | None = None) -> None:
+                 memory: head_memory.HeadMemory | None = None,
+                 arbiter: arbitration.Arbiter | None = None) -> None:
         if key is not None and len(key) != 32:
             raise exceptions.InvalidInput(
                 f'The key of a version store has 32 bytes, not {len(key)}.')
@@ -73,6 +77,8 @@ class StoreAccess:
         self.level = level
         self._block_size = block_size
         self._memory = memory
+        # Where the lock excludes all writers, it decides.
+        self._arbiter = None if store.exclusive else arbiter
 
     def head(self) -> catalogue.Catalogue:
         """Return the last committed catalogue.
@@ -107,6 +113,16 @@ class StoreAccess:
             self._memory.note(head)
         return head
 
+    def _load_completed(self) -> catalogue.Catalogue | None:
+        """Return the head, after completing a commit that was interrupted."""
+        if self._arbiter is None:
+            return self._load()
+        # Before the store is read: another writer may commit meanwhile.
+        decided = arbitration.publish_decided(self.store, self._arbiter)
+        head = self._load()
+        arbitration.check(decided, head)
+        return head
+
     def _check(self, head: catalogue.Catalogue) -> None:
         if head.key_check != _key_check(self.key):
             raise exceptions.InvalidInput(
@@ -127,7 +143,10 @@ class StoreAccess:
                 f'more new blobs meanwhile: try again.')
         head.number += 1
         try:
-            commits.commit(self.store, head, self.key)
+            if self._arbiter is None:
+                commits.commit(self.store, head, self.key)
+            else:
+                arbitration.commit(self.store, self._arbiter, head, self.key)
         except exceptions.Conflict as exc:
             raise exceptions.Busy(
                 'Another writer changed the store meanwhile: try again.'
@@ -149,7 +168,7 @@ class StoreAccess:
     def _prepared(self, work: str | None) -> Iterator[pathlib.Path]:
         """Remove what killed writers left, and yield a staging directory."""
         with self.store.staging(work) as staging:
-            head = self._load()
+            head = self._load_completed()
             upload_journal.UploadJournal(self.store, staging).return_files(
                 head.blobs() if head else set())
             self._remove_orphans(head)
@@ -214,7 +233,8 @@ class StoreAccess:
         if self.store.names() is None:
             return
         for name in self.orphans(head):
-            if not self._is_abandoned(name):
+            if (arbitration.is_pending(name, head)
+                    or not self._is_abandoned(name)):
                 continue
             LOG.info('Removing blob %s, which no version needs', name)
             self.store.delete(name)

@@ -68,7 +68,8 @@ VALUES = {
     'policy_id': ID, 'items': [['templates', HASH, 0.0]],
     'shares': [['templates', HASH, 'job', None, ['mon 10:00-11:00']]],
     'output': '/a/b', 'path': '/a/b', 'mode': 'on_the_fly',
-    'kind': 'templates', 'object_id': HASH,
+    'kind': 'templates', 'object_id': HASH, 'place': 'a' * 16,
+    'base': [1, HASH], 'head': [2, HASH],
 }
 # No argument is any of these.
 JUNK = ('../../..', '\0', 'x' * 100_000, -1, 2 ** 80, 1.5e300, float('nan'),

@@ -1,0 +1,63 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Which of several writers of a version store changes it.
+
+Agents call it for stores whose locks do not exclude writers of other hosts:
+:mod:`diffcache_openstack.versions.store.arbitration`.
+"""
+
+from diffcache_openstack.conductor.versions import dispatch
+from diffcache_openstack.db import engine
+from diffcache_openstack.db import version_heads as db
+from diffcache_openstack.objects import base
+
+
+class StoreHeads:
+    """The heads of stores, in the database."""
+
+    def __init__(self, database: engine.Database) -> None:
+        self._database = database
+
+    def read(self, host: str, task_id: str, place: str) -> list | None:
+        """Return number and digest of the last catalogue, or None.
+
+        :param task_id: changes the store of its project
+        :param place: a hash of the store's URI
+        :raises Forbidden: the host does not perform the task
+        """
+        found = self._database.read(_read, host, task_id, place)
+        return None if found is None else list(found)
+
+    def move(self, host: str, task_id: str, place: str, base_of: list | None,
+             new: list) -> None:
+        """Move the head of a store to the next catalogue.
+
+        :param base_of: number and digest of the catalogue that was changed
+        :raises Busy: another writer moved it from there
+        :raises Forbidden: the host does not perform the task
+        """
+        self._database.write(_move, (host, task_id, place),
+                             tuple(base_of) if base_of else None, tuple(new))
+
+
+def _read(session, host, task_id, place):
+    return db.read(session, _store(session, host, task_id, place))
+
+
+def _move(session, writer, base_of, new):
+    db.move(session, _store(session, *writer), base_of, new, writer[0],
+            base.now())
+
+
+def _store(session, host, task_id, place):
+    return db.Store(db.project_of(session, task_id, host, dispatch.WRITERS),
+                    place)

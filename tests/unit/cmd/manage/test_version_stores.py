@@ -1,0 +1,31 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+from diffcache_openstack.db import engine
+from diffcache_openstack.db import version_heads
+from tests.unit.cmd.manage import base
+from tests.unit.db import database
+
+
+class TestVersionStores(base.FilledTest):
+
+    def test_a_reset_forgets_the_heads_of_one_project(self):
+        heads = engine.Database(self.conf)
+        self.addCleanup(heads.close)
+        stores = [version_heads.Store(project, 'a' * 16)
+                  for project in ('p1', 'p2')]
+        for store in stores:
+            heads.write(version_heads.move, store, None, (1, 'a' * 64), 'h1',
+                        database.at(0))
+        self.assertEqual(
+            0, self.run_words('version-store', 'reset', 'p1').code)
+        self.assertEqual([None, (1, 'a' * 64)], [
+            heads.read(version_heads.read, store) for store in stores])
