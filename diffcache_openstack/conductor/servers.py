@@ -43,6 +43,25 @@ class Server:
         """Whether it is off, with no task that could start it."""
         return self.status == STOPPED and self.task is None
 
+    def check_ends(self, project_id: str, host: str, task: str) -> None:
+        """Check what a host says of a server that it stops or deletes.
+
+        :param task: what Nova calls that
+        :raises Forbidden: Nova says otherwise
+        :raises ServiceUnavailable: Nova does not say on which host it is
+        """
+        if self.host is None:
+            raise exceptions.ServiceUnavailable(
+                f'Nova does not show the host of server {self.id}; give the'
+                f' user of [nova] the role admin, or wait until the cell of'
+                f' the server can be reached.')
+        if (self.project_id, self.host, self.task) != (project_id, host, task):
+            raise exceptions.Forbidden(
+                f'Host {host} cannot save server {self.id} of project'
+                f' {project_id} as one that is {task}: in Nova it belongs to'
+                f' project {self.project_id}, is on host {self.host}, and its'
+                f' task is {self.task or "none"}.')
+
 
 class Servers:
     """Reads from Nova, with a user's token or the service's credentials."""

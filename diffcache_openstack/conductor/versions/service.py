@@ -40,6 +40,9 @@ LOG = log.getLogger(__name__)
 # A hook that waits for its turn calls again within this time.
 _HOOK_LEASE_TIME = datetime.timedelta(seconds=15)
 
+# What Nova calls the task of a server that is saved before its end.
+_ENDS = {versions.SHUTDOWN: 'powering-off', versions.DELETE: 'deleting'}
+
 # The ids of tasks that save versions are computed from the versions' ids.
 _SAVES = uuid.UUID('5b0a8d7e-4c53-4e0f-9a35-0d3f7c6f1b52')
 
@@ -175,6 +178,9 @@ class VersionService:
                     ) -> list | None:
         """Return a task for a host that will stop or delete a server.
 
+        :raises NotFound: Nova has no such server
+        :raises Forbidden: Nova does not stop or delete it there
+        :raises ServiceUnavailable: Nova does not answer
         :raises QuotaExceeded: the policy requires a version that the project
             may not save; one that is not required is left out
         """
@@ -184,6 +190,9 @@ class VersionService:
                 versions.SHUTDOWN: policy.on_shutdown,
                 versions.DELETE: policy.on_delete}.get(new.trigger, False):
             return None
+        server = self._servers.get(new.server_id)
+        server.check_ends(new.project_id, host, _ENDS[new.trigger])
+        new.base_image = server.image_id
         new.alpha = policy.alpha
         task = save_task(new)
         if not self._database.read(db_tasks.is_known, task.id):

@@ -229,12 +229,12 @@ class ServersTestCase(base.TestCase):
         """The server's domain."""
         return self.site.libvirt.define(self.server, self.disk)
 
-    def nova(self, status):
+    def nova(self, status, task=None):
         """Have Nova tell the server's state."""
         self.site.cloud.servers[self.server] = {
             'id': self.server, 'tenant_id': PROJECT, 'status': status,
             'OS-EXT-SRV-ATTR:host': 'host-1',
-            'OS-EXT-STS:task_state': None, 'image': {'id': 'an-image'}}
+            'OS-EXT-STS:task_state': task, 'image': {'id': 'an-image'}}
 
     def power_on(self):
         self.domain.create()

@@ -155,6 +155,10 @@ class TestServers(servers.ServersTestCase):
                 id=str(uuid.uuid4()), project_id=PROJECT, on_delete=True,
                 required=True))
         self.writes('write -P 1 10M 1M')
+        # Nova does not delete it yet.
+        self.assertRaises(exceptions.Forbidden, client.save_server,
+                          self.server, wish)
+        self.nova('ACTIVE', 'deleting')
         answer = client.save_server(self.server, wish)
         self.assertEqual((True, None), (answer['required'], answer['error']))
         version = self.site.version(answer['version'])
@@ -162,7 +166,10 @@ class TestServers(servers.ServersTestCase):
             version[name] for name in ('state', 'trigger',
                                        'bytes_changed')))
         # A server that is not here cannot be saved, which is told.
-        answer = client.save_server(str(uuid.uuid4()), wish)
+        other = str(uuid.uuid4())
+        self.site.cloud.servers[other] = {
+            **self.site.cloud.servers[self.server], 'id': other}
+        answer = client.save_server(other, wish)
         self.assertTrue(answer['required'])
         self.assertTrue(re.search('is not on this host', answer['error']))
 
@@ -178,6 +185,7 @@ class TestServers(servers.ServersTestCase):
         self.power_on()
         self.writes('write -P 1 10M 1M')
         self.power_off()
+        self.nova('ACTIVE', 'powering-off')
         answer = client.save_server(self.server, wish)
         self.assertEqual((False, None), (answer['required'],
                                          answer['error']))

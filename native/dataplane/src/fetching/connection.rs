@@ -331,8 +331,8 @@ impl Connection {
     }
 }
 
-/// Parses the head at the start of `bytes`; `None` if more is needed.
-fn parse_head(bytes: &[u8], reusable: &mut bool) -> Result<Option<(Head, usize)>, Fault> {
+/// Parses the head at the start of `bytes`, and clears `reusable` if the peer closes the connection; `None` if more is needed.
+pub fn parse_head(bytes: &[u8], reusable: &mut bool) -> Result<Option<(Head, usize)>, Fault> {
     let mut headers = [httparse::EMPTY_HEADER; MOST_HEADERS];
     let mut response = httparse::Response::new(&mut headers);
     let broken = |what: &str| Fault::Broken(format!("its response is malformed: {what}"));

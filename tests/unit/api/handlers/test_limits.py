@@ -82,6 +82,7 @@ class TestEnforcing(LimitsTest):
         new = objects.NewVersion(
             id=base.unknown_id(), server_id='stopped',
             project_id=base.PROJECT, trigger=versions.DELETE)
+        self.nova.change('stopped', task='deleting')
         self.create(POLICIES, version_policy={'on_delete': True})
         self.assertIsNone(calls.begin_local(self.ctxt, 'h1', new))
         self.create(POLICIES, version_policy={'on_delete': True,

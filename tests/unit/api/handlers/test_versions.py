@@ -457,6 +457,8 @@ class TestRepeating(VersionsTest):
         new = objects.NewVersion(
             id=base.unknown_id(), server_id='stopped',
             project_id=base.PROJECT, trigger=versions.DELETE)
+        for server in ('stopped', 'running'):
+            self.nova.change(server, task='deleting')
         answers = [self.calls().begin_local(self.ctxt, 'h1', new)
                    for _attempt in range(2)]
         self.assertEqual(answers[0][0].id, answers[1][0].id)
@@ -475,6 +477,35 @@ class TestRepeating(VersionsTest):
         self.calls().begin_local(self.ctxt, 'h1', other)
         other.trigger = versions.SHUTDOWN
         self.assertIsNone(self.calls().begin_local(self.ctxt, 'h1', other))
+
+    def test_hook_of_a_server_that_nova_does_not_end_there(self):
+        self.calls().set_policy(self.ctxt, objects.VersionPolicy(
+            id=base.unknown_id(), project_id=base.PROJECT, on_delete=True,
+            on_shutdown=True))
+
+        def begin(host='h1', trigger=versions.DELETE, **values):
+            return self.calls().begin_local(
+                self.ctxt, host, objects.NewVersion(**{
+                    'id': base.unknown_id(), 'server_id': 'stopped',
+                    'project_id': base.PROJECT, 'trigger': trigger,
+                    **values}))
+        # Nova neither stops nor deletes it.
+        self.assertRaises(exceptions.Forbidden, begin)
+        self.nova.change('stopped', task='powering-off')
+        self.assertRaises(exceptions.Forbidden, begin)
+        # It is on another host, another project's, or none of Nova's.
+        self.nova.change('stopped', task='deleting')
+        self.assertRaises(exceptions.Forbidden, begin, 'h2')
+        self.nova.change('foreign', task='deleting')
+        self.assertRaises(exceptions.Forbidden, begin, 'h2',
+                          server_id='foreign')
+        self.assertRaises(exceptions.NotFound, begin, server_id='none')
+        self.nova.change('stopped', host=None)
+        self.assertRaises(exceptions.ServiceUnavailable, begin)
+        self.assertEqual(0, self.open_tasks())
+        # What its base is, Nova says.
+        self.nova.change('stopped', host='h1')
+        self.assertEqual('t1', begin(base_image='forged')[0].base_image)
 
 
 class TestPolicies(VersionsTest):
