@@ -112,8 +112,24 @@ def code_of(error: BaseException) -> str:
     """
     for kind in type(error).__mro__:
         if kind.__module__ == __name__ and kind is not DiffCacheError:
-            return re.sub('(?<!^)(?=[A-Z])', '_', kind.__name__).lower()
+            return _code(kind)
     return 'internal'
+
+
+def of_code(code: str, message: str) -> DiffCacheError:
+    """Return the error that has a code; one of a later release is retryable.
+
+    :param code: as :func:`code_of` returns it
+    """
+    for kind in globals().values():
+        if isinstance(kind, type) and issubclass(kind, DiffCacheError) \
+                and _code(kind) == code:
+            return kind(message)
+    return ServiceUnavailable(message)
+
+
+def _code(kind: type[DiffCacheError]) -> str:
+    return re.sub('(?<!^)(?=[A-Z])', '_', kind.__name__).lower()
 
 
 def is_resumable(error: BaseException) -> bool:

@@ -16,6 +16,7 @@ nothing here is global, so several sites can live in one process.
 """
 
 import collections.abc
+import contextlib
 import functools
 import socket
 import typing
@@ -181,10 +182,18 @@ class Message(typing.NamedTuple):
 class Gate(typing.Protocol):
     """Decides which messages reach a method."""
 
-    def admit(self, message: Message) -> None:
-        """Return if the message may be dispatched.
+    def check(self, message: Message) -> None:
+        """Check a message by what it says, so always with the same outcome.
 
-        :raises DiffCacheError: it may not; the error goes to the caller
+        :raises DiffCacheError: it may not be dispatched; the error goes to
+            the caller, signed
+        """
+
+    def admit(self, message: Message) -> None:
+        """Return if a message that was checked may be dispatched now.
+
+        :raises DiffCacheError: it may not; the error goes to the caller,
+            unsigned: the same message may be accepted from another copy of it
         """
 
 
@@ -211,33 +220,55 @@ class _GatedDispatcher:
     def dispatch(self, incoming: typing.Any) -> typing.Any:
         """Check a message, and call the method that it names.
 
-        :raises ExpectedException: the gate refuses it
+        :raises ExpectedException: the message is refused, or the method
+            raised an error, and that is not signed
         """
+        with _refusing():
+            call = self._call(incoming.message, incoming.ctxt)
+            sender = self._security.sender(call)
         try:
-            message = self._admitted(incoming.message, incoming.ctxt)
-        except exceptions.DiffCacheError as error:
-            LOG.warning('Refused a message: %s', logs.brief(error))
-            raise oslo_messaging.ExpectedException() from error
+            with _refusing():
+                message = self._checked(call, sender)
+        except oslo_messaging.ExpectedException as error:
+            return self._failed(sender, error)
+        with _refusing():
+            self._gate.admit(message)
         incoming.message['args'] = message.arguments
-        sender = message.sender
         incoming.ctxt[contexts.BOUND_HOST] = sender and sender.bound_host
-        return self._security.answer(sender,
-                                     self._dispatcher.dispatch(incoming))
+        try:
+            result = self._dispatcher.dispatch(incoming)
+        except oslo_messaging.ExpectedException as error:
+            return self._failed(sender, error)
+        return self._security.answer(sender, result)
 
-    def _admitted(self, message: typing.Any, ctxt: dict) -> Message:
+    def _failed(self, sender: signatures.Sender | None,
+                expected: oslo_messaging.ExpectedException) -> typing.Any:
+        """Return the signed error, if the sender expects a signature.
+
+        :raises ExpectedException: it does not
+        """
+        error = expected.exc_info[1]
+        answer = self._security.failure(sender, error)
+        if answer is None:
+            raise expected
+        return answer
+
+    def _call(self, message: typing.Any, ctxt: dict) -> signatures.Call:
         arguments = message.get('args', {})
         namespace, method = message.get('namespace'), message.get('method')
         if not isinstance(arguments, dict) or not isinstance(method, str) \
                 or not isinstance(namespace, str | None):
             raise exceptions.InvalidInput(
                 'A message names no method, or its arguments have no names.')
-        sender = self._security.sender(signatures.Call(
-            self._topic, namespace, method, arguments, ctxt))
-        admitted = Message(namespace, method, {
-            str(name): self._value(method, str(name), argument)
-            for name, argument in arguments.items()}, sender)
-        self._gate.admit(admitted)
-        return admitted
+        return signatures.Call(self._topic, namespace, method, arguments, ctxt)
+
+    def _checked(self, call: signatures.Call,
+                 sender: signatures.Sender | None) -> Message:
+        checked = Message(call.namespace, call.method, {
+            str(name): self._value(call.method, str(name), argument)
+            for name, argument in call.arguments.items()}, sender)
+        self._gate.check(checked)
+        return checked
 
     def _value(self, method, name, argument):
         """Return an argument as a method gets it."""
@@ -253,6 +284,16 @@ class _GatedDispatcher:
             raise exceptions.InvalidInput(
                 f'{method}: its argument {name} cannot be read'
                 f' ({type(error).__name__}: {error}).') from error
+
+
+@contextlib.contextmanager
+def _refusing() -> collections.abc.Iterator[None]:
+    """Log the refusal of a message, and have it go to the caller."""
+    try:
+        yield
+    except exceptions.DiffCacheError as error:
+        LOG.warning('Refused a message: %s', logs.brief(error))
+        raise oslo_messaging.ExpectedException() from error
 
 
 def _gated_server(gate, wire, transport, target, dispatcher, executor):
@@ -359,6 +400,10 @@ class Client:
             answer = self._client.call(signed, method, **values)
             self._reach.confirm()
         except exceptions.DiffCacheError as error:
+            if nonce is not None and self._wire.security.believes_only_signed:
+                # A client of the broker may have sent it.
+                raise self._unavailable(method, exceptions.Forbidden(
+                    f'an error without a signature: {error}')) from None
             raise _local(error) from None
         except messaging_exceptions.MessagingException as error:
             raise self._unavailable(method, error) from error
@@ -401,6 +446,8 @@ class Client:
             raise self._unavailable(method, error) from error
         if result is answer:
             return answer
+        if isinstance(result, exceptions.DiffCacheError):
+            raise result
         return serializer.deserialize_entity(None, result)
 
     def _unavailable(self, method: str, error: Exception

@@ -41,12 +41,11 @@ class Gate:
         self._lock = threading.Lock()
         self.unsigned: collections.Counter[str] = collections.Counter()
 
-    def admit(self, message: messaging.Message) -> None:
-        """Return if the message may be dispatched.
+    def check(self, message: messaging.Message) -> None:
+        """Check a message by what it says alone.
 
         :raises InvalidInput: the method is unknown, or an argument unusable
-        :raises Forbidden: the caller is unknown, or may not call it, or did
-            with the same message
+        :raises Forbidden: the caller is unknown, or may not call it
         """
         method = self._table.get((message.namespace, message.method))
         if method is None:
@@ -58,8 +57,18 @@ class Gate:
             return
         if message.sender is None:
             self._admit_unsigned(message.method)
+        else:
+            _check_caller(method, message, message.sender)
+
+    def admit(self, message: messaging.Message) -> None:
+        """Return if a message that was checked may be dispatched now.
+
+        :raises Forbidden: the same message was accepted before, or the key of
+            its sender is revoked
+        """
+        method = self._table[message.namespace, message.method]
+        if not method.callers or message.sender is None:
             return
-        _check_caller(method, message, message.sender)
         if method.changes:
             self._ledger.admit(message.sender)
         else:

@@ -12,9 +12,10 @@
 """Signatures of messages.
 
 A call is signed over its destination, method, arguments and context, the time
-and a number that is used once. Its answer is signed over that number, so that
-it answers no other call. Both signatures travel beside what they cover, and a
-service that knows nothing of them is not disturbed.
+and a number that is used once. Its answer, a result or an error, is signed
+over that number, so that it answers no other call. Both signatures travel
+beside what they cover, and a service that knows nothing of them is not
+disturbed.
 """
 
 import collections
@@ -33,6 +34,7 @@ from diffcache_openstack.common.signing import host_keys
 # Where a call's context has the signature.
 FIELD = 'diffcache_signature'
 ANSWER = 'diffcache_answer'
+ERROR = 'diffcache_error'
 
 _NONCE_BYTES = 16
 
@@ -186,31 +188,51 @@ def sign_answer(key: host_keys.HostKey, nonce: str, result: typing.Any
     :param nonce: of the call
     :param result: plain values
     """
-    text = jsonutils.dumps(result)
-    return {ANSWER: text, FIELD: {
-        'certificate': key.certificate,
-        'signature': key.sign(_answer_content(nonce, text))}}
+    return _sign(key, nonce, ANSWER, jsonutils.dumps(result))
+
+
+def sign_error(key: host_keys.HostKey, nonce: str,
+               error: exceptions.DiffCacheError) -> dict[str, typing.Any]:
+    """Return an error as an answer with its signature.
+
+    :param nonce: of the call
+    """
+    return _sign(key, nonce, ERROR,
+                 jsonutils.dumps([exceptions.code_of(error), str(error)]))
 
 
 def verify_answer(authority: host_keys.Authority, nonce: str,
-                  answer: dict[str, typing.Any]
-                  ) -> tuple[host_keys.Signer, typing.Any]:
-    """Return who answered a call, and the result.
+                  answer: dict[str, typing.Any]) -> host_keys.Signer:
+    """Return who answered a call.
 
     :raises Forbidden: the signature is wrong, or that of another answer
     """
-    given, text = answer.get(FIELD), answer[ANSWER]
+    kind, text = _kind(answer), answer[_kind(answer)]
+    given = answer.get(FIELD)
     if not isinstance(given, dict) or not isinstance(text, str):
         raise exceptions.Forbidden('The answer has no signature.')
-    signer = authority.verify(given.get('certificate'),
-                              given.get('signature'),
-                              _answer_content(nonce, text))
-    return signer, jsonutils.loads(text)
+    return authority.verify(given.get('certificate'), given.get('signature'),
+                            _answer_content(kind, nonce, text))
+
+
+def read_answer(answer: dict[str, typing.Any]) -> typing.Any:
+    """Return the result, or the error, that a signed answer has.
+
+    :raises Forbidden: it has neither
+    """
+    try:
+        value = jsonutils.loads(answer[_kind(answer)])
+        if ERROR not in answer:
+            return value
+        code, message = value
+        return exceptions.of_code(code, str(message))
+    except (ValueError, TypeError, RecursionError) as error:
+        raise exceptions.Forbidden('The answer cannot be read.') from error
 
 
 def is_signed(answer: object) -> bool:
     """Return whether an answer has the form of a signed one."""
-    return isinstance(answer, dict) and ANSWER in answer
+    return isinstance(answer, dict) and (ANSWER in answer or ERROR in answer)
 
 
 def _envelope(value: object) -> Envelope:
@@ -233,8 +255,19 @@ def _call_content(call: Call, when: float, nonce: str) -> bytes:
                                    sort_keys=True)
 
 
-def _answer_content(nonce: str, text: str) -> bytes:
-    return b'diffcache-answer ' + nonce.encode() + text.encode()
+def _sign(key, nonce, kind, text):
+    return {kind: text, FIELD: {
+        'certificate': key.certificate,
+        'signature': key.sign(_answer_content(kind, nonce, text))}}
+
+
+def _kind(answer):
+    return ERROR if ERROR in answer else ANSWER
+
+
+def _answer_content(kind: str, nonce: str, text: str) -> bytes:
+    prefix = {ANSWER: b'diffcache-answer ', ERROR: b'diffcache-error '}[kind]
+    return prefix + nonce.encode() + text.encode()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -269,24 +302,36 @@ class Security:
             return result
         return sign_answer(self.key, sender.nonce, result)
 
+    def failure(self, sender: Sender | None,
+                error: exceptions.DiffCacheError) -> typing.Any:
+        """Return what to send back for an error; None if it is not signed."""
+        if self.key is None or sender is None:
+            return None
+        return sign_error(self.key, sender.nonce, error)
+
+    @property
+    def believes_only_signed(self) -> bool:
+        """Whether answers without a signature are refused."""
+        return self.authority is not None and self.required
+
     def result(self, topic: str, nonce: str, answer: typing.Any) -> typing.Any:
-        """Return the result that an answer has.
+        """Return the result that an answer has, or the error.
 
         :param topic: that the call was sent to
         :param nonce: of the call
         :raises Forbidden: the answer is not that of the service of the topic
         """
         if not is_signed(answer):
-            if self.authority is not None and self.required:
+            if self.believes_only_signed:
                 raise exceptions.Forbidden(
                     f'The answer of {topic} is not signed; give that service'
                     f' a key, [messaging] key_file and authority_file.')
             return answer
         if self.authority is None:
-            return jsonutils.loads(answer[ANSWER])
-        signer, result = verify_answer(self.authority, nonce, answer)
+            return read_answer(answer)
+        signer = verify_answer(self.authority, nonce, answer)
         if signer.role != host_keys.CONTROLLER \
                 and signer.name != topic.partition('.')[2]:
             raise exceptions.Forbidden(
                 f'The answer of {topic} is signed by {signer}.')
-        return result
+        return read_answer(answer)

@@ -60,6 +60,9 @@ class Endpoint:
 class OpenGate:
     """Admits every message."""
 
+    def check(self, message):
+        pass
+
     def admit(self, message):
         pass
 

@@ -61,6 +61,13 @@ class TrustTest(test_agents.ConductorTest):
             self.keys.key('repository', 'hub'), template)
         return template
 
+    def unsigned(self, call, *arguments):
+        """The text of a refusal that any copy of the message may get."""
+        error = str(self.assertRaises(exceptions.ServiceUnavailable, call,
+                                      self.ctxt, *arguments))
+        self.assertIn('without a signature', error)
+        return error
+
     def forbidden(self, call, *arguments):
         return str(self.assertRaises(exceptions.Forbidden, call, self.ctxt,
                                      *arguments))
@@ -155,9 +162,9 @@ class TestHosts(TrustTest):
             objects_base.now() - datetime.timedelta(days=1))
         self.host.report_fills(self.ctxt, 'h1', [])
         self.database.write(senders.revoke, 'h1', objects_base.now())
-        self.assertIn('was revoked', self.forbidden(
+        self.assertIn('was revoked', self.unsigned(
             self.host.report_fills, 'h1', []))
-        self.forbidden(self.host.get_site_map, 'edge')
+        self.unsigned(self.host.get_site_map, 'edge')
         self.assertEqual(['h1'], [
             host for host, _when in self.database.read(senders.revoked)])
         self.other.register_host(self.ctxt, database.host('h2'))
@@ -172,11 +179,11 @@ class TestHosts(TrustTest):
 
         self.patch(signatures, 'sign_call', record)
         self.host.report_holdings(self.ctxt, 'h1', [])
-        self.assertIn('accepted before', self.forbidden(
+        self.assertIn('accepted before', self.unsigned(
             self.host.report_holdings, 'h1', []))
         # Another conductor has the same memory, and so has the next process.
         self.conductor._ledger.tidy()
-        self.forbidden(self.host.report_holdings, 'h1', [])
+        self.unsigned(self.host.report_holdings, 'h1', [])
 
     def accepted(self):
         return self.database.read(
@@ -218,6 +225,15 @@ class TestHosts(TrustTest):
             'edge')
         self.assertIn('not signed', str(error))
 
+    def test_forged_errors_are_not_believed(self):
+        self.assertRaises(exceptions.NotFound, self.host.get_template,
+                          self.ctxt, 'unknown')
+        # What a client of the broker can send: the error, unsigned.
+        self.patch(signatures.Security, 'failure',
+                   lambda security, sender, error: None)
+        self.assertIn('unknown', self.unsigned(self.host.get_template,
+                                               'unknown'))
+
 
 class TestIntroduction(TrustTest):
     """While keys are introduced host by host."""
@@ -227,6 +243,11 @@ class TestIntroduction(TrustTest):
     def test_with_and_without_keys(self):
         for client in (self.client(), self.client('compute', 'h1')):
             client.register_host(self.ctxt, database.host('h1'))
+        self.forbidden(self.client('compute', 'h2').register_host,
+                       database.host('h1'))
+        # Errors without a signature are believed, too.
+        self.patch(signatures.Security, 'failure',
+                   lambda security, sender, error: None)
         self.forbidden(self.client('compute', 'h2').register_host,
                        database.host('h1'))
         self.client().get_site_map(self.ctxt, 'edge')

@@ -159,6 +159,43 @@ class TestAnswers(SignaturesTest):
             self.assertRaises(exceptions.Forbidden, self.agent.result,
                               'diffcache-conductor', self.nonce, wrong)
 
+    def test_errors_keep_their_type(self):
+        for error in (exceptions.NotFound('no a'), exceptions.Busy('b')):
+            found = self.agent.result(
+                'diffcache-conductor', self.nonce,
+                self.conductor.failure(self.sender, error))
+            self.assertIs(type(error), type(found))
+            self.assertEqual(str(error), str(found))
+        self.assertIsNone(self.conductor.failure(None, error))
+        self.assertIsInstance(exceptions.of_code('a_later_one', 'c'),
+                              exceptions.ServiceUnavailable)
+
+    def test_forged_errors(self):
+        error = self.conductor.failure(self.sender, exceptions.Busy('b'))
+        text = error[signatures.ERROR]
+        result = self.conductor.answer(self.sender, ['not_found', 'b'])
+        for wrong in ({**error, signatures.ERROR: text.replace('b', 'c')},
+                      {signatures.ERROR: text},
+                      # The signature of a result.
+                      {signatures.ERROR: result[signatures.ANSWER],
+                       signatures.FIELD: result[signatures.FIELD]}):
+            self.assertRaises(exceptions.Forbidden, self.agent.result,
+                              'diffcache-conductor', self.nonce, wrong)
+        self.assertRaises(exceptions.Forbidden, self.agent.result,
+                          'diffcache-conductor', '0' * 32, error)
+
+    def test_answers_of_a_host_that_make_no_sense(self):
+        for kind in (signatures.ANSWER, signatures.ERROR):
+            for text in ('', '{', '1', '[1]', '[' * 100_000):
+                answer = signatures._sign(self.agent.key, self.nonce, kind,
+                                          text)
+                if (kind, text) == (signatures.ANSWER, '1') \
+                        or (kind, text) == (signatures.ANSWER, '[1]'):
+                    continue
+                self.assertRaises(
+                    exceptions.Forbidden, self.conductor.result,
+                    'diffcache-agent.h1', self.nonce, answer)
+
     def test_while_keys_are_introduced(self):
         waiting = self.keys.security('compute', 'h1', required=False)
         self.assertEqual(1, waiting.result('t', self.nonce, 1))
