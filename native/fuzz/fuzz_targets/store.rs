@@ -1,0 +1,80 @@
+//! Indexes, maps and bases of a version store whose checksums are right and whose content is anything.
+
+#![no_main]
+
+use std::sync::Arc;
+
+use diffcache_fuzz::{sealed, Parts};
+use diffcache_versions::base::BaseIndex;
+use diffcache_versions::map::{MapFile, Maps, NodeRef};
+use diffcache_versions::pack::PackIndex;
+use diffcache_versions::tree;
+use diffcache_versions::VersionsError;
+use libfuzzer_sys::fuzz_target;
+
+const BLOCK_SIZE: u32 = 4096;
+
+fn read_index(body: &[u8]) {
+    let Ok(index) = PackIndex::decode(&sealed(body), "index") else {
+        return;
+    };
+    for rank in 0..index.names.len() as u32 {
+        let slot = index.slot(rank);
+        assert_eq!(Some(rank), index.rank(slot));
+        assert!(index.frame_of(rank).is_some());
+    }
+    let again = PackIndex::decode(&index.encode(), "index").expect("what was written is valid");
+    assert!(again == index);
+}
+
+fn read_base(body: &[u8]) {
+    if let Ok(base) = BaseIndex::decode(&sealed(body), BLOCK_SIZE, "base") {
+        for block in [0, base.size() / u64::from(BLOCK_SIZE), u64::MAX] {
+            let _ = base.block(block);
+        }
+    }
+}
+
+/// The body of a map is compressed, so that the input has it in the clear, behind the count of nodes.
+fn read_map(body: &[u8]) {
+    let mut parts = Parts(body);
+    let count = parts.number() as u32;
+    let raw = parts.0;
+    let head = [1, 1, 0, count].map(u32::to_le_bytes).concat();
+    let packed = zstd::bulk::compress(raw, 1).expect("memory suffices");
+    let length = (raw.len() as u64).to_le_bytes();
+    let file = sealed(&[&b"DCVMAP01"[..], &head, &length, &packed].concat());
+    let Ok(map) = MapFile::decode(&file, "map") else {
+        return;
+    };
+    let nodes = map.len() as u32;
+    assert!(MapFile::decode(&map.encode().expect("a map"), "map").is_ok());
+    let maps = Maps::default();
+    maps.insert(Arc::new(map));
+    for index in 0..nodes.min(8) {
+        let root = NodeRef::Node { map: 1, index };
+        let _ = tree::collect(&maps, root, 0, 4096);
+    }
+    if nodes > 1 {
+        let roots = [0, 1].map(|index| NodeRef::Node { map: 1, index });
+        let mut left = 1000;
+        let _ = tree::diff(&maps, roots[0], roots[1], &mut |_| {
+            left -= 1;
+            match left {
+                0 => Err(VersionsError::Invalid("enough".to_owned())),
+                _ => Ok(()),
+            }
+        });
+    }
+}
+
+fuzz_target!(|data: &[u8]| {
+    let Some((kind, body)) = data.split_first() else {
+        return;
+    };
+    match kind % 3 {
+        0 => read_index(body),
+        1 => read_base(body),
+        _ => read_map(body),
+    }
+});
