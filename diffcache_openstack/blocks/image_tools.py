@@ -11,20 +11,45 @@
 #    under the License.
 """Operations of the native core on image files: sign, patch, convert.
 
-Patches between agents are always those of the block codec, because the data
-plane reads images through them without unpacking them first. A *recipe* makes
-an image's file, bit for bit, of its raw content.
+Patches between agents are those of codecs with random access, because images
+are read through them without being built first. A *recipe* makes an image's
+file, bit for bit, of its raw content.
 """
 
 import pathlib
 from typing import Callable
 
 from diffcache_openstack import _native
+from diffcache_openstack.blocks.codecs import auto
+from diffcache_openstack.blocks.codecs import base as codec_base
+from diffcache_openstack.blocks.codecs import registry
 from diffcache_openstack.blocks import native
 from diffcache_openstack.blocks import sketch as sketches
-
+from diffcache_openstack.common import exceptions
 
 Progress = Callable[[int, int], object] | None
+
+
+def _codec_of(patch: pathlib.Path) -> codec_base.PatchCodec:
+    """Return the codec of a patch between agents.
+
+    :raises FormatError: it is none that agents exchange
+    """
+    codec = registry.detect(str(patch))
+    if not codec.random_access:
+        raise exceptions.FormatError(
+            f'{patch} is a patch of the codec {codec.name}, which has no '
+            f'random access; between hosts, use one of '
+            f'{", ".join(registry.random_access_names())}.')
+    return codec
+
+
+def _ends(info: codec_base.PatchInfo, patch: pathlib.Path
+          ) -> tuple[str, str]:
+    if info.base_hash is None or info.target_hash is None:
+        raise exceptions.FormatError(
+            f'The patch {patch} does not say which images it is between.')
+    return info.base_hash, info.target_hash
 
 
 class ImageTools:
@@ -43,22 +68,24 @@ class ImageTools:
     def make_patch(self, base: pathlib.Path, target: pathlib.Path,
                    patch: pathlib.Path, level: int) -> tuple[str, str]:
         """Write a patch; returns the content ids of base and target."""
-        with native.translated():
-            info = _native.patch_create(str(base), str(target), str(patch),
-                                        level)
-        return info['base_hash'], info['target_hash']
+        info = auto.create(str(base), str(target), str(patch), level,
+                           codecs=registry.random_access_names()).info
+        return _ends(info, patch)
 
     def apply_patch(self, base: pathlib.Path, patch: pathlib.Path,
                     output: pathlib.Path) -> None:
         """Write the verified target of a patch."""
-        with native.translated():
-            _native.patch_apply(str(base), str(patch), str(output))
+        _codec_of(patch).apply(str(base), str(patch), str(output))
 
     def patch_ends(self, patch: pathlib.Path) -> tuple[str, str]:
         """Return the content ids of a patch's base and target."""
-        with native.translated():
-            info = _native.patch_info(str(patch))
-        return info['base_hash'], info['target_hash']
+        return _ends(_codec_of(patch).info(str(patch)), patch)
+
+    def open_view(self, base: pathlib.Path, patch: pathlib.Path,
+                  manifest: pathlib.Path) -> codec_base.Reader:
+        """Open a patch's target for reading, verified by its manifest."""
+        return _codec_of(patch).open_view(str(base), str(patch),
+                                          str(manifest))
 
     def make_recipe(self, content: pathlib.Path, image: pathlib.Path,
                     recipe: pathlib.Path, progress: Progress = None) -> None:

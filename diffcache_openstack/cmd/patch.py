@@ -12,9 +12,11 @@
 """``diffcache patch``: patches between two disk images, on files."""
 
 import argparse
+import dataclasses
 import time
 from typing import Any
 
+from cliff import columns
 from cliff import lister
 from cliff import show
 
@@ -30,6 +32,20 @@ _AUTO = 'auto'
 
 def _columns(fields: dict[str, Any]) -> tuple[list[str], list[Any]]:
     return list(fields), list(fields.values())
+
+
+class _Attempts(columns.FormattableColumn):
+    """What became of each codec, a line each."""
+
+    def human_readable(self) -> str:
+        return '\n'.join(
+            f'{attempt.codec}: '
+            + (attempt.reason if attempt.size is None
+               else f'{attempt.size} bytes')
+            for attempt in self._value)
+
+    def machine_readable(self) -> list[dict[str, Any]]:
+        return [dataclasses.asdict(attempt) for attempt in self._value]
 
 
 class Create(show.ShowOne):
@@ -61,13 +77,15 @@ class Create(show.ShowOne):
             if args.codec == _AUTO:
                 choice = auto.create(args.base, args.target, args.patch,
                                      args.level, bar)
-                info, reason = choice.info, choice.reason
             else:
                 info = registry.get(args.codec).create(
                     args.base, args.target, args.patch, args.level, bar)
-                reason = 'requested'
-        return _columns(info.to_dict() | {
-            'reason': reason,
+                choice = auto.Choice(info, [auto.Attempt(
+                    args.codec, info.patch_size, 'requested')])
+        return _columns(choice.info.to_dict() | {
+            'reason': ('requested' if args.codec != _AUTO
+                       else choice.reason),
+            'tried': _Attempts(choice.attempts),
             'seconds': round(time.monotonic() - started, 3)})
 
 

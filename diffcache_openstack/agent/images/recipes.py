@@ -27,7 +27,6 @@ import time
 import typing
 import uuid
 
-from diffcache_openstack import _native
 from diffcache_openstack.agent.images import building
 from diffcache_openstack.agent.images import contents
 from diffcache_openstack.agent.images import costs as prices
@@ -35,7 +34,6 @@ from diffcache_openstack.agent.images import single_flight
 from diffcache_openstack.agent.images import throttle as throttles
 from diffcache_openstack.agent.state import holdings
 from diffcache_openstack.blocks import image_tools
-from diffcache_openstack.blocks import native
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import files
 from diffcache_openstack.sites import view as views
@@ -49,18 +47,6 @@ _PIECE = 1 << 20
 _SOUND_SECONDS = 3600.0
 
 
-class Reader(typing.Protocol):
-    """A file that can be read at any offset."""
-
-    size: int
-
-    def read(self, offset: int, length: int) -> bytes:
-        """Return so many bytes.
-
-        :raises DiffCacheError: they cannot be read, or are damaged
-        """
-
-
 class FileReader:
     """A file on this host's disk; it stays readable when it is unlinked."""
 
@@ -69,28 +55,12 @@ class FileReader:
         self.size = os.fstat(self._fd).st_size
 
     def read(self, offset: int, length: int) -> bytes:
-        """See :class:`Reader`."""
+        """See :class:`~diffcache_openstack.blocks.codecs.base.Reader`."""
         return os.pread(self._fd, length, offset)
 
     def close(self) -> None:
         """Close the file."""
         os.close(self._fd)
-
-
-class PatchReader:
-    """An image read through base and patch; each leaf is verified."""
-
-    def __init__(self, base: pathlib.Path, patch: pathlib.Path,
-                 manifest: pathlib.Path) -> None:
-        with native.translated():
-            self._view = _native.PatchView(str(base), str(patch),
-                                           str(manifest))
-        self.size = self._view.size
-
-    def read(self, offset: int, length: int) -> bytes:
-        """See :class:`Reader`."""
-        with native.translated():
-            return self._view.read(offset, length)
 
 
 class FileCache:
@@ -305,7 +275,7 @@ class ImageFiles:
                     self._sources.is_own(part.host) for part in route.parts):
                 continue
             try:
-                return PatchReader(
+                return self._tools.open_view(
                     stack.enter_context(self._held.lease(route.source.key)),
                     stack.enter_context(
                         self._held.lease(route.patches[0].key)),

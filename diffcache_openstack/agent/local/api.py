@@ -33,13 +33,13 @@ from werkzeug import routing
 from werkzeug import wrappers
 
 from diffcache_openstack.agent.images import contents
-from diffcache_openstack.agent.images import recipes
 from diffcache_openstack.agent.images import status as statuses
 from diffcache_openstack.agent.local import delivery as deliveries
 from diffcache_openstack.agent.local import images as local_images
 from diffcache_openstack.agent.local import server
 from diffcache_openstack.agent.local import usage as usages
 from diffcache_openstack.agent.versions import service as version_service
+from diffcache_openstack.blocks.codecs import base as codec_base
 from diffcache_openstack.common import exceptions
 from diffcache_openstack import objects
 
@@ -378,7 +378,7 @@ def _refusal(request: wrappers.Request, error: exceptions.DiffCacheError
     return _json(_error(error), status)
 
 
-def _pieces(reader: recipes.Reader, data: bytes, start: int, end: int
+def _pieces(reader: codec_base.Reader, data: bytes, start: int, end: int
             ) -> Lines:
     """Yield a file's bytes, the first piece of which was read already."""
     while data:

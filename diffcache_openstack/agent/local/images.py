@@ -21,6 +21,7 @@ from diffcache_openstack.agent.images import recipes
 from diffcache_openstack.agent.images import throttle as throttles
 from diffcache_openstack.agent.local import usage as usages
 from diffcache_openstack.agent.state import site_map as maps
+from diffcache_openstack.blocks.codecs import base as codec_base
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import files
 from diffcache_openstack.sites import view as views
@@ -78,7 +79,7 @@ class LocalImages:
 
     @contextlib.contextmanager
     def file(self, image_id: str, site_only: bool
-             ) -> typing.Iterator[recipes.Reader]:
+             ) -> typing.Iterator[codec_base.Reader]:
         """Open the file that Glance has.
 
         :raises NotFound: the catalogue does not have it, or it was withdrawn

@@ -29,8 +29,9 @@ them.
 
 import abc
 import dataclasses
+import os
 import time
-from typing import Any, Callable
+from typing import Any, Callable, ClassVar, Protocol
 
 from diffcache_openstack.common import exceptions
 
@@ -117,11 +118,27 @@ class VerifiedBase:
     manifest: str
 
 
+class Reader(Protocol):
+    """Content that can be read at any offset."""
+
+    #: Bytes of the content.
+    size: int
+
+    def read(self, offset: int, length: int) -> bytes:
+        """Return so many bytes.
+
+        :raises DiffCacheError: they cannot be read, or are damaged
+        """
+
+
 class PatchCodec(abc.ABC):
     """Creates and applies patches of one format. Stateless."""
 
     #: The name in the ``diffcache.patch.codecs`` namespace.
     name: str
+    #: Whether any range of a target can be read through base and patch, at a
+    #: cost that depends on the range alone. Agents exchange no others.
+    random_access: ClassVar[bool] = False
 
     @classmethod
     @abc.abstractmethod
@@ -145,6 +162,23 @@ class PatchCodec(abc.ABC):
         :raises FormatError: an input is damaged
         :raises NoSpace: the patch does not fit
         """
+
+    def create_below(self, base: str, target: str, patch: str, limit: int,
+                     level: int | None = None,
+                     progress: Progress | None = None) -> PatchInfo | None:
+        """Do what :meth:`create` does, unless the patch is too large.
+
+        A codec that knows sooner may stop there.
+
+        :param limit: bytes that the patch must stay below
+        :returns: None, and nothing is left, if it does not
+        :raises: what :meth:`create` raises
+        """
+        info = self.create(base, target, patch, level, progress)
+        if info.patch_size < limit:
+            return info
+        os.unlink(patch)
+        return None
 
     @abc.abstractmethod
     def apply(self, base: str, patch: str, output: str,
@@ -174,6 +208,18 @@ class PatchCodec(abc.ABC):
         raise exceptions.InvalidInput(
             f'The codec {self.name} reads all of the base; apply its patches '
             f'without the manifest of the base.')
+
+    def open_view(self, base: str, patch: str, manifest: str) -> Reader:
+        """Open the target of ``patch`` for reading, without building it.
+
+        :param manifest: path of the target's manifest: what is read is
+            verified against it
+        :raises InvalidInput: this codec has no random access
+        :raises: what :meth:`apply` raises
+        """
+        raise exceptions.InvalidInput(
+            f'The codec {self.name} has no random access: build the target '
+            f'of {patch} instead.')
 
     def apply_in_place(self, base: str, patch: str,
                        progress: Progress | None = None) -> PatchInfo:

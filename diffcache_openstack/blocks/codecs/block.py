@@ -34,10 +34,25 @@ def journal_of(base: str) -> str:
     return os.path.join(directory, f'.{name}.diffcache-journal')
 
 
+class _TargetReader:
+    """A target read through base and patch; each leaf is verified."""
+
+    def __init__(self, base: str, patch: str, manifest: str) -> None:
+        with native.translated(patch):
+            self._view = _native.PatchView(base, patch, manifest)
+        self.size = self._view.size
+
+    def read(self, offset: int, length: int) -> bytes:
+        """See :class:`~.base.Reader`."""
+        with native.translated():
+            return self._view.read(offset, length)
+
+
 class BlockCodec(native_codec.NativeCodec):
     """Patches of 4 KiB blocks with random access."""
 
     name = 'block'
+    random_access = True
     magic = b'DCBLOCK1'
     native_create = staticmethod(_native.patch_create)
     native_apply = staticmethod(_native.patch_apply)
@@ -64,6 +79,10 @@ class BlockCodec(native_codec.NativeCodec):
             _native.patch_apply_verified(base.path, base.manifest, patch,
                                          output, progress)
         return info
+
+    def open_view(self, base: str, patch: str, manifest: str
+                  ) -> codec_base.Reader:
+        return _TargetReader(base, patch, manifest)
 
     def apply_in_place(self, base: str, patch: str,
                        progress: codec_base.Progress | None = None

@@ -55,6 +55,10 @@ _BLOCK = 4096
 _SPARSE = 64 * 1024
 
 
+class _TooLarge(Exception):
+    """A delta has reached its limit."""
+
+
 @dataclasses.dataclass
 class _Totals:
     """What the commands of a delta add up to."""
@@ -207,6 +211,21 @@ class RdiffCodec(codec_base.PatchCodec):
                progress: codec_base.Progress | None = None
                ) -> codec_base.PatchInfo:
         """Create a delta; the format does not compress and has no level."""
+        return self._create(base, target, patch, _LIMIT, level, progress)
+
+    def create_below(self, base: str, target: str, patch: str, limit: int,
+                     level: int | None = None,
+                     progress: codec_base.Progress | None = None
+                     ) -> codec_base.PatchInfo | None:
+        """Stop as soon as the delta has reached the limit."""
+        try:
+            return self._create(base, target, patch, limit, level, progress)
+        except _TooLarge:
+            return None
+
+    def _create(self, base: str, target: str, patch: str, limit: int,
+                level: int | None, progress: codec_base.Progress | None
+                ) -> codec_base.PatchInfo:
         if level is not None:
             raise exceptions.InvalidInput(
                 'The rdiff codec does not compress; leave the level out.')
@@ -221,7 +240,7 @@ class RdiffCodec(codec_base.PatchCodec):
               files.replacing(patch, durable=False) as delta,
               # They are read for the delta, and again for their hashes.
               operands.unchanged(base, target)):
-            _make_delta(base, target, str(delta), meter)
+            _make_delta(base, target, str(delta), limit, meter)
             _write_sidecar(str(sidecar), base, target, str(delta))
             # A delta must never lie beside another delta's hashes.
             with contextlib.suppress(FileNotFoundError):
@@ -297,16 +316,20 @@ def _hash(path: str) -> str:
         return _native.hash_file(path)
 
 
-def _make_delta(base: str, target: str, delta: str,
+def _make_delta(base: str, target: str, delta: str, limit: int,
                 meter: codec_base.Meter) -> None:
     with (open(base, 'rb', buffering=0) as source,
           open(target, 'rb', buffering=0) as goal,
           open(delta, 'wb', buffering=0) as stream):
+        def sink(data: memoryview) -> None:
+            _write_all(stream, data)
+            if stream.tell() >= limit:
+                raise _TooLarge
+
         size = source.seek(0, os.SEEK_END)
         source.seek(0)
         with librsync.Signature(_Counted(source, meter), size) as signature:
-            signature.delta(_Counted(goal, meter),
-                            lambda data: _write_all(stream, data))
+            signature.delta(_Counted(goal, meter), sink)
 
 
 def _apply(base: str, patch: str, writer: _SparseWriter,

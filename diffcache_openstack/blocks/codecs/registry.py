@@ -37,6 +37,11 @@ def names() -> list[str]:
     return sorted(_codecs())
 
 
+def random_access_names() -> list[str]:
+    """Return the names of those whose targets are readable in part."""
+    return [name for name in names() if get(name).random_access]
+
+
 def get(name: str) -> base.PatchCodec:
     """Return the codec called ``name``.
 

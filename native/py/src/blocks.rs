@@ -205,8 +205,9 @@ fn read_manifest(path: &std::path::Path, task: &Task<'_>) -> PyResult<Manifest> 
     Manifest::from_source(&source, task).map_err(manifest_error)
 }
 
-/// Looks for a sample of a file in another at any offset. Returns a dictionary: windows that are not all zero, those in the base at the same
-/// offset (same) or at others (moved), and data_size, the target's bytes that are not zero, estimated.
+/// Looks for the windows around sampled bytes of a file in another at any offset. Returns a dictionary: changed_size, the bytes in blocks of
+/// 4 KiB that differ at the same offset and are not zero; how many of them were sampled; and missing, those of the sample that no match of at
+/// least two windows covers.
 #[pyfunction]
 #[pyo3(signature = (base, target, window, count, progress=None))]
 fn overlap_estimate(
@@ -223,10 +224,9 @@ fn overlap_estimate(
         overlap::estimate(&base, &target, window, count, task).map_err(overlap_error)
     })?;
     let dict = PyDict::new(py);
-    dict.set_item("windows", found.windows)?;
-    dict.set_item("same", found.same)?;
-    dict.set_item("moved", found.moved)?;
-    dict.set_item("data_size", found.data_size)?;
+    dict.set_item("changed_size", found.changed_size)?;
+    dict.set_item("sampled", found.sampled)?;
+    dict.set_item("missing", found.missing)?;
     Ok(dict)
 }
 

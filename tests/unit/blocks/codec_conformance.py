@@ -176,6 +176,32 @@ class CodecConformance:
         self.assertGreater(info.blocks_copied, 0)
         self.assertGreater(info.blocks_inserted, 0)
 
+    def test_a_patch_stays_below_its_limit_or_is_not_left(self):
+        self.make_patch()
+        size = os.path.getsize(self.path('patch'))
+        os.unlink(self.path('patch'))
+        before = self.names()
+        ends = self.path('base'), self.path('target'), self.path('other')
+        self.assertIsNone(self.codec.create_below(*ends, size))
+        self.assertEqual(before, self.names())
+        made = self.codec.create_below(*ends, size + 1)
+        self.assertEqual(size, made.patch_size)
+        self.assertEqual(made, self.codec.info(self.path('other')))
+
+    def test_targets_are_read_through_patches_with_random_access_only(self):
+        target = self.make_patch()
+        manifest.create(self.path('target'), self.path('manifest'))
+        ends = (self.path('base'), self.path('patch'), self.path('manifest'))
+        if not self.codec.random_access:
+            self.assertRaises(exceptions.InvalidInput, self.codec.open_view,
+                              *ends)
+            return
+        view = self.codec.open_view(*ends)
+        self.assertEqual(len(target), view.size)
+        for start, length in ((0, 10), (70_001, 9000), (len(target) - 5, 5)):
+            self.assertEqual(target[start:start + length],
+                             view.read(start, length))
+
     def test_a_patch_is_recognised(self):
         self.make_patch()
         self.assertIs(self.codec, registry.detect(self.path('patch')))

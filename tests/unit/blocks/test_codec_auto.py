@@ -17,8 +17,11 @@ import re
 import shutil
 import struct
 import subprocess
+from unittest import mock
+import zlib
 
 from diffcache_openstack.blocks.codecs import auto
+from diffcache_openstack.blocks.codecs import librsync
 from diffcache_openstack.blocks.codecs import registry
 from diffcache_openstack.common import exceptions
 from tests import base
@@ -34,7 +37,8 @@ class AutoTest(base.TestCase):
         content = b''.join(words.choice(vocabulary) for _ in range(200_000))
         content += bytes(-len(content) % 512)
         self.write_file('base', content)
-        self.write_file('target', content[:400_000] + words.randbytes(8192)
+        fresh = b''.join(words.choices(vocabulary, k=1500))[:8192]
+        self.write_file('target', content[:400_000] + fresh
                         + content[408_192:])
 
     def path(self, name: str) -> str:
@@ -54,9 +58,27 @@ class AutoTest(base.TestCase):
         choice = self.create('base', 'target')
         self.assertEqual('block', choice.info.codec)
         self.assertIn('block is the smallest of those tried', choice.reason)
-        self.assertIn('qcow2 not tried: neither file is one', choice.reason)
-        self.assertIn('rdiff not tried: the patch is too small',
+        self.assertEqual(
+            [('block', choice.info.patch_size), ('qcow2', None),
+             ('rdiff', None)],
+            [(attempt.codec, attempt.size) for attempt in choice.attempts])
+        self.assertIn('qcow2 not tried: neither file is a qcow2 image',
                       choice.reason)
+
+    def test_rdiff_is_given_up_once_it_is_too_large(self):
+        noise = random.Random(3)
+        content = noise.randbytes(400_000)
+        self.write_file('base', content)
+        # Pieces that the base has, but shorter than librsync's blocks.
+        starts = (noise.randrange(399_000) for _ in range(500))
+        self.write_file('target', b''.join(
+            content[start:start + 400] for start in starts))
+        choice = self.create('base', 'target')
+        self.assertEqual('block', choice.info.codec)
+        limit = int(re.search(r'rdiff given up at (\d+) bytes',
+                              choice.reason).group(1))
+        self.assertLess(1.02 * (limit - 1), choice.info.patch_size)
+        self.assertLessEqual(choice.info.patch_size, 1.02 * limit)
 
     def test_compressed_images(self):
         if shutil.which('qemu-img') is None:
@@ -98,6 +120,90 @@ class AutoTest(base.TestCase):
         self.assertLess(block, len(content) / 4)
         self.assertGreater(block, 100 * choice.info.patch_size)
 
+    def assert_smallest(self, base: bytes, target: bytes) -> auto.Choice:
+        """What auto chose is at most 1.02 times any codec's patch."""
+        self.write_file('base', base)
+        self.write_file('target', target)
+        choice = self.create('base', 'target')
+        for name in ('block', 'rdiff'):
+            single = registry.get(name).create(
+                self.path('base'), self.path('target'), self.path(name))
+            self.assertLessEqual(choice.info.patch_size,
+                                 1.02 * single.patch_size, choice.reason)
+        return choice
+
+    def test_tiny_images(self):
+        noise = random.Random(7).randbytes(9000)
+        for old, new in (
+                (b'', b''), (b'', b'a'), (b'a', b''), (b'a', b'b'),
+                (noise[:100], noise[:100]), (noise, noise),
+                (noise, noise[:8000]), (noise, noise[:4500] + noise[4499:]),
+                (noise[:300], noise[:200]), (noise[:4096], noise),
+                (bytes(9000), bytes(5000))):
+            self.assert_smallest(old, new)
+
+    def test_few_changes_in_a_large_image(self):
+        content = bytearray(random.Random(8).randbytes(8 << 20))
+        base = bytes(content)
+        # Of 32 blocks little changed: rdiff sends less of them.
+        for block in range(0, 2048, 64):
+            content[4096 * block + 100] ^= 1
+        choice = self.assert_smallest(base, bytes(content))
+        self.assertEqual('rdiff', choice.attempts[-1].codec)
+
+    def test_images_shifted_by_a_sector(self):
+        noise = random.Random(9)
+        words = [noise.randbytes(noise.randrange(2, 12)) for _ in range(300)]
+        text = b''.join(noise.choices(words, k=300_000))
+        for content in (noise.randbytes(2 << 20), text):
+            for shift in (1, 512, 4096):
+                self.assert_smallest(content, noise.randbytes(shift)
+                                     + content)
+                self.assert_smallest(content, content[shift:])
+
+    def test_bytes_inserted_between_matches(self):
+        words = random.Random(10)
+        vocabulary = [words.randbytes(6) for _ in range(3)]
+        content = b''.join(words.choices(vocabulary, k=350_000))
+        # One byte in front of each of librsync's blocks: nearly all windows
+        # of a sample differ, and rdiff's literals are few.
+        block = 1408
+        target = b''.join(
+            words.randbytes(1) + content[start:start + block]
+            for start in range(0, len(content), block))
+        self.assert_smallest(content, target)
+
+    def test_compressed_files(self):
+        noise = random.Random(11)
+        words = [noise.randbytes(noise.randrange(2, 12)) for _ in range(300)]
+        parts = [b''.join(noise.choices(words, k=20_000)) for _ in range(12)]
+        edited = [*parts[:5], parts[5][:-9], *parts[6:]]
+        self.assert_smallest(*(
+            b''.join(zlib.compress(part) for part in content)
+            for content in (parts, edited)))
+
+    def test_rdiff_may_be_missing(self):
+        noise = random.Random(2).randbytes(200_000)
+        self.write_file('base', noise)
+        self.write_file('target', b'odd' + noise)
+        with mock.patch.object(
+                librsync, '_library', side_effect=exceptions.PermanentError(
+                    'The rdiff codec needs librsync.so.2')):
+            choice = auto.create(self.path('base'), self.path('target'),
+                                 self.path('patch'))
+        self.assertEqual('block', choice.info.codec)
+        self.assertIn('rdiff not possible: The rdiff codec needs librsync',
+                      choice.reason)
+
+    def test_a_choice_among_some_codecs(self):
+        noise = random.Random(2).randbytes(200_000)
+        self.write_file('base', noise)
+        self.write_file('target', b'odd' + noise)
+        choice = auto.create(self.path('base'), self.path('target'),
+                             self.path('patch'), codecs=['block'])
+        self.assertEqual(['block'],
+                         [attempt.codec for attempt in choice.attempts])
+
     def test_rdiff_is_not_tried_where_literals_alone_are_larger(self):
         words = random.Random(6)
         vocabulary = [words.randbytes(6) for _ in range(300)]
@@ -106,8 +212,9 @@ class AutoTest(base.TestCase):
         choice = self.create('base', 'target')
         self.assertEqual('block', choice.info.codec)
         literals = int(re.search(
-            r'rdiff not tried: by a sample, .* of the target is nowhere in '
-            r'the base, at least (\d+) bytes', choice.reason).group(1))
+            r'rdiff not tried: by a sample, .* of what changed is nowhere '
+            r'in the base, and its delta has at least (\d+) bytes',
+            choice.reason).group(1))
         self.assertGreater(literals, choice.info.patch_size)
         forced = registry.get('rdiff').create(
             self.path('base'), self.path('target'), self.path('forced'))

@@ -133,6 +133,10 @@ class PatchCommandTest(base.TestCase):
         self.assertEqual(os.path.getsize(self.path('patch')),
                          made['patch_size'])
         self.assertIn('smallest', made['reason'])
+        self.assertEqual(
+            {'block': made['patch_size'], 'qcow2': None, 'rdiff': None},
+            {attempt['codec']: attempt['size'] for attempt in made['tried']})
+        self.assertIn('given up', made['tried'][-1]['reason'])
         self.assertIn('qcow2 not tried', made['reason'])
         self.assertEqual({'base', 'target', 'patch'}
                          | ({'patch.json'} if made['codec'] == 'rdiff'
