@@ -16,8 +16,9 @@ Usage: check_tree.py FILE...
 
 Each file is checked for paths that only exist on one machine, for its length,
 for its ending and its trailing blanks; Python files for the licence header,
-for imports of names where the project imports modules, and for imports that
-point from outside into the tests; Rust files for their opening documentation.
+for imports of names where the project imports modules, for imports that
+point from outside into the tests, and for files of others that are handled by
+their path; Rust files for their opening documentation.
 Prints one line for each finding, and exits with 1 if there was any.
 """
 
@@ -49,6 +50,23 @@ MACHINE_PATH = re.compile(
 CHECKOUT_PATH = re.compile(rf'(?<![\w.$}}-]){re.escape(str(TREE))}(?![\w.-])')
 LICENCE_LINES = 11
 CONFLICT = re.compile(r'^(<{7}|>{7}|\|{7})( |$)')
+
+# What handles files in directories that other users may change; a descriptor
+# of the directory, not a path, is what its files are handled by.
+FOREIGN = (f'{PACKAGE}/agent/images/outputs.py',
+           f'{PACKAGE}/agent/local/delivery.py',
+           f'{PACKAGE}/agent/privileged/',
+           f'{PACKAGE}/versions/disks/', f'{PACKAGE}/versions/guests/',
+           f'{PACKAGE}/versions/restore/rollback')
+BY_PATH = {'chmod', 'chown', 'link', 'link_to', 'mkdir', 'makedirs', 'move',
+           'open', 'read_bytes', 'read_text', 'remove', 'rename', 'replacing',
+           'rmdir', 'rmtree', 'symlink', 'symlink_to', 'touch', 'unlink',
+           'write_bytes', 'write_json', 'write_text'}
+# Where they are functions on paths; elsewhere they are methods of a path.
+PATH_MODULES = ('files', 'os', 'shutil')
+PATH_METHODS = BY_PATH - {'link', 'move', 'open', 'remove', 'rename',
+                          'replacing', 'write_json'}
+BY_DESCRIPTOR = {'dir_fd', 'src_dir_fd'}
 
 Finding = tuple[int, str]
 
@@ -113,9 +131,37 @@ def check_direction(name: str, text: str) -> typing.Iterator[Finding]:
             yield node.lineno, 'imports a test: move what is shared to testing'
 
 
+def check_foreign_files(name: str, text: str) -> typing.Iterator[Finding]:
+    """Files handled by their path where another user may exchange them."""
+    if not name.startswith(FOREIGN):
+        return
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Call) and _goes_by_path(node):
+            yield (node.lineno, 'handles a file by its path: use the'
+                   ' descriptor of its directory (common/directories.py)')
+
+
+def _goes_by_path(call: ast.Call) -> bool:
+    if isinstance(call.func, ast.Name):
+        return call.func.id == 'open'
+    if not isinstance(call.func, ast.Attribute):
+        return False
+    if any(each.arg in BY_DESCRIPTOR for each in call.keywords):
+        return False
+    owner, called = call.func.value, call.func.attr
+    if isinstance(owner, ast.Name) and owner.id in PATH_MODULES:
+        return called in BY_PATH
+    # A directory or an access to disks has methods of these names.
+    return called in PATH_METHODS and not (
+        isinstance(owner, ast.Name)
+        and owner.id in ('directory', 'room', 'staging')
+        or isinstance(owner, ast.Attribute) and owner.attr == '_directory')
+
+
 def check_python(name: str, text: str) -> typing.Iterator[Finding]:
     """The licence header, and what is wrong with the imports."""
     yield from check_direction(name, text)
+    yield from check_foreign_files(name, text)
     lines = text.splitlines()
     if lines and lines[0].startswith('#!'):
         lines = lines[1:]

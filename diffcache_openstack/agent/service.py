@@ -37,6 +37,7 @@ from diffcache_openstack.agent.images import building
 from diffcache_openstack.agent.images import contents
 from diffcache_openstack.agent.images import costs
 from diffcache_openstack.agent.images import filling
+from diffcache_openstack.agent.images import outputs
 from diffcache_openstack.agent.images import recipes
 from diffcache_openstack.agent.images import retention
 from diffcache_openstack.agent.images import serving
@@ -176,8 +177,9 @@ class Agent(service.Service):
             self._tools)
         self._contents = contents.Contents(
             self._builder, self.host, self._flights, kept, self.transfers)
+        self._outputs = outputs.Outputs(options.output_directories)
         pending = serving.PendingOutputs(self._state / 'outputs')
-        pending.clean()
+        pending.clean(self._outputs.find)
         self.requests = request_spool.RequestSpool(self._state / 'requests')
         self.server = serving.ImageServer(
             self._contents, self.host, self._new_throttle, pending,
@@ -217,8 +219,7 @@ class Agent(service.Service):
                 self._tools),
             usage, self._new_throttle)
         self._delivery = delivery.Delivery(
-            self.site_map, self.server,
-            delivery.Outputs(options.output_directories))
+            self.site_map, self.server, self._outputs)
         self._local_api = local_api.LocalApi(
             self.status, self._local_images, self._delivery, usage,
             self.versions)

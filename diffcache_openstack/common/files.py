@@ -22,7 +22,6 @@ import errno
 import json
 import os
 import pathlib
-import re
 import typing
 import uuid
 
@@ -53,6 +52,12 @@ def copy_content(source: int, target: int) -> None:
     os.ftruncate(target, size)
     for start, end in _data_ranges(source, size):
         _copy_range(source, target, start, end)
+
+
+def copy_to(source: pathlib.Path, target: int) -> None:
+    """Copy the file at a path to an empty open file, as ``copy_content``."""
+    with open(source, 'rb') as reader:
+        copy_content(reader.fileno(), target)
 
 
 def _data_ranges(fd: int, size: int) -> typing.Iterator[tuple[int, int]]:
@@ -185,15 +190,6 @@ def discard(path: pathlib.Path) -> None:
 def discard_part(path: pathlib.Path) -> None:
     """Remove what the data plane has of a file that will not be resumed."""
     path.with_name(f'.{path.name}.part').unlink(missing_ok=True)
-
-
-def temporaries_of(path: pathlib.Path) -> list[pathlib.Path]:
-    """Return temporary files that would have been renamed to path."""
-    pattern = re.compile(
-        r'^\.' + re.escape(_beginning(path.name)) + r'\.[0-9a-f]{12}\.part$')
-    if not path.parent.is_dir():
-        return []
-    return [p for p in path.parent.iterdir() if pattern.match(p.name)]
 
 
 def copy_file(source: pathlib.Path, target: pathlib.Path, *,

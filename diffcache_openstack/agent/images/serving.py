@@ -27,6 +27,7 @@ import uuid
 
 from diffcache_openstack.agent.images import building
 from diffcache_openstack.agent.images import contents
+from diffcache_openstack.agent.images import outputs
 from diffcache_openstack.agent.images import single_flight
 from diffcache_openstack.agent.images import throttle as throttles
 from diffcache_openstack.agent.images import transfers
@@ -47,6 +48,8 @@ class PendingOutputs:
     """Notes of outputs being written outside of this agent's directory.
 
     After a crash their temporary files are removed.
+
+    :param directory: for the notes
     """
 
     def __init__(self, directory: pathlib.Path) -> None:
@@ -63,19 +66,17 @@ class PendingOutputs:
         finally:
             note.unlink(missing_ok=True)
 
-    def clean(self) -> None:
-        """Remove temporary files that a crash left behind."""
+    def clean(self, find: typing.Callable[[pathlib.Path], outputs.Output]
+              ) -> None:
+        """Remove temporary files that a crash left behind.
+
+        :param find: returns the output with a path
+        """
         for note in self._directory.glob('*.json'):
             document = files.read_json(note)
             if document is not None:
-                self._clean_output(pathlib.Path(document['output']))
+                find(pathlib.Path(document['output'])).clean()
             note.unlink(missing_ok=True)
-
-    @staticmethod
-    def _clean_output(output: pathlib.Path) -> None:
-        for leftover in files.temporaries_of(output):
-            LOG.info('Removing %s, left by an interrupted request', leftover)
-            leftover.unlink(missing_ok=True)
 
 
 class ImageServer:
@@ -104,9 +105,20 @@ class ImageServer:
         self._default_mode = default_mode
 
     def deliver(self, template: views.TemplateRef, output: pathlib.Path,
-                mode: str | None = None,
-                watch: contents.Watch | None = None) -> objects.Request:
-        """Write an image's raw content to a path of this host.
+                mode: str | None = None) -> objects.Request:
+        """Write an image's raw content to a path, for this process's user.
+
+        The parameters, errors and the result are those of
+        :meth:`deliver_to`.
+        """
+        return self.deliver_to(template, outputs.LocalOutput(output), mode)
+
+    def deliver_to(self, template: views.TemplateRef, output: outputs.Output,
+                   mode: str | None = None,
+                   watch: contents.Watch | None = None) -> objects.Request:
+        """Write an image's raw content to an output of this host.
+
+        If its client disconnects, nothing is written.
 
         :param mode: one of building.MODES; None for the default
         :param watch: the client that waits for the image
@@ -156,18 +168,18 @@ class ImageServer:
 
     def _bring(self, template, output, mode, watch) -> building.Built:
         while True:
-            check_output(output)
+            output.check()
             with self._contents.shared(template, self._new_throttle(), mode,
                                        watch) as content:
                 try:
-                    self._write(content, output)
+                    self._write(content, output, watch)
                 except FileNotFoundError:
                     # The content was evicted meanwhile, or the output's
                     # directory was removed, which is checked next.
                     continue
                 except OSError as error:
                     raise exceptions.InvalidInput(
-                        f'The output {output} cannot be written: '
+                        f'The output {output.path} cannot be written: '
                         f'{error.strerror}; choose another path.') from error
                 if content.leads:
                     return content.outcome
@@ -175,19 +187,30 @@ class ImageServer:
                                            moved=transfers.Moved())
 
     def _write(self, content: single_flight.Membership,
-               output: pathlib.Path) -> None:
-        if self._is_staged(content.path) and self._same_filesystem(output) \
+               output: outputs.Output, watch: contents.Watch | None) -> None:
+        if _has_gone(watch, output):
+            return
+        if self._is_staged(content.path) and output.can_take(content.path) \
                 and content.take():
-            files.move(content.path, output, durable=self._durable)
+            output.take(content.path, self._durable)
         else:
-            with self._pending.noted(output):
-                files.copy_file(content.path, output, durable=self._durable)
+            with self._pending.noted(output.path), \
+                    files.space_errors(output.path), \
+                    outputs.unfinished(output) as part:
+                files.copy_to(content.path, part.fd)
+                if not _has_gone(watch, output):
+                    part.publish(self._durable)
 
     def _is_staged(self, path: pathlib.Path) -> bool:
         return path.parent == self._staging
 
-    def _same_filesystem(self, output: pathlib.Path) -> bool:
-        return output.parent.stat().st_dev == self._staging.stat().st_dev
+
+def _has_gone(watch: contents.Watch | None, output: outputs.Output) -> bool:
+    """Return whether the client of an output has disconnected."""
+    if watch is None or not watch.gone.is_set():
+        return False
+    LOG.info('Not writing %s: its client has disconnected', output.path)
+    return True
 
 
 def _describe(request: objects.Request, built: building.Built) -> None:
@@ -210,20 +233,3 @@ def check_mode(mode: str | None) -> None:
         raise exceptions.InvalidInput(
             f'The mode "{mode}" is unknown; use one of'
             f' {", ".join(building.MODES)}.')
-
-
-def check_output(output: pathlib.Path) -> None:
-    """Refuse an output that cannot be written, before any byte moves.
-
-    :raises InvalidInput: the message says what is wrong
-    """
-    if not output.is_absolute():
-        raise exceptions.InvalidInput(
-            f'The output {output} is not an absolute path; give one.')
-    if not output.parent.is_dir():
-        raise exceptions.InvalidInput(
-            f'The directory of the output {output} does not exist; create '
-            f'it.')
-    if output.is_dir():
-        raise exceptions.InvalidInput(
-            f'The output {output} is a directory; name a file.')

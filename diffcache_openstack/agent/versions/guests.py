@@ -23,6 +23,7 @@ from xml.etree import ElementTree
 from diffcache_openstack import _native
 from diffcache_openstack.blocks import native
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.versions.disks import disk_files
 
 LOG = logging.getLogger(__name__)
 
@@ -223,8 +224,8 @@ class Guests:
         """
         if kind != 'qcow2':
             return None
-        with native.translated():
-            backing = _native.version_disk_info(path, kind)['backing']
+        with disk_files.reading(path) as opened, native.translated():
+            backing = _native.version_disk_info(opened, kind)['backing']
         if backing is None:
             return None
         return self.check(path.parent / backing)

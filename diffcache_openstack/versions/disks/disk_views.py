@@ -29,6 +29,7 @@ from typing import Sequence
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import mounts
 from diffcache_openstack.common import reflinks
+from diffcache_openstack.versions.disks import disk_files
 
 _PROBED = 4096
 # What the name of a reflink ends with, and while its guest is paused.
@@ -95,10 +96,9 @@ class Reflink(DiskView):
     def _opened(self) -> Iterator[tuple[int, int]]:
         """Open disk and view; explain why sharing their extents fails."""
         with contextlib.ExitStack() as stack:
-            source = os.open(self._disk, os.O_RDONLY)
+            source = disk_files.access().open(self._disk)
             stack.callback(os.close, source)
-            # As private as disks of servers are.
-            view = os.open(self._part, os.O_WRONLY | os.O_CREAT, 0o600)
+            view = disk_files.access().create(self._part)
             stack.callback(os.close, view)
             try:
                 yield source, view
@@ -112,12 +112,17 @@ class Reflink(DiskView):
                     f'its disks to XFS or Btrfs.') from exc
 
     def publish(self) -> pathlib.Path:
-        os.rename(self._part, self.path)
+        disk_files.access().rename(self._part, self.path.name)
         return self.path
 
+    def exists(self) -> bool:
+        """Return whether the view was created and published."""
+        return self.path.name in disk_files.access().companions(
+            self.path.parent)
+
     def remove(self) -> None:
-        self._part.unlink(missing_ok=True)
-        self.path.unlink(missing_ok=True)
+        disk_files.access().remove(self._part)
+        disk_files.access().remove(self.path)
 
 
 def filesystem_of(path: pathlib.Path) -> str:

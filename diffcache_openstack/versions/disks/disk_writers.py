@@ -12,11 +12,13 @@
 """Opening disks to write to them in place, while no guest can use them."""
 
 import contextlib
+import os
 import pathlib
 from typing import Iterator
 
 from diffcache_openstack import _native
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.versions.disks import disk_files
 from diffcache_openstack.versions.disks import locks
 from diffcache_openstack.versions.disks import nbd
 
@@ -41,6 +43,9 @@ def open_disk(path: pathlib.Path, disk_format: str,
             raise exceptions.ServiceUnavailable(
                 f'Could not write to {path}: {exc}') from exc
         return
-    with open(path, 'r+b', buffering=0) as stream:
-        locks.exclude(stream.fileno(), path)
-        yield _native.DiskWriter.raw(stream.fileno(), str(path))
+    fd = disk_files.access().open_writable(path)
+    try:
+        locks.exclude(fd, path)
+        yield _native.DiskWriter.raw(fd, str(path))
+    finally:
+        os.close(fd)

@@ -24,6 +24,7 @@ import pathlib
 import struct
 
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.versions.disks import disk_files
 
 # ``struct flock``: type, whence, start, length, process.
 _LOCK = struct.Struct('hhqqi4x')
@@ -50,9 +51,12 @@ def check_idle(disk: pathlib.Path) -> None:
 
     :raises Busy: a guest does
     """
-    with open(disk, 'rb') as stream:
+    fd = disk_files.access().open(disk)
+    try:
         wanted = _LOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, _WRITES, 1, 0)
-        found = fcntl.fcntl(stream.fileno(), fcntl.F_OFD_GETLK, wanted)
+        found = fcntl.fcntl(fd, fcntl.F_OFD_GETLK, wanted)
+    finally:
+        os.close(fd)
     if _LOCK.unpack(found)[0] != fcntl.F_UNLCK:
         raise exceptions.Busy(
             f'{disk} is in use: stop its guest, or name its QMP socket.')

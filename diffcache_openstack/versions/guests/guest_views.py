@@ -179,7 +179,7 @@ class GuestViews(contextlib.AbstractContextManager['GuestViews']):
 def _find_existing(views: list[disk_views.DiskView]) -> _Created | None:
     """Return the views that an earlier attempt created, if all exist."""
     paths = [view.path for view in views
-             if isinstance(view, disk_views.Reflink) and view.path.exists()]
+             if isinstance(view, disk_views.Reflink) and view.exists()]
     if len(paths) < len(views):
         return None
     LOG.info('Resuming an interrupted save with %s',

@@ -23,7 +23,6 @@ import json
 import os
 import pathlib
 import socket
-import subprocess
 import time
 from typing import Any
 from typing import Iterator
@@ -33,12 +32,10 @@ from typing import Sequence
 from diffcache_openstack import _native
 from diffcache_openstack.blocks import native as native_errors
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.versions.disks import block_nodes
+from diffcache_openstack.versions.disks import disk_files
 from diffcache_openstack.versions.guests import guest_agent
 
 _TIMEOUT_S = 120
-# What qemu-img handles of a disk in a second at least, beyond that time.
-_BYTES_PER_S = 100e6
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,8 +80,8 @@ def disk_info(disk: pathlib.Path, disk_format: str | None = None
         header that names a backing file is refused
     :raises InvalidInput: the disk is refused
     """
-    with native_errors.translated():
-        return _native.version_disk_info(disk, disk_format)
+    with disk_files.reading(disk) as opened, native_errors.translated():
+        return _native.version_disk_info(opened, disk_format)
 
 
 def supports_snapshots(disk: pathlib.Path, disk_format: str | None = None
@@ -116,48 +113,36 @@ class OfflineSnapshotter(Snapshotter):
 
     @contextlib.contextmanager
     def _marked(self) -> Iterator[None]:
-        if self._marker.exists():
-            self._run('check', '-q', '-r', 'leaks')
-        self._marker.touch()
+        access = disk_files.access()
+        if self._marker.name in access.companions(self._marker.parent):
+            self._run(disk_files.CHECK_LEAKS)
+        os.close(access.create(self._marker))
         yield
         # Not reached if this process or qemu-img is killed, or fails.
-        self._marker.unlink()
+        access.remove(self._marker)
 
-    def _run(self, *arguments: str) -> None:
-        timeout_s = _TIMEOUT_S + self._disk.stat().st_size / _BYTES_PER_S
-        try:
-            done = subprocess.run(
-                ['qemu-img', *arguments,
-                 block_nodes.file_name(self._disk, 'qcow2')],
-                capture_output=True, text=True, timeout=timeout_s)
-        except FileNotFoundError as exc:
-            raise exceptions.PermanentError(
-                'qemu-img is not installed: install QEMU\'s tools') from exc
-        except subprocess.TimeoutExpired as exc:
-            raise exceptions.ServiceUnavailable(
-                f'qemu-img did not finish with {self._disk} in '
-                f'{timeout_s:.0f} seconds') from exc
-        if done.returncode == 0:
+    def _run(self, action: str, name: str = '') -> None:
+        ended = disk_files.access().qemu_img(self._disk, action, name)
+        if ended.code == 0:
             return
-        message = done.stderr.strip().replace('\n', ' ')
-        if 'lock' in message:
+        if 'lock' in ended.message:
             raise exceptions.Busy(
-                f'{self._disk} is in use: {message}; give the QMP socket of '
-                f'its guest')
+                f'{self._disk} is in use: {ended.message}; give the QMP '
+                f'socket of its guest')
         raise exceptions.PermanentError(
-            f'qemu-img {arguments[0]} failed on {self._disk}: {message}. '
+            f'qemu-img could not {action} on {self._disk}: {ended.message}. '
             f'Examine the disk with qemu-img check while its guest is '
             f'stopped.')
 
     def create(self, name: str) -> GuestPause:
         with self._marked():
-            self._run('snapshot', '-c', name)
+            self._run(disk_files.CREATE_SNAPSHOT, name)
         # Without a guest nothing is unwritten.
         return GuestPause(quiesced=True)
 
     def delete(self, name: str) -> None:
         with self._marked():
-            self._run('snapshot', '-d', name)
+            self._run(disk_files.DELETE_SNAPSHOT, name)
 
 
 class Channel(Protocol):
@@ -274,7 +259,7 @@ def flush_disks(disks: Sequence[pathlib.Path]) -> None:
     QEMU does so in the guest's pause, which this shortens.
     """
     for disk in disks:
-        handle = os.open(disk, os.O_RDONLY)
+        handle = disk_files.access().open(disk)
         try:
             os.fdatasync(handle)
         finally:

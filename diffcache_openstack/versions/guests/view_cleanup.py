@@ -11,14 +11,14 @@
 #    under the License.
 """Removing views that interrupted saves left beside disks."""
 
-import contextlib
 import hashlib
 import logging
-import os
 import pathlib
 from typing import Collection
 from typing import Sequence
 
+from diffcache_openstack.common import exceptions
+from diffcache_openstack.versions.disks import disk_files
 from diffcache_openstack.versions.disks import disk_views
 from diffcache_openstack.versions.guests import snapshots
 
@@ -46,8 +46,11 @@ def recover(disks: Sequence[pathlib.Path], guest: snapshots.Guest | None,
     :param tag: of the save whose views stay
     """
     keep = set() if tag is None else {tag}
-    leftovers = [path for disk in disks for path in disk.parent.glob(
-        f'.{disk.name}.*{disk_views.VIEW}*') if _is_leftover(path, keep)]
+    leftovers = [
+        disk.with_name(name) for disk in disks
+        for name in disk_files.access().companions(disk.parent)
+        if name.startswith(f'.{disk.name}.')
+        and _is_leftover(disk.with_name(name), keep)]
     if guest is not None and any(path.name.endswith(disk_views.PART)
                                  for path in leftovers):
         _resume_paused(guest)
@@ -68,10 +71,22 @@ def remove_abandoned(directory: pathlib.Path, tags: Collection[str]) -> None:
     :param directory: the one with a directory for each server
     :param tags: of saves that will be attempted again and use their views
     """
-    for path in directory.glob(f'*/.*{disk_views.VIEW}*'):
-        if _is_leftover(path, set()) and not any(
-                f'.{tag}{disk_views.VIEW}' in path.name for tag in tags):
-            _remove(path)
+    for server in directory.glob('*/'):
+        for name in _companions(server):
+            path = server / name
+            if _is_leftover(path, set()) and not any(
+                    f'.{tag}{disk_views.VIEW}' in name for tag in tags):
+                _remove(path)
+
+
+def _companions(directory: pathlib.Path) -> list[str]:
+    try:
+        return disk_files.access().companions(directory)
+    except (exceptions.DiffCacheError, OSError) as error:
+        # Of a server that is deleted now, or a link.
+        LOG.debug('Not looking for copies of disks in %s: %s', directory,
+                  error)
+        return []
 
 
 def _is_leftover(path: pathlib.Path, keep: Collection[str]) -> bool:
@@ -83,6 +98,5 @@ def _is_leftover(path: pathlib.Path, keep: Collection[str]) -> bool:
 
 
 def _remove(path: pathlib.Path) -> None:
-    with contextlib.suppress(FileNotFoundError):
-        LOG.info('Removing %s, which a killed process left', path)
-        os.unlink(path)
+    LOG.info('Removing %s, which a killed process left', path)
+    disk_files.access().remove(path)

@@ -23,17 +23,17 @@ import dataclasses
 import logging
 import os
 import pathlib
-import shutil
-import stat
 import time
 from typing import Any
 from typing import Sequence
 
 from diffcache_openstack import _native
 from diffcache_openstack.blocks import native as native_errors
+from diffcache_openstack.common import directories
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import files
 from diffcache_openstack.versions.disks import block_nodes
+from diffcache_openstack.versions.disks import disk_files
 from diffcache_openstack.versions.disks import disk_writers
 from diffcache_openstack.versions.guests import snapshots
 from diffcache_openstack.versions.restore import rollback_journal
@@ -72,10 +72,6 @@ class RollbackResult:
     method: str
     reason: str
     disks: list[DiskRollback]
-
-
-class _OwnerError(exceptions.PermanentError):
-    """A new disk cannot have the owner of the old one."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -163,7 +159,7 @@ def roll_back_disks(access: store_access.StoreAccess,
         if chosen == rollback_plan.REBUILD:
             try:
                 done = _rebuild(opened, targets, kept, progress)
-            except (exceptions.NoSpace, _OwnerError) as exc:
+            except (exceptions.NoSpace, disk_files.OwnerError) as exc:
                 if method != rollback_plan.AUTO:
                     raise
                 chosen, why = (rollback_plan.ROLLBACK,
@@ -186,7 +182,7 @@ def _compare(opened: _native.BlockStore, head: catalogue.Catalogue,
              progress: rollback_plan.Progress) -> _Target:
     version = head.find(name)
     bases.check(version, request.base, request.base_id)
-    _remove_rebuilt(request.disk)
+    disk_files.access().remove_room(request.disk)
     info = snapshots.disk_info(request.disk, request.disk_format)
     _check_layers(request.disk, info, version)
     return _Target(version, request, info, rollback_plan.compare(
@@ -277,73 +273,48 @@ def _rebuild(opened: _native.BlockStore, targets: list[_Target],
 
     :raises NoSpace: there is no room for both; nothing is changed
     """
-    paths = [_rebuilt_directory(target.disk) / target.disk.name
-             for target in targets]
+    access = disk_files.access()
     done = []
     try:
-        for target, path in zip(targets, paths):
+        for target in targets:
             started = time.monotonic()
-            written = _build(opened, target, path, progress)
+            written = _build(opened, target, progress)
             done.append(target.result(written, started))
         with contextlib.ExitStack() as stack:
             _begin(stack, targets, kept)
-            for target, path in zip(targets, paths):
-                os.replace(path, target.disk)
-                files.sync_directory(target.disk.parent)
+            for target in targets:
+                access.replace(target.disk)
     finally:
         for target in targets:
-            _remove_rebuilt(target.disk)
+            access.remove_room(target.disk)
     return done
 
 
-def _rebuilt_directory(disk: pathlib.Path) -> pathlib.Path:
-    """Return the directory beside a disk in which a new one is built."""
-    return disk.with_name(f'.{disk.name}.rebuilt')
-
-
-def _remove_rebuilt(disk: pathlib.Path) -> None:
-    """Remove a new disk, or what a killed process left of one."""
-    with contextlib.suppress(FileNotFoundError):
-        shutil.rmtree(_rebuilt_directory(disk))
-
-
-def _build(opened: _native.BlockStore, target: _Target, path: pathlib.Path,
+def _build(opened: _native.BlockStore, target: _Target,
            progress: rollback_plan.Progress) -> int:
     """Write a version to a file that can replace a disk.
 
     :returns: bytes written
     """
-    path.parent.mkdir(mode=0o700)
-    base = target.request.base
-    with files.space_errors(path), native_errors.translated():
-        if target.format == 'raw':
-            written = opened.restore_raw(target.content(), path, progress)
-        else:
-            backing = None
-            if base is not None and target.info['backing'] is not None:
-                # By the same name as before, which Nova and others know.
-                backing = (target.info['backing'],
-                           block_nodes.format_of_base(base))
-            written = opened.restore_qcow2(target.content(), path, backing,
-                                           progress)
-    _copy_owner(target.disk, path)
-    return written
-
-
-def _copy_owner(disk: pathlib.Path, path: pathlib.Path) -> None:
-    """Give a file the owner, group and mode of a disk.
-
-    :raises _OwnerError: this process may not do that
-    """
-    old, new = disk.stat(), path.stat()
+    access, base = disk_files.access(), target.request.base
+    room = access.create_room(target.disk)
     try:
-        if (old.st_uid, old.st_gid) != (new.st_uid, new.st_gid):
-            os.chown(path, old.st_uid, old.st_gid)
-        os.chmod(path, stat.S_IMODE(old.st_mode))
-    except PermissionError as exc:
-        raise _OwnerError(
-            f'Cannot give a new file to the owner of {disk}: run as root or '
-            f'as that owner, or roll back in place.') from exc
+        path = directories.descriptor_path(room) / target.disk.name
+        with files.space_errors(target.disk), native_errors.translated():
+            if target.format == 'raw':
+                written = opened.restore_raw(target.content(), path, progress)
+            else:
+                backing = None
+                if base is not None and target.info['backing'] is not None:
+                    # By the same name as before, which Nova and others know.
+                    backing = (target.info['backing'],
+                               block_nodes.format_of_base(base))
+                written = opened.restore_qcow2(target.content(), path,
+                                               backing, progress)
+    finally:
+        os.close(room)
+    access.adopt(target.disk)
+    return written
 
 
 def _delete_snapshots(request: save_request.SaveRequest,

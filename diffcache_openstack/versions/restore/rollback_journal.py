@@ -15,12 +15,20 @@ While it exists the disk is neither its old state nor the new one.
 """
 
 import json
+import os
 import pathlib
 from typing import Any
 from typing import Iterable
 
+from diffcache_openstack.common import directories
+from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import files
+from diffcache_openstack.versions.disks import disk_files
 from diffcache_openstack.versions.store import catalogue
+
+# Bytes of the longest journal.
+_LONGEST = 64 << 10
+_KEYS = {'version', 'kept', 'series'}
 
 
 def path_of(disk: pathlib.Path) -> pathlib.Path:
@@ -32,11 +40,26 @@ def read(disk: pathlib.Path) -> dict[str, Any] | None:
     """Return what an interrupted rollback was doing; None if none was.
 
     The keys are ``version``, ``kept`` and ``series``.
+
+    :raises Conflict: another program's file is in its place
     """
+    path = path_of(disk)
     try:
-        return json.loads(path_of(disk).read_text())
+        fd = disk_files.access().open(path)
     except FileNotFoundError:
         return None
+    with os.fdopen(fd, 'rb') as stream:
+        data = stream.read(_LONGEST)
+    try:
+        found = json.loads(data)
+    except ValueError:
+        found = None
+    if not (isinstance(found, dict) and found.keys() == _KEYS and all(
+            isinstance(value, (str, type(None))) for value in found.values())):
+        raise exceptions.Conflict(
+            f'{path} is no journal of a rollback: check which program wrote'
+            f' it. If the disk is not in the middle of a restore, remove it.')
+    return found
 
 
 def write(disk: pathlib.Path, series: str, version: catalogue.Version,
@@ -46,17 +69,31 @@ def write(disk: pathlib.Path, series: str, version: catalogue.Version,
     :param kept: the version that has the state before, if one has
     """
     path = path_of(disk)
-    files.write_json(path, {'version': version.id, 'kept': kept,
-                            'series': series})
+    # A name that a link cannot be waiting at.
+    part = files.temporary_beside(path)
+    access = disk_files.access()
+    try:
+        with files.space_errors(path):
+            with os.fdopen(access.create(part), 'wb') as stream:
+                stream.write(json.dumps({
+                    'version': version.id, 'kept': kept, 'series': series
+                }).encode())
+                stream.flush()
+                os.fsync(stream.fileno())
+            access.rename(part, path.name)
+    except BaseException:
+        access.remove(part)
+        raise
 
 
 def remove(disks: Iterable[pathlib.Path]) -> None:
     """Remove the journals of disks that are complete."""
-    paths = [path_of(disk) for disk in disks]
-    for path in paths:
-        path.unlink()
+    access = disk_files.access()
+    for disk in disks:
+        path = path_of(disk)
+        access.remove(path)
         # Of processes that were killed while they wrote it.
-        for temporary in files.temporaries_of(path):
-            temporary.unlink(missing_ok=True)
-    for directory in {path.parent for path in paths}:
-        files.sync_directory(directory)
+        for name in access.companions(disk.parent):
+            if directories.is_temporary(name, path.name):
+                access.remove(disk.with_name(name))
+        access.sync_directory(disk)

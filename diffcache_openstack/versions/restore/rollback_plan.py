@@ -23,6 +23,7 @@ from typing import Sequence
 from diffcache_openstack import _native
 from diffcache_openstack.blocks import native as native_errors
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.versions.disks import disk_files
 from diffcache_openstack.versions.guests import snapshots
 from diffcache_openstack.versions.save import save_request
 from diffcache_openstack.versions.store import bases
@@ -132,10 +133,12 @@ def compare(opened: _native.BlockStore, head: catalogue.Catalogue,
             f'and version {version.id} has {version.size}. Resize the disk, '
             f'or restore the version to a new file.')
     against, snapshot = _find_anchor(head, version, info) or (version, None)
-    source = _native.DiskSource(
-        request.disk, info['format'], has_base=version.base is not None,
-        base_id=version.base.id if version.base else None, rate=request.rate)
-    with native_errors.translated():
+    with (disk_files.reading(request.disk) as opened_disk,
+          native_errors.translated()):
+        source = _native.DiskSource(
+            opened_disk, info['format'], has_base=version.base is not None,
+            base_id=version.base.id if version.base else None,
+            rate=request.rate)
         found = opened.compare_disk(
             source,
             _native.Reference(

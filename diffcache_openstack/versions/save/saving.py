@@ -28,6 +28,7 @@ from diffcache_openstack import _native
 from diffcache_openstack.blocks import native as native_errors
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import files
+from diffcache_openstack.versions.disks import disk_files
 from diffcache_openstack.versions.save import disk_states
 from diffcache_openstack.versions.save import save_request
 from diffcache_openstack.versions.store import bases
@@ -236,15 +237,16 @@ class _Save:
                    state: disk_states.DiskState, base: catalogue.Base | None,
                    compared: _Comparison, progress: Progress
                    ) -> _native.SavedDisk:
-        source = _native.DiskSource(
-            state.path, state.info['format'], state.snapshot,
-            has_base=base is not None, base_id=base.id if base else None,
-            rate=request.rate)
         target = _native.SaveTarget(
             self._staging, self._head.next_version, self._head.next_pack,
             self._head.next_map, self._access.level,
             self._journal(request, state, base))
-        with native_errors.translated():
+        with (disk_files.reading(state.path) as opened,
+              native_errors.translated()):
+            source = _native.DiskSource(
+                opened, state.info['format'], state.snapshot,
+                has_base=base is not None, base_id=base.id if base else None,
+                rate=request.rate)
             return self._opened.save_disk(
                 source, compared.reference(base), target,
                 compared.other_parent(), self._regrouping(request, base),

@@ -16,6 +16,7 @@
 //! Nothing in this crate trusts a length, an offset or a count that it reads from a file before it is checked against the file's own size and
 //! against the limits stated in the module that reads it.
 
+pub mod directory;
 pub mod fs;
 pub mod hash_tree;
 pub mod leaf;

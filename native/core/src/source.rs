@@ -3,6 +3,7 @@
 use std::fs::{File, Metadata};
 use std::io;
 use std::ops::Range;
+use std::os::fd::BorrowedFd;
 use std::os::unix::fs::{FileExt, FileTypeExt, MetadataExt};
 use std::path::Path;
 
@@ -80,6 +81,26 @@ impl SourceError {
     pub fn is_retryable(&self) -> bool {
         self.kind().is_retryable()
     }
+}
+
+/// Opens a file for reading. The file of a descriptor of this process, named as `/proc/self/fd/N`, is not opened anew, which would check
+/// permissions again that another process had when it opened it: the descriptor is duplicated.
+///
+/// # Errors
+/// What the system says.
+pub fn open_file(path: &Path) -> io::Result<File> {
+    let Some(number) = descriptor_of(path) else {
+        return File::open(path);
+    };
+    // SAFETY: the descriptor is borrowed for this call only; one that is not open is an error of `dup` and no undefined behaviour.
+    let borrowed = unsafe { BorrowedFd::borrow_raw(number) };
+    Ok(File::from(borrowed.try_clone_to_owned()?))
+}
+
+/// The number of the descriptor that a path names.
+fn descriptor_of(path: &Path) -> Option<i32> {
+    let number = path.strip_prefix("/proc/self/fd").ok()?.to_str()?;
+    number.parse().ok().filter(|number| *number >= 0)
 }
 
 /// An immutable sequence of bytes with random access.
@@ -291,13 +312,17 @@ pub struct FileSource {
 }
 
 impl FileSource {
-    /// Opens a regular file or a block device for reading.
+    /// Opens a regular file or a block device for reading; see [`open_file`].
     ///
     /// # Errors
     /// `Io` if it cannot be opened.
     pub fn open(path: &Path) -> Result<FileSource, SourceError> {
-        let name = path.display().to_string();
-        let file = File::open(path).map_err(|source| SourceError::Io {
+        let shown = match descriptor_of(path) {
+            Some(_) => std::fs::read_link(path).unwrap_or_else(|_| path.to_owned()),
+            None => path.to_owned(),
+        };
+        let name = shown.display().to_string();
+        let file = open_file(path).map_err(|source| SourceError::Io {
             name: name.clone(),
             source,
         })?;
@@ -452,6 +477,7 @@ pub fn read_padded(source: &dyn ReadAt, offset: u64, buf: &mut [u8]) -> Result<(
 mod tests {
     use super::*;
     use std::io::{Seek, Write};
+    use std::os::fd::AsRawFd;
 
     #[test]
     fn memory_answers_ranges_and_refuses_what_it_lacks() {
@@ -523,6 +549,23 @@ mod tests {
         let error = source.check_unchanged().unwrap_err();
         assert!(matches!(error, SourceError::Changed { .. }));
         assert!(error.is_retryable());
+    }
+
+    #[test]
+    fn an_open_descriptor_is_read_whatever_the_permissions_are_now() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "content").unwrap();
+        let path = format!("/proc/self/fd/{}", file.as_file().as_raw_fd());
+        let shown = file.path().display().to_string();
+        let source = FileSource::open(Path::new(&path)).unwrap();
+        // The same open file, and not another of the same path.
+        let (ours, theirs) = (source.file().as_raw_fd(), file.as_file().as_raw_fd());
+        seek(file.as_file(), SeekFrom::Start(3)).unwrap();
+        assert_ne!(ours, theirs);
+        assert_eq!(seek(source.file(), SeekFrom::Current(0)).unwrap(), 3);
+        assert_eq!(source.name(), shown);
+        let closed = FileSource::open(Path::new("/proc/self/fd/1000000"));
+        assert!(matches!(closed, Err(SourceError::Io { .. })));
     }
 
     #[test]

@@ -6,6 +6,7 @@ use pyo3::prelude::*;
 
 mod blocks;
 mod dataplane;
+mod directories;
 mod errors;
 mod filesystems;
 mod placement;
@@ -20,6 +21,7 @@ mod versions;
 fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     blocks::register(m)?;
     dataplane::register(m)?;
+    directories::register(m)?;
     errors::register(m)?;
     filesystems::register(m)?;
     placement::register(m)?;

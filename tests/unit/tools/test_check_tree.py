@@ -134,3 +134,29 @@ class TestMain(base.TestCase):
             self.assertEqual(1, check_tree.main([str(path)]))
         self.assertEqual(f'{path}:1: the last line has no end\n',
                          output.getvalue())
+
+
+class ForeignFilesTest(base.TestCase):
+    """Files in directories of others are not handled by their path."""
+
+    NAME = 'diffcache_openstack/versions/disks/any.py'
+
+    def findings(self, text, name=NAME):
+        return [line for line, _ in check_tree.check_foreign_files(name,
+                                                                   text)]
+
+    def test_paths(self):
+        for text in ('open(path)', 'os.open(path, 0)', 'os.rename(a, b)',
+                     'path.unlink()', 'path.parent.mkdir()', 'path.touch()',
+                     'shutil.rmtree(path)', 'files.write_json(path, {})',
+                     'path.read_text()'):
+            self.assertEqual([1], self.findings(text), text)
+            self.assertEqual([], self.findings(
+                text, 'diffcache_openstack/agent/state/any.py'))
+
+    def test_descriptors(self):
+        for text in ('os.open(name, 0, dir_fd=fd)', 'directory.unlink(name)',
+                     'os.rename(a, b, src_dir_fd=c, dst_dir_fd=d)',
+                     'os.fdopen(fd)', 'access.rename(a, b)', 'os.fchown(fd)',
+                     'access.open(path)', 'text.replace(a, b)'):
+            self.assertEqual([], self.findings(text), text)

@@ -12,6 +12,7 @@
 import uuid
 
 from diffcache_openstack.agent.endpoints import agent as agent_endpoint
+from diffcache_openstack.agent.images import outputs
 from diffcache_openstack.agent.local import delivery
 from diffcache_openstack.agent.repository import incoming
 from diffcache_openstack.agent.state import holdings
@@ -90,7 +91,7 @@ class ManagerTest(base.TestCase):
         return agent_endpoint.AgentManager(
             self.host.state, delivery.Delivery(
                 self.host.state.site_map, self.host.server,
-                delivery.Outputs([str(self.outputs)])),
+                outputs.Outputs([str(self.outputs)])),
             self.filler, Status(), self.repository,
             incoming.Incoming([str(self.directory / 'incoming')]))
 

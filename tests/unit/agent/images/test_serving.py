@@ -14,6 +14,7 @@ import itertools
 import threading
 
 from diffcache_openstack.agent.images import building
+from diffcache_openstack.agent.images import outputs
 from diffcache_openstack.agent.images import serving as serve
 from diffcache_openstack.agent.state import holdings
 from diffcache_openstack.common import exceptions
@@ -321,7 +322,8 @@ class ServeTest(ServeTestCase):
         with pending.noted(self.output):
             leftover.write_bytes(b'half')
             other.write_bytes(b'half')
-            serve.PendingOutputs(self.directory / 'outputs').clean()
+            serve.PendingOutputs(self.directory / 'outputs').clean(
+                outputs.LocalOutput)
         self.assertFalse(leftover.exists())
         self.assertTrue(other.exists())
 

@@ -12,13 +12,14 @@
 """Rolling disks back."""
 
 import contextlib
+import json
 import os
-import pathlib
 import subprocess
 import unittest
 from unittest import mock
 
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.versions.disks import disk_files
 from diffcache_openstack.versions.disks import nbd
 from diffcache_openstack.versions.guests import snapshots
 from diffcache_openstack.versions.restore import rollback
@@ -136,6 +137,27 @@ class TestRaw(fixture.VersionsTestCase):
         rollback.roll_back(self.access, zeroed.id, self.request)
         self.assertEqual(bytes(20 * BLOCK),
                          self.disk.read_bytes()[:20 * BLOCK])
+
+    def test_a_link_in_place_of_the_journal_is_not_followed(self):
+        planted = self.write_file('etc/journal', json.dumps(
+            {'version': self.first.id, 'kept': None, 'series': 'a'}).encode())
+        rollback_journal.path_of(self.disk).symlink_to(planted)
+        error = self.assertRaises(exceptions.Conflict, rollback_journal.read,
+                                  self.disk)
+        self.assertIn('disk.rollback', str(error))
+        self.assertRaises(exceptions.Conflict, rollback.roll_back,
+                          self.access, self.first.id, self.request)
+        self.assertEqual(self.after, self.disk.read_bytes())
+        rollback_journal.write(self.disk, 'a', self.first, None)
+        rollback_journal.remove([self.disk])
+        self.assertIn(self.first.id, planted.read_text())
+
+    def test_what_is_no_journal_is_reported(self):
+        for text in ('', '[]', '{"version": 1, "kept": null, "series": ""}',
+                     '{"version": "x"}'):
+            rollback_journal.path_of(self.disk).write_text(text)
+            self.assertRaises(exceptions.Conflict, rollback_journal.read,
+                              self.disk)
 
     def test_an_interrupted_rollback_is_finished_and_not_saved(self):
         kept = self.save()
@@ -281,14 +303,14 @@ class TestSeveral(fixture.VersionsTestCase):
         self.assertIsNone(rollback_journal.read(self.disk))
 
     def test_cut_short_between_two_disks(self):
-        replace = os.replace
+        replace = disk_files.DiskFiles.replace
 
-        def once(source, target):
-            replace(source, target)
-            if pathlib.Path(target) == self.overlay:
+        def once(access, disk):
+            replace(access, disk)
+            if disk == self.overlay:
                 raise KeyboardInterrupt
 
-        with mock.patch.object(os, 'replace', once):
+        with mock.patch.object(disk_files.DiskFiles, 'replace', once):
             self.assertRaises(KeyboardInterrupt, self.back, 'rebuild')
         # Neither may be started, or saved, before both are back.
         self.assertEqual(
@@ -299,11 +321,14 @@ class TestSeveral(fixture.VersionsTestCase):
         self.assertBack()
 
     def test_what_a_killed_one_built_is_removed(self):
-        nest = rollback._rebuilt_directory(self.overlay)
+        nest = self.overlay.with_name(f'.{self.overlay.name}.rebuilt')
         nest.mkdir()
         (nest / '.overlay.qcow2.1-1.part').write_bytes(b'a part')
+        adopted = nest.with_name(f'{nest.name}.part')
+        adopted.write_bytes(b'a disk')
         self.back('rollback')
         self.assertBack()
+        self.assertFalse(nest.exists() or adopted.exists())
 
     def test_no_room_for_disks_anew(self):
         self.disk.write_bytes(self.blocks_of(700))
@@ -315,15 +340,11 @@ class TestSeveral(fixture.VersionsTestCase):
         self.assertIn('full', back.reason)
         self.assertBack()
 
+    @unittest.skipUnless(os.geteuid() == 0, 'needs root to chown')
     def test_disks_that_belong_to_somebody_else(self):
         self.disk.write_bytes(self.blocks_of(700))
-        stat = os.stat_result((0o100600, 1, 1, 1, 12345, 12345, 1, 1, 1, 1))
-        real = pathlib.Path.stat
-        with mock.patch.object(
-                pathlib.Path, 'stat', autospec=True, side_effect=lambda path,
-                **options: stat if path == self.disk
-                else real(path, **options)), mock.patch.object(
-                    os, 'chown', side_effect=PermissionError):
+        os.chown(self.disk, 12345, 12345)
+        with mock.patch.object(os, 'fchown', side_effect=PermissionError):
             self.assertRaises(exceptions.PermanentError, self.back,
                               'rebuild')
             back = self.back('auto')
