@@ -27,6 +27,7 @@ from diffcache_openstack.agent.state import host as hosts
 from diffcache_openstack.agent.state import request_spool
 from diffcache_openstack.common import context as contexts
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.common.signing import revocations
 from diffcache_openstack import objects
 from diffcache_openstack.rpc import agent_api
 from diffcache_openstack.rpc import conductor_api
@@ -57,17 +58,20 @@ class ConductorLink:
     :param status: describes this host
     :param requests: records that wait to be reported
     :param interval: seconds between two heartbeats
+    :param revoked: keys of hosts that are not accepted; None verifies none
     """
 
     def __init__(self, clients: Clients, host: hosts.HostState,
                  status: statuses.HostStatus,
                  requests: request_spool.RequestSpool,
-                 interval: float) -> None:
+                 interval: float,
+                 revoked: revocations.Revocations | None = None) -> None:
         self._conductor, self._agents, self._context = clients
         self._host = host
         self._status = status
         self._requests = requests
         self._interval = interval
+        self._revoked = revoked
         self._stopped = threading.Event()
         self._registered_at: float | None = None
         self._reported_holdings: dict[views.Key, int] | None = None
@@ -118,6 +122,22 @@ class ConductorLink:
             return
         self._conductor.register_host(self._context, self._status.describe())
         self._registered_at = now
+        if self._revoked is not None:
+            self._refresh_revoked(self._revoked)
+
+    def _refresh_revoked(self, revoked: revocations.Revocations) -> None:
+        try:
+            found = self._conductor.get_revoked_keys(self._context,
+                                                     revoked.number)
+            if found is None:
+                return
+            revoked.update(found)
+        except exceptions.DiffCacheError as error:
+            LOG.warning('Could not fetch the list of revoked keys (still'
+                        ' using number %d): %s', revoked.number, error)
+            return
+        # Images that a revoked repository vouched for.
+        self._host.site_map.review()
 
     def _report_holdings(self) -> None:
         held = self._host.held.sizes()

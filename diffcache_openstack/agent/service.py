@@ -70,6 +70,7 @@ from diffcache_openstack.common import context as contexts
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import service
 from diffcache_openstack.common.signing import image_records
+from diffcache_openstack.common.signing import revocations
 from diffcache_openstack.common import windows
 from diffcache_openstack.rpc import agent_api
 from diffcache_openstack.rpc import buses
@@ -135,6 +136,10 @@ class Agent(service.Service):
         self._bus = buses.open_bus(self.conf, self.conf.agent.role, self.name)
         buses.warn_if_open(self._bus.security)
         self._stack.callback(self._bus.close)
+        authority = self._bus.security.authority
+        self._revoked = None if authority is None \
+            else revocations.Revocations(
+                self._state / 'revoked_keys.json', authority)
         self._clients = link.Clients(
             conductor_api.ConductorAPI(self._bus, self.conf),
             agent_api.AgentAPI(self._bus, self.conf),
@@ -203,7 +208,7 @@ class Agent(service.Service):
             self.ingest.report if self.ingest is not None else None)
         self._link = link.ConductorLink(
             self._clients, self.host, self.status, self.requests,
-            self.conf.agent.heartbeat_interval)
+            self.conf.agent.heartbeat_interval, self._revoked)
 
     def _build_local(self) -> None:
         options = self.conf.agent

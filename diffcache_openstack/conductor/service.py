@@ -98,7 +98,8 @@ class ConductorService(service.Service):
             oslo_messaging.Target(topic=conductor_api.TOPIC, server=machine),
             [agent_endpoint.ConductorManager(
                 self._database, site_maps, self._planner, self._notifier,
-                image_records.Verifier(self._bus.security)),
+                image_records.Verifier(self._bus.security),
+                self._bus.security.key),
              cost_endpoint.CostsManager(self.conf, self._database, site_maps),
              control_endpoint.ControlManager(
                  self._database, self._proposals, self._precacher),

@@ -390,12 +390,19 @@ class Message(Base):
 
 
 class RevokedKey(Base):
-    """A host whose keys are not accepted if they were issued until then."""
+    """A host whose keys are not accepted if they were issued until then.
+
+    ``number`` is that of the revocation: agents tell by the greatest one
+    whether their list is the newest.
+    """
 
     __tablename__ = 'revoked_keys'
+    __table_args__ = (
+        sa.UniqueConstraint('number', name='uq_revoked_keys_number'),)
 
     host: orm.Mapped[str] = orm.mapped_column(HOST, primary_key=True)
     revoked_at: orm.Mapped[datetime.datetime] = orm.mapped_column(UTCDateTime)
+    number: orm.Mapped[int] = orm.mapped_column(sa.BigInteger)
 
 
 class ServerVersion(Base):

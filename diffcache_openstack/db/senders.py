@@ -17,6 +17,7 @@ import sqlalchemy as sa
 from sqlalchemy import orm
 
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.common.signing import revocations
 from diffcache_openstack.common.signing import signatures
 from diffcache_openstack.db import models
 
@@ -51,12 +52,33 @@ def check(session: orm.Session, sender: signatures.Sender) -> None:
 
 def revoke(session: orm.Session, host: str, when: datetime.datetime) -> None:
     """Accept no key of a host that was issued until an instant."""
+    number = _number(session) + 1
     row = session.get(models.RevokedKey, host)
     if row is None:
-        session.add(models.RevokedKey(host=host, revoked_at=when))
+        session.add(models.RevokedKey(host=host, revoked_at=when,
+                                      number=number))
     else:
-        row.revoked_at = when
+        row.revoked_at, row.number = when, number
     session.flush()
+
+
+def _number(session: orm.Session) -> int:
+    """Return how often keys were revoked."""
+    return session.scalar(sa.select(sa.func.max(models.RevokedKey.number))
+                          ) or 0
+
+
+def newer_list(session: orm.Session, number: int
+               ) -> revocations.RevokedKeys | None:
+    """Return all revoked keys, or None if a host has that list.
+
+    :param number: of the list that the host has
+    """
+    newest = _number(session)
+    if newest == number:
+        return None
+    return revocations.RevokedKeys(newest, {
+        host: when.timestamp() for host, when in revoked(session)})
 
 
 def revoked(session: orm.Session) -> list[tuple[str, datetime.datetime]]:

@@ -21,7 +21,7 @@ from diffcache_openstack.common import messaging
 from diffcache_openstack import objects
 
 TOPIC = 'diffcache-conductor'
-VERSION = '1.2'
+VERSION = '1.3'
 
 # What a plan takes beside the solver's time limit: reading, writing, and
 # waiting for a round that another conductor is in.
@@ -40,6 +40,7 @@ class ConductorAPI:
     * 1.0: first version
     * 1.1: report_fills
     * 1.2: remove_dead_host
+    * 1.3: get_revoked_keys
     """
 
     def __init__(self, bus: messaging.Bus, conf: cfg.ConfigOpts):
@@ -145,6 +146,14 @@ class ConductorAPI:
         """
         return self._client.call(ctxt, 'get_site_map', site=site,
                                  generation=generation)
+
+    def get_revoked_keys(self, ctxt: contexts.RequestContext, known: int
+                         ) -> dict[str, str] | None:
+        """Return the signed list of revoked keys, or None if it is known.
+
+        :param known: number of the list that the caller has
+        """
+        return self._client.call(ctxt, 'get_revoked_keys', known=known)
 
     def report_requests(self, ctxt: contexts.RequestContext,
                         requests: collections.abc.Sequence[objects.Request]

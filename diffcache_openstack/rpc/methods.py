@@ -206,6 +206,7 @@ _AGENTS: Table = {
         REPOSITORY, {'host': HOST}, changes=False, speakers=_argument_host),
     (None, 'get_site_map'): Method(
         HOSTS, {'site': SITE, 'generation': GENERATION}, changes=False),
+    (None, 'get_revoked_keys'): Method(HOSTS, {'known': COUNT}, changes=False),
     (None, 'report_requests'): Method(
         HOSTS, {'requests': _objects('Request')},
         speakers=lambda arguments: {

@@ -27,7 +27,8 @@ LOG = logging.getLogger(__name__)
 # What the agent stores. Other services may have files of their own beside.
 _DIRECTORIES = ('files', 'objects', 'outputs', 'requests', 'versions')
 _REPOSITORY = ('declined', 'images', 'patches', 'sketches')
-_FILES = ('lock', 'plan.json', 'site_map.json', 'usage.json')
+_FILES = ('lock', 'plan.json', 'revoked_keys.json', 'site_map.json',
+          'usage.json')
 # Nova and Glance reach the socket, which is in the directory by default.
 _TRAVERSED = 0o711
 

@@ -53,11 +53,12 @@ class SiteMap:
         self._listeners: list[collections.abc.Callable[[], object]] = []
         self._view = views.SiteView()
         self.reachable = False
-        document = files.read_json(path)
-        if document is not None:
-            self._load(document)
+        self._load()
 
-    def _load(self, document: dict) -> None:
+    def _load(self) -> None:
+        document = files.read_json(self._path)
+        if document is None:
+            return
         try:
             self._view = self._to_view(
                 objects.SiteMap.parse_kept(document))
@@ -99,6 +100,13 @@ class SiteMap:
         with self._lock:
             files.write_json(self._path, site_map.obj_to_primitive())
             self._view = self._to_view(site_map)
+
+    def review(self) -> None:
+        """Leave out images whose record is not to be trusted any more."""
+        with self._lock:
+            self._load()
+        for listener in self._listeners:
+            listener()
 
     def subscribe(self, listener: collections.abc.Callable[[], object]
                   ) -> None:

@@ -97,9 +97,9 @@ class HostKeyShow(base.ShowOne):
 class HostKeyRevoke(base.HostArgument):
     """Accept no message that is signed with the present keys of a host.
 
-    A key that is issued later is accepted. Agents verify messages of
-    controllers and records of the repository without the database: if the key
-    of a controller or of the repository is lost, replace the authority.
+    A key that is issued later is accepted. Conductors read the database with
+    each message; agents get the list of revoked keys with their next
+    heartbeat, from a conductor whose key is not revoked.
     """
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:

@@ -28,6 +28,7 @@ import os
 import pathlib
 import re
 import time
+import typing
 
 from cryptography import exceptions as crypto_exceptions
 from cryptography.hazmat.primitives.asymmetric import ed25519
@@ -99,6 +100,16 @@ class HostKey:
         return base64.b64encode(self._key.sign(content)).decode()
 
 
+class RevocationList(typing.Protocol):
+    """Keys that count no more before their certificates expire."""
+
+    def check(self, signer: Signer) -> None:
+        """Check that the key of a host is not revoked.
+
+        :raises Forbidden: it is
+        """
+
+
 class Authority:
     """Verifies signatures of hosts.
 
@@ -115,6 +126,19 @@ class Authority:
             raise _unusable(path, error) from error
         # Of a host the certificate is the same in each message.
         self._read = functools.lru_cache(_KEPT_CERTIFICATES)(self._read_anew)
+        self._revoked: RevocationList | None = None
+
+    def refuse_revoked(self, revoked: RevocationList) -> None:
+        """Refuse signatures of keys on a list from now on."""
+        self._revoked = revoked
+
+    def check_revoked(self, signer: Signer) -> None:
+        """Check that the key of a host is not revoked.
+
+        :raises Forbidden: it is
+        """
+        if self._revoked is not None:
+            self._revoked.check(signer)
 
     def verify(self, certificate: object, signature: object, content: bytes,
                when: float | None = None) -> Signer:
@@ -124,7 +148,8 @@ class Authority:
         :param when: when the certificate has to be valid, in seconds since
             1970; now if it is None
         :raises Forbidden: this authority did not issue the certificate, it is
-            not valid at that time, or the signature is not that of its key
+            not valid at that time, its key is revoked, or the signature is not
+            that of its key
         """
         if not isinstance(certificate, str) or not isinstance(signature, str) \
                 or len(certificate) > _LARGEST_CERTIFICATE:
@@ -145,6 +170,7 @@ class Authority:
         except (crypto_exceptions.InvalidSignature, binascii.Error) as error:
             raise exceptions.Forbidden(
                 f'The signature is not that of {signer}.') from error
+        self.check_revoked(signer)
         return signer
 
     def _read_anew(self, text: str) -> tuple[x509.Certificate, Signer]:

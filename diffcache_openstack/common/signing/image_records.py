@@ -54,8 +54,8 @@ class Verifier:
         self._security = security
         self._lock = threading.Lock()
         # Records that were verified, by what they are about.
-        self._known: collections.OrderedDict[tuple[bytes, str], None] = \
-            collections.OrderedDict()
+        self._known: collections.OrderedDict[
+            tuple[bytes, str], host_keys.Signer] = collections.OrderedDict()
 
     def check(self, image: typing.Any) -> None:
         """Check the record of an image.
@@ -76,17 +76,19 @@ class Verifier:
             return
         entry = (_content(image), image.record)
         with self._lock:
-            if entry in self._known:
-                return
-        _verify(authority, image, *entry)
+            signer = self._known.get(entry)
+        if signer is not None:
+            authority.check_revoked(signer)
+            return
+        signer = _verify(authority, image, *entry)
         with self._lock:
-            self._known[entry] = None
+            self._known[entry] = signer
             if len(self._known) > _KEPT:
                 self._known.popitem(last=False)
 
 
 def _verify(authority: host_keys.Authority, image: typing.Any,
-            content: bytes, record: str) -> None:
+            content: bytes, record: str) -> host_keys.Signer:
     try:
         given = json.loads(record)
         certificate, signature = given['certificate'], given['signature']
@@ -103,6 +105,7 @@ def _verify(authority: host_keys.Authority, image: typing.Any,
         raise exceptions.Forbidden(
             f'The record of image {image.id} is signed by the {signer}, and'
             f' only a repository vouches for images.')
+    return signer
 
 
 def _content(image: typing.Any) -> bytes:

@@ -20,7 +20,9 @@ import oslo_messaging
 
 from diffcache_openstack.common import context as contexts
 from diffcache_openstack.common import messaging
+from diffcache_openstack.common.signing import host_keys
 from diffcache_openstack.common.signing import image_records
+from diffcache_openstack.common.signing import revocations
 from diffcache_openstack.conductor import agent_notifier
 from diffcache_openstack.conductor.planning import planner
 from diffcache_openstack.conductor import site_maps as maps
@@ -29,6 +31,7 @@ from diffcache_openstack.db import engine
 from diffcache_openstack.db import fills as fill_reports
 from diffcache_openstack.db import history
 from diffcache_openstack.db import plans
+from diffcache_openstack.db import senders
 from diffcache_openstack.db import sites
 from diffcache_openstack import objects
 from diffcache_openstack.objects import base
@@ -48,6 +51,7 @@ class ConductorManager:
     :param site_planner: computes plans
     :param notifier: sends plans to agents
     :param records: verifies records of images
+    :param key: signs lists of revoked keys; None sends none
     """
 
     target = oslo_messaging.Target(version=conductor_api.VERSION)
@@ -55,9 +59,11 @@ class ConductorManager:
     def __init__(self, database: engine.Database, site_maps: maps.Maps,
                  site_planner: planner.Planner,
                  notifier: agent_notifier.Notifier,
-                 records: image_records.Verifier):
+                 records: image_records.Verifier,
+                 key: host_keys.HostKey | None = None):
         self._database = database
         self._records = records
+        self._key = key
         self._maps = site_maps
         self._planner = site_planner
         self._notifier = notifier
@@ -148,6 +154,15 @@ class ConductorManager:
                      generation: int | None) -> objects.SiteMap | None:
         """Return the map of a site, unless the caller has it."""
         return self._maps.newer(site, generation)
+
+    @messaging.exposed
+    def get_revoked_keys(self, ctxt: contexts.RequestContext, known: int
+                         ) -> dict | None:
+        """Return the list of revoked keys, unless the caller has it."""
+        if self._key is None:
+            return None
+        found = self._database.read(senders.newer_list, known)
+        return found and revocations.sign(self._key, found)
 
     @messaging.exposed
     def report_requests(self, ctxt: contexts.RequestContext, requests: list

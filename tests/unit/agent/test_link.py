@@ -20,11 +20,13 @@ from diffcache_openstack.agent.state import site_map
 from diffcache_openstack.common import context as contexts
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common.signing import image_records
+from diffcache_openstack.common.signing import revocations
 from diffcache_openstack.common.signing import signatures
 from diffcache_openstack import objects
 from diffcache_openstack.objects import base as objects_base
 from diffcache_openstack.sites import view
 from tests import base
+from tests import host_key_files
 from tests.unit.agent.state import test_site_map
 
 CONTENT = test_site_map.CONTENT
@@ -42,6 +44,7 @@ class Conductor:
         self.dead = False
         self.known = True
         self.no_history = False
+        self.revoked = None
         self.calls = []
 
     def _note(self, name, *arguments):
@@ -73,6 +76,10 @@ class Conductor:
     def get_site_map(self, ctxt, site, generation=None):
         self._note('get_site_map', generation)
         return test_site_map.a_map() if generation != 3 else None
+
+    def get_revoked_keys(self, ctxt, known):
+        self._note('get_revoked_keys', known)
+        return self.revoked
 
     def named(self, name):
         return [call for call in self.calls if call[0] == name]
@@ -117,6 +124,27 @@ class LinkTest(base.TestCase):
         self.link = link.ConductorLink(
             link.Clients(self.conductor, self.conductor, self.context),
             self.host, self.status, self.spool, 3600)
+
+    def test_revoked_keys_are_fetched_with_heartbeats(self):
+        keys = host_key_files.Keys(self.directory / 'keys')
+        revoked = revocations.Revocations(self.directory / 'revoked',
+                                          keys.authority())
+        reporter = link.ConductorLink(
+            link.Clients(self.conductor, self.conductor, self.context),
+            self.host, self.status, self.spool, 0.0, revoked)
+        signer = keys.key('controller', 'c')
+        self.conductor.revoked = revocations.sign(
+            signer, revocations.RevokedKeys(2, {'h2': 1.0}))
+        reporter.report()
+        # An old list, as a client of the broker may send it again.
+        self.conductor.revoked = revocations.sign(
+            signer, revocations.RevokedKeys(1, {}))
+        with self.assertLogs(link.LOG, 'WARNING') as logged:
+            reporter.report()
+        self.assertIn('older than number 2', logged.output[0])
+        self.assertEqual(2, revoked.number)
+        self.assertEqual([0, 2], [known for _name, known in
+                                  self.conductor.named('get_revoked_keys')])
 
     def test_fills_are_told_when_they_changed(self):
         for done in (0, 0, 5, 5):

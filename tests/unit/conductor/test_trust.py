@@ -17,6 +17,7 @@ import uuid
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import messaging
 from diffcache_openstack.common.signing import image_records
+from diffcache_openstack.common.signing import revocations
 from diffcache_openstack.common.signing import signatures
 from diffcache_openstack.db import catalogue
 from diffcache_openstack.db import models
@@ -168,6 +169,31 @@ class TestHosts(TrustTest):
         self.assertEqual(['h1'], [
             host for host, _when in self.database.read(senders.revoked)])
         self.other.register_host(self.ctxt, database.host('h2'))
+
+    def test_revoked_keys_reach_hosts(self):
+        authority = self.keys.authority()
+        revoked = revocations.Revocations(self.directory / 'revoked',
+                                          authority)
+        key = self.keys.key('controller', 'lost')
+        lost = key.certificate, key.sign(b'x'), b'x'
+
+        def fetch():
+            found = self.host.get_revoked_keys(self.ctxt, revoked.number)
+            if found is not None:
+                revoked.update(found)
+            return found
+        self.assertIsNone(fetch())
+        authority.verify(*lost)
+        self.database.write(senders.revoke, 'lost', objects_base.now())
+        old = fetch()
+        self.assertRaises(exceptions.Forbidden, authority.verify, *lost)
+        self.assertIsNone(fetch())
+        # A host may be revoked again, and others are.
+        for host in ('lost', 'h2'):
+            self.database.write(senders.revoke, host, objects_base.now())
+        fetch()
+        self.assertEqual(3, revoked.number)
+        self.assertRaises(exceptions.Forbidden, revoked.update, old)
 
     def test_a_message_is_accepted_once(self):
         sent = []

@@ -10,11 +10,14 @@
 #    License for the specific language governing permissions and limitations
 #    under the License.
 from oslo_db.sqlalchemy import test_migrations
+import sqlalchemy as sa
 
 from diffcache_openstack.conf import opts
 from diffcache_openstack.db import engine
 from diffcache_openstack.db import migration
 from diffcache_openstack.db import models
+from diffcache_openstack.db import senders
+from diffcache_openstack.objects import base as objects_base
 from tests import base
 
 
@@ -60,4 +63,18 @@ class Migrations(test_migrations.ModelsMigrationsSync):
 
 
 class TestSQLite(Migrations, MigrationTest):
-    pass
+
+    def test_revocations_of_before_are_numbered_in_their_order(self):
+        migration.upgrade(self.conf, '0010')
+        database = engine.Database(self.conf)
+        self.addCleanup(database.close)
+        with database.engine.begin() as connection:
+            for host, day in (('a', 2), ('b', 1)):
+                connection.execute(sa.text(
+                    'INSERT INTO revoked_keys VALUES (:host, :at)'),
+                    {'host': host, 'at': f'2026-11-0{day} 00:00:00.000000'})
+        migration.upgrade(self.conf)
+        found = database.read(senders.newer_list, 0)
+        self.assertEqual((2, {'a', 'b'}), (found.number, set(found.hosts)))
+        database.write(senders.revoke, 'a', objects_base.now())
+        self.assertIsNone(database.read(senders.newer_list, 3))

@@ -61,7 +61,8 @@ OBJECTS = {
 }
 VALUES = {
     'site': 'edge', 'template_id': 't', 'image_id': 't', 'hosts': ['h1'],
-    'generation': 1, 'solver': 'greedy', 'time_limit': 1.5, 'plan_id': ID,
+    'generation': 1, 'known': 1, 'solver': 'greedy', 'time_limit': 1.5,
+    'plan_id': ID,
     'changes': {'add_hosts': 1}, 'job_id': ID, 'values': {'name': 'x'},
     'version_id': ID, 'task_id': ID, 'keep_version': ID, 'dry_run': True,
     'way': 'auto', 'name': 'A name', 'against': ID, 'project_id': 'p',

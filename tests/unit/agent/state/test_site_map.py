@@ -9,10 +9,13 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
+import time
+
 from diffcache_openstack.agent.state import site_map
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import files
 from diffcache_openstack.common.signing import image_records
+from diffcache_openstack.common.signing import revocations
 from diffcache_openstack.common.signing import signatures
 from diffcache_openstack import objects
 from diffcache_openstack.sites import view
@@ -84,6 +87,26 @@ class SiteMapTest(base.TestCase):
             for template in self.new(security).current().templates])
         # The file has what was sent, for an agent that believes it.
         self.assertEqual(4, len(self.new().current().templates))
+
+    def test_images_of_a_repository_that_was_revoked(self):
+        keys = host_key_files.Keys(self.directory / 'keys')
+        security = keys.security('compute', 'h1')
+        revoked = revocations.Revocations(self.directory / 'revoked',
+                                          security.authority)
+        image = objects.Template(id='good', content_id=CONTENT, size=1,
+                                 data_size=1)
+        image.record = image_records.sign(keys.key('repository', 'hub'),
+                                          image)
+        found = a_map()
+        found.templates = [image]
+        kept = self.new(security)
+        kept.update(found)
+        self.assertEqual(1, len(kept.current().templates))
+        revoked.update(revocations.sign(
+            keys.key('controller', 'c'),
+            revocations.RevokedKeys(1, {'hub': time.time()})))
+        kept.review()
+        self.assertEqual(0, len(kept.current().templates))
 
     def test_outlives_the_process(self):
         self.assertEqual(0, self.new().current().generation)
