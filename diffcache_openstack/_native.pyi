@@ -216,8 +216,10 @@ class BlockStore:
         self, block_size: int, key: bytes | None,
         read: Callable[[str, int, int], bytes],
     ) -> None: ...
+    def set_keys(
+        self, number: int, former: list[tuple[int, bytes]]) -> None: ...
     def add_pack(
-        self, id: int, origin: int, index: tuple[_Path, bytes | None],
+        self, id: int, origin: int, index: tuple[_Path, bytes | None, int],
         data: _Path | None = None, blob: str | None = None,
     ) -> None: ...
     def add_map(

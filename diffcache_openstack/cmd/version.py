@@ -33,11 +33,13 @@ _AUTO = 'auto'
 _MB = 1e6
 
 
-def _columns(fields: dict[str, Any]) -> tuple[list[str], list[Any]]:
+def columns(fields: dict[str, Any]) -> tuple[list[str], list[Any]]:
+    """Return names and values, as cliff shows them."""
     return list(fields), list(fields.values())
 
 
-def _add_store_options(parser: argparse.ArgumentParser) -> None:
+def add_store_options(parser: argparse.ArgumentParser) -> None:
+    """Add the options that say which store, and its key."""
     parser.add_argument(
         '--store', metavar='URI', required=True,
         help='Version store: file:///directory, or glance:DRIVER for a store '
@@ -51,8 +53,9 @@ def _add_store_options(parser: argparse.ArgumentParser) -> None:
              '64 hexadecimal digits.')
 
 
-def _open(args: argparse.Namespace, **options: Any
-          ) -> version_store.VersionStore:
+def open_store(args: argparse.Namespace, **options: Any
+               ) -> version_store.VersionStore:
+    """Open the store that the options name."""
     key = version_store.read_key(args.key_file) if args.key_file else None
     store = registry.open_store(args.store, args.store_config)
     return version_store.VersionStore.open(store, key, **options)
@@ -71,7 +74,11 @@ def _alpha(text: str) -> float | str:
     return value
 
 
-def _rate(text: str) -> float:
+def parse_rate(text: str) -> float:
+    """Return bytes per second.
+
+    :raises ArgumentTypeError: the text is no rate
+    """
     try:
         value = float(text)
     except ValueError:
@@ -93,7 +100,7 @@ class _Disk(quick.Quick, show.ShowOne):
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser = super().get_parser(prog_name)
-        _add_store_options(parser)
+        add_store_options(parser)
         parser.add_argument(
             '--base', metavar='IMAGE', type=pathlib.Path,
             help='Base image of the disk. Blocks that equal it are not '
@@ -105,7 +112,7 @@ class _Disk(quick.Quick, show.ShowOne):
                  'the guest of a raw disk can write, and a qcow2 header that '
                  'names a backing file is refused.')
         parser.add_argument(
-            '--rate', type=_rate, metavar='MB/s',
+            '--rate', type=parse_rate, metavar='MB/s',
             help='Read at most so many megabytes per second.')
         parser.add_argument(
             '--scan', action='store_true',
@@ -176,11 +183,11 @@ class Save(_Disk):
                  else None)
         disk = self.disk_of(args, args.series, parent=args.parent,
                             snapshot=args.snapshot)
-        store = _open(args, block_size=args.block_size, level=args.level)
+        store = open_store(args, block_size=args.block_size, level=args.level)
         with progress.of(self, 'save') as bar:
             [version] = store.save([disk], guest, args.alpha,
                                    version_store.Job(bar, args.rate))
-        return _columns(version.summary())
+        return columns(version.summary())
 
 
 class List(quick.Quick, lister.Lister):
@@ -188,7 +195,7 @@ class List(quick.Quick, lister.Lister):
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser = super().get_parser(prog_name)
-        _add_store_options(parser)
+        add_store_options(parser)
         parser.add_argument('--series', metavar='NAME',
                             help='List only versions of this series.')
         return parser
@@ -198,7 +205,7 @@ class List(quick.Quick, lister.Lister):
         columns = ['version', 'series', 'parent', 'created_at', 'size',
                    'blocks_changed', 'bytes_stored']
         rows = [version.summary() for version
-                in _open(parsed_args).versions(parsed_args.series)]
+                in open_store(parsed_args).versions(parsed_args.series)]
         return columns, [[row[column] for column in columns] for row in rows]
 
 
@@ -207,15 +214,15 @@ class Show(quick.Quick, show.ShowOne):
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser = super().get_parser(prog_name)
-        _add_store_options(parser)
+        add_store_options(parser)
         parser.add_argument('version', metavar='VERSION',
                             help='ID of a version, or its first digits.')
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace
                     ) -> tuple[list[str], list[Any]]:
-        version = _open(parsed_args).version(parsed_args.version)
-        return _columns(version.summary() | {
+        version = open_store(parsed_args).version(parsed_args.version)
+        return columns(version.summary() | {
             'number': version.number, 'disk_format': version.disk_format,
             'base_id': version.base.id if version.base else None,
             'snapshots': [each.name for each in version.snapshots]})
@@ -226,7 +233,7 @@ class Verify(quick.Quick, show.ShowOne):
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser = super().get_parser(prog_name)
-        _add_store_options(parser)
+        add_store_options(parser)
         return parser
 
     def run(self, parsed_args: argparse.Namespace) -> int:
@@ -236,7 +243,7 @@ class Verify(quick.Quick, show.ShowOne):
     def take_action(self, parsed_args: argparse.Namespace
                     ) -> tuple[list[str], list[Any]]:
         with progress.of(self, 'verify') as bar:
-            result = _open(parsed_args).verify(version_store.Job(bar))
+            result = open_store(parsed_args).verify(version_store.Job(bar))
         self._intact = result.intact
         for damage in result.damage:
             self.app.LOG.error('%s: %s', damage.object, damage.reason)
@@ -244,7 +251,7 @@ class Verify(quick.Quick, show.ShowOne):
             self.app.LOG.error('version %s cannot be restored; save its disk '
                                'again, or restore the damaged objects from '
                                'a copy of the store', version)
-        return _columns({
+        return columns({
             'intact': result.intact,
             'packs_checked': result.packs_checked,
             'bytes_checked': result.bytes_checked,
@@ -259,14 +266,14 @@ class Delete(quick.Quick, lister.Lister):
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser = super().get_parser(prog_name)
-        _add_store_options(parser)
+        add_store_options(parser)
         parser.add_argument('versions', metavar='VERSION', nargs='+',
                             help='ID of a version, or its first digits.')
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace
                     ) -> tuple[list[str], list[list[Any]]]:
-        gone = _open(parsed_args).delete(parsed_args.versions)
+        gone = open_store(parsed_args).delete(parsed_args.versions)
         return ['version'], [[version] for version in gone]
 
 
@@ -275,7 +282,7 @@ class Prune(quick.Quick, show.ShowOne):
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser = super().get_parser(prog_name)
-        _add_store_options(parser)
+        add_store_options(parser)
         parser.add_argument('--series', metavar='NAME',
                             help='Delete only versions of this series.')
         for name in ('last', 'hourly', 'daily', 'weekly', 'monthly'):
@@ -302,7 +309,7 @@ class Prune(quick.Quick, show.ShowOne):
             args.keep_last, args.keep_hourly, args.keep_daily,
             args.keep_weekly, args.keep_monthly)
         with progress.of(self, 'prune') as bar:
-            return _columns(_open(args).prune(
+            return columns(open_store(args).prune(
                 {args.series: policy},
                 upkeep.PruneRule(args.dead_share, args.level), args.dry_run,
                 version_store.Job(bar)).to_dict())
@@ -313,7 +320,7 @@ class Diff(quick.Quick, show.ShowOne):
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser = super().get_parser(prog_name)
-        _add_store_options(parser)
+        add_store_options(parser)
         parser.add_argument('old', metavar='OLD',
                             help='ID of a version, or its first digits.')
         parser.add_argument('new', metavar='NEW',
@@ -322,8 +329,8 @@ class Diff(quick.Quick, show.ShowOne):
 
     def take_action(self, parsed_args: argparse.Namespace
                     ) -> tuple[list[str], list[Any]]:
-        found = _open(parsed_args).diff(parsed_args.old, parsed_args.new)
-        return _columns({
+        found = open_store(parsed_args).diff(parsed_args.old, parsed_args.new)
+        return columns({
             'old': found.old, 'new': found.new, 'blocks': found.blocks,
             'bytes': found.bytes, 'ranges': found.ranges})
 
@@ -333,7 +340,7 @@ class Restore(quick.Quick, show.ShowOne):
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser = super().get_parser(prog_name)
-        _add_store_options(parser)
+        add_store_options(parser)
         parser.add_argument('version', metavar='VERSION',
                             help='ID of a version, or its first digits.')
         parser.add_argument('output', metavar='OUTPUT', type=pathlib.Path,
@@ -355,7 +362,7 @@ class Restore(quick.Quick, show.ShowOne):
                     ) -> tuple[list[str], list[Any]]:
         args = parsed_args
         with progress.of(self, 'restore') as bar:
-            return _columns(_open(args).restore(
+            return columns(open_store(args).restore(
                 args.version, args.output, args.disk_format, args.base,
                 job=version_store.Job(bar)).to_dict())
 
@@ -379,13 +386,13 @@ class Rollback(_Disk):
     def take_action(self, parsed_args: argparse.Namespace
                     ) -> tuple[list[str], list[Any]]:
         args = parsed_args
-        store = _open(args)
+        store = open_store(args)
         version = store.version(args.version)
         disk = self.disk_of(args, version.series)
         with progress.of(self, 'rollback') as bar:
             job = version_store.Job(bar, args.rate)
             if args.dry_run:
                 plan = store.plan_rollback(version.id, disk, job)
-                return _columns(plan.summary())
-            return _columns(store.roll_back(
+                return columns(plan.summary())
+            return columns(store.roll_back(
                 version.id, disk, not args.discard_current, job).to_dict())

@@ -47,6 +47,14 @@ digits. A key for each project is derived from it. Without it, and without
 ``key_manager``, versions are not encrypted. If the file is lost, an encrypted
 store cannot be read.
 '''),
+    cfg.ListOpt(
+        'former_key_files',
+        default=[],
+        help='''
+Files with keys that ``key_file`` replaced. Stores that still have a key of
+these can be read and written, until ``diffcache-manage version-key rotate``
+replaces it.
+'''),
     cfg.BoolOpt(
         'key_manager',
         default=False,

@@ -182,6 +182,22 @@ def last_of_kind(session: orm.Session, kind: str
     return {project_id: when for project_id, when in rows}
 
 
+def unfinished_rekeys(session: orm.Session) -> list[str]:
+    """List projects whose stores have packs that are to be rewritten.
+
+    The last task of the kind was done, and has left some.
+    """
+    table = models.VersionTask
+    rows = session.execute(
+        sa.select(table.project_id, table.state, table.result)
+        .where(table.kind == versions.REKEY)
+        .order_by(table.created_at, table.id))
+    last = {project_id: (state, result) for project_id, state, result in rows}
+    return [project_id for project_id, (state, result) in last.items()
+            if state == versions.DONE and json.loads(result).get(
+                'packs_left')]
+
+
 def list_tasks(session: listing.Reader, viewer: listing.Viewer,
                filters: collections.abc.Mapping[str, typing.Any],
                page: listing.Page) -> listing.Part:

@@ -35,7 +35,11 @@ DIFF = 'diff'
 FORGET = 'forget'
 PRUNE = 'prune'
 VERIFY = 'verify'
-KINDS = (SAVE, RESTORE, EXPORT, DIFF, FORGET, PRUNE, VERIFY)
+# Seals packs with the key that replaced another one.
+REKEY = 'rekey'
+KINDS = (SAVE, RESTORE, EXPORT, DIFF, FORGET, PRUNE, VERIFY, REKEY)
+# The name of a task that replaces the key first.
+ROTATE = 'rotate'
 # How a restore may write disks: what differs, or all of them anew.
 AUTO = 'auto'
 IN_PLACE = 'rollback'
@@ -87,9 +91,10 @@ class VersionTask(base.DiffCacheObject):
 
     * 1.0: first version
     * 1.1: ``method``
+    * 1.2: the kind ``rekey``
     """
 
-    VERSION = '1.1'
+    VERSION = '1.2'
 
     fields = {
         'id': fields.UUIDField(),

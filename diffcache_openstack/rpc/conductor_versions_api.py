@@ -26,7 +26,7 @@ from diffcache_openstack.objects import versions
 from diffcache_openstack.rpc import conductor_api
 
 NAMESPACE = 'versions'
-VERSION = '1.2'
+VERSION = '1.3'
 
 
 class VersionsAPI:
@@ -39,6 +39,7 @@ class VersionsAPI:
     * 1.0: first version
     * 1.1: ``way`` of restore_version
     * 1.2: read_head, move_head
+    * 1.3: rotate_key
     """
 
     def __init__(self, bus: messaging.Bus, conf: cfg.ConfigOpts):
@@ -122,6 +123,15 @@ class VersionsAPI:
         :raises NotFound: the project has no versions
         """
         self._client.call(ctxt, 'verify_versions', project_id=project_id,
+                          task_id=task_id)
+
+    def rotate_key(self, ctxt: contexts.RequestContext, project_id: str,
+                   task_id: str) -> None:
+        """Replace the key of a project's store; idempotent by the task's id.
+
+        :raises NotFound: the project has no versions
+        """
+        self._client.call(ctxt, 'rotate_key', project_id=project_id,
                           task_id=task_id)
 
     def cancel_task(self, ctxt: contexts.RequestContext, task_id: str

@@ -275,6 +275,8 @@ _VERSIONS: Table = {
             'version_id': UUID, 'against': UUID, 'task_id': UUID}),
         'verify_versions': Method(CONTROLLER, {'project_id': IMAGE,
                                                'task_id': UUID}),
+        'rotate_key': Method(CONTROLLER, {'project_id': IMAGE,
+                                          'task_id': UUID}),
         'cancel_task': Method(CONTROLLER, {'task_id': UUID}),
         'set_policy': Method(CONTROLLER,
                              {'policy': _object('VersionPolicy')}),

@@ -33,6 +33,7 @@ from diffcache_openstack.versions.restore import rollback_plan
 from diffcache_openstack.versions.save import save_request
 from diffcache_openstack.versions.save import saving
 from diffcache_openstack.versions.store import catalogue
+from diffcache_openstack.versions.store import key_rotation
 from diffcache_openstack.versions.store import retention
 from diffcache_openstack.versions.store import store_access
 from diffcache_openstack.versions.store import upkeep
@@ -280,6 +281,36 @@ class VersionStore:
         :param rule: which packs are rewritten
         """
         return upkeep.prune(self._access, policies, rule, dry_run, job.report)
+
+    def keys(self) -> key_rotation.KeyState:
+        """Return which keys the store has, and what is left to rewrite."""
+        return key_rotation.state(self._access.head())
+
+    def has_key(self, key: bytes) -> bool:
+        """Return whether the store is opened with a key."""
+        return self._access.key == key
+
+    def rotate_key(self, new: bytes, key_id: str | None = None
+                   ) -> 'VersionStore':
+        """Replace the key; return the store opened with the new one.
+
+        :param new: 32 bytes
+        :param key_id: its id in the key manager, if one keeps it
+        """
+        return VersionStore(key_rotation.rotate(self._access, new, key_id))
+
+    def rewrite_keys(self, most_bytes: float, job: Job = _QUIET
+                     ) -> key_rotation.KeyState:
+        """Seal some packs that have a former key with the present one."""
+        return key_rotation.rewrite(self._access, most_bytes, job.report)
+
+    def rewrite_all_keys(self, job: Job = _QUIET) -> key_rotation.KeyState:
+        """Seal all packs that have a former key with the present one."""
+        return key_rotation.rewrite_all(self._access, job.report, job.rate)
+
+    def retire_keys(self) -> key_rotation.KeyState:
+        """Drop former keys, which no pack has any more."""
+        return key_rotation.retire(self._access)
 
 
 def _running(disks: Sequence[Disk], guest: snapshots.Guest | None

@@ -60,10 +60,12 @@ class Stores:
                 '[versions] key_file and [versions] key_manager exclude each'
                 ' other: set one of them.')
         self._managed = _ManagedKeys(conf, manager)
-        self._key: bytes | None = None
+        # The present key of ``key_file``, and former ones.
+        self._keys: list[bytes] = []
         if self._options.key_file:
-            self._key = version_store.read_key(
-                pathlib.Path(self._options.key_file))
+            self._keys = [
+                version_store.read_key(pathlib.Path(path)) for path in (
+                    self._options.key_file, *self._options.former_key_files)]
 
     @property
     def configured(self) -> bool:
@@ -95,6 +97,11 @@ class Stores:
         if key is None and self._options.key_manager:
             key = self._managed.create(store, project_id)
         return self._engine(store, key, project_id, task_id)
+
+    @property
+    def rewrite_limit(self) -> int:
+        """Bytes that one task seals with another key at most."""
+        return self._options.prune_limit
 
     @property
     def prune_rule(self) -> upkeep.PruneRule:
@@ -133,9 +140,8 @@ class Stores:
     def _known_key(self, store: base.BlobStore, project_id: str
                    ) -> bytes | None:
         """Return the key of a project; None if it has none yet."""
-        if self._key is not None:
-            return hmac.digest(
-                self._key, b'versions of ' + project_id.encode(), 'sha256')
+        if self._keys:
+            return self._key_of_files(store, project_id)
         key = self._managed.find(store, project_id)
         if (key is None and self._options.key_manager
                 and commits.load(store) is not None):
@@ -145,6 +151,44 @@ class Stores:
                 f' [versions] key_manager is set: choose another [versions]'
                 f' store, or unset key_manager to continue with these.')
         return key
+
+    def _key_of_files(self, store: base.BlobStore, project_id: str) -> bytes:
+        """Return the key of a project that its store has, if one is known."""
+        keys = [_derived(key, project_id) for key in self._keys]
+        if len(keys) > 1 and (head := commits.load(store)) is not None:
+            for key in keys:
+                if head.key_check == store_access.key_check(key):
+                    return key
+        return keys[0]
+
+    def key_to_rotate_to(self, project_id: str, key_id: str | None
+                         ) -> tuple[bytes, str | None]:
+        """Return the key that the store of a project is to have next.
+
+        :param key_id: as :meth:`create_key` returned it
+        :returns: the key, and its id in the key manager
+        """
+        if key_id is not None:
+            return self._managed.get(key_id, project_id), key_id
+        if not self._keys:
+            raise exceptions.InvalidInput(
+                'Neither [versions] key_file nor key_manager is set, so that'
+                ' there is no other key for the store.')
+        return _derived(self._keys[0], project_id), None
+
+    def create_key(self, project_id: str) -> str | None:
+        """Create a key for a store that has one, if a key manager keeps keys.
+
+        :returns: its id; None if keys are in files
+        """
+        if self._keys or not self._options.key_manager:
+            return None
+        return self._managed.create_next(project_id)
+
+
+def _derived(key: bytes, project_id: str) -> bytes:
+    """Return the key of a project, of the key in a file."""
+    return hmac.digest(key, b'versions of ' + project_id.encode(), 'sha256')
 
 
 class _ManagedKeys:
@@ -162,7 +206,12 @@ class _ManagedKeys:
         :raises ServiceUnavailable: the key manager does not answer
         """
         key_id = key_ids.read(store)
-        return None if key_id is None else self._get(key_id, project_id)
+        if key_id is None:
+            return None
+        head = commits.load(store)
+        if head is not None and head.key_id is not None:
+            key_id = head.key_id
+        return self.get(key_id, project_id)
 
     def create(self, store: base.BlobStore, project_id: str) -> bytes:
         """Create a key for a new store, and store its id there.
@@ -173,7 +222,15 @@ class _ManagedKeys:
             key_id = key_ids.read(store)
             if key_id is None:
                 key_id = self._create(store, project_id)
-        return self._get(key_id, project_id)
+        return self.get(key_id, project_id)
+
+    def create_next(self, project_id: str) -> str:
+        """Create a key that replaces another one; return its id.
+
+        Raises what :meth:`find` does.
+        """
+        keys, caller = self._keys()
+        return keys.create(caller, f'versions of project {project_id}')
 
     def _create(self, store, project_id):
         keys, caller = self._keys()
@@ -190,7 +247,11 @@ class _ManagedKeys:
                  project_id, key_id)
         return key_id
 
-    def _get(self, key_id, project_id):
+    def get(self, key_id: str, project_id: str) -> bytes:
+        """Return a key.
+
+        Raises what :meth:`find` does.
+        """
         keys, caller = self._keys()
         try:
             return keys.get(caller, key_id)

@@ -76,7 +76,7 @@ class Worker:
             versions.SAVE: self._save, versions.RESTORE: self._restore,
             versions.EXPORT: self._export, versions.DIFF: self._diff,
             versions.FORGET: self._forget, versions.PRUNE: self._prune,
-            versions.VERIFY: self._verify}
+            versions.VERIFY: self._verify, versions.REKEY: self._rekey}
 
     def perform(self, running: tasks.RunningTask) -> None:
         """Perform a task and set the results of its report.
@@ -288,6 +288,40 @@ class Worker:
         running.report.store_bytes = store.bytes_stored()
         running.report.result = tasks.result(
             bytes_before=pruned.bytes_before, bytes_after=pruned.bytes_after)
+
+    def _rekey(self, running):
+        """Replace the store's key if the task says so; rewrite some packs."""
+        store = self._stores.open(running.task.project_id, running.task.id)
+        if not _all(store):
+            return
+        if running.task.name == versions.ROTATE \
+                and 'rotated' not in running.notes:
+            # Not again before the packs of former keys are rewritten.
+            if not store.keys().former_keys:
+                store = self._rotate(running, store)
+            running.note(rotated=True)
+        now = store.rewrite_keys(self._stores.rewrite_limit,
+                                 self._job(running))
+        if not now.packs_left:
+            now = store.retire_keys()
+        running.report.store_bytes = store.bytes_stored()
+        running.report.result = tasks.result(**now.to_dict())
+
+    def _rotate(self, running, store):
+        """Replace the key of a store; return the store with the new one."""
+        project_id = running.task.project_id
+        if 'key_id' not in running.notes:
+            running.note(key_id=self._stores.create_key(project_id))
+        key, key_id = self._stores.key_to_rotate_to(
+            project_id, running.notes['key_id'])
+        if store.has_key(key):
+            LOG.info('Versions of project %s have the present key already',
+                     project_id)
+            return store
+        store = store.rotate_key(key, key_id)
+        LOG.info('Versions of project %s have key %d now%s', project_id,
+                 store.keys().key_number, f': {key_id}' if key_id else '')
+        return store
 
     def _verify(self, running):
         store = self._stores.open(running.task.project_id)

@@ -18,7 +18,8 @@ _STATE = {'type': 'string', 'enum': ['saving', 'available', 'error',
 _TRIGGER = {'type': 'string', 'enum': ['request', 'schedule', 'shutdown',
                                        'delete', 'rollback']}
 _KIND = {'type': 'string', 'enum': ['save', 'restore', 'export', 'diff',
-                                    'forget', 'prune', 'verify']}
+                                    'forget', 'prune', 'verify',
+                                    'rekey']}
 _TASK_STATE = {'type': 'string', 'enum': ['queued', 'running', 'done',
                                           'failed', 'cancelled']}
 _SERVER = {'type': 'string', 'minLength': 1, 'maxLength': 64,

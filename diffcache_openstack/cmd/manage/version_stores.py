@@ -9,21 +9,17 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""``diffcache-manage version-store``: stores of versions."""
+"""``diffcache-manage version-store`` and ``version-key``."""
 
 import argparse
+import uuid
 
 from diffcache_openstack.cmd.manage import base
 from diffcache_openstack.db import version_heads
+from diffcache_openstack.rpc import conductor_versions_api
 
 
-class VersionStoreReset(base.Command):
-    """Forget which catalogue of a project's store of versions is the last.
-
-    After the store was restored from a copy on purpose: the next task that
-    changes it continues with the catalogue that the store has. Remove what the
-    agents remember, too, as their error says.
-    """
+class _ProjectArgument(base.Command):
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         """Add the arguments of the command."""
@@ -31,7 +27,36 @@ class VersionStoreReset(base.Command):
         parser.add_argument('project', help='ID of the project.')
         return parser
 
+
+class VersionStoreReset(_ProjectArgument):
+    """Forget which catalogue of a project's store of versions is the last.
+
+    After the store was restored from a copy on purpose: the next task that
+    changes it continues with the catalogue that the store has. Remove what the
+    agents remember, too, as their error says.
+    """
+
     def take_action(self, parsed_args: argparse.Namespace) -> None:
         """Write to the database, which all conductors read."""
         with self.database() as database:
             database.write(version_heads.forget, parsed_args.project)
+
+
+class VersionKeyRotate(_ProjectArgument, base.ShowOne):
+    """Replace the key that a project's versions are encrypted with.
+
+    With [versions] key_manager, a new key is created there. With key_file, it
+    is the present one of that file; name the former file in former_key_files.
+    What is stored from then on has the new key. Packs are encrypted again at
+    leisure, by tasks that follow each other. The former key is needed until a
+    task has the result "packs_left": 0.
+    """
+
+    def take_action(self, parsed_args: argparse.Namespace) -> tuple:
+        """Call the conductor."""
+        task_id = str(uuid.uuid4())
+        with self.bus() as bus:
+            conductor_versions_api.VersionsAPI(bus, self.conf).rotate_key(
+                base.service_context(),
+                parsed_args.project, task_id)
+        return ('task',), (task_id,)

@@ -86,6 +86,12 @@ class VersionsManager:
         self._versions.verify(project_id, task_id)
 
     @messaging.exposed
+    def rotate_key(self, ctxt: contexts.RequestContext, project_id: str,
+                   task_id: str) -> None:
+        """Start to replace the key of a project's store."""
+        self._versions.rotate_key(project_id, task_id)
+
+    @messaging.exposed
     def cancel_task(self, ctxt: contexts.RequestContext, task_id: str
                     ) -> None:
         """Cancel a task."""

@@ -43,7 +43,8 @@ LOG = log.getLogger(__name__)
 LEASE = 'versions'
 _LEASE_TIME = datetime.timedelta(seconds=60)
 # Tasks that change a store.
-WRITERS = (versions.SAVE, versions.RESTORE, versions.FORGET, versions.PRUNE)
+WRITERS = (versions.SAVE, versions.RESTORE, versions.FORGET, versions.PRUNE,
+           versions.REKEY)
 
 
 # What a hook has that waits for a task of its project to end.

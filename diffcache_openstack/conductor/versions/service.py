@@ -135,6 +135,21 @@ class VersionService:
             base.now())
         self._dispatcher.wake()
 
+    def rotate_key(self, project_id: str, task_id: str) -> None:
+        """Start to replace the key of a project's store.
+
+        The task seals a part of the packs with the new key; more tasks do the
+        rest, see :mod:`.upkeep`.
+        """
+        if not self._database.read(db_tasks.is_known, task_id) \
+                and not self._database.read(db.servers_of, project_id):
+            raise exceptions.NotFound(
+                f'Project {project_id} has no versions.')
+        self._database.write(db_tasks.create, objects.VersionTask(
+            id=task_id, kind=versions.REKEY, project_id=project_id,
+            name=versions.ROTATE), base.now())
+        self._dispatcher.wake()
+
     def _admission_of(self, task_id, project_id, *names):
         """Return the context in which a user's task is created."""
         if self._database.read(db_tasks.is_known, task_id):

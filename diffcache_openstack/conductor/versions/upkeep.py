@@ -74,6 +74,7 @@ class Upkeep:
             except exceptions.DiffCacheError as error:
                 LOG.warning('Version policy %s: %s', policy.id, error)
         self._give_back(now)
+        self._rewrite(now)
         self._verify(now)
 
     def tidy(self) -> None:
@@ -155,6 +156,11 @@ class Upkeep:
             last = pruned.get(project_id, when)
             if last <= when and self._is_due(last, 'prune_interval', now):
                 self._queue(versions.PRUNE, project_id, now)
+
+    def _rewrite(self, now):
+        """Continue to rewrite stores whose key was replaced."""
+        for project_id in self._database.read(db_tasks.unfinished_rekeys):
+            self._queue(versions.REKEY, project_id, now)
 
     def _verify(self, now):
         """Start to verify stores from time to time."""

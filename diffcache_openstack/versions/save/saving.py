@@ -300,7 +300,8 @@ class _Save:
             index=f'index-{number:08d}-{self._suffix}', generation=0,
             origin=self._head.next_version, blocks=pack.blocks,
             data_bytes=pack.data_bytes, index_bytes=pack.index_bytes,
-            level=self._access.level, check=checksums.of_file(pack.index))
+            level=self._access.level, check=checksums.of_file(pack.index),
+            key=self._head.key_number)
         self._uploads += [(entry.blob, pack.data), (entry.index, pack.index)]
         self._head.packs[number] = entry
         self._head.next_pack = number + 1

@@ -28,9 +28,11 @@ from diffcache_openstack.common import exceptions
 from diffcache_openstack.versions.store import checksums
 
 FORMAT = 4
+# Of stores whose key was replaced: packs have the number of theirs.
+FORMAT_OF_REPLACED_KEYS = 5
 # In format 1 versions lack fields that came later, in 1 to 3 packs do; these
 # have defaults. Since format 4 catalogues of stores with a key are sealed.
-_FORMATS = (1, 2, 3, FORMAT)
+_FORMATS = (1, 2, 3, 4, FORMAT_OF_REPLACED_KEYS)
 _MAGIC = b'DCVHEAD1'
 # More than any catalogue has once it is decompressed: some hundred thousand
 # versions. A few bytes of a forged one could become more than memory holds.
@@ -63,6 +65,16 @@ class Pack:
     level: int = 0
     # The checksum that the index ends with, in hex; None in formats before 4.
     check: str | None = None
+    # The number of the key that it is sealed with.
+    key: int = 1
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the fields that the catalogue's JSON has for a pack."""
+        fields = dataclasses.asdict(self)
+        if self.key == 1:
+            # Former releases do not know it.
+            del fields['key']
+        return fields
 
 
 @dataclasses.dataclass(frozen=True)
@@ -182,6 +194,14 @@ class Catalogue:
     packs: dict[int, Pack] = dataclasses.field(default_factory=dict)
     maps: dict[int, Blob] = dataclasses.field(default_factory=dict)
     bases: dict[str, Blob] = dataclasses.field(default_factory=dict)
+    # Keys are numbered in the order in which they replaced each other. Former
+    # ones that packs still have, by number, encrypted with the present one:
+    # see :mod:`.key_chain`.
+    key_number: int = 1
+    former_keys: dict[int, bytes] = dataclasses.field(default_factory=dict,
+                                                      repr=False)
+    # The id of a key that replaced another one, if a key manager keeps it.
+    key_id: str | None = None
     # Those of the blob that it was read from.
     format: int = FORMAT
     seal: _Seal | None = dataclasses.field(default=None, repr=False)
@@ -202,6 +222,11 @@ class Catalogue:
             raise exceptions.IntegrityError(
                 f'Catalogue {self.number} was changed by a writer without the '
                 f'key of the store: restore the store from a copy.')
+
+    @property
+    def format_to_write(self) -> int:
+        """The lowest format that can say what this catalogue says."""
+        return FORMAT if self.key_number == 1 else FORMAT_OF_REPLACED_KEYS
 
     def blobs(self) -> set[str]:
         """Return the names of all blobs that this catalogue needs."""
@@ -258,13 +283,13 @@ class Catalogue:
         :raises PermanentError: it is too long to be read again
         """
         fields = {
-            'format': FORMAT, 'number': self.number,
+            'format': self.format_to_write, 'number': self.number,
             'store_id': self.store_id, 'block_size': self.block_size,
             'key_check': self.key_check, 'next_pack': self.next_pack,
             'next_map': self.next_map, 'next_version': self.next_version,
             'versions': [version.to_dict() for version
                          in self.versions.values()],
-            'packs': {number: dataclasses.asdict(pack)
+            'packs': {number: pack.to_dict()
                       for number, pack in self.packs.items()},
             'maps': {number: dataclasses.asdict(blob)
                      for number, blob in self.maps.items()},
@@ -273,6 +298,11 @@ class Catalogue:
             'disk_formats': {version.id: version.disk_format for version
                              in self.versions.values()
                              if version.disk_format is not None}}
+        if self.key_number > 1:
+            fields |= {
+                'key_number': self.key_number, 'key_id': self.key_id,
+                'former_keys': {number: key.hex() for number, key
+                                in self.former_keys.items()}}
         text = json.dumps(fields, separators=(',', ':')).encode()
         if len(text) > _MOST_BYTES:
             raise exceptions.PermanentError(
@@ -324,6 +354,11 @@ class Catalogue:
             format=fields['format'],
             block_size=_number(fields['block_size']),
             key_check=fields['key_check'],
+            key_number=_number(fields.get('key_number', 1)),
+            key_id=_text(fields.get('key_id')),
+            former_keys={
+                _number(int(number)): bytes.fromhex(key) for number, key
+                in fields.get('former_keys', {}).items()},
             next_pack=_number(fields['next_pack']),
             next_map=_number(fields['next_map']),
             next_version=_number(fields['next_version']),
@@ -363,7 +398,8 @@ def _checked(record: _Record) -> _Record:
         value = getattr(record, field.name)
         if field.type is int:
             most = _MOST_SIZE if field.name != 'size' else _MOST_DISK
-            if field.name in ('number', 'generation', 'origin', 'level'):
+            if field.name in ('number', 'generation', 'origin', 'level',
+                              'key'):
                 most = _MOST_NUMBER
             _number(value, most)
         elif field.type is float and type(value) not in (int, float):
@@ -378,6 +414,12 @@ def _checked(record: _Record) -> _Record:
 def _refuse_other_checksums(value: Any) -> None:
     if len(bytes.fromhex(value)) != hashlib.sha256().digest_size:
         raise ValueError(f'{value!r} is not a checksum')
+
+
+def _text(value: Any) -> str | None:
+    if value is not None and not isinstance(value, str):
+        raise ValueError(f'{value!r} is not a text')
+    return value
 
 
 def _disk_format(name: Any) -> str | None:

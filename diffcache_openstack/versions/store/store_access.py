@@ -46,7 +46,8 @@ GRACE_SECONDS = base.GRACE_SECONDS
 _RESERVE_MARGIN = 1 << 20
 
 
-def _key_check(key: bytes | None) -> str | None:
+def key_check(key: bytes | None) -> str | None:
+    """Return the hash by which a catalogue identifies its key."""
     if key is None:
         return None
     return hashlib.sha256(b'diffcache version store key' + key).hexdigest()
@@ -80,6 +81,11 @@ class StoreAccess:
         # Where the lock excludes all writers, it decides.
         self._arbiter = None if store.exclusive else arbiter
 
+    def with_key(self, key: bytes) -> 'StoreAccess':
+        """Return access to the same store with another key."""
+        return StoreAccess(self.store, key, self._block_size, self.level,
+                           self._memory, self._arbiter)
+
     def head(self) -> catalogue.Catalogue:
         """Return the last committed catalogue.
 
@@ -100,7 +106,7 @@ class StoreAccess:
             return head
         return catalogue.Catalogue(
             number=0, store_id=secrets.token_hex(4),
-            block_size=self._block_size, key_check=_key_check(self.key))
+            block_size=self._block_size, key_check=key_check(self.key))
 
     def _load(self) -> catalogue.Catalogue | None:
         # Before the store is read: another thread may commit meanwhile.
@@ -124,10 +130,13 @@ class StoreAccess:
         return head
 
     def _check(self, head: catalogue.Catalogue) -> None:
-        if head.key_check != _key_check(self.key):
+        if head.key_check != key_check(self.key):
             raise exceptions.InvalidInput(
                 'The key does not match: open the store with the key that it '
-                'was created with, or without one if it has none.')
+                'was created with, or without one if it has none.'
+                if head.key_number == 1 else
+                f'The key does not match: the key of the store was replaced, '
+                f'and it has key {head.key_number} now. Open it with that.')
         head.check_seal(self.key)
 
     def commit(self, head: catalogue.Catalogue,
@@ -151,7 +160,7 @@ class StoreAccess:
             raise exceptions.Busy(
                 'Another writer changed the store meanwhile: try again.'
             ) from exc
-        head.format = catalogue.FORMAT
+        head.format = head.format_to_write
         if self._memory is not None:
             self._memory.note(head)
 
@@ -283,6 +292,11 @@ class StoreAccess:
                     head.block_size, self.key,
                     _reader(self.store.read if self.store.ranged
                             else local.read))
+                if self.key is not None and head.key_number > 1:
+                    # Loads cryptography, which other stores do not need.
+                    from diffcache_openstack.versions.store import key_chain
+                    opened.set_keys(head.key_number,
+                                    key_chain.former_keys(head, self.key))
             self._add_packs(head, opened, local, damage)
             for number, blob in head.maps.items():
                 with _noted(blob.blob, damage):
@@ -308,7 +322,7 @@ class StoreAccess:
                         pack, check=checksums.of_file(index))
                     head.packs[number] = pack
                 opened.add_pack(
-                    number, pack.origin, (index, _check_of(pack)),
+                    number, pack.origin, (index, _check_of(pack), pack.key),
                     data=self.store.local_path(pack.blob), blob=pack.blob)
 
     @contextlib.contextmanager

@@ -65,7 +65,9 @@ class PruneRule:
     dead_share: float = DEAD_SHARE
     # Those that were compressed at a lower zstd level than this.
     level: int = 0
-    # At most so many bytes of these, since saves wait meanwhile.
+    # Those that are sealed with an earlier key than the one of this number.
+    key: int = 0
+    # At most so many bytes of these two, since saves wait meanwhile.
     most_bytes: float = math.inf
 
 
@@ -245,6 +247,10 @@ class _Pruning:
             self._left -= pack.data_bytes
             level = max(self._access.level, self._rule.level)
             return _Rewrite(self._opened.repack, level, level)
+        if pack.key < self._rule.key and self._left > 0:
+            self._left -= pack.data_bytes
+            level = max(self._access.level, pack.level)
+            return _Rewrite(self._opened.repack, level, pack.level)
         if dead_share > self._rule.dead_share:
             level = max(self._access.level, pack.level)
             return _Rewrite(self._opened.compact, level, pack.level)
@@ -273,7 +279,8 @@ class _Pruning:
             generation=pack.generation + 1, origin=pack.origin,
             blocks=written.blocks, data_bytes=written.data_bytes,
             index_bytes=written.index_bytes, level=how.level_of_all,
-            check=checksums.of_file(written.index))
+            check=checksums.of_file(written.index),
+            key=self._head.key_number)
         self._uploads += [(entry.blob, written.data),
                           (entry.index, written.index)]
         self._drop(pack.blob, pack.index)

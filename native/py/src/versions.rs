@@ -89,19 +89,24 @@ impl BlockStore {
         Ok(Self(RwLock::new(store)))
     }
 
-    /// Adds a pack by its index, which is a local file that ends with a checksum, if that is known. The pack itself is the local file `data`, or the
-    /// blob `blob`.
+    /// Sets the number of the store's key, and former keys by their numbers, which packs may still be sealed with.
+    fn set_keys(&self, number: u32, former: Vec<(u32, [u8; 32])>) {
+        self.write().set_keys(number, &former);
+    }
+
+    /// Adds a pack by its index: a local file, the checksum that it ends with, if that is known, and the number of the key that it is sealed with.
+    /// The pack itself is the local file `data`, or the blob `blob`.
     #[pyo3(signature = (id, origin, index, data=None, blob=None))]
     fn add_pack(
         &self,
         py: Python<'_>,
         id: u32,
         origin: u64,
-        index: (PathBuf, Option<Check>),
+        index: (PathBuf, Option<Check>, u32),
         data: Option<PathBuf>,
         blob: Option<String>,
     ) -> PyResult<()> {
-        let (index, check) = index;
+        let (index, check, key) = index;
         py.detach(|| {
             let bytes = std::fs::read(&index)
                 .map_err(|error| os_error(error, &index.display().to_string()))?;
@@ -112,7 +117,7 @@ impl BlockStore {
                 None => Place::Blob(blob.unwrap_or_default()),
             };
             self.write()
-                .add_pack(id, origin, &bytes, place)
+                .add_pack(id, origin, &bytes, place, key)
                 .map_err(versions_error)
         })
     }

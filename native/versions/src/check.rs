@@ -80,11 +80,12 @@ fn verify_frame(store: &Store, pack: &Pack, at: usize) -> Result<()> {
     let index = &pack.index;
     let frame = &index.frames[at];
     let kept = store.read(pack, frame.offset, frame.len as usize)?;
-    let blocks = decode_frame(index, frame, kept, &store.cipher)?;
+    let cipher = store.cipher_of(pack)?;
+    let blocks = decode_frame(index, frame, kept, cipher)?;
     let ranks = frame.first as usize..(frame.first + frame.count) as usize;
     let names = index.names.get(ranks).unwrap_or_default();
     for (block, name) in blocks.chunks_exact(index.block_size as usize).zip(names) {
-        if store.cipher.name(block) != *name {
+        if cipher.name(block) != *name {
             return Err(VersionsError::damaged(
                 index.object(),
                 "a block is not what its name says",
@@ -273,7 +274,8 @@ impl<'a> Compactor<'a> {
     fn frame(&mut self, at: usize, live: &Live) -> Result<()> {
         let ranks = self.needed(at, live);
         let whole = ranks.len() == self.pack.index.frames[at].count as usize;
-        // A few blocks that wait are better joined with this frame than kept in a small one.
+        // A few blocks that wait are better joined with this frame than kept in a small one. The new pack has the present key.
+        let whole = whole && self.pack.key == self.store.key();
         match whole && (self.names.is_empty() || self.names.len() >= FRAME_BLOCKS / 2) {
             true => self.copy(at, &ranks),
             false => self.take(at, &ranks),
@@ -305,8 +307,12 @@ impl<'a> Compactor<'a> {
         let size = index.block_size as usize;
         for (rank, name) in ranks.iter().zip(names_of(index, ranks)) {
             let start = (rank - index.frames[at].first) as usize * size;
-            self.blocks.extend_from_slice(&blocks[start..start + size]);
-            self.names.push(name);
+            let block = &blocks[start..start + size];
+            self.blocks.extend_from_slice(block);
+            self.names.push(match self.pack.key == self.store.key() {
+                true => name,
+                false => self.store.cipher.name(block),
+            });
             self.slots.push(index.slot(*rank));
             if self.names.len() == FRAME_BLOCKS {
                 self.flush()?;

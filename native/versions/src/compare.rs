@@ -96,31 +96,32 @@ pub fn compare_disk(
 
 /// What a block holds, as far as that is known without reading it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Content<'a> {
+enum Content {
     Zero,
     Base,
-    Named(&'a Name),
+    Named(Name),
 }
 
-fn content<'a>(
-    store: &'a Store,
-    names: &'a [Name],
-    base: Option<&'a BaseIndex>,
+fn content(
+    store: &Store,
+    names: &[Name],
+    base: Option<&BaseIndex>,
     block: u64,
     at: BlockRef,
-) -> Result<Content<'a>> {
+) -> Result<Content> {
     match (at, base) {
         (BlockRef::Zero, _) => Ok(Content::Zero),
         (BlockRef::Base, None) => Ok(Content::Base),
         (BlockRef::Base, Some(base)) => Ok(match base.block(block) {
             BaseBlock::Zero => Content::Zero,
-            BaseBlock::Data(name) => Content::Named(name),
+            BaseBlock::Data(name) => Content::Named(*name),
         }),
         (BlockRef::Stored { pack, slot }, _) if pack == SPOOLED => names
             .get(slot as usize)
+            .copied()
             .map(Content::Named)
             .ok_or_else(|| VersionsError::Missing(format!("block {slot} of the disk"))),
-        (BlockRef::Stored { pack, slot }, _) => Ok(Content::Named(store.name(pack, slot)?)),
+        (BlockRef::Stored { pack, slot }, _) => Ok(Content::Named(store.present_name(pack, slot)?)),
     }
 }
 

@@ -375,7 +375,7 @@ impl<'a> Rewriter<'a> {
             self.spool.read(slot, &mut self.block)?
         } else if again {
             self.store.read_block(pack, slot, &mut self.block)?;
-            *self.store.name(pack, slot)?
+            self.store.present_name(pack, slot)?
         } else {
             return Ok(kept);
         };

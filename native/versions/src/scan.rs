@@ -431,7 +431,7 @@ impl Scan<'_> {
                     continue;
                 }
                 if let BlockRef::Stored { pack, slot } = was {
-                    if *store.name(pack, slot)? == name {
+                    if store.holds(pack, slot, &name, bytes)? {
                         continue;
                     }
                 }
@@ -456,7 +456,9 @@ fn take(
         let run = match *found {
             Found::Known(run) => run,
             Found::New { block, name, at } => {
-                let known = store.find(&name).or_else(|| target.known(&name));
+                let block_data = &piece.data[at..at + size];
+                let known = store.find_block(&name, block_data);
+                let known = known.or_else(|| target.known(&name));
                 let kept = match known {
                     Some(kept) => {
                         counts.deduplicated += 1;
@@ -464,7 +466,7 @@ fn take(
                     }
                     None => {
                         counts.new += 1;
-                        target.push(name, &piece.data[at..at + size], task)?
+                        target.push(name, block_data, task)?
                     }
                 };
                 Run {

@@ -42,6 +42,8 @@ pub struct Pack {
     pub origin: u64,
     /// Where its bytes are.
     pub place: Place,
+    /// The number of the key that names its blocks and seals its frames.
+    pub key: u32,
     file: OnceLock<File>,
 }
 
@@ -49,8 +51,12 @@ pub struct Pack {
 pub struct Store {
     /// Bytes of a block.
     pub block_size: u32,
-    /// Names and seals.
+    /// Names and seals what is written.
     pub cipher: Cipher,
+    /// The number of its key. Keys are numbered in the order in which they replaced each other.
+    key: u32,
+    /// Those of former keys, which packs may still have.
+    former: BTreeMap<u32, Cipher>,
     /// All maps.
     pub maps: Maps,
     packs: BTreeMap<u32, Pack>,
@@ -74,6 +80,8 @@ impl Store {
         Ok(Self {
             block_size,
             cipher: Cipher::new(key),
+            key: 1,
+            former: BTreeMap::new(),
             maps: Maps::default(),
             packs: BTreeMap::new(),
             bases: HashMap::new(),
@@ -88,11 +96,49 @@ impl Store {
         self.remote = Some(remote);
     }
 
-    /// Adds a pack from the bytes of its index.
+    /// Sets the number of the key, and former keys by their numbers.
+    pub fn set_keys(&mut self, number: u32, former: &[(u32, [u8; 32])]) {
+        self.key = number;
+        let ciphers = former
+            .iter()
+            .map(|(number, key)| (*number, Cipher::new(Some(key))));
+        self.former = ciphers.collect();
+    }
+
+    /// The number of the key that new packs are sealed with.
+    pub fn key(&self) -> u32 {
+        self.key
+    }
+
+    /// The cipher of a pack's key.
+    ///
+    /// # Errors
+    /// `Invalid` if the store does not have that key.
+    pub fn cipher_of(&self, pack: &Pack) -> Result<&Cipher> {
+        if pack.key == self.key {
+            return Ok(&self.cipher);
+        }
+        self.former.get(&pack.key).ok_or_else(|| {
+            VersionsError::Invalid(format!(
+                "{} is sealed with key {}, which was retired",
+                pack.index.object(),
+                pack.key
+            ))
+        })
+    }
+
+    /// Adds a pack from the bytes of its index. `key` is the number of the key that it is sealed with.
     ///
     /// # Errors
     /// `Damaged`; `Invalid` if it belongs to another store.
-    pub fn add_pack(&mut self, id: u32, origin: u64, index: &[u8], place: Place) -> Result<()> {
+    pub fn add_pack(
+        &mut self,
+        id: u32,
+        origin: u64,
+        index: &[u8],
+        place: Place,
+        key: u32,
+    ) -> Result<()> {
         let index = PackIndex::decode(index, &format!("the index of pack {id}"))?;
         if index.id != id {
             return Err(VersionsError::damaged(
@@ -115,8 +161,10 @@ impl Store {
             index,
             origin,
             place,
+            key,
             file: OnceLock::new(),
         };
+        self.cipher_of(&pack)?;
         self.packs.insert(id, pack);
         // Built again when it is needed.
         self.table = OnceLock::new();
@@ -131,7 +179,8 @@ impl Store {
         for pack in packs {
             let name = pack.index.display().to_string();
             let index = std::fs::read(&pack.index).map_err(VersionsError::io(name))?;
-            self.add_pack(pack.id, origin, &index, Place::File(pack.data.clone()))?;
+            let place = Place::File(pack.data.clone());
+            self.add_pack(pack.id, origin, &index, place, self.key)?;
         }
         Ok(())
     }
@@ -167,6 +216,40 @@ impl Store {
     pub fn name(&self, pack: u32, slot: u32) -> Result<&Name> {
         let name = self.pack(pack)?.index.name(slot);
         name.ok_or_else(|| VersionsError::Missing(format!("block {slot} of pack {pack}")))
+    }
+
+    /// Whether a stored block is this one, which has the name `name`.
+    ///
+    /// # Errors
+    /// `Missing` if it was dropped or never was.
+    pub fn holds(&self, pack: u32, slot: u32, name: &Name, block: &[u8]) -> Result<bool> {
+        let entry = self.pack(pack)?;
+        let stored = self.name(pack, slot)?;
+        match entry.key == self.key {
+            true => Ok(stored == name),
+            false => Ok(*stored == self.cipher_of(entry)?.name(block)),
+        }
+    }
+
+    /// The name that a stored block has with the present key. The blocks of packs with a former key have to be read.
+    ///
+    /// # Errors
+    /// As `frame`; `Missing` if it was dropped or never was.
+    pub fn present_name(&self, pack: u32, slot: u32) -> Result<Name> {
+        if self.pack(pack)?.key == self.key {
+            return self.name(pack, slot).copied();
+        }
+        let mut block = vec![0; self.block_size as usize];
+        self.read_block(pack, slot, &mut block)?;
+        Ok(self.cipher.name(&block))
+    }
+
+    /// Where a block is kept, which has the name `name`, if the store has it: with the present key, or a former one.
+    pub fn find_block(&self, name: &Name, block: &[u8]) -> Option<BlockRef> {
+        self.find(name).or_else(|| {
+            let mut former = self.former.values();
+            former.find_map(|cipher| self.find(&cipher.name(block)))
+        })
     }
 
     /// Where a block with this name is kept, if the store has one.
@@ -221,7 +304,12 @@ impl Store {
         let what = entry.index.frames.get(frame);
         let what = what.ok_or_else(|| VersionsError::Missing(format!("a frame of pack {pack}")))?;
         let kept = self.read(entry, what.offset, what.len as usize)?;
-        let blocks = Arc::new(decode_frame(&entry.index, what, kept, &self.cipher)?);
+        let blocks = Arc::new(decode_frame(
+            &entry.index,
+            what,
+            kept,
+            self.cipher_of(entry)?,
+        )?);
         self.cache().put((pack, frame), Arc::clone(&blocks));
         Ok(blocks)
     }
@@ -378,4 +466,126 @@ fn home(name: &Name) -> u64 {
 
 fn tag(name: &Name) -> u16 {
     u16::from_le_bytes([name[NAME_LEN - 2], name[NAME_LEN - 1]])
+}
+
+#[cfg(test)]
+mod tests {
+    use diffcache_core::task::Task;
+
+    use super::*;
+    use crate::check::{compact, repack, verify_pack};
+    use crate::map::{MapFile, NodeRef, Run};
+    use crate::pack::{PackOptions, PackSet};
+    use crate::tree::{update, Live};
+
+    const OLD: [u8; 32] = [1; 32];
+    const NEW: [u8; 32] = [2; 32];
+    const SIZE: usize = 4096;
+
+    fn blocks() -> Vec<Vec<u8>> {
+        (1..6).map(|each| vec![each; SIZE]).collect()
+    }
+
+    /// A store with one pack, which was written with the old key.
+    fn store(dir: &std::path::Path, key: &[u8; 32]) -> (Store, Written) {
+        let mut store = Store::new(SIZE as u32, Some(&OLD)).unwrap();
+        let options = PackOptions {
+            dir: dir.to_path_buf(),
+            block_size: SIZE as u32,
+            level: 3,
+        };
+        let mut packs = PackSet::new(options, &store.cipher, 1);
+        for block in blocks() {
+            let name = store.cipher.name(&block);
+            packs.push(name, &block, &Task::default()).unwrap();
+        }
+        let written = packs.finish(&Task::default()).unwrap().remove(0);
+        if *key != OLD {
+            store = Store::new(SIZE as u32, Some(key)).unwrap();
+            store.set_keys(2, &[(1, OLD)]);
+        }
+        add(&mut store, &written, 1);
+        (store, written)
+    }
+
+    fn add(store: &mut Store, written: &Written, key: u32) {
+        let index = std::fs::read(&written.index).unwrap();
+        let place = Place::File(written.data.clone());
+        store.add_pack(1, 1, &index, place, key).unwrap();
+    }
+
+    /// What a version needs that has all five blocks.
+    fn live() -> Live {
+        let (maps, mut map) = (Maps::default(), MapFile::new(1, 0));
+        let run = Run {
+            start: 0,
+            len: 5,
+            at: BlockRef::Stored { pack: 1, slot: 0 },
+        };
+        let root = update(&maps, NodeRef::Zero, &[run], &mut map).unwrap();
+        maps.insert(Arc::new(map));
+        let mut live = Live::default();
+        live.add(&maps, root).unwrap();
+        live
+    }
+
+    #[test]
+    fn blocks_of_a_former_key_are_found_and_compared() {
+        let dir = tempfile::tempdir().unwrap();
+        let (store, _) = store(dir.path(), &NEW);
+        for (slot, block) in (0..).zip(blocks()) {
+            let name = store.cipher.name(&block);
+            let at = BlockRef::Stored { pack: 1, slot };
+            assert_eq!(store.find(&name), None);
+            assert_eq!(store.find_block(&name, &block), Some(at));
+            assert!(store.holds(1, slot, &name, &block).unwrap());
+            assert!(!store.holds(1, (slot + 1) % 5, &name, &block).unwrap());
+            assert_eq!(store.present_name(1, slot).unwrap(), name);
+        }
+        assert_eq!(store.find_block(&[0; NAME_LEN], &[9; SIZE]), None);
+    }
+
+    #[test]
+    fn a_pack_written_again_has_the_present_key_only() {
+        let dir = tempfile::tempdir().unwrap();
+        let (mut store, _) = store(dir.path(), &NEW);
+        for again in [compact, repack] {
+            let next = tempfile::tempdir().unwrap();
+            let task = Task::default();
+            let written = again(&store, 1, &live(), next.path(), 3, &task).unwrap();
+            add(&mut store, &written, 2);
+            let length = written.data_len;
+            assert!(verify_pack(&store, 1, length, &task)
+                .unwrap()
+                .reasons
+                .is_empty());
+            for (slot, block) in (0..).zip(blocks()) {
+                let mut out = vec![0; SIZE];
+                store.read_block(1, slot, &mut out).unwrap();
+                assert_eq!(out, block);
+                assert_eq!(*store.name(1, slot).unwrap(), store.cipher.name(&block));
+            }
+            // With the old key no frame opens, and no name is that of a known block.
+            let mut old = Store::new(SIZE as u32, Some(&OLD)).unwrap();
+            add(&mut old, &written, 1);
+            assert_eq!(verify_pack(&old, 1, length, &task).unwrap().slots.len(), 5);
+            for block in blocks() {
+                assert_eq!(old.find(&old.cipher.name(&block)), None);
+            }
+            let (again, _) = self::store(dir.path(), &NEW);
+            store = again;
+        }
+    }
+
+    #[test]
+    fn a_retired_key_is_named() {
+        let dir = tempfile::tempdir().unwrap();
+        let (_, written) = store(dir.path(), &OLD);
+        let mut store = Store::new(SIZE as u32, Some(&NEW)).unwrap();
+        store.set_keys(3, &[]);
+        let index = std::fs::read(&written.index).unwrap();
+        let place = Place::File(written.data);
+        let error = store.add_pack(1, 1, &index, place, 1).unwrap_err();
+        assert!(error.to_string().contains("retired"), "{error}");
+    }
 }

@@ -95,6 +95,59 @@ class TestStores(base.TestCase):
         self.assertEqual(1, len(stores.open('p1').versions()))
 
 
+class TestKeyFiles(base.TestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.conf = opts.new_config()
+        self.conf.set_override('store', f'file://{self.directory}/store',
+                               'versions')
+        self.disk = self.write_file('disk', b'secret' * 20000)
+        self.use('old')
+
+    def use(self, name, *former):
+        for each in (name, *former):
+            self.write_file(each, each.encode().ljust(32)).chmod(0o600)
+        self.conf.set_override('key_file', f'{self.directory}/{name}',
+                               'versions')
+        self.conf.set_override('former_key_files', [
+            f'{self.directory}/{each}' for each in former], 'versions')
+        self.stores = version_stores.Stores(self.conf)
+
+    def save(self, project):
+        return self.stores.open_for_save(project).save(
+            [version_store.Disk(self.disk, 'a')])
+
+    def test_former_keys_open_stores_until_they_are_replaced(self):
+        self.save('p1')
+        self.use('new')
+        self.assertRaises(exceptions.InvalidInput,
+                          self.stores.open('p1').versions)
+        self.use('new', 'old')
+        self.save('p1')
+        self.save('p2')
+        for project, replaced in (('p1', True), ('p2', False)):
+            store = self.stores.open(project)
+            key, key_id = self.stores.key_to_rotate_to(
+                project, self.stores.create_key(project))
+            self.assertIsNone(key_id)
+            self.assertEqual(replaced, not store.has_key(key))
+            if replaced:
+                store.rotate_key(key).rewrite_all_keys()
+        self.stores.open('p1').retire_keys()
+        self.use('new')
+        for project, count in (('p1', 2), ('p2', 1)):
+            self.assertEqual(count, len(
+                self.stores.open(project).versions()))
+
+    def test_without_keys_there_is_none_to_replace_with(self):
+        self.conf.set_override('key_file', None, 'versions')
+        self.conf.set_override('former_key_files', [], 'versions')
+        self.assertRaises(
+            exceptions.InvalidInput,
+            version_stores.Stores(self.conf).key_to_rotate_to, 'p1', None)
+
+
 class KeyManager(mock_key_manager.MockKeyManager):
     """Castellan's, which keeps keys in memory, and may be away."""
 
@@ -155,6 +208,21 @@ class TestKeyManager(base.TestCase):
         self.save('p1')
         self.assertEqual([key_ids.read(store)],
                          list(self.manager.keys))
+
+    def test_a_key_that_replaces_another_is_found(self):
+        self.save('p1')
+        [first] = self.manager.keys
+        for _rotation in range(2):
+            created = self.stores.create_key('p1')
+            key, key_id = self.stores.key_to_rotate_to('p1', created)
+            self.stores.open('p1').rotate_key(key, key_id)
+            self.save('p1')
+        self.stores.open('p1').rewrite_all_keys()
+        self.stores.open('p1').retire_keys()
+        # Former keys are needed no more.
+        self.manager.keys = {created: self.manager.keys[created]}
+        self.assertEqual(3, len(self.stores.open('p1').versions()))
+        self.assertNotEqual(first, created)
 
     def test_versions_stay_readable_without_the_option(self):
         self.save('p1')

@@ -333,7 +333,41 @@ class TestStore(WorkerTest):
         self.assertEqual((False, [saved.disks[0].version]),
                          (result['intact'], result['disks_damaged']))
 
+    def use_keys(self, name, *former):
+        for each in (name, *former):
+            self.write_file(each, each.encode().ljust(32)).chmod(0o600)
+        self.conf.set_override('key_file', f'{self.directory}/{name}',
+                               'versions')
+        self.conf.set_override('former_key_files', [
+            f'{self.directory}/{each}' for each in former], 'versions')
+        self.worker._stores = stores.Stores(self.conf)
+
+    def test_the_key_is_replaced_in_parts(self):
+        self.use_keys('old')
+        for place in ('2M', '3M'):
+            self.write(f'write -P 7{place[0]} {place} 4k')
+            self.save()
+        self.use_keys('new', 'old')
+        self.conf.set_override('prune_limit', 1, 'versions')
+        results = [json.loads(self.do(
+            versions.REKEY, name=versions.ROTATE).result)]
+        # The operator's call again replaces nothing.
+        results.append(json.loads(self.do(
+            versions.REKEY, name=versions.ROTATE).result))
+        self.assertEqual([(2, 1), (2, 0)], [
+            (each['key_number'], each['packs_left']) for each in results])
+        self.assertEqual([], results[-1]['former_keys'])
+        self.use_keys('new')
+        self.assertIs(True, json.loads(
+            self.do(versions.VERIFY).result)['intact'])
+        # Nothing is left, and nothing is replaced once more.
+        for name in ('', versions.ROTATE):
+            again = json.loads(self.do(versions.REKEY, name=name).result)
+            self.assertEqual((2, 0), (again['key_number'],
+                                      again['packs_left']))
+
     def test_nothing_was_ever_saved(self):
+        self.do(versions.REKEY, name=versions.ROTATE)
         self.do(versions.PRUNE)
         self.do(versions.FORGET, disks=[])
 

@@ -9,8 +9,15 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
+import uuid
+
+from diffcache_openstack.conductor import service
 from diffcache_openstack.db import engine
 from diffcache_openstack.db import version_heads
+from diffcache_openstack.db import version_tasks
+from diffcache_openstack.db import versions
+from diffcache_openstack import objects
+from diffcache_openstack.objects import versions as states
 from tests.unit.cmd.manage import base
 from tests.unit.db import database
 
@@ -29,3 +36,17 @@ class TestVersionStores(base.FilledTest):
             0, self.run_words('version-store', 'reset', 'p1').code)
         self.assertEqual([None, (1, 'a' * 64)], [
             heads.read(version_heads.read, store) for store in stores])
+
+    def test_a_rotation_is_a_task_of_the_conductor(self):
+        conductor = service.ConductorService(self.conf)
+        conductor.start()
+        self.addCleanup(conductor.stop)
+        self.assert_fails(1, 'no versions', 'version-key', 'rotate', 'p1')
+        self.database.write(versions.create, objects.NewVersion(
+            id=str(uuid.uuid4()), server_id='s', project_id='p1'),
+            database.at(0))
+        result = self.run_words('version-key', 'rotate', 'p1', '-f', 'json')
+        self.assertEqual(0, result.code, result.err)
+        [entry] = self.database.read(version_tasks.open_tasks)
+        self.assertEqual((result.json['task'], states.REKEY, states.ROTATE),
+                         (entry.task.id, entry.task.kind, entry.task.name))

@@ -12,6 +12,7 @@
 """Schedules, retention and the store's upkeep, round by round."""
 
 import datetime
+import json
 import uuid
 
 from diffcache_openstack.conductor.versions import service
@@ -176,6 +177,36 @@ class TestStore(RoundTest):
         for _round in range(2):
             self.upkeep.round()
             self.assertEqual(1, len(self.tasks(versions.VERIFY)))
+
+    def test_a_rewrite_continues_until_nothing_is_left(self):
+        self.upkeep.round()
+        self.assertEqual([], self.tasks(versions.REKEY))
+        for left, queued in ((2, 1), (1, 1), (0, 0)):
+            for task in self.tasks(versions.REKEY) or [self.rotation()]:
+                self.write(version_tasks.report, objects.TaskReport(
+                    task_id=task.id, state=versions.DONE,
+                    result=json.dumps({'packs_left': left})),
+                    objects_base.now())
+            for _round in range(2):
+                self.upkeep.round()
+                self.assertEqual(queued, len(self.tasks(versions.REKEY)))
+            # Those do not replace the key again.
+            self.assertEqual([''] * queued, [
+                task.name for task in self.tasks(versions.REKEY)])
+
+    def test_a_rewrite_that_failed_waits_for_an_operator(self):
+        self.write(version_tasks.report, objects.TaskReport(
+            task_id=self.rotation().id, state=versions.FAILED, error='no'),
+            objects_base.now())
+        self.upkeep.round()
+        self.assertEqual([], self.tasks(versions.REKEY))
+
+    def rotation(self):
+        task = objects.VersionTask(
+            id=str(uuid.uuid4()), kind=versions.REKEY, project_id=PROJECT,
+            name=versions.ROTATE)
+        self.write(version_tasks.create, task, objects_base.now())
+        return task
 
     def test_old_tasks_are_forgotten(self):
         self.age(versions.FORGET, 0 * HOUR)

@@ -56,7 +56,7 @@ class TestFormats(fixture.VersionsTestCase):
     def test_a_head_of_a_later_format_is_refused(self):
         self.save()
         self.assertRaises(exceptions.FormatError, self.decode,
-                          self.fields() | {'format': 5})
+                          self.fields() | {'format': 6})
 
     def test_what_is_no_head_is_refused(self):
         self.save()
