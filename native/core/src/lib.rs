@@ -7,6 +7,7 @@
 //!   manifest is verified by the id alone, and every leaf of an image by the manifest.
 //! * [`sink::LeafSink`]: takes verified leaves in any order.
 //! * [`patch`]: creates patches between images, applies them to files or to sinks, and reads through base + patch without applying.
+//! * [`compressed`]: a template's data in frames of zstd, for thin links.
 //! * [`overlap`]: how much of an image occurs in another at any offset, estimated.
 //! * [`task::Task`]: threads, progress and cancellation of a long job.
 //!
@@ -16,6 +17,7 @@
 //! Nothing in this crate trusts a length, an offset or a count that it reads from a file before it is checked against the file's own size and
 //! against the limits stated in the module that reads it.
 
+pub mod compressed;
 pub mod directory;
 pub mod fs;
 pub mod hash_tree;

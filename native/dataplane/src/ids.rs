@@ -13,11 +13,19 @@ pub enum Kind {
     Manifests,
     /// What makes an image's file of its raw content, named by the hash of the form's own file.
     Forms,
+    /// The compressed form of a template, named by the template's content id.
+    Compressed,
 }
 
 impl Kind {
     /// Every kind, in the order of [`Kind::index`].
-    pub const ALL: [Kind; 4] = [Kind::Templates, Kind::Patches, Kind::Manifests, Kind::Forms];
+    pub const ALL: [Kind; 5] = [
+        Kind::Templates,
+        Kind::Patches,
+        Kind::Manifests,
+        Kind::Forms,
+        Kind::Compressed,
+    ];
 
     /// The name in paths: on the wire and below a plane's root directory.
     pub fn as_str(self) -> &'static str {
@@ -26,6 +34,7 @@ impl Kind {
             Kind::Patches => "patches",
             Kind::Manifests => "manifests",
             Kind::Forms => "forms",
+            Kind::Compressed => "compressed",
         }
     }
 
@@ -41,6 +50,7 @@ impl Kind {
             Kind::Patches => 1,
             Kind::Manifests => 2,
             Kind::Forms => 3,
+            Kind::Compressed => 4,
         }
     }
 }

@@ -302,6 +302,10 @@ impl DataPlane {
                 return Err(TransferError::Invalid(reason));
             }
             (Kind::Patches | Kind::Manifests | Kind::Forms, _) => None,
+            (Kind::Compressed, _) => {
+                let reason = format!("{key}: a compressed form is read as part of its template");
+                return Err(TransferError::Invalid(reason));
+            }
         };
         let landing = self.begin(key)?;
         let part = Part::open(key, job.dest)?;
@@ -314,11 +318,12 @@ impl DataPlane {
             part: &part,
             flight: landing.flight(),
             stop: &stop,
-            shaper: Shaper::new(rate),
+            shaper: &Shaper::new(rate),
             over_wan: job.over_wan,
             max_size: job.max_size,
             origins: &self.origins,
             liars: &liars,
+            complaints: &self.service.complaints,
         };
         let meter = Meter::new(job.report, 0, refused);
         let outcome = match manifest {

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 
 use diffcache_core::manifest::{Manifest, LEAF_LEN, LEAF_SIZE};
 
+use crate::complaints::Complaints;
 use crate::error::TransferError;
 use crate::fetching::client::{Ask, Client, Connection, Fault, Remote, Stop};
 use crate::fetching::leaves::{Leaves, StoreError};
@@ -21,7 +22,7 @@ use crate::progress::Meter;
 use crate::shaper::{Place, Shaper};
 
 /// Requests under way on one connection, so that the link is not idle for a round trip between two extents.
-const DEPTH: usize = 4;
+pub(super) const DEPTH: usize = 4;
 /// Largest extent of one request, in leaves: 64 MiB.
 const MOST_LEAVES: u64 = 1024;
 /// Bytes verified and written at a time.
@@ -42,7 +43,7 @@ pub struct Transfer<'a> {
     /// What may end it.
     pub stop: &'a Stop,
     /// Its own limit.
-    pub shaper: Shaper,
+    pub shaper: &'a Shaper,
     /// Whether it crosses the WAN, and may be slow.
     pub over_wan: bool,
     /// The most bytes that a patch, a manifest or a form can have; `None` if that is not known.
@@ -51,13 +52,21 @@ pub struct Transfer<'a> {
     pub origins: &'a Origins,
     /// Base URLs of peers that turned out to have sent wrong bytes before.
     pub liars: &'a Mutex<Vec<String>>,
+    /// Takes what was wrong with a peer's copy and did not end the transfer.
+    pub complaints: &'a Complaints,
 }
 
 impl Transfer<'_> {
-    /// Gets the leaves that `leaves` lacks; returns the bytes that came.
+    /// Gets the leaves that `leaves` lacks, over the WAN in the compressed form if the peer has it; returns the bytes that came.
     pub fn leaves(&self, leaves: &Leaves<'_>) -> Result<u64, TransferError> {
         let mut received = 0;
-        self.attempt_twice(|connection| self.stream_leaves(connection, leaves, &mut received))?;
+        let complete = || leaves.next_missing(0, 1).is_none();
+        if self.over_wan && !complete() {
+            self.compressed_leaves(leaves, &mut received)?;
+        }
+        if !complete() {
+            self.attempt_twice(|connection| self.stream_leaves(connection, leaves, &mut received))?;
+        }
         Ok(received)
     }
 
@@ -130,7 +139,7 @@ impl Transfer<'_> {
     }
 
     /// Runs over a pooled connection, and once more over a fresh one if that breaks.
-    fn attempt_twice(
+    pub(super) fn attempt_twice(
         &self,
         mut run: impl FnMut(&mut Connection) -> Result<(), Fault>,
     ) -> Result<(), TransferError> {
@@ -167,7 +176,7 @@ impl Transfer<'_> {
             .map_err(|error| Fault::Broken(error.to_string()))
     }
 
-    fn ask(
+    pub(super) fn ask(
         &self,
         connection: &mut Connection,
         method: &str,
@@ -185,7 +194,11 @@ impl Transfer<'_> {
     }
 
     /// Reads some bytes of a body, no faster than allowed.
-    fn read(&self, connection: &mut Connection, target: &mut [u8]) -> Result<usize, Fault> {
+    pub(super) fn read(
+        &self,
+        connection: &mut Connection,
+        target: &mut [u8],
+    ) -> Result<usize, Fault> {
         // What is buffered already is not asked of the connection, which would notice.
         if self.stop.is_set() {
             return Err(Fault::Stopped);
@@ -340,6 +353,8 @@ impl Transfer<'_> {
             Kind::Patches | Kind::Forms | Kind::Templates => {
                 *blob.hasher.finalize().as_bytes() == key.id
             }
+            // Its name is the hash of what it decompresses to.
+            Kind::Compressed => false,
         }
     }
 }

@@ -3,6 +3,7 @@
 pub mod build;
 pub mod claimant;
 pub mod client;
+pub mod compressed;
 pub mod connection;
 pub mod delivery;
 pub mod fetch;
