@@ -140,7 +140,8 @@ class ConductorLink:
         self._host.site_map.review()
 
     def _report_holdings(self) -> None:
-        held = self._host.held.sizes()
+        held = {key: size for key, size in self._host.held.sizes().items()
+                if key.kind != views.COMPRESSED}
         due = self._reported_at + REPEAT_HOLDINGS * self._interval
         if held == self._reported_holdings and time.monotonic() < due:
             return

@@ -53,6 +53,7 @@ from diffcache_openstack.agent.local import images as local_images
 from diffcache_openstack.agent.local import server as local_server
 from diffcache_openstack.agent.local import usage as usages
 from diffcache_openstack.agent.repository import catalogue
+from diffcache_openstack.agent.repository import compressing
 from diffcache_openstack.agent.repository import conductor_catalogue
 from diffcache_openstack.agent.repository import image_limits
 from diffcache_openstack.agent.repository import incoming
@@ -296,6 +297,15 @@ class Agent(service.Service):
                                   conf.max_load),
                 conf.scan_interval))
 
+    def _open_compressing(self, repository: catalogue.Repository
+                          ) -> compressing.Compressing:
+        conf = self.conf.repository
+        parts = compressing.Compressing(
+            repository, self.held, self._tools, conf.compression_level,
+            conf.scan_interval)
+        repository.subscribe(parts.wake)
+        return parts
+
     def _open_ingest(self, into: catalogue.Repository
                      ) -> ingest.Ingest | None:
         """Return what keeps the repository equal to an image service.
@@ -337,6 +347,7 @@ class Agent(service.Service):
             self._link.on_contact(functools.partial(_announce,
                                                     self.repository))
             self._run_until_stopped(self.repository)
+            self._run_until_stopped(self._open_compressing(self.repository))
             if self.ingest is not None:
                 self._run_until_stopped(self.ingest)
         self._run_until_stopped(self._link)

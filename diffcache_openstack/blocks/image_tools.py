@@ -60,6 +60,18 @@ class ImageTools:
         with native.translated():
             return _native.manifest_create(str(image), str(manifest))
 
+    def compress(self, content: pathlib.Path, manifest: pathlib.Path,
+                 output: pathlib.Path, level: int,
+                 progress: Progress = None) -> int:
+        """Write the compressed form of raw content; returns its bytes.
+
+        :raises IntegrityError: the content differs from its manifest
+        """
+        with native.translated():
+            return _native.compressed_create(
+                str(content), str(manifest), str(output), level,
+                progress)['bytes']
+
     def hash_file(self, path: pathlib.Path) -> str:
         """Return the BLAKE3 hash of a file: a raw image's content id."""
         with native.translated():

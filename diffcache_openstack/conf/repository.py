@@ -73,6 +73,19 @@ file. An image that takes longer is not added. Raise it if large images time
 out on a slow disk.
 '''),
     cfg.IntOpt(
+        'compression_level',
+        default=6,
+        min=0,
+        max=19,
+        help='''
+Level (zstd) of the compressed form that the repository makes of each image
+once, in the background, and that crosses the WAN instead of its raw content.
+It takes disk space in the repository, for images of operating systems a third
+to a half of their data. Level 6 compresses about 40 MB/s on one processor;
+level 3 takes a third of that time and some 6 % more bytes. 0 makes none:
+images cross the WAN uncompressed.
+'''),
+    cfg.IntOpt(
         'patch_level',
         default=3,
         min=1,

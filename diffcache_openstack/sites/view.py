@@ -28,11 +28,14 @@ TEMPLATES = 'templates'
 PATCHES = 'patches'
 MANIFESTS = 'manifests'
 RECIPES = 'forms'
-KINDS = (MANIFESTS, TEMPLATES, PATCHES, RECIPES)
-# Small, and of use only beside something that the plan is about.
-UNPLANNED = (MANIFESTS, RECIPES)
+# Templates as they cross a WAN; the repository alone has them.
+COMPRESSED = 'compressed'
+KINDS = (MANIFESTS, TEMPLATES, PATCHES, RECIPES, COMPRESSED)
+# Useful only beside something that the plan is about.
+UNPLANNED = (MANIFESTS, RECIPES, COMPRESSED)
 _SINGULAR = {TEMPLATES: 'template', PATCHES: 'patch', MANIFESTS: 'manifest',
-             RECIPES: 'recipe', 'files': 'file'}
+             RECIPES: 'recipe', COMPRESSED: 'compressed form',
+             'files': 'file'}
 ACTIVE = 'active'
 DEACTIVATED = 'deactivated'
 DELETED = 'deleted'

@@ -36,6 +36,8 @@ class NativeInspector:
                 raise exceptions.IntegrityError(
                     f'{key} has no manifest to verify it with; it will be '
                     f'fetched again.')
+            elif key.kind == views.COMPRESSED:
+                _native.compressed_check(str(path), str(manifest))
             else:
                 self._right_size(key, path, manifest)
 
@@ -51,6 +53,8 @@ class NativeInspector:
                         f'again.')
             elif key.kind == views.MANIFESTS:
                 self._right_manifest(key, path)
+            elif key.kind == views.COMPRESSED:
+                _native.compressed_verify(str(path), str(manifest))
             else:
                 _native.manifest_verify(str(manifest), str(path))
 

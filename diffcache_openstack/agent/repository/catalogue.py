@@ -130,6 +130,7 @@ class Repository:
         self._stopped = False
         self._look = False
         self._thread: threading.Thread | None = None
+        self._listeners: list[typing.Callable[[], object]] = []
 
     # -- images
 
@@ -259,6 +260,36 @@ class Repository:
         self.look()
         return True
 
+    # -- compressed forms
+
+    def uncompressed(self) -> list[ImageRecord]:
+        """Return the images that are served without a compressed form.
+
+        One image for each content, the smallest first.
+        """
+        held = self._held.keys()
+        found = {
+            image.content_id: image for image in self.images()
+            if views.Key(views.TEMPLATES, image.content_id) in held
+            and views.Key(views.COMPRESSED, image.content_id) not in held}
+        return sorted(found.values(), key=lambda image: image.data_size)
+
+    def keep_compressed(self, content_id: str, form: pathlib.Path) -> bool:
+        """Serve a content's compressed form from now on.
+
+        :param form: a file of the staging area, which is moved
+        :returns: False if the content is not served any more
+        """
+        with self._changing:
+            if not self._all_held(content_id):
+                return False
+            self._keep(views.Key(views.COMPRESSED, content_id), form)
+            return True
+
+    def subscribe(self, listener: typing.Callable[[], object]) -> None:
+        """Call ``listener`` whenever images may have changed."""
+        self._listeners.append(listener)
+
     # -- patches
 
     def start(self) -> None:
@@ -276,7 +307,9 @@ class Repository:
             self._thread.join()
 
     def look(self) -> None:
-        """Look for missing patches now."""
+        """Look for what is missing now: patches, and what listeners make."""
+        for listener in self._listeners:
+            listener()
         with self._wake:
             self._look = True
             self._wake.notify_all()
@@ -358,8 +391,7 @@ class Repository:
             self._withdraw_all(record, record.status)
 
     def _bring_back(self, record: ImageRecord, active: set[str]) -> None:
-        keys = [views.Key(views.TEMPLATES, record.content_id),
-                *self._recipe_keys(record)]
+        keys = [*_content_keys(record), *self._recipe_keys(record)]
         keys += [views.Key(views.PATCHES, patch.id)
                  for patch in self._patches_of(record)
                  if active >= {patch.base, patch.target}]
@@ -368,8 +400,7 @@ class Repository:
 
     def _withdraw_all(self, record: ImageRecord, status: str) -> None:
         patches = self._patches_of(record)
-        keys = [views.Key(views.TEMPLATES, record.content_id),
-                *self._recipe_keys(record),
+        keys = [*_content_keys(record), *self._recipe_keys(record),
                 *(views.Key(views.PATCHES, patch.id) for patch in patches)]
         if status == views.DELETED:
             keys.append(views.Key(views.MANIFESTS, record.content_id))
@@ -440,7 +471,7 @@ class Repository:
 
     def _finish(self, patch, base, target, create_seconds,
                 apply_seconds) -> None:
-        if not self._both_held(base, target):
+        if not self._all_held(base, target):
             LOG.info('Discarding the patch from %s to %s: one of them was'
                      ' withdrawn meanwhile', base, target)
             return
@@ -465,7 +496,7 @@ class Repository:
             if (base, target) in known:
                 self._catalogue.register_patch(known[base, target])
             elif not self._declined_file(base, target).exists() \
-                    and self._both_held(base, target):
+                    and self._all_held(base, target):
                 todo.append((base, target))
         targets = {target for _base, target in todo}
         compared = {content for pair in (*todo, *known)
@@ -499,7 +530,7 @@ class Repository:
             self._tools.sketch(image, path)
         return self._tools.load_sketch(path)
 
-    def _both_held(self, *contents: str) -> bool:
+    def _all_held(self, *contents: str) -> bool:
         return all(views.Key(views.TEMPLATES, content) in self._held
                    for content in contents)
 
@@ -527,6 +558,12 @@ class Repository:
 
     def _declined_file(self, base: str, target: str) -> pathlib.Path:
         return self._declined / f'{base}-{target}.json'
+
+
+def _content_keys(record: ImageRecord) -> list[views.Key]:
+    """Return the objects that carry an image's raw content."""
+    return [views.Key(kind, record.content_id)
+            for kind in (views.TEMPLATES, views.COMPRESSED)]
 
 
 def _documents(directory: pathlib.Path) -> list[dict]:

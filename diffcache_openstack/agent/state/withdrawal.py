@@ -59,7 +59,8 @@ class Withdrawal:
         for content_id in gone:
             self._end_lending(views.Key(views.TEMPLATES, content_id))
         found = [key for key in self._held.keys()
-                 if key.kind in (views.TEMPLATES, views.MANIFESTS)
+                 if key.kind in (views.TEMPLATES, views.MANIFESTS,
+                                 views.COMPRESSED)
                  and key.id in gone
                  or key.kind == views.RECIPES and key.id in recipes
                  or key.kind == views.PATCHES and self._concerns(key, gone)]

@@ -49,7 +49,7 @@ fn a_template_arrives_sparse_and_only_its_data_crosses() {
     assert_eq!(b.stats().counters.received(Kind::Templates), received);
     let on_disk = std::fs::metadata(&dest).unwrap().blocks() * 512;
     assert!(on_disk <= received + LEAF_SIZE, "{on_disk}");
-    assert_eq!(std::fs::read_dir(site.path("b")).unwrap().count(), 6);
+    assert_eq!(std::fs::read_dir(site.path("b")).unwrap().count(), 7);
 }
 
 #[test]

@@ -5,6 +5,7 @@
 use pyo3::prelude::*;
 
 mod blocks;
+mod compressed;
 mod dataplane;
 mod directories;
 mod errors;
@@ -20,6 +21,7 @@ mod versions;
 #[pymodule]
 fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     blocks::register(m)?;
+    compressed::register(m)?;
     dataplane::register(m)?;
     directories::register(m)?;
     errors::register(m)?;

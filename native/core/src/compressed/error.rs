@@ -13,7 +13,7 @@ pub enum CompressedError {
     #[error(transparent)]
     Source(#[from] SourceError),
     /// The content differs from its manifest.
-    #[error("leaf {leaf} of the content differs from its manifest")]
+    #[error("leaf {leaf} of the content differs from its manifest; register the image again")]
     Leaf {
         /// Index of the leaf.
         leaf: u64,

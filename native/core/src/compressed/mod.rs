@@ -25,6 +25,7 @@ mod error;
 mod index;
 #[cfg(test)]
 mod tests;
+mod verify;
 
 use crate::leaf::leaf_len;
 use crate::manifest::Manifest;
@@ -32,6 +33,7 @@ use crate::manifest::Manifest;
 pub use create::{create, Summary};
 pub use error::CompressedError;
 pub use index::{Decoder, Frame, Index};
+pub use verify::{open, verify};
 
 /// Leaves of a group: 1 MiB. Smaller frames cost ratio, larger ones cost bytes where few leaves of a group are missing.
 pub const GROUP_LEAVES: u64 = 16;

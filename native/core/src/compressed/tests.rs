@@ -151,3 +151,20 @@ fn content_that_differs_from_its_manifest_is_not_compressed() {
     );
     assert!(!form.exists());
 }
+
+#[test]
+fn a_form_in_a_file_is_verified() {
+    let made = make(image(&[2, 1, 0, 2], 9));
+    let form = made.directory.path().join("form");
+    open(&form, &made.manifest).unwrap();
+    verify(&form, &made.manifest, &Task::default()).unwrap();
+    let other = make(image(&[2, 1, 0, 2], 8));
+    assert!(open(&form, &other.manifest).is_err());
+    let mut bytes = made.form.clone();
+    *bytes.last_mut().unwrap() ^= 1;
+    fs::write(&form, bytes).unwrap();
+    open(&form, &made.manifest).unwrap();
+    assert!(verify(&form, &made.manifest, &Task::default()).is_err());
+    fs::write(&form, b"").unwrap();
+    assert!(open(&form, &made.manifest).is_err());
+}

@@ -1,0 +1,145 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Making the compressed forms of images, which cross the WAN.
+
+Each content is compressed once, after it was added, by one thread that takes
+small images first. Until then, and where there is no form, images cross the
+WAN uncompressed.
+"""
+
+import contextlib
+import logging
+import pathlib
+import threading
+import time
+import uuid
+
+from diffcache_openstack.agent.repository import catalogue
+from diffcache_openstack.agent.state import holdings
+from diffcache_openstack.blocks import image_tools
+from diffcache_openstack.common import exceptions
+from diffcache_openstack.common import files
+from diffcache_openstack.sites import view as views
+
+LOG = logging.getLogger(__name__)
+
+
+class Compressing:
+    """Keeps a compressed form of each image that the repository serves.
+
+    :param repository: the images
+    :param held: has their content and the staging area
+    :param tools: the native core
+    :param level: of zstd; 0 makes no forms
+    :param interval: seconds until what failed is tried again
+    """
+
+    def __init__(self, repository: catalogue.Repository,
+                 held: holdings.Holdings, tools: image_tools.ImageTools,
+                 level: int, interval: float) -> None:
+        self._repository = repository
+        self._held = held
+        self._tools = tools
+        self._level = level
+        self._interval = interval
+        self._wake = threading.Event()
+        self._stopped = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Start the thread, unless no forms are to be made."""
+        if self._level:
+            self._thread = threading.Thread(target=self._run, daemon=True,
+                                            name='compress')
+            self._thread.start()
+
+    def stop(self) -> None:
+        """End; the form that is being made is given up."""
+        self._stopped.set()
+        self._wake.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def wake(self) -> None:
+        """Look for images without a form now."""
+        self._wake.set()
+
+    def make_missing(self) -> int:
+        """Make the forms that are missing; returns how many were made.
+
+        What fails is logged, and left for the next time.
+        """
+        made = 0
+        for image in self._repository.uncompressed():
+            if self._stopped.is_set():
+                break
+            try:
+                made += self._make(image)
+            except (exceptions.DiffCacheError, OSError) as error:
+                if self._stopped.is_set() or not self._serves(image):
+                    continue
+                LOG.warning('Could not compress image %s (%s), which crosses'
+                            ' the WAN uncompressed until that succeeds: %s',
+                            image.id, image.name, error)
+        return made
+
+    # -- inside
+
+    def _serves(self, image: catalogue.ImageRecord) -> bool:
+        return views.Key(views.TEMPLATES, image.content_id) in self._held
+
+    def _make(self, image: catalogue.ImageRecord) -> bool:
+        key = views.Key(views.TEMPLATES, image.content_id)
+        form = self._held.staging(uuid.uuid4().hex)
+        started = time.monotonic()
+        try:
+            with self._held.lease(key) as content:
+                size = self._compress(content, image.content_id, form)
+            kept = self._repository.keep_compressed(image.content_id, form)
+        except exceptions.IntegrityError:
+            self._held.verify(key)
+            raise
+        finally:
+            files.discard(form)
+        if kept:
+            LOG.info('Compressed image %s (%s): %d bytes for %d of data, in'
+                     ' %.1f s', image.id, image.name, size, image.data_size,
+                     time.monotonic() - started)
+        return kept
+
+    def _compress(self, content: pathlib.Path, content_id: str,
+                  form: pathlib.Path) -> int:
+        def go_on(_done: int, _total: int) -> None:
+            if self._stopped.is_set():
+                raise exceptions.Cancelled(
+                    f'The agent stops; {content_id} is compressed later.')
+
+        return self._tools.compress(content, self._held.manifest(content_id),
+                                    form, self._level, go_on)
+
+    def _run(self) -> None:
+        while True:
+            self._wake.clear()
+            if self._stopped.is_set():
+                return
+            with _logged():
+                self.make_missing()
+            self._wake.wait(self._interval)
+
+
+@contextlib.contextmanager
+def _logged():
+    """Log what no caller could handle, and continue."""
+    try:
+        yield
+    except Exception:
+        LOG.exception('Could not look for images to compress, will retry')
