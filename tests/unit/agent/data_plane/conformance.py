@@ -542,21 +542,29 @@ class ServerTests(DataPlaneTests):
         status, error = self.request(self.plane('a'), 'GET', '/v1/health')
         self.assertEqual((401, 'no-credentials'), (status, error['reason']))
 
-    def claim(self, plane, object_id: str) -> dict:
-        """Claim a template as the reference describes it."""
-        path = f'/v1/claims/templates/{object_id}'
-        body = json.dumps({'holder': 'x', 'url': 'http://x:1'})
-        now, nonce = str(int(time.time())), os.urandom(16).hex()
-        text = '\n'.join(['diffcache-1', 'POST', path, '',
-                          hashlib.sha256(body.encode()).hexdigest(),
-                          now, nonce])
-        code = hmac.new(KEY, text.encode(), 'sha256').hexdigest()
+    def signed(self, plane, method: str, path: str, body: str = '',
+               boot: str = '-') -> http.client.HTTPResponse:
+        """Send a request that is signed as the reference describes it."""
         where = urllib.parse.urlsplit(plane.url)
+        now, nonce = str(int(time.time())), os.urandom(16).hex()
+        text = '\n'.join(['diffcache-2', method, path, '',
+                          hashlib.sha256(body.encode()).hexdigest(),
+                          now, nonce, where.netloc, boot])
+        code = hmac.new(KEY, text.encode(), 'sha256').hexdigest()
         connection = http.client.HTTPConnection(where.hostname, where.port)
         self.addCleanup(connection.close)
-        connection.request('POST', path, body, {
-            'Authorization': f'DiffCache site-1:{now}:{nonce}:{code}'})
-        response = connection.getresponse()
+        connection.request(method, path, body, {
+            'Authorization': f'DiffCache site-1:{now}:{nonce}:{code}:{boot}'})
+        return connection.getresponse()
+
+    def claim(self, plane, object_id: str) -> dict:
+        """Claim a template."""
+        health = self.signed(plane, 'HEAD', '/v1/health')
+        self.assertEqual(200, health.status)
+        response = self.signed(
+            plane, 'POST', f'/v1/claims/templates/{object_id}',
+            json.dumps({'holder': 'x', 'url': 'http://x:1'}),
+            health.headers['X-DiffCache-Boot'])
         self.assertEqual(200, response.status)
         return json.loads(response.read())
 
