@@ -1,3 +1,5 @@
+//! Tests of compressed forms.
+
 use std::fs;
 
 use super::*;
