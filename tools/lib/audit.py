@@ -10,14 +10,15 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""Look for known vulnerabilities of the packages that this tree pins.
+"""Check the packages that this tree pins: vulnerabilities and licences.
 
-Usage: audit.py pip-audit|cargo-deny
+Usage: audit.py pip-audit|cargo-deny|cargo-advisories
 
 ``pip-audit`` looks up constraints.txt in the vulnerability data of PyPI,
-``cargo-deny`` native/Cargo.lock in RustSec's. Exits with 0 if none is known, 1
-if one is, and 77 if there was no answer: without a network, with a mirror
-that has no such data, or without the program.
+``cargo-advisories`` native/Cargo.lock in RustSec's. ``cargo-deny`` checks
+licences, origins and duplicates of the crates by native/deny.toml. Exits with 0
+if nothing was found, 1 if something was, and 77 if there was no answer: without
+a network, with a mirror that has no such data, or without the program.
 """
 
 import json
@@ -33,9 +34,8 @@ _SECONDS = 60
 _PIP_AUDIT = ('pip-audit', '--requirement', 'constraints.txt', '--no-deps',
               '--disable-pip', '--progress-spinner', 'off', '--timeout', '5',
               '--format', 'json')
-# Without a configuration, licences are not checked.
-_CARGO_DENY = ('cargo', 'deny', '--locked', 'check', 'advisories', 'bans',
-               'sources')
+_CARGO_DENY = ('cargo', 'deny', '--locked', 'check',
+               '--hide-inclusion-graph')
 
 
 class NotRun(Exception):
@@ -81,15 +81,28 @@ def report(packages: list[dict[str, typing.Any]]) -> int:
     return FAILED if any(each['vulns'] for each in audited) else PASSED
 
 
-def audit_rust() -> int:
+def audit_crates() -> int:
+    """Check licences, origins and duplicates of the pinned crates."""
+    _need_cargo_deny()
+    return _check_crates('licenses', 'bans', 'sources')
+
+
+def audit_advisories() -> int:
     """Look up the pinned crates."""
-    if _run(('cargo', 'deny', '--version'), ROOT).returncode != 0:
-        raise NotRun('cargo-deny is not installed; "cargo install cargo-deny"'
-                     ' builds it')
+    _need_cargo_deny()
     fetched = _run(('cargo', 'deny', 'fetch', 'db'), ROOT / 'native')
     if fetched.returncode != 0:
         raise NotRun(_last_line(fetched.stderr))
-    done = _run(_CARGO_DENY, ROOT / 'native')
+    return _check_crates('advisories')
+
+
+def _need_cargo_deny() -> None:
+    if _run(('cargo', 'deny', '--version'), ROOT).returncode != 0:
+        raise NotRun('cargo-deny is not installed; "tools/test all" builds it')
+
+
+def _check_crates(*checks: str) -> int:
+    done = _run((*_CARGO_DENY, *checks), ROOT / 'native')
     print(done.stdout + done.stderr)
     return PASSED if done.returncode == 0 else FAILED
 
@@ -109,7 +122,8 @@ def _last_line(text: str) -> str:
     return (text.strip().splitlines() or ['no output'])[-1]
 
 
-AUDITS = {'pip-audit': audit_python, 'cargo-deny': audit_rust}
+AUDITS = {'pip-audit': audit_python, 'cargo-deny': audit_crates,
+          'cargo-advisories': audit_advisories}
 
 if __name__ == '__main__':
     sys.exit(main(sys.argv[1:]))

@@ -27,6 +27,7 @@ CHECKOUT=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
 VENV=$CHECKOUT/.venv
 MINIMUM_RUST=1.85
 MINIMUM_PYTHON=3.11
+CARGO_DENY=0.20.2
 
 # Servers of Debian's packages are where plain users do not look.
 PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin
@@ -142,6 +143,17 @@ ensure_rust() {
         "apt's packages: install it from https://rustup.rs and run again"
 }
 
+# ensure_cargo_deny: the checker of crates, in .venv. Without a registry the lint
+# stage says that it did not run.
+ensure_cargo_deny() {
+    ! "$VENV/bin/cargo-deny" --version 2>/dev/null |
+        grep -qx "cargo-deny $CARGO_DENY" || return 0
+    ensure_rust
+    step "cargo-deny $CARGO_DENY"
+    cargo install --quiet --locked --root "$VENV" --version "$CARGO_DENY" \
+        cargo-deny || step "cargo-deny was not installed: see above"
+}
+
 # python_is_ready PYTHON: true when it is new enough and can make a venv.
 python_is_ready() {
     "$1" -c "
@@ -210,7 +222,8 @@ ensure_requirements() {
 # package_inputs: the files whose change asks for a new installation.
 package_inputs() {
     (cd "$CHECKOUT" &&
-        find native -path native/target -prune -o -type f -print &&
+        find native \( -path native/target -o -path native/fuzz \) -prune \
+            -o -type f -print &&
         ls setup.cfg pyproject.toml) | LC_ALL=C sort
 }
 

@@ -64,6 +64,21 @@ class AuditTest(base.TestCase):
                 self.assertEqual(audit.NOT_RUN, audit.main([name]))
         self.assertIn('is not installed', self.output.getvalue())
 
+    def test_crates_are_checked_without_a_network(self):
+        calls = []
+
+        def run(command, directory, **options):
+            calls.append(command)
+            failed = 'fetch' in command or 'licenses' in command
+            return subprocess.CompletedProcess(command, int(failed), '',
+                                               'no such host')
+        with mock.patch.object(audit, '_run', run):
+            self.assertEqual(audit.FAILED, audit.main(['cargo-deny']))
+            self.assertEqual(audit.NOT_RUN, audit.main(['cargo-advisories']))
+        self.assertIn('licenses', calls[1])
+        self.assertIn('cargo-advisories did not run: no such host',
+                      self.output.getvalue())
+
     def test_what_did_not_run_is_counted_as_skipped_and_fails_nothing(self):
         script = ('RESULTS=$1; . tools/lib/checks.sh; check ran true; '
                   'check audit sh -c "exit 77"; finish_checks')
