@@ -16,9 +16,9 @@ Usage: audit.py pip-audit|cargo-deny|cargo-advisories
 
 ``pip-audit`` looks up constraints.txt in the vulnerability data of PyPI,
 ``cargo-advisories`` native/Cargo.lock in RustSec's. ``cargo-deny`` checks
-licences, origins and duplicates of the crates by native/deny.toml. Exits with 0
-if nothing was found, 1 if something was, and 77 if there was no answer: without
-a network, with a mirror that has no such data, or without the program.
+licences, origins and duplicates of the crates by native/deny.toml. Exits with
+0 if nothing was found, 1 if something was, and 77 if there was no answer:
+without a network, with a mirror that has no such data, or without the program.
 """
 
 import json

@@ -60,13 +60,19 @@ class ImageRegister(base.ShowOne):
 
 
 class ImageFetch(base.ShowOne):
-    """Deliver an image to a path on a host, as for Nova."""
+    """Deliver an image to a path on a host, as for Nova.
+
+    All users may read the file. It belongs to the owner of its directory, or
+    to the agent's user where that may not give files away.
+    """
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         """Add the arguments of the command."""
         parser = super().get_parser(prog_name)
         parser.add_argument('template', help='ID of the image.')
-        parser.add_argument('output', help='Absolute path on the host.')
+        parser.add_argument('output', help='Absolute path on the host, below'
+                                           ' one of [agent]'
+                                           ' output_directories.')
         parser.add_argument('--host', required=True, help='Name of the host.')
         parser.add_argument('--mode', help='Serve mode to use instead of'
                                            ' [agent] serve_mode.')

@@ -9,6 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
+import stat
 import uuid
 
 from diffcache_openstack.agent.endpoints import agent as agent_endpoint
@@ -105,6 +106,8 @@ class ComputeTest(ManagerTest):
                          (request.host, request.template_id, request.way,
                           request.mode))
         self.assertEqual(CONTENT, self.output.read_bytes())
+        # The caller is another user than this agent, and reads it.
+        self.assertEqual(0o644, stat.S_IMODE(self.output.stat().st_mode))
 
     def test_get_an_unknown_image(self):
         error = self.assertRaises(exceptions.NotFound, self.api.get_image,

@@ -16,6 +16,7 @@ import io
 import json
 import pathlib
 import sys
+import types
 
 from openstack import exceptions as sdk_exceptions
 from osc_lib import exceptions
@@ -40,6 +41,11 @@ from tests.unit.db import database
 PNG = b'\x89PNG\r\n\x1a\n'
 
 
+def forbidden(name, ignore_missing):
+    """Keystone's refusal to list projects."""
+    raise sdk_exceptions.ForbiddenException('identity:list_projects')
+
+
 class TestQuotas(cloud.CommandTest):
 
     def test_limits_and_use(self):
@@ -48,6 +54,31 @@ class TestQuotas(cloud.CommandTest):
         self.assertIn({'Resource': 'version_policy_count_total',
                        'Limit': 7, 'In Use': 0}, rows)
         self.assertEqual(5, len(rows))
+
+    def project(self, *words, user='admin'):
+        """The path of the request for the quotas of a project."""
+        self.app.client_manager.diffcache = self.connect(user)
+        self.listed(quotas.ShowQuotas, '--project', *words)
+        return self.wire.sent[-1].path_url
+
+    def test_of_another_project(self):
+        found = {'other': base.OTHER_PROJECT}
+
+        def find_project(name, ignore_missing):
+            if name not in found:
+                raise sdk_exceptions.NotFoundException(f'No Project: {name}')
+            return types.SimpleNamespace(id=found[name])
+        identity = types.SimpleNamespace(find_project=find_project)
+        self.app.client_manager.sdk_connection.identity = identity
+        expected = f'/v1/limits?project_id={base.OTHER_PROJECT}'
+        self.assertEqual(expected, self.project('other'))
+        self.assertRaises(sdk_exceptions.NotFoundException, self.project,
+                          'none')
+        # Users who may not list projects give the ID.
+        self.patch(identity, 'find_project', forbidden)
+        self.assertEqual(expected, self.project(base.OTHER_PROJECT))
+        self.assertRaises(sdk_exceptions.ForbiddenException, self.project,
+                          base.OTHER_PROJECT, user='member')
 
 
 class TestHosts(cloud.CommandTest):
