@@ -99,6 +99,11 @@ class ImageTools:
         return _codec_of(patch).open_view(str(base), str(patch),
                                           str(manifest))
 
+    @property
+    def methods(self) -> str:
+        """The versions of patches, and of the estimates of their sizes."""
+        return f'patch {_native.PATCH_FORMAT}, sketch {sketches.VERSION}'
+
     def make_recipe(self, content: pathlib.Path, image: pathlib.Path,
                     recipe: pathlib.Path, progress: Progress = None) -> None:
         """Write the recipe that makes an image's file of its raw content."""

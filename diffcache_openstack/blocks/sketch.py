@@ -27,6 +27,10 @@ from diffcache_openstack.blocks import operands
 from diffcache_openstack.common import files
 
 
+# Raised whenever estimates become better.
+VERSION = 2
+
+
 class Sketch:
     """The sketch of an image's guest content. Immutable."""
 
@@ -75,6 +79,15 @@ class Sketch:
     def data_size(self) -> int:
         """Bytes in 4 KiB blocks that are not all zero."""
         return self._sample.data_size
+
+    @property
+    def signature(self) -> str:
+        """What similar images are found by, for :mod:`.similarity`.
+
+        Empty for an image that has too little content.
+        """
+        signature = self._sample.signature
+        return signature.hex() if any(signature) else ''
 
     def patch_size_from(self, base: 'Sketch') -> int:
         """Estimate the bytes of the block patch from ``base`` to this."""

@@ -47,6 +47,7 @@ from diffcache_openstack.db import catalogue
 from diffcache_openstack.db import engine
 from diffcache_openstack.db import history
 from diffcache_openstack.db import migration
+from diffcache_openstack.db import patch_pairs
 from diffcache_openstack.db import plans
 from diffcache_openstack.objects import base
 from diffcache_openstack.rpc import agent_api
@@ -59,6 +60,7 @@ from diffcache_openstack.rpc import methods
 LOG = log.getLogger(__name__)
 
 _PRUNE_INTERVAL = 3600
+_DEMAND_INTERVAL = 300
 
 
 class ConductorService(service.Service):
@@ -117,6 +119,8 @@ class ConductorService(service.Service):
                      self._look_after_versions, self._tidy_ledger):
             self.tg.add_timer(interval, task, initial_delay=interval)
         self.tg.add_timer(_PRUNE_INTERVAL, self._prune)
+        self.tg.add_timer(_DEMAND_INTERVAL, self._order_patches,
+                          initial_delay=_DEMAND_INTERVAL)
         LOG.info('Conductor %s is ready', name)
 
     def stop(self, graceful: bool = False) -> None:
@@ -171,6 +175,15 @@ class ConductorService(service.Service):
         except Exception:
             LOG.exception('Could not forget old messages, will retry in the'
                           ' next round')
+
+    def _order_patches(self):
+        try:
+            self._database.write(
+                patch_pairs.refresh_demand,
+                model.horizon(base.now(), self.conf.planner))
+        except Exception:
+            LOG.exception('Could not put patches in order by their requests,'
+                          ' will retry in the next round')
 
     def _plan_due_sites(self):
         interval = self.conf.planner.interval

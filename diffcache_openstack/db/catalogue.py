@@ -26,8 +26,10 @@ from sqlalchemy import orm
 
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.db import models
+from diffcache_openstack.db import patch_pairs
 from diffcache_openstack.db import plans
 from diffcache_openstack.db import sites
+from diffcache_openstack.db import sketches
 from diffcache_openstack import objects
 
 # Weight of a new measurement in a patch's time: settles within some ten
@@ -68,10 +70,12 @@ def put_template(session: orm.Session, template: objects.Template,
         _set_members(row, template.members)
         session.flush()
         return _template(row), set()
+    family_changed = row.family != template.family
     for name in _CHANGEABLE:
         setattr(row, name, getattr(template, name))
     _set_members(row, template.members)
     session.flush()
+    _follow_content(session, row.content_id, family_changed)
     if row.status == objects.DELETED:
         _remove_orphans(session)
     return _template(row), sites.raise_all_generations(session)
@@ -127,6 +131,7 @@ def restore_template(session: orm.Session, template_id: str) -> set[str]:
             f' image service changes that.')
     row.status = objects.ACTIVE
     session.flush()
+    _follow_content(session, row.content_id)
     return sites.raise_all_generations(session)
 
 
@@ -136,8 +141,10 @@ def remove_template(session: orm.Session, template_id: str) -> set[str]:
     :returns: the sites whose map changed
     :raises NotFound: there is no such template
     """
-    session.delete(_need_template(session, template_id))
+    row = _need_template(session, template_id)
+    session.delete(row)
     session.flush()
+    _follow_content(session, row.content_id)
     _remove_orphans(session)
     return sites.raise_all_generations(session)
 
@@ -157,6 +164,7 @@ def put_patch(session: orm.Session, patch: objects.Patch,
         sa.and_(models.Patch.base == patch.base,
                 models.Patch.target == patch.target))))
     if row is not None:
+        patch_pairs.note_patch(session, row)
         return _patch(row), set()
     row = models.Patch(
         id=patch.id, base=patch.base, target=patch.target, size=patch.size,
@@ -164,6 +172,7 @@ def put_patch(session: orm.Session, patch: objects.Patch,
         apply_seconds=patch.apply_seconds, created_at=when)
     session.add(row)
     session.flush()
+    patch_pairs.note_patch(session, row)
     return _patch(row), sites.raise_all_generations(session)
 
 
@@ -212,6 +221,11 @@ def missing_pairs(session: orm.Session, host: str, limit: int
                 if len(pairs) == limit:
                     return pairs
     return pairs
+
+
+def _follow_content(session, content_id, family_changed=False):
+    if sketches.follow_content(session, content_id, family_changed):
+        patch_pairs.withdraw_content(session, content_id)
 
 
 def _need_template(session, template_id):

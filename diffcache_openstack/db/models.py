@@ -205,6 +205,85 @@ class Patch(Base):
     created_at: orm.Mapped[datetime.datetime] = orm.mapped_column(UTCDateTime)
 
 
+class Sketch(Base):
+    """An active content, and how far the search for similar ones is.
+
+    ``state`` is new (a repository has to sketch it), due (similar images have
+    to be searched for) or known. ``retry_at`` is when one that could not be
+    read may be offered again. ``requests`` are those of the planner's horizon.
+    """
+
+    __tablename__ = 'sketches'
+    __table_args__ = (
+        sa.UniqueConstraint('content_id', name='uniq_sketches_content_id'),
+        sa.Index('ix_sketches_state', 'state'),
+        TABLE_OPTIONS,
+    )
+
+    id: orm.Mapped[int] = orm.mapped_column(primary_key=True)
+    content_id: orm.Mapped[str] = orm.mapped_column(HASH)
+    state: orm.Mapped[str] = orm.mapped_column(sa.String(16))
+    data_size: orm.Mapped[int] = orm.mapped_column(sa.BigInteger)
+    requests: orm.Mapped[int] = orm.mapped_column(sa.BigInteger, default=0)
+    retry_at: orm.Mapped[datetime.datetime | None] = orm.mapped_column(
+        UTCDateTime)
+
+
+class SketchKey(Base):
+    """A place of a content in an index of similar ones.
+
+    Rows are sorted by tree and label: neighbours share a prefix.
+    """
+
+    __tablename__ = 'sketch_keys'
+    __table_args__ = (
+        sa.Index('ix_sketch_keys_sketch_id', 'sketch_id'),
+        TABLE_OPTIONS,
+    )
+
+    tree: orm.Mapped[int] = orm.mapped_column(
+        sa.SmallInteger, primary_key=True, autoincrement=False)
+    label: orm.Mapped[str] = orm.mapped_column(sa.String(36),
+                                               primary_key=True)
+    sketch_id: orm.Mapped[int] = orm.mapped_column(
+        sa.ForeignKey('sketches.id', ondelete='CASCADE'), primary_key=True,
+        autoincrement=False)
+
+
+class PatchPair(Base):
+    """Two similar contents, and what is known of the patch between them.
+
+    ``state`` is found (to be estimated), wanted, declined or made. ``size`` is
+    the patch's, estimated until it was created; ``place`` counts the target's
+    bases from the one with the smallest patch. ``saving`` is what decides on
+    the order. The host that creates a patch has it until ``free_at``; after a
+    failure the pair waits until then. ``terms`` are those that the host
+    declined it by.
+    """
+
+    __tablename__ = 'patch_pairs'
+    __table_args__ = (
+        sa.Index('ix_patch_pairs_host_terms', 'host', 'terms'),
+        sa.Index('ix_patch_pairs_target', 'target'),
+        sa.Index('ix_patch_pairs_state_saving', 'state', 'saving'),
+        TABLE_OPTIONS,
+    )
+
+    base: orm.Mapped[str] = orm.mapped_column(HASH, primary_key=True)
+    target: orm.Mapped[str] = orm.mapped_column(HASH, primary_key=True)
+    state: orm.Mapped[str] = orm.mapped_column(sa.String(16))
+    likeness: orm.Mapped[int] = orm.mapped_column(default=0)
+    size: orm.Mapped[int | None] = orm.mapped_column(sa.BigInteger)
+    place: orm.Mapped[int | None]
+    saving: orm.Mapped[float] = orm.mapped_column(sa.Double, default=0.0)
+    host: orm.Mapped[str | None] = orm.mapped_column(HOST)
+    free_at: orm.Mapped[datetime.datetime | None] = orm.mapped_column(
+        UTCDateTime)
+    attempts: orm.Mapped[int] = orm.mapped_column(default=0)
+    terms: orm.Mapped[str | None] = orm.mapped_column(sa.String(64))
+    reason: orm.Mapped[str | None] = orm.mapped_column(sa.Text)
+
+
 class Request(Base):
     """A request that an agent answered.
 

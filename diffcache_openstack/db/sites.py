@@ -18,6 +18,7 @@ agents should be notified.
 
 import collections.abc
 import datetime
+import typing
 
 import sqlalchemy as sa
 from sqlalchemy import orm
@@ -161,6 +162,25 @@ def get_host(session: orm.Session, name: str) -> objects.Host:
     host = _host(row)
     host.holdings = _holdings(session, [row]).get(row.id, [])
     return host
+
+
+def host_id(session: orm.Session, name: str) -> int:
+    """Return the number of a host's row.
+
+    :raises NotFound: the host is not registered
+    """
+    return _need_host(session, name).id
+
+
+def is_held(host_id: int, content: typing.Any) -> sa.ColumnElement[bool]:
+    """Return the condition that a host holds an image.
+
+    :param content: a column with its content
+    """
+    return sa.exists().where(
+        models.Holding.host_id == host_id,
+        models.Holding.kind == objects.TEMPLATES,
+        models.Holding.object_id == content)
 
 
 def list_hosts(session: orm.Session, site: str | None = None

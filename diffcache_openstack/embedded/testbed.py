@@ -212,7 +212,7 @@ class Testbed:
         state = directory / 'repository'
         names = ['images', 'objects/templates', 'objects/manifests']
         if mode in building.MODES:
-            names += ['patches', 'declined', 'objects/patches']
+            names += ['patches', 'objects/patches']
         for name in names:
             target = state / name
             target.mkdir(parents=True)

@@ -21,6 +21,10 @@ from diffcache_openstack.objects.catalogue import PATCHES  # noqa: F401
 from diffcache_openstack.objects.catalogue import SHARED  # noqa: F401
 from diffcache_openstack.objects.catalogue import Template  # noqa: F401
 from diffcache_openstack.objects.catalogue import TEMPLATES  # noqa: F401
+from diffcache_openstack.objects.patch_work import ImageSketch  # noqa: F401
+from diffcache_openstack.objects.patch_work import PairReport  # noqa: F401
+from diffcache_openstack.objects.patch_work import PatchPair  # noqa: F401
+from diffcache_openstack.objects.patch_work import PatchWork  # noqa: F401
 from diffcache_openstack.objects.plan import Fill  # noqa: F401
 from diffcache_openstack.objects.plan import Plan  # noqa: F401
 from diffcache_openstack.objects.plan import PlanItem  # noqa: F401

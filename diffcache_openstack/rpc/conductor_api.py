@@ -21,7 +21,7 @@ from diffcache_openstack.common import messaging
 from diffcache_openstack import objects
 
 TOPIC = 'diffcache-conductor'
-VERSION = '1.3'
+VERSION = '1.4'
 
 # What a plan takes beside the solver's time limit: reading, writing, and
 # waiting for a round that another conductor is in.
@@ -41,6 +41,8 @@ class ConductorAPI:
     * 1.1: report_fills
     * 1.2: remove_dead_host
     * 1.3: get_revoked_keys
+    * 1.4: patch_work, report_sketches, report_pairs; missing_patches is only
+      called by older agents
     """
 
     def __init__(self, bus: messaging.Bus, conf: cfg.ConfigOpts):
@@ -136,6 +138,42 @@ class ConductorAPI:
         """
         pairs = self._client.call(ctxt, 'missing_patches', host=host)
         return [tuple(pair) for pair in pairs]
+
+    def patch_work(self, ctxt: contexts.RequestContext, host: str,
+                   terms: str, nearest: int, creations: int
+                   ) -> objects.PatchWork:
+        """Return what a repository is to do next for its patches.
+
+        A pair to create a patch of is the host's for an hour, or until it
+        reports it; until then the host gets it again.
+
+        :param terms: what the host declines patches by; those that it
+            declined by other terms are considered again
+        :param nearest: bases of each target that patches are created from
+        :param creations: patches that the host can create now
+        :raises NotFound: the host is not registered
+        """
+        return self._client.call(ctxt, 'patch_work', host=host, terms=terms,
+                                 nearest=nearest, creations=creations)
+
+    def report_sketches(self, ctxt: contexts.RequestContext, host: str,
+                        sketches: collections.abc.Sequence[
+                            objects.ImageSketch]) -> None:
+        """Report sketches of contents; unknown contents are ignored."""
+        self._client.call(ctxt, 'report_sketches', host=host,
+                          sketches=list(sketches))
+
+    def report_pairs(self, ctxt: contexts.RequestContext, host: str,
+                     terms: str,
+                     pairs: collections.abc.Sequence[objects.PairReport]
+                     ) -> None:
+        """Report estimated, declined and failed pairs.
+
+        Unknown pairs are ignored; of a patch that was created,
+        :meth:`register_patch` is report enough.
+        """
+        self._client.call(ctxt, 'report_pairs', host=host, terms=terms,
+                          pairs=list(pairs))
 
     def get_site_map(self, ctxt: contexts.RequestContext, site: str,
                      generation: int | None = None

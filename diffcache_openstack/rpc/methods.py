@@ -181,6 +181,7 @@ LABEL = fields.StringField()
 PLACE = fields.StringField(r'[0-9a-f]{16}')
 KIND = fields.EnumField(catalogue.KINDS)
 RATE = fields.NonNegativeIntegerField(nullable=True)
+TERMS = fields.StringField(r'[a-z0-9., ]+', 64)
 WINDOW = fields.StringField(nullable=True)
 
 _AGENTS: Table = {
@@ -204,6 +205,16 @@ _AGENTS: Table = {
         REPOSITORY, {'patch': _object('Patch')}),
     (None, 'missing_patches'): Method(
         REPOSITORY, {'host': HOST}, changes=False, speakers=_argument_host),
+    (None, 'patch_work'): Method(
+        REPOSITORY, {'host': HOST, 'terms': TERMS, 'nearest': COUNT,
+                     'creations': COUNT}, speakers=_argument_host),
+    (None, 'report_sketches'): Method(
+        REPOSITORY, {'host': HOST, 'sketches': _objects('ImageSketch')},
+        speakers=_argument_host),
+    (None, 'report_pairs'): Method(
+        REPOSITORY, {'host': HOST, 'terms': TERMS,
+                     'pairs': _objects('PairReport')},
+        speakers=_argument_host),
     (None, 'get_site_map'): Method(
         HOSTS, {'site': SITE, 'generation': GENERATION}, changes=False),
     (None, 'get_revoked_keys'): Method(HOSTS, {'known': COUNT}, changes=False),

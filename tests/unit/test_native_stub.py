@@ -34,11 +34,14 @@ def of_arguments(arguments: ast.arguments) -> tuple[str, ...]:
 
 
 def of_stub() -> Signatures:
-    """Parameters of each function, class and method in the stub."""
+    """Parameters of each function, class and method; constants have none."""
     found = {}
     for node in ast.parse(STUB.read_text()).body:
         if isinstance(node, ast.FunctionDef):
             found[node.name] = of_arguments(node.args)
+        elif isinstance(node, ast.AnnAssign) \
+                and not node.target.id.startswith('_'):
+            found[node.target.id] = ()
         elif isinstance(node, ast.ClassDef):
             found[node.name] = ()
             for member in node.body:

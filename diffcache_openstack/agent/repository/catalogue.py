@@ -20,17 +20,21 @@ import contextlib
 import dataclasses
 import logging
 import pathlib
+import shutil
 import threading
 import time
 import typing
 import uuid
 
 from diffcache_openstack.agent.repository import pair_choice
+from diffcache_openstack.agent.repository import records
 from diffcache_openstack.agent.state import host as hosts
 from diffcache_openstack.blocks import image_tools
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import files
 from diffcache_openstack.common import modes
+from diffcache_openstack import objects
+from diffcache_openstack.objects import patch_work
 from diffcache_openstack.sites import view as views
 
 LOG = logging.getLogger(__name__)
@@ -74,8 +78,16 @@ class Catalogue(typing.Protocol):
     def register_patch(self, record: PatchRecord) -> None:
         """Register a patch; repeating it has no effect."""
 
-    def missing_patches(self) -> list[Pair]:
-        """List bases and targets (content IDs) without a patch."""
+    def patch_work(self, terms: str, nearest: int, creations: int
+                   ) -> objects.PatchWork:
+        """Return what is to be done next for patches."""
+
+    def report_sketches(self, sketches: list[objects.ImageSketch]) -> None:
+        """Report sketches of contents."""
+
+    def report_pairs(self, terms: str, pairs: list[objects.PairReport]
+                     ) -> None:
+        """Report what was found about pairs."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -112,14 +124,17 @@ class Repository:
         self._tools = tools
         self._catalogue = catalogue
         self._options = options
-        self._images = state / 'images'
-        self._patches = state / 'patches'
-        self._declined = state / 'declined'
+        self._images = records.Records(state / 'images', ImageRecord)
+        self._patches = records.Records(state / 'patches', PatchRecord)
+        self._data_sizes = {image.content_id: image.data_size
+                            for image in self._images.all()}
+        self._made = {(patch.base, patch.target): patch
+                      for patch in self._patches.all()}
         self._sketches = state / 'sketches'
-        for directory in (self._images, self._patches, self._declined,
-                          self._sketches):
-            directory.mkdir(mode=modes.PRIVATE.directory, parents=True,
-                            exist_ok=True)
+        self._sketches.mkdir(mode=modes.PRIVATE.directory, parents=True,
+                             exist_ok=True)
+        # Earlier releases remembered here what the conductor remembers now.
+        shutil.rmtree(state / 'declined', ignore_errors=True)
         self._estimates = pair_choice.Estimates(self._sketch_of,
                                                 tools.estimate)
         # Held while objects and the records of their images change, so that
@@ -197,8 +212,7 @@ class Repository:
 
     def find(self, template_id: str) -> ImageRecord | None:
         """Return the record of an image, if it is registered here."""
-        known = files.read_json(self._image_file(template_id))
-        return None if known is None else ImageRecord(**known)
+        return self._images.get(template_id)
 
     def put(self, record: ImageRecord) -> None:
         """Store an image's record, and report it to the conductor.
@@ -210,8 +224,8 @@ class Repository:
         self._announce_image(record)
 
     def _store(self, record: ImageRecord) -> None:
-        files.write_json(self._image_file(record.id),
-                         dataclasses.asdict(record))
+        self._images.put(record)
+        self._data_sizes[record.content_id] = record.data_size
         self._apply_status(record)
 
     def _announce_image(self, record: ImageRecord) -> None:
@@ -226,12 +240,11 @@ class Repository:
 
     def images(self) -> list[ImageRecord]:
         """Return all registered images."""
-        return [ImageRecord(**document)
-                for document in _documents(self._images)]
+        return self._images.all()
 
     def patches(self) -> list[PatchRecord]:
         """Return the records of all patches that are held."""
-        return [record for record in self._patch_records()
+        return [record for record in self._patches.all()
                 if views.Key(views.PATCHES, record.id) in self._held]
 
     def announce(self) -> bool:
@@ -315,22 +328,23 @@ class Repository:
             self._wake.notify_all()
 
     def make_missing(self) -> int:
-        """Create missing patches that are small enough.
+        """Create the patches that the conductor wants, as long as it does.
 
-        :returns: how many were made
+        :returns: how many were created
         :raises RetryableError: the conductor does not answer
         """
         count = 0
         with self._making:
-            for base, target in self._order(
-                    self._catalogue.missing_patches()):
-                if self._stopped or not self._options.may_run():
+            while not self._stopped:
+                work = self._catalogue.patch_work(
+                    self._terms, self._options.limits.nearest,
+                    int(self._options.may_run()))
+                self._sketch(work.sketch)
+                self._compare(work.compare)
+                count += sum(self._create(pair.base, pair.target)
+                             for pair in work.create)
+                if not work.pending:
                     break
-                try:
-                    count += self.make_patch(base, target)
-                except (exceptions.DiffCacheError, OSError) as error:
-                    LOG.error('Could not create the patch from %s to %s: %s',
-                              base, target, error)
         return count
 
     def make_patch(self, base: str, target: str) -> bool:
@@ -352,10 +366,13 @@ class Repository:
                     base_path, target_path, patch, self._options.level)
                 create_seconds = time.monotonic() - started
                 self._check_unchanged((base, target), found)
-                if not self._worthwhile(patch, target):
-                    files.write_json(self._declined_file(base, target), {
-                        'base': base, 'target': target,
-                        'size': patch.stat().st_size})
+                declined = pair_choice.judge_size(
+                    patch.stat().st_size, self._data_size(target),
+                    self._options.limits)
+                if declined is not None:
+                    LOG.info('Discarding the patch from %s to %s: %s', base,
+                             target, declined.reason)
+                    self._report_pairs([(base, target, declined)])
                     return False
                 started = time.monotonic()
                 self._tools.apply_patch(base_path, patch, output)
@@ -372,7 +389,7 @@ class Repository:
         self._catalogue.register_template(record)
         if record.status == views.DELETED:
             # The catalogue remembers; Glance never uses the id again.
-            self._image_file(record.id).unlink(missing_ok=True)
+            self._images.remove(record.id)
 
     def _apply_status(self, record: ImageRecord) -> None:
         """Serve an image's objects, or set them aside, by its status."""
@@ -405,13 +422,14 @@ class Repository:
         if status == views.DELETED:
             keys.append(views.Key(views.MANIFESTS, record.content_id))
             for patch in patches:
-                self._patch_file(patch.id).unlink(missing_ok=True)
+                self._patches.remove(patch.id)
+                self._made.pop((patch.base, patch.target), None)
             (self._sketches / record.content_id).unlink(missing_ok=True)
         self._withdraw(status, keys)
 
     def _patches_of(self, record: ImageRecord) -> list[PatchRecord]:
         """Return patches that contain data of an image."""
-        return [patch for patch in self._patch_records()
+        return [patch for patch in self._patches.all()
                 if record.content_id in (patch.base, patch.target)]
 
     def _withdraw(self, status: str, keys: list[views.Key]) -> None:
@@ -427,11 +445,11 @@ class Repository:
             if record.form_id else []
 
     def _check_conflict(self, record: ImageRecord) -> None:
-        known = files.read_json(self._image_file(record.id))
-        if known is not None and known['content_id'] != record.content_id:
+        known = self._images.get(record.id)
+        if known is not None and known.content_id != record.content_id:
             raise exceptions.Conflict(
                 f'Image {record.id} is registered with the content '
-                f'{known["content_id"]} and this file has '
+                f'{known.content_id} and this file has '
                 f'{record.content_id}; register it under another id.')
 
     def _keep(self, key: views.Key, path: pathlib.Path) -> None:
@@ -451,36 +469,21 @@ class Repository:
             raise exceptions.IntegrityError(
                 f'{key} changed in the repository: {reason}.')
 
-    def _worthwhile(self, patch: pathlib.Path, target: str) -> bool:
-        size = patch.stat().st_size
-        data = next((image.data_size for image in self.images()
-                     if image.content_id == target), 0)
-        if size <= self._options.limits.max_ratio * data:
-            return True
-        LOG.info('Discarding a patch to %s: its %d bytes are too many for %d'
-                 ' bytes of data ([repository] max_patch_ratio)', target,
-                 size, data)
-        return False
-
-    def _patch_records(self) -> list[PatchRecord]:
-        return [PatchRecord(**document)
-                for document in _documents(self._patches)]
-
-    def _patch_file(self, patch_id: str) -> pathlib.Path:
-        return self._patches / f'{patch_id}.json'
+    def _data_size(self, content: str) -> int:
+        return self._data_sizes.get(content, 0)
 
     def _finish(self, patch, base, target, create_seconds,
                 apply_seconds) -> None:
         if not self._all_held(base, target):
-            LOG.info('Discarding the patch from %s to %s: one of them was'
-                     ' withdrawn meanwhile', base, target)
-            return
+            raise exceptions.ObjectMissing(
+                f'The repository does not hold both {base} and {target} any'
+                f' more.')
         record = PatchRecord(
             self._tools.hash_file(patch), base, target, patch.stat().st_size,
             create_seconds, apply_seconds)
         self._keep(views.Key(views.PATCHES, record.id), patch)
-        files.write_json(self._patch_file(record.id),
-                         dataclasses.asdict(record))
+        self._patches.put(record)
+        self._made[base, target] = record
         LOG.info('Created patch %s from %s to %s: %d bytes, created in %.1f s,'
                  ' applied in %.1f s', record.id, base, target, record.size,
                  create_seconds, apply_seconds)
@@ -488,36 +491,85 @@ class Repository:
         with contextlib.suppress(exceptions.RetryableError):
             self._catalogue.register_patch(record)
 
-    def _order(self, pairs: list[Pair]) -> list[Pair]:
-        known = {(record.base, record.target): record
-                 for record in self.patches()}
-        todo = []
-        for base, target in pairs:
-            if (base, target) in known:
-                self._catalogue.register_patch(known[base, target])
-            elif not self._declined_file(base, target).exists() \
-                    and self._all_held(base, target):
-                todo.append((base, target))
-        targets = {target for _base, target in todo}
-        compared = {content for pair in (*todo, *known)
-                    if pair[1] in targets for content in pair}
-        sizes = {image.content_id: image.data_size
-                 for image in self.images()
-                 if image.content_id in compared
-                 and self._can_sketch(image.content_id)}
-        return pair_choice.choose(todo, self._estimates, sizes, known,
-                                  self._options.limits)
+    @property
+    def _terms(self) -> str:
+        """What patches are declined by; if it changes, they may be wanted."""
+        return (f'{self._tools.methods}, level {self._options.level},'
+                f' ratio {self._options.limits.max_ratio:g}')
 
-    def _can_sketch(self, content: str) -> bool:
-        """Return whether an image can be compared with others."""
+    def _sketch(self, contents: list[str]) -> None:
+        """Sketch images, and report what the conductor finds others by."""
+        found = []
+        for content in contents:
+            if self._stopped:
+                break
+            report = objects.ImageSketch(content_id=content)
+            try:
+                sketch = self._sketch_of(content)
+                report.data_size = sketch.data_size
+                report.signature = sketch.signature
+            except (exceptions.DiffCacheError, OSError) as error:
+                self._log_failure(
+                    f'Could not read content {content}, creating no patches'
+                    f' from or to it for an hour', error, content)
+            found.append(report)
+        if found:
+            self._catalogue.report_sketches(found)
+
+    def _compare(self, pairs: list[objects.PatchPair]) -> None:
+        """Estimate patches, and report their sizes."""
+        self._report_pairs([
+            (pair.base, pair.target, self._estimate(pair.base, pair.target))
+            for pair in pairs])
+
+    def _estimate(self, base: str, target: str) -> pair_choice.Verdict:
         try:
-            self._sketch_of(content)
+            return pair_choice.judge_estimate(
+                self._estimates.size(base, target), self._data_size(target),
+                self._options.limits)
         except (exceptions.DiffCacheError, OSError) as error:
-            LOG.error('Could not read content %s, creating no patches from or'
-                      ' to it: %s; check the disk, or register the image'
-                      ' again', content, error)
+            self._log_failure(
+                f'Could not compare {base} with {target}', error, base,
+                target)
+            return _failure(error)
+
+    def _create(self, base: str, target: str) -> bool:
+        """Create a patch, or report why there is none."""
+        known = self._made.get((base, target))
+        try:
+            if known is not None \
+                    and views.Key(views.PATCHES, known.id) in self._held:
+                self._catalogue.register_patch(known)
+                return False
+            return self.make_patch(base, target)
+        except exceptions.ServiceUnavailable:
+            # The conductor; it has the pair for this host until it answers.
+            raise
+        except (exceptions.DiffCacheError, OSError) as error:
+            self._log_failure(
+                f'Could not create the patch from {base} to {target}', error,
+                base, target)
+            self._report_pairs([(base, target, _failure(error))])
             return False
-        return True
+
+    def _log_failure(self, what: str, error: Exception,
+                     *contents: str) -> None:
+        """Log a failure, as an error unless an image was withdrawn."""
+        if isinstance(error, exceptions.NotFound) \
+                or not self._all_held(*contents):
+            LOG.info('%s: an image was withdrawn meanwhile: %s', what, error)
+        else:
+            LOG.error('%s: %s; check the disk, or register the image again',
+                      what, error)
+
+    def _report_pairs(self, verdicts: list[tuple[
+            str, str, pair_choice.Verdict]]) -> None:
+        if verdicts:
+            self._catalogue.report_pairs(self._terms, [
+                objects.PairReport(base=base, target=target,
+                                   verdict=found.kind, size=found.size,
+                                   reason=found.reason)
+                for base, target, found in verdicts])
 
     def _sketch_of(self, content: str) -> typing.Any:
         path = self._sketches / content
@@ -525,7 +577,7 @@ class Repository:
             try:
                 return self._tools.load_sketch(path)
             except exceptions.FormatError as error:
-                LOG.warning('Sketching %s again: %s', content, error)
+                LOG.info('Sketching %s again: %s', content, error)
         with self._held.lease(views.Key(views.TEMPLATES, content)) as image:
             self._tools.sketch(image, path)
         return self._tools.load_sketch(path)
@@ -551,14 +603,6 @@ class Repository:
                 LOG.exception('Could not create patches, will retry in %s s',
                               self._options.scan_interval)
 
-    def _image_file(self, template_id: str) -> pathlib.Path:
-        # Ids are checked by the catalogue; here they must not leave the
-        # directory.
-        return self._images / f'{template_id.replace("/", "_")}.json'
-
-    def _declined_file(self, base: str, target: str) -> pathlib.Path:
-        return self._declined / f'{base}-{target}.json'
-
 
 def _content_keys(record: ImageRecord) -> list[views.Key]:
     """Return the objects that carry an image's raw content."""
@@ -566,7 +610,5 @@ def _content_keys(record: ImageRecord) -> list[views.Key]:
             for kind in (views.TEMPLATES, views.COMPRESSED)]
 
 
-def _documents(directory: pathlib.Path) -> list[dict]:
-    found = [files.read_json(path)
-             for path in sorted(directory.glob('*.json'))]
-    return [document for document in found if document is not None]
+def _failure(error: Exception) -> pair_choice.Verdict:
+    return pair_choice.Verdict(patch_work.FAILED, None, str(error)[:1000])

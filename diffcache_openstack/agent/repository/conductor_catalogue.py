@@ -52,6 +52,17 @@ class ConductorCatalogue:
             size=record.size, create_seconds=record.create_seconds,
             apply_seconds=record.apply_seconds))
 
-    def missing_patches(self) -> list[catalogue.Pair]:
-        """List pairs of base and target, by content id, without a patch."""
-        return self._conductor.missing_patches(self._context, self._host)
+    def patch_work(self, terms: str, nearest: int, creations: int
+                   ) -> objects.PatchWork:
+        """Return what this host is to do next for its patches."""
+        return self._conductor.patch_work(self._context, self._host, terms,
+                                          nearest, creations)
+
+    def report_sketches(self, sketches: list[objects.ImageSketch]) -> None:
+        """Report sketches."""
+        self._conductor.report_sketches(self._context, self._host, sketches)
+
+    def report_pairs(self, terms: str, pairs: list[objects.PairReport]
+                     ) -> None:
+        """Report what was found about pairs."""
+        self._conductor.report_pairs(self._context, self._host, terms, pairs)

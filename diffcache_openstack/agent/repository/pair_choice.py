@@ -9,18 +9,19 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""The choice of patches that a repository creates, and their order.
+"""Estimates of patches, by which pairs of images are chosen.
 
 Between N images there are N(N-1) patches, and most would never be used: a
-template is best built from a base close to it. The size of each patch is
-estimated from sketches of the two images, so that only those from a target's
-nearest bases are made.
+template is best built from a base close to it. The conductor finds pairs of
+similar images; here the size of each patch is estimated from sketches of the
+two images.
 """
 
-import collections
 import dataclasses
 import functools
 import typing
+
+from diffcache_openstack.objects import patch_work
 
 Pair = tuple[str, str]
 
@@ -43,8 +44,20 @@ class Limits:
     nearest: int
 
 
+class Verdict(typing.NamedTuple):
+    """What is reported of a pair.
+
+    :param kind: one of patch_work.VERDICTS
+    :param size: bytes of the patch, maybe estimated
+    """
+
+    kind: str
+    size: int | None
+    reason: str | None
+
+
 class Estimates:
-    """Estimated sizes of patches; each pair is looked at once.
+    """Estimated sizes of patches.
 
     :param load: reads the sketch of a content
     :param compare: bytes of the patch from one sketch to another
@@ -55,36 +68,32 @@ class Estimates:
                  ) -> None:
         self._load = functools.lru_cache(maxsize=_LOADED)(load)
         self._compare = compare
-        self._known: dict[Pair, int] = {}
 
     def size(self, base: str, target: str) -> int:
         """Estimate the bytes of the patch."""
-        pair = base, target
-        if pair not in self._known:
-            self._known[pair] = self._compare(self._load(base),
-                                              self._load(target))
-        return self._known[pair]
+        return self._compare(self._load(base), self._load(target))
 
 
-def choose(pairs: typing.Iterable[Pair], estimates: Estimates,
-           data_sizes: typing.Mapping[str, int], made: typing.Iterable[Pair],
-           limits: Limits) -> list[Pair]:
-    """Return the pairs to create patches for, the smallest first.
+def judge_estimate(size: int, data_size: int, limits: Limits) -> Verdict:
+    """Return whether a patch is worth creating, by its estimated size.
 
-    :param data_sizes: bytes of data of each content
-    :param made: pairs whose patch there is; they count among the nearest
+    :param data_size: bytes of data of the target
     """
-    bases: dict[str, list[tuple[int, str]]] = collections.defaultdict(list)
-    wanted, done = set(pairs), set(made)
-    # Nothing is looked at for targets that have all they need.
-    open_targets = {target for base, target in wanted - done}
-    for base, target in wanted | done:
-        if target in open_targets and data_sizes.keys() >= {base, target}:
-            bases[target].append((estimates.size(base, target), base))
-    chosen = []
-    for target, candidates in bases.items():
-        limit = limits.max_ratio * data_sizes[target] * _DOUBT
-        chosen += [(size, base, target)
-                   for size, base in sorted(candidates)[:limits.nearest]
-                   if size <= limit and (base, target) not in done]
-    return [(base, target) for size, base, target in sorted(chosen)]
+    limit = int(limits.max_ratio * data_size * _DOUBT)
+    if size <= limit:
+        return Verdict(patch_work.ESTIMATED, size, None)
+    return Verdict(
+        patch_work.DECLINED, size,
+        f'Its estimated {size} bytes are more than {limit}, for {data_size}'
+        f' bytes of data ([repository] max_patch_ratio).')
+
+
+def judge_size(size: int, data_size: int, limits: Limits) -> Verdict | None:
+    """Return why a patch is not worth keeping; None if it is."""
+    limit = int(limits.max_ratio * data_size)
+    if size <= limit:
+        return None
+    return Verdict(
+        patch_work.DECLINED, size,
+        f'Its {size} bytes are more than {limit}, for {data_size} bytes of'
+        f' data ([repository] max_patch_ratio).')

@@ -26,7 +26,7 @@ LOG = logging.getLogger(__name__)
 
 # What the agent stores. Other services may have files of their own beside.
 _DIRECTORIES = ('files', 'objects', 'outputs', 'requests', 'versions')
-_REPOSITORY = ('declined', 'images', 'patches', 'sketches')
+_REPOSITORY = ('images', 'patches', 'sketches')
 _FILES = ('lock', 'plan.json', 'revoked_keys.json', 'site_map.json',
           'usage.json')
 # Nova and Glance reach the socket, which is in the directory by default.

@@ -30,16 +30,18 @@ from diffcache_openstack.db import catalogue
 from diffcache_openstack.db import engine
 from diffcache_openstack.db import fills as fill_reports
 from diffcache_openstack.db import history
+from diffcache_openstack.db import patch_pairs
 from diffcache_openstack.db import plans
 from diffcache_openstack.db import senders
 from diffcache_openstack.db import sites
+from diffcache_openstack.db import sketches as image_sketches
 from diffcache_openstack import objects
 from diffcache_openstack.objects import base
 from diffcache_openstack.rpc import conductor_api
 
 LOG = log.getLogger(__name__)
 
-# What one answer names at most; the rest follows once patches are made.
+# What older agents are sent at most.
 MAX_PAIRS = 100_000
 
 
@@ -148,6 +150,29 @@ class ConductorManager:
                         ) -> list:
         """List pairs of contents on a host that have no patch."""
         return self._database.read(catalogue.missing_pairs, host, MAX_PAIRS)
+
+    @messaging.exposed
+    def patch_work(self, ctxt: contexts.RequestContext, host: str,
+                   terms: str, nearest: int, creations: int
+                   ) -> objects.PatchWork:
+        """Return what a repository is to do next for its patches."""
+        return self._database.write(
+            patch_pairs.work,
+            patch_pairs.Worker(host, terms, nearest, creations), base.now())
+
+    @messaging.exposed
+    def report_sketches(self, ctxt: contexts.RequestContext, host: str,
+                        sketches: list) -> None:
+        """Store sketches of contents."""
+        self._database.write(image_sketches.put_sketches, sketches,
+                             base.now())
+
+    @messaging.exposed
+    def report_pairs(self, ctxt: contexts.RequestContext, host: str,
+                     terms: str, pairs: list) -> None:
+        """Store what a repository found about pairs."""
+        self._database.write(patch_pairs.report, host, terms, pairs,
+                             base.now())
 
     @messaging.exposed
     def get_site_map(self, ctxt: contexts.RequestContext, site: str,

@@ -28,6 +28,7 @@ pub mod overlap;
 pub mod patch;
 pub mod reflink;
 pub mod retry;
+pub mod signature;
 pub mod sink;
 pub mod sketch;
 pub mod source;

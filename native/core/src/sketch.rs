@@ -2,12 +2,13 @@
 //!
 //! A sketch holds the hashes of those 4 KiB blocks of an image whose hash falls below a threshold (FracMinHash: the same contents are
 //! sampled in every image, so that two sketches can be compared), for some of these how many bytes compressing the block in its place
-//! takes, and likewise a sample of the image's leaves with their places. The estimate of a patch is then: blocks of the target that the
+//! takes, likewise a sample of the image's leaves with their places, and the image's [signature](crate::signature). The estimate of a patch is then: blocks of the target that the
 //! base lacks, times what such a block compresses to, plus what the patch says of each changed leaf.
 
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 use crate::manifest::{is_zero, LEAF_LEN};
+use crate::signature::{Bins, Signature, SIGNATURE_LEN};
 use crate::source::{ReadAt, SourceError};
 use crate::task::{for_each_piece, Cancelled, Task};
 
@@ -32,7 +33,7 @@ const FRAME_GAIN: f64 = 0.925;
 /// What a patch holds for each changed leaf: its hash, and its share of the map and of the frames' records.
 const LEAF_BYTES: f64 = 36.0;
 
-const MAGIC: &[u8; 8] = b"DCSKTCH1";
+const MAGIC: &[u8; 8] = b"DCSKTCH2";
 /// Bytes of an encoded sketch before its lists, and of its checksum after them.
 const HEADER_LEN: usize = 48;
 const CHECK_LEN: usize = 8;
@@ -79,6 +80,8 @@ pub struct Sketch {
     blocks: Vec<Block>,
     /// Hashes of leaves and their places, sorted.
     leaves: Vec<u64>,
+    /// What similar images are found by.
+    pub signature: Signature,
 }
 
 /// Returns whether a hash is in the sample of one in `1 << shift`.
@@ -100,6 +103,7 @@ struct Hashed {
     data_blocks: u64,
     blocks: Vec<Placed>,
     leaves: Vec<u64>,
+    bins: Bins,
 }
 
 impl Sketch {
@@ -126,6 +130,8 @@ impl Sketch {
             .copied()
             .collect();
         leaves.sort_unstable();
+        let mut bins = Bins::default();
+        pieces.iter().for_each(|piece| bins.merge(&piece.bins));
         let placed: Vec<Placed> = pieces.into_iter().flat_map(|piece| piece.blocks).collect();
         let mut blocks = cost(image, &placed, shift, data_blocks, task)?;
         blocks.sort_unstable();
@@ -136,6 +142,7 @@ impl Sketch {
             leaf_shift,
             blocks,
             leaves,
+            signature: bins.signature(),
         })
     }
 
@@ -162,12 +169,13 @@ impl Sketch {
         (HEADER_BYTES + literals + self.changed_leaves(base) * LEAF_BYTES) as u64
     }
 
-    /// Encodes the sketch: magic, size, data blocks, both shifts (u32), both counts (u64), the lists, the XXH3 of all that.
+    /// Encodes the sketch: magic, size, data blocks, both shifts (u32), both counts (u64), the lists, the signature, the XXH3 of all that.
     pub fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(
             HEADER_LEN
                 + self.blocks.len() * BLOCK_LEN
                 + self.leaves.len() * LEAF_LEN_ENCODED
+                + SIGNATURE_LEN
                 + CHECK_LEN,
         );
         out.extend_from_slice(MAGIC);
@@ -182,6 +190,7 @@ impl Sketch {
             out.extend(block.cost.to_le_bytes());
         }
         out.extend(self.leaves.iter().flat_map(|leaf| leaf.to_le_bytes()));
+        out.extend(self.signature);
         out.extend(xxh3_64(&out).to_le_bytes());
         out
     }
@@ -210,6 +219,9 @@ impl Sketch {
         let (blocks, rest) = split
             .and_then(|at| lists.split_at_checked(at))
             .ok_or(SketchError::Format)?;
+        let (rest, signature) = rest
+            .split_last_chunk::<SIGNATURE_LEN>()
+            .ok_or(SketchError::Format)?;
         let (shift, leaf_shift) = (number(&head[24..28]) as u32, number(&head[28..32]) as u32);
         if leaves.checked_mul(LEAF_LEN_ENCODED as u64) != Some(rest.len() as u64)
             || shift.max(leaf_shift) >= 63
@@ -227,6 +239,7 @@ impl Sketch {
             leaf_shift,
             blocks: blocks.chunks_exact(BLOCK_LEN).map(block).collect(),
             leaves: rest.chunks_exact(LEAF_LEN_ENCODED).map(number).collect(),
+            signature: *signature,
         })
     }
 
@@ -277,6 +290,9 @@ fn hash_range(
     let mut data = vec![0; (end - start) as usize];
     image.read_exact_at(&mut data, start)?;
     let mut hashed = Hashed::default();
+    for leaf in data.chunks(LEAF_LEN).filter(|leaf| !is_zero(leaf)) {
+        hashed.bins.add(leaf);
+    }
     for (number, leaf) in data.chunks(LEAF_LEN).enumerate() {
         let at = start + (number * LEAF_LEN) as u64;
         let mut state = at;

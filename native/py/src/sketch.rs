@@ -63,6 +63,12 @@ impl PySketch {
         self.0.data_blocks * BLOCK as u64
     }
 
+    /// The bytes that similar images are found by; all zero if the image has too little content.
+    #[getter]
+    fn signature<'py>(&self, py: Python<'py>) -> Bound<'py, PyBytes> {
+        PyBytes::new(py, &self.0.signature)
+    }
+
     /// The estimated bytes of the block patch from base to this image.
     fn patch_size_from(&self, py: Python<'_>, base: &Self) -> u64 {
         py.detach(|| self.0.patch_size_from(&base.0))

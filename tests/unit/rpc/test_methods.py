@@ -46,6 +46,9 @@ SERVICES = (
 
 OBJECTS = {
     'host': objects.Host(name='h1', site='edge', role='compute'),
+    'sketches': [objects.ImageSketch(content_id=HASH)],
+    'pairs': [objects.PairReport(base=HASH, target='b' * 64,
+                                 verdict='estimated', size=1)],
     'holdings': [objects.Holding(kind='templates', id=HASH)],
     'fills': [objects.Fill(kind='templates', id=HASH)],
     'template': objects.Template(id='t', content_id=HASH, size=1,
@@ -71,6 +74,7 @@ VALUES = {
     'output': '/a/b', 'path': '/a/b', 'mode': 'on_the_fly',
     'kind': 'templates', 'object_id': HASH, 'place': 'a' * 16,
     'base': [1, HASH], 'head': [2, HASH],
+    'terms': 'patch 1', 'nearest': 8, 'creations': 1,
 }
 # No argument is any of these.
 JUNK = ('../../..', '\0', 'x' * 100_000, -1, 2 ** 80, 1.5e300, float('nan'),

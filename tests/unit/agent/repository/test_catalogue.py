@@ -10,13 +10,19 @@
 #    License for the specific language governing permissions and limitations
 #    under the License.
 import errno
+import functools
+import logging
 import os
+
+import fixtures
 
 from diffcache_openstack.agent.repository import catalogue
 from diffcache_openstack.agent.repository import pair_choice
 from diffcache_openstack.agent.state import holdings
 from diffcache_openstack.agent.state import host as hosts
 from diffcache_openstack.common import exceptions
+from diffcache_openstack import objects
+from diffcache_openstack.objects import patch_work
 from diffcache_openstack.sites import view
 from tests import base
 from tests.unit.agent import fakes
@@ -25,8 +31,21 @@ BASE, TARGET = b'base' * 100, b'target' * 100
 ID = 'c1b1a3f2-0000-4000-8000-000000000001'
 
 
+REPORT = objects.PairReport(base='0' * 64, target='0' * 64,
+                            verdict=patch_work.FAILED)
+
+
+class Sketch(bytes):
+    """A sketch of the fake site."""
+
+    data_size = property(len)
+    signature = ''
+
+
 class Tools:
     """Patches of the fake site."""
+
+    methods = 'patch 1'
 
     def sign(self, image, manifest):
         content = image.read_bytes()
@@ -51,7 +70,7 @@ class Tools:
     def load_sketch(self, path):
         if not path.read_bytes().startswith(b'sketch'):
             raise exceptions.FormatError(f'{path} is no sketch')
-        return path.read_bytes()[6:]
+        return Sketch(path.read_bytes()[6:])
 
     def estimate(self, base_sketch, target_sketch):
         return abs(len(target_sketch) - len(base_sketch))
@@ -62,6 +81,9 @@ class Catalogue:
     def __init__(self):
         self.templates = {}
         self.patches = {}
+        self.sketches = {}
+        self.reports = {}
+        self.terms = []
         self.dead = False
 
     def _answer(self):
@@ -76,11 +98,38 @@ class Catalogue:
         self._answer()
         self.patches[record.base, record.target] = record
 
-    def missing_patches(self):
+    def patch_work(self, terms, nearest, creations):
+        """All pairs of all images: the real catalogue has better ideas."""
         self._answer()
-        contents = [t.content_id for t in self.templates.values()]
-        return [(a, b) for a in contents for b in contents
-                if a != b and (a, b) not in self.patches]
+        contents = [t.content_id for t in self.templates.values()
+                    if t.status == view.ACTIVE]
+        pairs = [(a, b) for a in contents for b in contents if a != b]
+        found = objects.PatchWork(
+            sketch=[c for c in contents if c not in self.sketches],
+            compare=[objects.PatchPair(base=a, target=b) for a, b in pairs
+                     if (a, b) not in self.reports])
+        wanted = [pair for pair in pairs if pair not in self.patches
+                  and self.reports.get(pair, REPORT).verdict == 'estimated']
+        found.create = [objects.PatchPair(base=a, target=b)
+                        for a, b in wanted[:creations]]
+        found.pending = bool(found.sketch or found.compare or found.create)
+        self.terms.append(terms)
+        return found
+
+    def report_sketches(self, sketches):
+        self._answer()
+        self.sketches |= {sketch.content_id: sketch for sketch in sketches}
+
+    def report_pairs(self, terms, pairs):
+        self._answer()
+        self.reports |= {(pair.base, pair.target): pair for pair in pairs}
+
+
+def _once(patch_work_of, *args):
+    """Work as if there were no more."""
+    found = patch_work_of(*args)
+    found.pending = False
+    return found
 
 
 class RepositoryTest(base.TestCase):
@@ -90,6 +139,7 @@ class RepositoryTest(base.TestCase):
         self.catalogue = Catalogue()
         self.ratio = 2.0
         self.nearest = 8
+        self.may_run = True
         self.repository = self.new()
         self.base_file = self.write_file('base.raw', BASE)
         self.target_file = self.write_file('target.raw', TARGET)
@@ -103,7 +153,7 @@ class RepositoryTest(base.TestCase):
         return catalogue.Repository(
             self.host, self.directory / 'state', Tools(), self.catalogue,
             catalogue.Options(3, pair_choice.Limits(self.ratio, self.nearest),
-                              lambda: True, 60))
+                              lambda: self.may_run, 60))
 
     def register_both(self):
         return [self.repository.register(path, name, name).content_id
@@ -153,26 +203,85 @@ class RepositoryTest(base.TestCase):
         self.assertEqual(2, len(self.catalogue.templates))
         self.assertEqual([], os.listdir(self.held.root / 'staging'))
 
-    def test_too_large_a_patch_is_declined_for_good(self):
+    def test_too_large_a_patch_is_declined(self):
         self.ratio = 0.5
         self.repository = self.new()
-        self.register_both()
+        one, two = self.register_both()
         self.assertEqual(0, self.repository.make_missing())
         self.assertEqual([], self.repository.patches())
-        tools = self.repository._tools
-        tools.make_patch = None
-        self.assertEqual(0, self.repository.make_missing())
+        report = self.catalogue.reports[one, two]
+        self.assertEqual(
+            (patch_work.DECLINED, len(fakes.make_patch(BASE, TARGET))),
+            (report.verdict, report.size))
+        self.assertIn('max_patch_ratio', report.reason)
 
-    def test_patches_come_from_the_nearest_bases_only(self):
-        self.nearest = 1
+    def test_an_estimate_far_above_the_limit_is_declined_unmade(self):
+        self.ratio = 0.1
         self.repository = self.new()
         one, two = self.register_both()
-        three = self.repository.register(
-            self.write_file('near.raw', TARGET + b'!'), 'near',
-            'near').content_id
+        self.repository._tools.make_patch = None
+        self.assertEqual(0, self.repository.make_missing())
+        self.assertEqual(patch_work.DECLINED,
+                         self.catalogue.reports[one, two].verdict)
+
+    def test_what_patches_are_declined_by_is_reported(self):
         self.repository.make_missing()
-        self.assertEqual({(two, one), (three, two), (two, three)},
-                         set(self.catalogue.patches))
+        self.ratio = 0.3
+        self.new().make_missing()
+        self.assertEqual(['patch 1, level 3, ratio 2',
+                          'patch 1, level 3, ratio 0.3'],
+                         self.catalogue.terms)
+
+    def test_no_patch_is_started_while_none_may_be(self):
+        self.may_run = False
+        self.repository = self.new()
+        one, two = self.register_both()
+        self.catalogue.patch_work = functools.partial(
+            _once, self.catalogue.patch_work)
+        self.assertEqual(0, self.repository.make_missing())
+        self.assertEqual({one, two}, set(self.catalogue.sketches))
+
+    def test_a_patch_whose_report_was_lost_is_reported_not_made_again(self):
+        one, two = self.register_both()
+        self.repository.make_missing()
+        record = self.catalogue.patches.pop((one, two))
+        self.repository._tools.make_patch = None
+        self.assertEqual(0, self.repository.make_missing())
+        self.assertEqual(record, self.catalogue.patches[one, two])
+
+    def test_an_image_deleted_while_its_patches_are_planned_is_no_error(self):
+        one, two = self.register_both()
+        logged = self.useFixture(fixtures.FakeLogger(level=logging.INFO))
+        make_patch = Tools.make_patch
+
+        def delete_meanwhile(tools, *args):
+            found = make_patch(tools, *args)
+            self.held.drop(view.Key(view.TEMPLATES, two), 'deleted')
+            return found
+
+        self.patch(Tools, 'make_patch', delete_meanwhile)
+        self.assertEqual(0, self.repository.make_missing())
+        lines = [line for line in logged.output.splitlines()
+                 if 'Could not create the patch' in line]
+        self.assertEqual(2, len(lines), lines)
+        self.assertNotIn('Error', logged.output)
+        for pair in ((one, two), (two, one)):
+            self.assertEqual(patch_work.FAILED,
+                             self.catalogue.reports[pair].verdict)
+
+    def test_a_patch_that_cannot_be_made_is_an_error_and_tried_later(self):
+        one, two = self.register_both()
+        logged = self.useFixture(fixtures.FakeLogger(
+            level=logging.ERROR))
+
+        def fail(tools, *args):
+            raise exceptions.NoSpace('No space left on the device')
+
+        self.patch(Tools, 'make_patch', fail)
+        self.assertEqual(0, self.repository.make_missing())
+        self.assertIn('No space left', logged.output)
+        self.assertEqual(patch_work.FAILED,
+                         self.catalogue.reports[one, two].verdict)
 
     def test_a_damaged_sketch_is_made_again(self):
         one, two = self.register_both()

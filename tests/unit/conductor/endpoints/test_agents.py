@@ -142,6 +142,31 @@ class TestInterface(ConductorTest):
             [(database.content(2), database.content(1))],
             self.api.missing_patches(self.ctxt, 'h1'))
 
+    def test_work_on_patches(self):
+        self.register(1, 2)
+        self.api.report_holdings(
+            self.ctxt, 'h1', [database.holding(1), database.holding(2)])
+        pair = objects.PatchPair(base=database.content(1),
+                                 target=database.content(2))
+
+        def work():
+            return self.api.patch_work(self.ctxt, 'h1', 'patch 1', 8, 1)
+
+        contents = work().sketch
+        self.assertEqual([database.content(1), database.content(2)], contents)
+        self.api.report_sketches(self.ctxt, 'h1', [
+            objects.ImageSketch(content_id=content, data_size=100 * MB,
+                                signature='0a' * 432)
+            for content in contents])
+        self.assertEqual(2, len(work().compare))
+        self.api.report_pairs(self.ctxt, 'h1', 'patch 1', [
+            objects.PairReport(base=pair.base, target=pair.target,
+                               verdict='estimated', size=MB)])
+        for _ in range(2):
+            self.assertEqual([pair], work().create)
+        self.api.register_patch(self.ctxt, database.patch(1, 2))
+        self.assertEqual([], work().create)
+
     def test_unregistered_host_is_told_to_register(self):
         error = self.assertRaises(
             exceptions.NotFound, self.api.report_holdings, self.ctxt, 'h1',

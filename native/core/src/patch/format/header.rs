@@ -10,7 +10,8 @@ use crate::source::ReadAt;
 
 /// First bytes of every patch of this codec.
 pub const MAGIC: &[u8; 8] = b"DCBLOCK1";
-const VERSION: u32 = 1;
+/// Version of the format that is written.
+pub const VERSION: u32 = 1;
 /// Bytes of the header.
 pub const HEADER_LEN: u64 = 288;
 /// Most runs of a patch: 256 MiB in memory.

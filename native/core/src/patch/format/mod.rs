@@ -25,6 +25,6 @@ mod records;
 pub use frames::{frame_check, Coded, Frame, FrameKind, Piece};
 pub use header::{
     block_count, info, read_meta, Header, PatchInfo, HEADER_LEN, LEAF_BLOCKS, MAGIC,
-    MAX_DICT_BLOCKS, MAX_FRAMES, MAX_FRAME_BLOCKS, MAX_RUNS, MAX_SIZE, STALE_UNKNOWN,
+    MAX_DICT_BLOCKS, MAX_FRAMES, MAX_FRAME_BLOCKS, MAX_RUNS, MAX_SIZE, STALE_UNKNOWN, VERSION,
 };
 pub use records::{decode_frames, decode_map, encode_frames, encode_map};
