@@ -19,7 +19,6 @@ authority's key is needed to issue certificates, and nowhere else.
 """
 
 import base64
-import binascii
 import collections.abc
 import dataclasses
 import datetime
@@ -167,7 +166,7 @@ class Authority:
         assert isinstance(key, ed25519.Ed25519PublicKey)
         try:
             key.verify(base64.b64decode(signature, validate=True), content)
-        except (crypto_exceptions.InvalidSignature, binascii.Error) as error:
+        except (crypto_exceptions.InvalidSignature, ValueError) as error:
             raise exceptions.Forbidden(
                 f'The signature is not that of {signer}.') from error
         self.check_revoked(signer)

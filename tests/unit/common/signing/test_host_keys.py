@@ -59,6 +59,10 @@ class TestVerification(HostKeysTest):
         for certificate in (None, '', 'AAAA', '?', 'A' * 10_000):
             self.refused(certificate, self.key.sign(CONTENT), CONTENT)
 
+    def test_signatures_that_are_no_ascii(self):
+        for signature in ('\x80', 'é' * 88, '\ud800'):
+            self.refused(self.key.certificate, signature, CONTENT)
+
     def test_other_authority(self):
         other = host_key_files.Keys(self.directory / 'others')
         key = other.key('controller', 'host-1.example')
