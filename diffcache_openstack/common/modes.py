@@ -13,9 +13,10 @@
 
 Data belongs to the user that writes it: directories have mode 0700 and files
 0600. A directory whose set-group-ID bit an operator has set is shared with its
-group instead.
+group instead, which may write if it may write the directory.
 """
 
+import contextlib
 import dataclasses
 import logging
 import os
@@ -47,6 +48,7 @@ class Modes:
 
 PRIVATE = Modes(0o700, 0o600)
 SHARED = Modes(0o2770, 0o660)
+READ_BY_GROUP = Modes(0o2750, 0o640)
 
 
 def create_directory(path: pathlib.Path) -> Modes:
@@ -58,15 +60,24 @@ def create_directory(path: pathlib.Path) -> Modes:
     :raises OSError: as the kernel reports it
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    try:
+    with contextlib.suppress(FileExistsError):
         path.mkdir(mode=PRIVATE.directory)
-    except FileExistsError:
-        pass
+        if path.stat().st_mode & stat.S_ISGID:
+            # The group of the directory above, with the rights it has there.
+            above = _of_directory(path.parent.stat().st_mode)
+            path.chmod(above.directory)
     found = path.stat()
-    wanted = SHARED if found.st_mode & stat.S_ISGID else PRIVATE
+    wanted = _of_directory(found.st_mode)
     if stat.S_IMODE(found.st_mode) & ~wanted.directory:
         correct_tree(path, wanted)
     return wanted
+
+
+def _of_directory(mode: int) -> Modes:
+    """Return the modes of what is in a directory that has a mode."""
+    if not mode & stat.S_ISGID:
+        return PRIVATE
+    return SHARED if mode & stat.S_IWGRP else READ_BY_GROUP
 
 
 def correct_tree(path: pathlib.Path, wanted: Modes = PRIVATE) -> None:

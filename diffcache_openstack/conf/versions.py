@@ -40,6 +40,49 @@ Each project has a separate part of it. Empty disables versions on this host.
         help='Configuration files with the group ``[glance_store]``, for a'
              ' store of ``glance:``.'),
     cfg.StrOpt(
+        'projects_directory',
+        help='''
+Directory with a file ``PROJECT.conf`` for each project whose versions have a
+store, keys or credentials of their own: options of this group, of
+``[key_manager]`` and of ``[barbican]``, which take the place of those of the
+other configuration files for that project.
+'''),
+    cfg.BoolOpt(
+        'listed_projects_only',
+        default=False,
+        help='''
+Whether this host stores versions only of projects with a file in
+``projects_directory``. Tasks of others fail.
+'''),
+    cfg.StrOpt(
+        'inbox',
+        help='''
+Store that hosts add versions to, in the forms of ``store``, if they shall not
+be able to change ``store``. Hosts then need to read ``store`` and to write
+``inbox`` only; the hosts with ``maintains_store`` accept what is added. The
+conductor needs ``maintenance_hosts``. Unset lets all hosts change ``store``.
+'''),
+    cfg.ListOpt(
+        'inbox_config',
+        default=[],
+        help='Configuration files with the group ``[glance_store]``, for an'
+             ' ``inbox`` of ``glance:``.'),
+    cfg.BoolOpt(
+        'maintains_store',
+        default=False,
+        help='''
+Whether this host changes ``store`` where an ``inbox`` is set: it accepts what
+other hosts add, and deletes and prunes. It needs the credential, or the user,
+that may write ``store``.
+'''),
+    cfg.ListOpt(
+        'maintenance_hosts',
+        default=[],
+        help='''
+For the conductor: names of the hosts with ``maintains_store``. Only they
+accept, delete, prune and rewrite versions. Empty lets every host do so.
+'''),
+    cfg.StrOpt(
         'key_file',
         help='''
 File with the key that versions are encrypted with: 32 bytes or 64 hexadecimal

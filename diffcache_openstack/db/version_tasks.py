@@ -76,6 +76,13 @@ def open_tasks(session: orm.Session) -> list[Open]:
             for row in rows]
 
 
+def find(session: orm.Session, task_id: str
+         ) -> tuple[objects.VersionTask | None, str | None]:
+    """Return a task and its host; None for each that does not exist."""
+    row = session.get(models.VersionTask, task_id)
+    return (None, None) if row is None else (_task(row), row.host)
+
+
 def busy_server(session: orm.Session, server_id: str,
                 kinds: collections.abc.Collection[str]) -> str | None:
     """Return the ID of a server's open task of these kinds, or None."""

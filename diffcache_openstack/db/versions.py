@@ -22,6 +22,7 @@ from sqlalchemy import orm
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.db import listing
 from diffcache_openstack.db import models
+from diffcache_openstack.db import version_heads
 from diffcache_openstack import objects
 from diffcache_openstack.objects import versions
 
@@ -168,6 +169,26 @@ def with_disks(session: orm.Session, project_id: str,
         table.project_id == project_id).order_by(table.created_at))
     return [version_id for version_id, encoded in rows
             if any(disk['version'] in damaged for disk in json.loads(encoded))]
+
+
+def refuse(session: orm.Session, project_id: str,
+           refused: collections.abc.Collection[str],
+           when: datetime.datetime) -> None:
+    """Mark versions as failed that the store has not accepted.
+
+    :param refused: what the store calls the disks' versions
+    """
+    changed = False
+    for version_id in with_disks(session, project_id, refused):
+        row = need(session, version_id)
+        if row.state == versions.AVAILABLE:
+            changed = True
+            failed(session, version_id, Failure(
+                'The store did not accept what the host has added: save the'
+                ' server again.', 'integrity_error'), when)
+    if changed:
+        # What the conductor decided about them is void.
+        version_heads.forget(session, project_id)
 
 
 def disks(row: models.ServerVersion) -> list[objects.VersionDisk]:

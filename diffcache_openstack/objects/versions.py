@@ -37,7 +37,11 @@ PRUNE = 'prune'
 VERIFY = 'verify'
 # Seals packs with the key that replaced another one.
 REKEY = 'rekey'
-KINDS = (SAVE, RESTORE, EXPORT, DIFF, FORGET, PRUNE, VERIFY, REKEY)
+# Accepts what hosts that may only add have added.
+ACCEPT = 'accept'
+KINDS = (SAVE, RESTORE, EXPORT, DIFF, FORGET, PRUNE, VERIFY, REKEY, ACCEPT)
+# Those that change what a store has already.
+MAINTENANCE = (FORGET, PRUNE, REKEY, ACCEPT)
 # The name of a task that replaces the key first.
 ROTATE = 'rotate'
 # How a restore may write disks: what differs, or all of them anew.
@@ -91,7 +95,7 @@ class VersionTask(base.DiffCacheObject):
 
     * 1.0: first version
     * 1.1: ``method``
-    * 1.2: the kind ``rekey``
+    * 1.2: the kinds ``rekey`` and ``accept``
     """
 
     VERSION = '1.2'

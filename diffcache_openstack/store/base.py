@@ -136,6 +136,11 @@ class BlobStore(abc.ABC):
         """Whether the lock excludes all writers, those of other hosts, too."""
         return False
 
+    @property
+    def append_only(self) -> bool:
+        """Whether blobs are only added; what is deleted may stay."""
+        return False
+
     def age(self, name: str) -> float:
         """Return the seconds since a blob was put, by the store's clock.
 

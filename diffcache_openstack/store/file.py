@@ -102,6 +102,14 @@ class FileStore(base.BlobStore):
         with _translated(str(directory)):
             self._modes = modes.create_directory(directory)
 
+    @classmethod
+    def existing(cls, directory: pathlib.Path) -> 'FileStore':
+        """Open a directory that this user may only read, if it exists."""
+        store = cls.__new__(cls)
+        store._directory, store._patience_s = directory, 0.0
+        store._modes = modes.PRIVATE
+        return store
+
     def _path(self, name: str) -> pathlib.Path:
         return self._directory / base.check_name(name)
 
@@ -163,6 +171,8 @@ class FileStore(base.BlobStore):
             self._path(name).unlink(missing_ok=True)
 
     def names(self) -> list[str]:
+        if not self._directory.exists():
+            return []
         with _translated(str(self._directory)):
             return [entry.name for entry in os.scandir(self._directory)
                     if not entry.name.startswith('.')]

@@ -44,6 +44,19 @@ def open_store(uri: str, config_files: list[str] | None = None
         f'{uri!r} names no store: write file:///directory or glance:DRIVER')
 
 
+def open_to_read(uri: str, config_files: list[str] | None = None
+                 ) -> base.BlobStore:
+    """Open a store that this process only reads, and may not be able to write.
+
+    :raises InvalidInput: the URI names no store
+    """
+    parts = urllib.parse.urlsplit(uri)
+    if parts.scheme == 'file' and not parts.netloc and parts.path:
+        return file.FileStore.existing(
+            pathlib.Path(urllib.parse.unquote(parts.path)))
+    return open_store(uri, config_files)
+
+
 def _open_glance(path: str, config_files: list[str]) -> base.BlobStore:
     # Takes a third of a second, and most stores are directories.
     from oslo_config import cfg

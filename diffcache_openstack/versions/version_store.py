@@ -32,6 +32,7 @@ from diffcache_openstack.versions.restore import rollback_journal
 from diffcache_openstack.versions.restore import rollback_plan
 from diffcache_openstack.versions.save import save_request
 from diffcache_openstack.versions.save import saving
+from diffcache_openstack.versions.store import acceptance
 from diffcache_openstack.versions.store import catalogue
 from diffcache_openstack.versions.store import key_rotation
 from diffcache_openstack.versions.store import retention
@@ -281,6 +282,11 @@ class VersionStore:
         :param rule: which packs are rewritten
         """
         return upkeep.prune(self._access, policies, rule, dry_run, job.report)
+
+    def accept(self, inbox: base.BlobStore, job: Job = _QUIET
+               ) -> acceptance.Accepted:
+        """Accept what hosts that may only add have put into an inbox."""
+        return acceptance.accept(self._access, inbox, job.report)
 
     def keys(self) -> key_rotation.KeyState:
         """Return which keys the store has, and what is left to rewrite."""

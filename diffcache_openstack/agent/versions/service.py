@@ -23,7 +23,7 @@ from oslo_config import cfg
 from diffcache_openstack.agent.versions import arbiters
 from diffcache_openstack.agent.versions import guests
 from diffcache_openstack.agent.versions import images
-from diffcache_openstack.agent.versions import stores
+from diffcache_openstack.agent.versions import project_stores
 from diffcache_openstack.agent.versions import tasks
 from diffcache_openstack.agent.versions import worker as version_worker
 from diffcache_openstack.common import context as contexts
@@ -60,8 +60,8 @@ class VersionService:
         options = conf.versions
         state = pathlib.Path(conf.agent.state_dir) / 'versions'
         worker = version_worker.Worker(
-            stores.Stores(conf, memory=state / 'stores',
-                          arbiter_of=self._arbiter_of),
+            project_stores.ProjectStores(
+                conf, memory=state / 'stores', arbiter_of=self._arbiter_of),
             guests.Guests(options.libvirt_uri, options.directories),
             agent, images.Images(conf), state / 'work', options.rate,
             options.min_rate)

@@ -25,7 +25,10 @@ from oslo_config import cfg
 from diffcache_openstack.agent.versions import arbiters
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.store import base
+from diffcache_openstack.store import layered
 from diffcache_openstack.store import registry
+from diffcache_openstack.versions.store import acceptance
+from diffcache_openstack.versions.store import arbitration
 from diffcache_openstack.versions.store import commits
 from diffcache_openstack.versions.store import head_memory
 from diffcache_openstack.versions.store import key_ids
@@ -34,6 +37,8 @@ from diffcache_openstack.versions.store import upkeep
 from diffcache_openstack.versions import version_store
 
 LOG = logging.getLogger(__name__)
+
+Opener = typing.Callable[[str, list[str]], base.BlobStore]
 
 _PLAIN = re.compile(r'[a-z0-9]{1,64}')
 
@@ -82,9 +87,10 @@ class Stores:
         :raises PermanentError: its key cannot be read
         :raises ServiceUnavailable: the key manager does not answer
         """
-        store = self._part(project_id)
-        return self._engine(store, self._known_key(store, project_id),
-                            project_id, task_id)
+        seen = self._seen(project_id)
+        key = self._known_key(seen, project_id)
+        store = seen if task_id is None else self._changed(project_id, seen)
+        return self._engine(store, key, project_id, task_id)
 
     def open_for_save(self, project_id: str, task_id: str | None = None
                       ) -> version_store.VersionStore:
@@ -92,11 +98,33 @@ class Stores:
 
         Parameters and errors are those of :meth:`open`.
         """
-        store = self._part(project_id)
-        key = self._known_key(store, project_id)
+        seen = self._seen(project_id)
+        store = self._changed(project_id, seen)
+        key = self._known_key(seen, project_id)
         if key is None and self._options.key_manager:
             key = self._managed.create(store, project_id)
         return self._engine(store, key, project_id, task_id)
+
+    @property
+    def accepts(self) -> bool:
+        """Whether this host accepts what others add to the store."""
+        return bool(self._options.inbox and self._options.maintains_store)
+
+    def accept(self, project_id: str, job: version_store.Job, task_id: str
+               ) -> acceptance.Accepted:
+        """Accept what hosts that may only add to a project's store have added.
+
+        Raises what :meth:`open` does, and Busy while a host is writing.
+        """
+        seen = self._seen(project_id)
+        if self._arbiter_of is not None and not seen.exclusive:
+            # A host may have been killed between decision and publication.
+            arbitration.publish_decided(
+                seen, self._arbiter_of(task_id, self._place()))
+        store = self._engine(
+            self._changed(project_id, seen),
+            self._known_key(seen, project_id), project_id, None)
+        return store.accept(self._inbox(project_id), job)
 
     @property
     def rewrite_limit(self) -> int:
@@ -112,8 +140,7 @@ class Stores:
     def _engine(self, store: base.BlobStore, key: bytes | None,
                 project_id: str, task_id: str | None
                 ) -> version_store.VersionStore:
-        # Another store, which an operator has configured, is no change.
-        place = hashlib.sha256(self._options.store.encode()).hexdigest()[:16]
+        place = self._place()
         memory = arbiter = None
         if self._memory is not None:
             memory = head_memory.HeadMemory(
@@ -124,18 +151,50 @@ class Stores:
             store, key, level=self._options.level, memory=memory,
             arbiter=arbiter))
 
-    def _part(self, project_id: str) -> base.BlobStore:
+    def _place(self) -> str:
+        """Return a hash of the store's URI.
+
+        Another store, which an operator has configured, is no change.
+        """
+        return hashlib.sha256(self._options.store.encode()).hexdigest()[:16]
+
+    def _seen(self, project_id: str) -> base.BlobStore:
+        """Return the store of a project as this host reads it."""
+        if not self._options.inbox:
+            return self._part(project_id, self._options.store,
+                              self._options.store_config, registry.open_store)
+        return layered.LayeredStore(
+            self._part(project_id, self._options.store,
+                       self._options.store_config, registry.open_to_read),
+            self._inbox(project_id))
+
+    def _changed(self, project_id: str, seen: base.BlobStore
+                 ) -> base.BlobStore:
+        """Return the store of a project as this host changes it.
+
+        :param seen: as it reads it
+        """
+        if not self.accepts:
+            return seen
+        return self._part(project_id, self._options.store,
+                          self._options.store_config, registry.open_store)
+
+    def _inbox(self, project_id: str) -> base.BlobStore:
+        return self._part(project_id, self._options.inbox,
+                          self._options.inbox_config, registry.open_store)
+
+    def _part(self, project_id: str, uri: str, config_files: list[str],
+              opener: Opener) -> base.BlobStore:
+        """Return the part of a store that a project has."""
         if not self.configured:
             raise exceptions.InvalidInput(
                 'No version store is configured on this host: set [versions]'
                 ' store.')
         tag = _tag(project_id)
-        uri = self._options.store
         if uri.startswith('file:'):
             directory = urllib.parse.urlsplit(uri).path.rstrip('/')
-            return registry.open_store(f'file://{directory}/{tag}')
-        return PrefixedStore(registry.open_store(
-            uri, list(self._options.store_config)), tag)
+            return opener(f'file://{directory}/{tag}', [])
+        return PrefixedStore(opener(uri, list(config_files)), tag)
 
     def _known_key(self, store: base.BlobStore, project_id: str
                    ) -> bytes | None:

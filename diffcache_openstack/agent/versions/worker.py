@@ -20,7 +20,7 @@ import typing
 from diffcache_openstack.agent.versions import bases
 from diffcache_openstack.agent.versions import guests
 from diffcache_openstack.agent.versions import images
-from diffcache_openstack.agent.versions import stores
+from diffcache_openstack.agent.versions import project_stores
 from diffcache_openstack.agent.versions import tasks
 from diffcache_openstack.common import exceptions
 from diffcache_openstack import objects
@@ -60,8 +60,8 @@ class Worker:
     :param min_rate: bytes per second that a task may ask for at least
     """
 
-    def __init__(self, stored: stores.Stores, found: guests.Guests,
-                 agent: Images, glance: images.Images,
+    def __init__(self, stored: project_stores.ProjectStores,
+                 found: guests.Guests, agent: Images, glance: images.Images,
                  directory: pathlib.Path, rate: int | None,
                  min_rate: int = 1) -> None:
         self._stores = stored
@@ -76,7 +76,8 @@ class Worker:
             versions.SAVE: self._save, versions.RESTORE: self._restore,
             versions.EXPORT: self._export, versions.DIFF: self._diff,
             versions.FORGET: self._forget, versions.PRUNE: self._prune,
-            versions.VERIFY: self._verify, versions.REKEY: self._rekey}
+            versions.VERIFY: self._verify, versions.REKEY: self._rekey,
+            versions.ACCEPT: self._accept}
 
     def perform(self, running: tasks.RunningTask) -> None:
         """Perform a task and set the results of its report.
@@ -112,6 +113,7 @@ class Worker:
         guest = self._guests.find(task.server_id)
         _refuse_interrupted(guest)
         _thaw_leftover(running, guest)
+        self._accept(running)
         store = self._stores.open_for_save(task.project_id, task.id)
         found = self._save_once(running, store, guest)
         running.report.store_bytes = store.bytes_stored()
@@ -163,7 +165,7 @@ class Worker:
             self._plan(running, pairs, guest)
             return
         self._keep(running, guest)
-        store = self._stores.open(task.project_id, task.id)
+        store = self._open_to_change(running)
         # After a crash the same call completes the rollback.
         rolled_back = store.roll_back_disks(
             [(version, self._engine_disk(guest, disk))
@@ -254,6 +256,25 @@ class Worker:
 
     # -- the store
 
+    def _open_to_change(self, running):
+        self._accept(running)
+        return self._stores.open(running.task.project_id, running.task.id)
+
+    def _accept(self, running):
+        """Accept what hosts that may only add have added, if this one does.
+
+        :raises Busy: some of it was refused: the next attempt follows when the
+            conductor knows which
+        """
+        found = self._stores.accept(running.task.project_id,
+                                    self._job(running), running.task.id)
+        if found.reasons:
+            running.report.result = tasks.result(
+                refused=found.refused, reasons=found.reasons)
+            raise exceptions.Busy(
+                f'What a host added to the store of project'
+                f' {running.task.project_id} was refused: {found.reasons[0]}')
+
     def _diff(self, running):
         task = running.task
         store = self._stores.open(task.project_id)
@@ -271,7 +292,7 @@ class Worker:
                    for device, each in found.items()])
 
     def _forget(self, running):
-        store = self._stores.open(running.task.project_id, running.task.id)
+        store = self._open_to_change(running)
         there = {version.id for version in _all(store)}
         gone = [disk.version for disk in running.task.disks
                 if disk.version in there]
@@ -280,7 +301,7 @@ class Worker:
         running.report.store_bytes = store.bytes_stored() if there else 0
 
     def _prune(self, running):
-        store = self._stores.open(running.task.project_id, running.task.id)
+        store = self._open_to_change(running)
         if not _all(store):
             return
         pruned = store.prune(rule=self._stores.prune_rule,
@@ -291,7 +312,7 @@ class Worker:
 
     def _rekey(self, running):
         """Replace the store's key if the task says so; rewrite some packs."""
-        store = self._stores.open(running.task.project_id, running.task.id)
+        store = self._open_to_change(running)
         if not _all(store):
             return
         if running.task.name == versions.ROTATE \

@@ -19,7 +19,7 @@ _TRIGGER = {'type': 'string', 'enum': ['request', 'schedule', 'shutdown',
                                        'delete', 'rollback']}
 _KIND = {'type': 'string', 'enum': ['save', 'restore', 'export', 'diff',
                                     'forget', 'prune', 'verify',
-                                    'rekey']}
+                                    'rekey', 'accept']}
 _TASK_STATE = {'type': 'string', 'enum': ['queued', 'running', 'done',
                                           'failed', 'cancelled']}
 _SERVER = {'type': 'string', 'minLength': 1, 'maxLength': 64,

@@ -44,7 +44,7 @@ LEASE = 'versions'
 _LEASE_TIME = datetime.timedelta(seconds=60)
 # Tasks that change a store.
 WRITERS = (versions.SAVE, versions.RESTORE, versions.FORGET, versions.PRUNE,
-           versions.REKEY)
+           versions.REKEY, versions.ACCEPT)
 
 
 # What a hook has that waits for a task of its project to end.
@@ -146,7 +146,7 @@ class Dispatcher:
         if host not in alive:
             if entry.task.kind in versions.AT_THE_SERVER:
                 return  # Resumed when its host is back.
-            host = _any_host(entry.task, alive)
+            host = self._any_host(entry.task, alive)
         if host is not None:
             self._hand_over(entry.task, host, now)
 
@@ -192,19 +192,22 @@ class Dispatcher:
                     f'the agent of host {host}, which has server'
                     f' {task.server_id}, is not alive')
             return host
-        host = _any_host(task, alive)
+        host = self._any_host(task, alive)
         if host is None:
             raise exceptions.ServiceUnavailable(
-                'no agent is alive')
+                'no agent that may perform it is alive')
         return host
 
+    def _any_host(self, task: objects.VersionTask,
+                  alive: dict[str, objects.Host]) -> str | None:
+        """Return a host for a task of any host, preferably the repository.
 
-def _any_host(task: objects.VersionTask, alive: dict[str, objects.Host]
-              ) -> str | None:
-    """Return a host for a task of any host, preferably the repository.
-
-    The repository has all base images, and may write to Glance.
-    """
-    ordered = sorted(alive.values(), key=lambda host: (
-        host.role != objects.REPOSITORY, host.name))
-    return ordered[0].name if ordered else None
+        The repository has all base images, and may write to Glance.
+        """
+        maintaining = self._conf.versions.maintenance_hosts
+        ordered = sorted(
+            (host for host in alive.values()
+             if task.kind not in versions.MAINTENANCE or not maintaining
+             or host.name in maintaining),
+            key=lambda host: (host.role != objects.REPOSITORY, host.name))
+        return ordered[0].name if ordered else None

@@ -168,6 +168,9 @@ class VersionService:
         """Store a host's report on a task."""
         wanted = self._database.write(db_tasks.report, report, base.now(),
                                       host)
+        if self._conf.versions.maintenance_hosts:
+            self._database.write(_follow_up, report, wanted, base.now(),
+                                 self._conf.versions.maintenance_hosts)
         if report.state in versions.ENDED:
             if report.error:
                 LOG.warning('Task %s: %s: %s', report.task_id, report.state,
@@ -259,6 +262,26 @@ def forget(session: orm.Session, version_id: str,
     db_tasks.create(session, objects.VersionTask(
         id=str(uuid.uuid4()), kind=versions.FORGET, version_id=version_id,
         project_id=row.project_id, disks=db.disks(row)), when)
+
+
+def _follow_up(session, report, first, when, maintaining):
+    """Have what a host added accepted; note what was refused.
+
+    :param first: whether the report is of a task that had not ended
+    """
+    task, host = db_tasks.find(session, report.task_id)
+    if task is None:
+        return
+    if (first and report.state in versions.ENDED
+            and task.kind in versions.AT_THE_SERVER):
+        db_tasks.create(session, objects.VersionTask(
+            id=str(uuid.uuid5(_SAVES, f'accept {task.id}')),
+            kind=versions.ACCEPT, project_id=task.project_id), when)
+    refused = set(json.loads(report.result).get('refused', ()))
+    if refused and host in maintaining:
+        LOG.error('Versions of project %s were refused by the store: %s',
+                  task.project_id, ', '.join(sorted(refused)))
+        db.refuse(session, task.project_id, refused, when)
 
 
 def _create(session, new, task, when):

@@ -338,6 +338,11 @@ def _take_anchor(access: store_access.StoreAccess, version: catalogue.Version,
     The next save then reads only what changed since.
     """
     assert request.snapshotter is not None
+    if access.store.append_only:
+        LOG.info('The next save of %s reads all of it: this host may not note '
+                 'in the store that it has the state of version %s',
+                 request.disk, version.id)
+        return
     with access.maintaining():
         head = access.head()
         name = f'{disk_states.PREFIX}-{head.store_id}-{version.id[:8]}'

@@ -28,7 +28,8 @@ from diffcache_openstack.versions.store import checksums
 
 LOG = logging.getLogger(__name__)
 
-_KEPT = 4
+# Catalogues that are kept.
+KEPT = 4
 _NAME = re.compile(r'head-(\d{10})')
 _POINTERS = ('latest-0', 'latest-1')
 # Created after the first catalogue and never changed: a store that has it is
@@ -41,6 +42,12 @@ KEY_BLOBS = ('key-0', 'key-1')
 def blob_name(number: int) -> str:
     """Return the name of the blob that a catalogue is in."""
     return f'head-{number:010d}'
+
+
+def number_of(name: str) -> int | None:
+    """Return the number of the catalogue in a blob; None for others."""
+    match = _NAME.fullmatch(name)
+    return int(match[1]) if match else None
 
 
 def read_pointer(store: base.BlobStore, name: str) -> int | None:
@@ -180,12 +187,15 @@ def commit(store: base.BlobStore, new: catalogue.Catalogue,
 def complete(store: base.BlobStore, new: catalogue.Catalogue) -> None:
     """Note that a catalogue, which is durable, is the head."""
     _mark(store, new.store_id)
+    if store.append_only:
+        # The pointers are moved when what was added is accepted.
+        return
     # The pointer with the lower number: a writer that is killed here may
     # leave none in its place, and then the other has to be valid.
     numbers, _damaged = _read_pointers(store)
     pointer = min(_POINTERS, key=lambda each: numbers.get(each, 0))
     store.replace(pointer, checksums.append(str(new.number).encode()))
-    store.delete(blob_name(new.number - _KEPT))
+    store.delete(blob_name(new.number - KEPT))
 
 
 def refuse_overtaken(store: base.BlobStore, number: int) -> None:
@@ -217,7 +227,7 @@ def find_damage(store: base.BlobStore, head: catalogue.Catalogue
     """Describe damaged catalogues and small blobs, one line each."""
     found = (_read_pointers(store)[1] + _damaged_key_ids(store)
              + _damaged_marker(store, head))
-    for number in range(max(1, head.number - _KEPT + 1), head.number):
+    for number in range(max(1, head.number - KEPT + 1), head.number):
         try:
             _read(store, number)
         except exceptions.NotFound:

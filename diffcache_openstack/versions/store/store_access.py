@@ -86,6 +86,11 @@ class StoreAccess:
         return StoreAccess(self.store, key, self._block_size, self.level,
                            self._memory, self._arbiter)
 
+    def without_arbiter(self) -> 'StoreAccess':
+        """Return access for work that commits what others decided."""
+        return StoreAccess(self.store, self.key, self._block_size, self.level,
+                           self._memory)
+
     def head(self) -> catalogue.Catalogue:
         """Return the last committed catalogue.
 
@@ -128,6 +133,14 @@ class StoreAccess:
         head = self._load()
         arbitration.check(decided, head)
         return head
+
+    def check_key(self, head: catalogue.Catalogue) -> None:
+        """Check that a catalogue has the key, and is sealed with it.
+
+        :raises InvalidInput: it has another key
+        :raises IntegrityError: a writer without the key wrote it
+        """
+        self._check(head)
 
     def _check(self, head: catalogue.Catalogue) -> None:
         if head.key_check != key_check(self.key):
@@ -189,6 +202,11 @@ class StoreAccess:
 
         The store's reserve is given up meanwhile; see :meth:`keep_reserve`.
         """
+        if self.store.append_only:
+            raise exceptions.Forbidden(
+                'This host may only add versions to the store: have a host '
+                'delete and prune them that may change it ([versions] '
+                'maintains_store).')
         with self.store.lock():
             spent = self.store.spend_reserve()
             try:
@@ -239,7 +257,7 @@ class StoreAccess:
         Only in stores that list their blobs. Unless the lock excludes all
         writers, new blobs stay: one that is not killed may commit them.
         """
-        if self.store.names() is None:
+        if self.store.append_only or self.store.names() is None:
             return
         for name in self.orphans(head):
             if (arbitration.is_pending(name, head)

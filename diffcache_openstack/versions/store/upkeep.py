@@ -404,6 +404,15 @@ def _verify_pack(access: store_access.StoreAccess,
     return [Damage(pack.blob, reason) for reason in reasons], set(bad)
 
 
+def pack_damage(access: store_access.StoreAccess,
+                opened: _native.BlockStore, number: int,
+                pack: catalogue.Pack, progress: Progress = None
+                ) -> list[str]:
+    """Read a pack; return what is wrong with it."""
+    damage, _bad = _verify_pack(access, opened, number, pack, progress)
+    return [each.reason for each in damage]
+
+
 def _verify_map(opened: _native.BlockStore, number: int,
                 blob: catalogue.Blob) -> list[Damage]:
     try:

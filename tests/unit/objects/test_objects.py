@@ -43,7 +43,7 @@ FINGERPRINTS = {
     'Template': '1.3-647f18daa48ab59376a51d91c68685a7',
     'VersionDisk': '1.0-b2aec17ebe430234fd9b4da7c80b1a06',
     'VersionPolicy': '1.0-315096d20cc4b63a2256e5a6cd0a6b8c',
-    'VersionTask': '1.2-3922800a7733f5340a3a83ca9dfd2bdf',
+    'VersionTask': '1.2-8e1ed753fce9e32288e226e4c591c273',
 }
 
 

@@ -13,6 +13,7 @@
 
 import errno
 import os
+import shutil
 import stat
 
 from diffcache_openstack.common import exceptions
@@ -63,10 +64,19 @@ class TestFileStore(conformance.Conformance, base.TestCase):
 
     def test_a_directory_may_be_shared_with_a_group(self):
         self.addCleanup(os.umask, os.umask(0o077))
-        (self.directory / 'store').chmod(0o2750)
-        self.store = self.make_store()
-        self.use_all()
-        self.assertEqual({0o2750, 0o660}, set(self.modes()))
+        for mode, of_files in ((0o2770, 0o660), (0o2750, 0o640)):
+            shutil.rmtree(self.directory / 'store')
+            (self.directory / 'store').mkdir()
+            (self.directory / 'store').chmod(mode)
+            self.store = self.make_store()
+            self.use_all()
+            self.assertEqual({mode, of_files}, set(self.modes()))
+            # Each project has a directory in it.
+            file.FileStore(self.directory / 'store' / 'p1').create('a', b'')
+            self.assertEqual(
+                [mode, of_files], [
+                    stat.S_IMODE((self.directory / 'store' / each)
+                                 .stat().st_mode) for each in ('p1', 'p1/a')])
 
     def use_all(self):
         self.store.create('a', b'')

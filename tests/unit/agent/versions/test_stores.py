@@ -23,6 +23,7 @@ from diffcache_openstack.store import file
 from diffcache_openstack.versions.store import key_ids
 from diffcache_openstack.versions import version_store
 from tests import base
+from tests.unit.versions.store import test_arbitration
 
 
 class TestStores(base.TestCase):
@@ -93,6 +94,80 @@ class TestStores(base.TestCase):
         (self.directory / 'store' / 'p2').rename(
             self.directory / 'store' / 'p1')
         self.assertEqual(1, len(stores.open('p1').versions()))
+
+
+class TestInbox(base.TestCase):
+    """Hosts that only add, and one that accepts."""
+
+    def setUp(self):
+        super().setUp()
+        self.disk = self.write_file('disk', bytes(range(256)) * 256)
+        self.manager = KeyManager()
+        self.arbiter = test_arbitration.Arbiter()
+        self.host = self.stores()
+        self.keeper = self.stores(maintains_store=True)
+
+    def stores(self, **options):
+        conf = opts.new_config()
+        for name, value in {
+                'store': f'file://{self.directory}/store',
+                'inbox': f'file://{self.directory}/inbox',
+                'key_manager': True, **options}.items():
+            conf.set_override(name, value, 'versions')
+        return version_stores.Stores(
+            conf, self.manager, arbiter_of=lambda task, place: self.arbiter)
+
+    def save(self):
+        [version] = self.host.open_for_save('p1', 'task').save(
+            [version_store.Disk(self.disk, 'a')])
+        return version
+
+    def listed(self, stores):
+        return [version.id for version in stores.open('p1').versions()]
+
+    def accept(self):
+        return self.keeper.accept('p1', version_store.Job(), 'task')
+
+    def test_what_hosts_add_is_accepted(self):
+        self.assertEqual((False, True), (self.host.accepts,
+                                         self.keeper.accepts))
+        first = self.save()
+        for stores in (self.host, self.keeper):
+            self.assertEqual([first.id], self.listed(stores))
+        self.assertFalse((self.directory / 'store' / 'p1').exists())
+        self.assertEqual([first.id], self.accept().versions)
+        self.assertEqual([first.id], self.listed(self.host))
+        self.assertEqual(1, len(self.manager.keys))
+        self.save()
+        self.accept()
+        self.assertRaises(exceptions.Forbidden,
+                          self.host.open('p1', 'task').delete, [first.id])
+        self.keeper.open('p1', 'task').delete([first.id])
+        self.assertEqual(1, len(self.host.open('p1').versions()))
+
+    def test_commits_that_were_decided_are_accepted(self):
+        def killed():
+            self.arbiter.after = lambda: None
+            raise exceptions.ServiceUnavailable('killed')
+
+        # As on a filesystem whose locks do not reach other hosts.
+        self.patch(file.FileStore, 'exclusive', False)
+        first = self.save()
+        self.assertEqual([first.id], self.accept().versions)
+        self.arbiter.after = killed
+        self.assertRaises(exceptions.ServiceUnavailable, self.save)
+        self.assertEqual([first.id], self.listed(self.host))
+        self.assertEqual(1, len(self.accept().versions))
+        self.save()
+        self.accept()
+        self.keeper.open('p1', 'task').delete([first.id])
+        self.assertEqual(2, len(self.listed(self.host)))
+
+    def test_projects_have_inboxes_of_their_own(self):
+        self.save()
+        self.assertEqual([], self.keeper.accept(
+            'p2', version_store.Job(), 'task').versions)
+        self.assertEqual(1, len(self.accept().versions))
 
 
 class TestKeyFiles(base.TestCase):

@@ -21,7 +21,7 @@ import unittest
 from unittest import mock
 
 from diffcache_openstack.agent.versions import guests
-from diffcache_openstack.agent.versions import stores
+from diffcache_openstack.agent.versions import project_stores
 from diffcache_openstack.agent.versions import tasks
 from diffcache_openstack.agent.versions import worker
 from diffcache_openstack.common import exceptions
@@ -68,7 +68,7 @@ class WorkerTest(base.TestCase):
         self.glance = Glance()
         self.guests = types.SimpleNamespace(find=self.find, check=pathlib.Path)
         self.worker = worker.Worker(
-            stores.Stores(self.conf), self.guests, self,
+            project_stores.ProjectStores(self.conf), self.guests, self,
             self.glance, self.directory / 'versions' / 'work', None)
         self.number = 0
 
@@ -333,6 +333,52 @@ class TestStore(WorkerTest):
         self.assertEqual((False, [saved.disks[0].version]),
                          (result['intact'], result['disks_damaged']))
 
+    def use_inbox(self, maintains):
+        self.conf.set_override('inbox', f'file://{self.directory}/inbox',
+                               'versions')
+        self.conf.set_override('maintains_store', maintains, 'versions')
+        self.worker._stores = project_stores.ProjectStores(self.conf)
+
+    def test_what_other_hosts_added_is_accepted_first(self):
+        self.use_inbox(False)
+        saved = self.save()
+        self.use_inbox(True)
+        self.assertEqual([], self.names('store'))
+        self.do(versions.FORGET, disks=saved.disks)
+        self.assertIn('latest-0', self.names('store'))
+        self.use_inbox(False)
+        self.save()
+        self.use_inbox(True)
+        self.do(versions.ACCEPT)
+        # Nothing is left but files of the store itself.
+        self.assertEqual([], self.names('inbox'))
+
+    def names(self, store):
+        return sorted(path.name for path in (
+            self.directory / store).glob('p/[!.]*'))
+
+    def test_what_is_refused_is_reported_before_the_next_attempt(self):
+        self.use_inbox(False)
+        self.write('write -P 7 2M 4k')
+        saved = self.save()
+        [pack] = (self.directory / 'inbox' / 'p').glob('pack-*')
+        pack.write_bytes(b'junk')
+        self.use_inbox(True)
+        reports = []
+
+        def wait(seconds):
+            reports.append(json.loads(doing.report.result))
+            return False
+
+        doing = tasks.RunningTask(objects.VersionTask(
+            id='00000000-0000-4000-8000-000000000077', kind=versions.ACCEPT,
+            project_id='p'), self.directory / 'x.json', {})
+        doing.cancel = types.SimpleNamespace(wait=wait, is_set=lambda: False)
+        self.worker.perform(doing)
+        [report] = reports
+        self.assertEqual([saved.disks[0].version], report['refused'])
+        self.assertIn('cannot be accepted', report['reasons'][0])
+
     def use_keys(self, name, *former):
         for each in (name, *former):
             self.write_file(each, each.encode().ljust(32)).chmod(0o600)
@@ -340,7 +386,7 @@ class TestStore(WorkerTest):
                                'versions')
         self.conf.set_override('former_key_files', [
             f'{self.directory}/{each}' for each in former], 'versions')
-        self.worker._stores = stores.Stores(self.conf)
+        self.worker._stores = project_stores.ProjectStores(self.conf)
 
     def test_the_key_is_replaced_in_parts(self):
         self.use_keys('old')

@@ -420,6 +420,48 @@ class TestOtherWork(VersionsTest):
                          (status, body['version_task']['state']))
 
 
+class TestMaintenanceHosts(VersionsTest):
+    """Hosts only add to the store; the hub accepts, and deletes."""
+
+    def setUp(self):
+        super().setUp()
+        self.conf.set_override('maintenance_hosts', ['hub'], 'versions')
+
+    def test_what_a_host_added_is_accepted_by_another(self):
+        version = self.save()
+        task = self.hub.next()
+        self.assertEqual((versions.ACCEPT, base.PROJECT),
+                         (task.kind, task.project_id))
+        # A report that is repeated starts no other.
+        self.hub.report(task)
+        self.call('DELETE', f'{PATH}/{version["id"]}', user='member')
+        self.assertEqual(versions.FORGET, self.hub.next().kind)
+        self.assertTrue(self.host.idle())
+
+    def test_maintenance_waits_for_its_host(self):
+        self.conf.set_override('maintenance_hosts', ['other'], 'versions')
+        self.save()
+        self.conductor._dispatcher.look()
+        self.assertTrue(self.hub.idle() and self.host.idle())
+
+    def test_what_is_refused_is_an_error(self):
+        version, other = self.save(1), None
+        task = self.hub.next()
+        refused = json.dumps(
+            {'refused': [fakes.saved(1).disks[0].version]})
+        self.hub.report(task, versions.RUNNING, result=refused)
+        shown = self.show(version)
+        self.assertEqual(('error', 'integrity_error'), (
+            shown['state'], shown['error_code']))
+        self.hub.report(task)
+        # A host that only adds refuses nothing.
+        other = self.create()
+        task = self.host.next()
+        self.host.report(task, saved=fakes.saved(2), result=json.dumps(
+            {'refused': [fakes.saved(2).disks[0].version]}))
+        self.assertEqual('available', self.show(other)['state'])
+
+
 class TestRepeating(VersionsTest):
     """A call whose answer got lost is made again."""
 

@@ -1,0 +1,257 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Accepting what hosts add to a store that they may not change.
+
+Hosts put blobs and catalogues into an inbox. Their catalogues are *proposals*:
+one is accepted if it leaves everything in the store as it is, and what it adds
+is complete and intact. Then its blobs are copied, so that no host can change
+them any more, and it becomes the head of the store.
+"""
+
+import contextlib
+import dataclasses
+import logging
+import pathlib
+import re
+
+from diffcache_openstack.blocks import native as native_errors
+from diffcache_openstack.common import exceptions
+from diffcache_openstack.common import files
+from diffcache_openstack.store import base
+from diffcache_openstack.versions.store import arbitration
+from diffcache_openstack.versions.store import catalogue
+from diffcache_openstack.versions.store import commits
+from diffcache_openstack.versions.store import store_access
+from diffcache_openstack.versions.store import upkeep
+
+LOG = logging.getLogger(__name__)
+
+_BLOB = re.compile(r'(pack|index|map|base)-[0-9a-f]{8,16}-[0-9a-f]{8}')
+_COPY_BYTES = 8 << 20
+
+
+@dataclasses.dataclass
+class Accepted:
+    """What became of the proposals of hosts."""
+
+    # Ids of versions that the store has now.
+    versions: list[str] = dataclasses.field(default_factory=list)
+    # Ids of versions that were not accepted, and why.
+    refused: list[str] = dataclasses.field(default_factory=list)
+    reasons: list[str] = dataclasses.field(default_factory=list)
+
+
+def accept(access: store_access.StoreAccess, inbox: base.BlobStore,
+           progress: upkeep.Progress = None) -> Accepted:
+    """Accept the proposals in an inbox, and empty it.
+
+    After an interruption the same call continues.
+
+    :param access: to the store, which this process may change
+    :raises Busy: a host is writing
+    """
+    return _Acceptance(access, inbox, progress).run()
+
+
+class _Acceptance:
+    """The work on one inbox."""
+
+    def __init__(self, access: store_access.StoreAccess,
+                 inbox: base.BlobStore, progress: upkeep.Progress) -> None:
+        # Hosts had the arbiter decide about what is in the inbox.
+        self._access = access.without_arbiter()
+        self._inbox = inbox
+        self._progress = progress
+        self._result = Accepted()
+
+    def run(self) -> Accepted:
+        """Accept what can be, refuse the rest, and remove both."""
+        with self._inbox.lock(), self._access.writing() as staging:
+            head = self._access.head_or_new()
+            self._copy_key_ids()
+            while (data := self._proposal(head.number + 1)) is not None:
+                try:
+                    head = self._accept(head, data, staging)
+                except (exceptions.IntegrityError, exceptions.FormatError,
+                        exceptions.InvalidInput, exceptions.NotFound) as exc:
+                    self._refuse(head, str(exc))
+                    break
+            self._tidy(head)
+        return self._result
+
+    def _proposal(self, number: int) -> bytes | None:
+        try:
+            return self._inbox.read(commits.blob_name(number))
+        except exceptions.NotFound:
+            return None
+
+    def _copy_key_ids(self) -> None:
+        """Copy the id of the key that a host has created for a new store."""
+        for name in commits.KEY_BLOBS:
+            with contextlib.suppress(exceptions.NotFound,
+                                     exceptions.Conflict):
+                self._access.store.create(name, self._inbox.read(name))
+
+    def _accept(self, head: catalogue.Catalogue, data: bytes,
+                staging: pathlib.Path) -> catalogue.Catalogue:
+        """Accept one proposal; return it as the new head.
+
+        :raises IntegrityError: it changes what the store has, or is damaged
+        """
+        name = commits.blob_name(head.number + 1)
+        proposal = catalogue.Catalogue.decode(data, name)
+        self._access.check_key(proposal)
+        _refuse_changes(head, proposal)
+        new = sorted(proposal.blobs() - head.blobs())
+        try:
+            for blob in new:
+                self._copy(blob, staging)
+            self._verify(head, proposal)
+        except exceptions.DiffCacheError:
+            for blob in new:
+                self._access.store.delete(blob)
+            raise
+        self._access.store.flush()
+        if not self._access.store.exists(name):
+            self._access.store.create(name, data)
+        commits.complete(self._access.store, proposal)
+        self._result.versions += sorted(
+            proposal.versions.keys() - head.versions.keys())
+        return self._access.head()
+
+    def _copy(self, name: str, staging: pathlib.Path) -> None:
+        """Copy a blob to the store, which the host cannot change there."""
+        store, path = self._access.store, staging / name
+        # One of an attempt that was interrupted is not named by any catalogue.
+        store.delete(name)
+        size, done = self._inbox.size(name), 0
+        with files.space_errors(path), open(path, 'wb') as stream:
+            while done < size:
+                part = self._inbox.read(name, done, _COPY_BYTES)
+                if not part:
+                    raise exceptions.IntegrityError(f'{name} ends early.')
+                stream.write(part)
+                done += len(part)
+        store.put_file(name, path)
+
+    def _verify(self, head: catalogue.Catalogue,
+                proposal: catalogue.Catalogue) -> None:
+        """Read what a proposal adds.
+
+        :raises IntegrityError: a part is damaged or missing
+        """
+        added = {number: pack for number, pack in proposal.packs.items()
+                 if number not in head.packs}
+        with self._access.lenient(proposal) as (opened, damage):
+            reasons = list(damage.values())
+            for number, pack in added.items():
+                if pack.index not in damage:
+                    reasons += upkeep.pack_damage(
+                        self._access, opened, number, pack, self._progress)
+            if not reasons:
+                with native_errors.translated():
+                    hits = opened.hits([
+                        version.root for version in
+                        proposal.versions.values()], {})
+                reasons += ['a version needs blocks that are missing'
+                            for hit in hits if hit][:1]
+        if reasons:
+            raise exceptions.IntegrityError(
+                f'Catalogue {proposal.number} cannot be accepted: '
+                f'{reasons[0]}')
+
+    def _refuse(self, head: catalogue.Catalogue, reason: str) -> None:
+        """Note the versions of a proposal, and of those that follow it."""
+        LOG.error('Refusing what a host added to the store: %s', reason)
+        self._result.reasons.append(reason)
+        number = head.number + 1
+        while (data := self._proposal(number)) is not None:
+            with contextlib.suppress(exceptions.FormatError,
+                                     exceptions.IntegrityError):
+                found = catalogue.Catalogue.decode(
+                    data, commits.blob_name(number))
+                self._result.refused += sorted(
+                    found.versions.keys() - head.versions.keys()
+                    - set(self._result.refused))
+            # Before the next host continues it.
+            self._inbox.delete(commits.blob_name(number))
+            number += 1
+
+    def _tidy(self, head: catalogue.Catalogue) -> None:
+        """Remove from the inbox what was accepted, and what was abandoned."""
+        names = self._inbox.names()
+        if names is None:
+            names = [commits.blob_name(head.number - back)
+                     for back in range(commits.KEPT)
+                     if head.number > back] + sorted(head.blobs())
+        for name in names:
+            if arbitration.is_pending(name, head):
+                continue
+            if self._is_accepted(name, head) or self._is_abandoned(name):
+                self._inbox.delete(name)
+
+    def _is_accepted(self, name: str, head: catalogue.Catalogue) -> bool:
+        number = commits.number_of(name)
+        if number is not None:
+            return number <= head.number
+        return name in head.blobs() or commits.is_bookkeeping(name)
+
+    def _is_abandoned(self, name: str) -> bool:
+        try:
+            return (self._inbox.exclusive
+                    or self._inbox.age(name) > store_access.GRACE_SECONDS)
+        except exceptions.NotFound:
+            return False
+
+
+def _refuse_changes(head: catalogue.Catalogue,
+                    proposal: catalogue.Catalogue) -> None:
+    """Refuse a proposal that does anything but add to the head.
+
+    :raises IntegrityError: it does
+    """
+    def fail(what: str) -> None:
+        raise exceptions.IntegrityError(
+            f'Catalogue {proposal.number} cannot be accepted: {what}')
+
+    if proposal.number != head.number + 1:
+        fail('its number does not follow that of the last one.')
+    if head.number and _constants(head) != _constants(proposal):
+        fail('it is one of another store, or has another key.')
+    for name in ('versions', 'packs', 'maps', 'bases'):
+        old, new = getattr(head, name), getattr(proposal, name)
+        for key, record in old.items():
+            if key not in new:
+                fail(f'it drops {name[:-1]} {key}.')
+            if not _is_same(record, new[key]):
+                fail(f'it changes {name[:-1]} {key}.')
+    for name in ('next_pack', 'next_map', 'next_version'):
+        if getattr(proposal, name) < getattr(head, name):
+            fail(f'its {name} is lower.')
+    for blob in proposal.blobs() - head.blobs():
+        if not _BLOB.fullmatch(blob):
+            fail(f'it names the blob {blob!r:.80}.')
+
+
+def _constants(head: catalogue.Catalogue) -> tuple:
+    return (head.store_id, head.block_size, head.key_check, head.key_number,
+            head.key_id, head.former_keys)
+
+
+def _is_same(old: object, new: object) -> bool:
+    """Return whether a record is as it was.
+
+    Those of formats before 4 get their checksums with the next commit.
+    """
+    if getattr(old, 'check', '') is None and hasattr(new, 'check'):
+        new = dataclasses.replace(new, check=None)  # type: ignore
+    return old == new

@@ -1,0 +1,311 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Stores that hosts only add to."""
+
+import dataclasses
+import os
+import shutil
+import traceback
+import unittest
+
+from diffcache_openstack.common import exceptions
+from diffcache_openstack.store import file
+from diffcache_openstack.store import layered
+from diffcache_openstack.versions.store import acceptance
+from diffcache_openstack.versions.store import catalogue
+from diffcache_openstack.versions.store import commits
+from diffcache_openstack.versions.store import store_access
+from diffcache_openstack.versions.store import upkeep
+from tests.unit.versions import fixture
+
+_KEY = bytes(range(32))
+_NOBODY = 65534
+
+
+class AcceptanceTest(fixture.VersionsTestCase):
+
+    key: bytes | None = _KEY
+
+    def setUp(self):
+        super().setUp()
+        self.main = self.store
+        self.keeper = store_access.StoreAccess(self.main, self.key)
+        self.inbox = self.make_inbox()
+        self.access = self.host()
+
+    def make_inbox(self):
+        return file.FileStore(self.directory / 'inbox')
+
+    def host(self):
+        return store_access.StoreAccess(layered.LayeredStore(
+            file.FileStore.existing(self.directory / 'store'),
+            self.make_inbox()), self.key)
+
+    def accept(self):
+        return acceptance.accept(self.keeper, self.inbox)
+
+    def kept(self):
+        """Ids of the versions in the main store."""
+        return list(self.keeper.head_or_new().versions)
+
+    def assert_intact(self, *versions):
+        self.assertEqual([version.id for version in versions], self.kept())
+        self.assertTrue(upkeep.verify(self.keeper).intact)
+        for version in versions:
+            output = self.directory / 'out'
+            self.access, host = self.keeper, self.access
+            self.content(version)
+            self.access = host
+            output.unlink(missing_ok=True)
+
+    def left(self):
+        return sorted(self.inbox.names())
+
+
+class TestAcceptance(AcceptanceTest):
+
+    def test_what_hosts_add_is_copied_and_removed_from_the_inbox(self):
+        first = self.save()
+        self.write_blocks(self.disk, 1)
+        second = self.save()
+        # Hosts read it before, and the main store has nothing yet.
+        self.assertEqual(self.disk.read_bytes(), self.content(second))
+        self.assertEqual([], self.kept())
+        result = self.accept()
+        self.assertEqual((2, [], []), (len(result.versions), result.refused,
+                                       result.reasons))
+        self.assertEqual([], self.left())
+        self.assert_intact(first, second)
+        self.assertEqual(self.disk.read_bytes(), self.content(second))
+        # Hosts continue what was accepted.
+        self.write_blocks(self.disk, 2)
+        third = self.save()
+        self.assertEqual(1, third.blocks_stored)
+        self.accept()
+        self.assert_intact(first, second, third)
+        self.assertEqual([], self.accept().versions)
+
+    def test_hosts_delete_and_prune_nothing(self):
+        first = self.save()
+        self.accept()
+        for work in (lambda: upkeep.delete(self.access, [first.id]),
+                     lambda: upkeep.prune(self.access)):
+            error = self.assertRaises(exceptions.Forbidden, work)
+            self.assertIn('only add', str(error))
+        upkeep.delete(self.keeper, [first.id])
+        upkeep.prune(self.keeper)
+        self.assertEqual([], self.kept())
+
+    def test_an_interrupted_acceptance_is_continued(self):
+        saved = self.save()
+        steps = ('create', 'put_file', 'replace')
+        for step in steps:
+            real = getattr(self.main, step)
+
+            def fail(*args, step=step):
+                raise exceptions.ServiceUnavailable(step)
+
+            setattr(self.main, step, fail)
+            self.assertRaises(exceptions.ServiceUnavailable, self.accept)
+            setattr(self.main, step, real)
+            self.assertNotEqual([], self.left())
+        self.accept()
+        self.assert_intact(saved)
+        self.assertEqual([], self.left())
+
+
+class TestHostileHosts(AcceptanceTest):
+    """A host with the key of the project proposes what it likes."""
+
+    def setUp(self):
+        super().setUp()
+        self.first = self.save()
+        self.write_blocks(self.disk, 1)
+        self.second = self.save()
+        self.accept()
+
+    def propose(self, change):
+        """Propose the head with a change; return what comes of it."""
+        head = self.access.head()
+        change(head)
+        head.number = self.keeper.head().number + 1
+        self.inbox.replace(commits.blob_name(head.number),
+                           head.encode(self.key))
+        result = self.accept()
+        self.assertEqual(([], 1), (result.versions, len(result.reasons)))
+        self.assert_intact(self.first, self.second)
+        # Hosts save again.
+        self.assertEqual(2, len(self.access.head().versions))
+        self.assertEqual([], [name for name in self.left()
+                              if name.startswith('head-')])
+        return result.reasons[0]
+
+    def test_nothing_is_dropped_or_changed(self):
+        def swap(head):
+            one, other = head.versions.values()
+            head.versions[one.id] = dataclasses.replace(one, root=other.root)
+
+        def rename(head):
+            number, pack = next(iter(head.packs.items()))
+            head.packs[number] = dataclasses.replace(pack, blob='pack-x')
+
+        def rekey(head):
+            head.former_keys, head.key_number = {1: b'x'}, 2
+
+        for change, reason in (
+                (lambda head: head.versions.clear(), 'drops version'),
+                (lambda head: head.packs.clear(), 'drops pack'),
+                (lambda head: head.maps.clear(), 'drops map'),
+                (swap, 'changes version'), (rename, 'changes pack'),
+                (lambda head: setattr(head, 'next_pack', 1), 'next_pack'),
+                (lambda head: setattr(head, 'store_id', 'x'), 'another'),
+                (rekey, 'another key')):
+            self.assertIn(reason, self.propose(change))
+
+    def add_version(self, head, **fields):
+        version = dataclasses.replace(
+            self.second, id='00000000-0000-4000-8000-000000000009',
+            number=head.next_version, **fields)
+        head.versions[version.id] = version
+        head.next_version += 1
+
+    def test_versions_without_their_data_are_refused(self):
+        self.assertIn('missing', self.propose(
+            lambda head: self.add_version(head, root=(2, 77, 0))))
+
+        def absent(head):
+            head.packs[head.next_pack] = dataclasses.replace(
+                next(iter(head.packs.values())),
+                blob='pack-00000009-00000000', index='index-00000009-00000000')
+            head.next_pack += 1
+
+        self.assertIn('no blob', self.propose(absent).lower())
+
+    def test_blobs_have_names_of_blobs(self):
+        for name in ('latest-0', 'head-0000000001', 'store-id', '../x'):
+            def add(head, name=name):
+                head.maps[head.next_map] = catalogue.Blob(name, 1)
+                head.next_map += 1
+
+            self.assertIn('names the blob', self.propose(add))
+
+    def test_damaged_packs_are_refused(self):
+        self.write_blocks(self.disk, 5)
+        lost = self.save()
+        [pack] = [name for name in self.left() if name.startswith('pack-')]
+        path = self.directory / 'inbox' / pack
+        data = bytearray(path.read_bytes())
+        data[-9] ^= 1
+        path.write_bytes(data)
+        # What was saved on top of it is lost, too.
+        self.write_blocks(self.disk, 6)
+        later = self.save()
+        result = self.accept()
+        self.assertEqual({lost.id, later.id}, set(result.refused))
+        self.assert_intact(self.first, self.second)
+        self.assertEqual([], self.left())
+        self.save()
+        self.assertEqual(1, len(self.accept().versions))
+
+    def test_junk_is_removed(self):
+        number = self.keeper.head().number + 1
+        for data in (b'', b'junk', self.keeper.head().encode(b'x' * 32)):
+            self.inbox.replace(commits.blob_name(number), data)
+            self.assertEqual(1, len(self.accept().reasons))
+            self.assert_intact(self.first, self.second)
+
+    def test_pointers_of_hosts_count_for_nothing(self):
+        head = self.keeper.head()
+        head.versions.clear()
+        for name in ('latest-0', 'latest-1', commits.blob_name(head.number)):
+            self.inbox.replace(name, b'x' if 'latest' in name
+                               else head.encode(self.key))
+        self.assertEqual(2, len(self.access.head().versions))
+        self.accept()
+        self.assert_intact(self.first, self.second)
+        self.assertEqual([], self.left())
+
+
+@unittest.skipUnless(os.geteuid() == 0, 'needs to become another user')
+class TestAnotherUser(AcceptanceTest):
+    """The agent of a host, whose user may read the store and no more."""
+
+    def setUp(self):
+        super().setUp()
+        for path in (self.directory, *self.directory.parents):
+            if path.owner() == 'root' and path.stat().st_mode & 0o7 == 0:
+                path.chmod(path.stat().st_mode | 0o11)
+        for name, mode in (('store', 0o2750), ('inbox', 0o2770)):
+            shutil.rmtree(self.directory / name)
+            (self.directory / name).mkdir()
+            os.chown(self.directory / name, -1, _NOBODY)
+            (self.directory / name).chmod(mode)
+        self.main = file.FileStore(self.directory / 'store')
+        self.keeper = store_access.StoreAccess(self.main, self.key)
+        self.inbox, self.access = self.make_inbox(), self.host()
+        self.disk.chmod(0o644)
+
+    def as_host(self, work):
+        """Perform work as the host's user."""
+        child = os.fork()
+        if child == 0:
+            status = 1
+            try:
+                os.setgroups([])
+                os.setgid(_NOBODY)
+                os.setuid(_NOBODY)
+                work()
+                status = 0
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                os._exit(status)
+        self.assertEqual(0, os.waitpid(child, 0)[1])
+
+    def destroy(self):
+        """Try all that a user can do to what is in the store."""
+        store = self.directory / 'store'
+        done = []
+        for path in [store, *sorted(store.iterdir())]:
+            for attempt in (
+                    lambda path: path.unlink(),
+                    lambda path: path.rename(path.with_suffix('.x')),
+                    lambda path: path.rename(self.directory / 'inbox' / 'x'),
+                    lambda path: path.write_bytes(b'x'),
+                    lambda path: os.truncate(path, 0),
+                    lambda path: path.chmod(0o777),
+                    lambda path: os.utime(path, (0, 0)),
+                    lambda path: (store / 'head-0000000099').write_bytes(b''),
+                    lambda path: os.link(self.disk, store / 'latest-9'),
+                    lambda path: shutil.rmtree(store)):
+                try:
+                    attempt(path)
+                except OSError:
+                    continue
+                done.append(path)
+        assert not done, done
+
+    def test_a_compromised_host_destroys_no_history(self):
+        self.as_host(self.save)
+        self.accept()
+        [first] = self.keeper.head().versions.values()
+        self.as_host(self.destroy)
+        self.assert_intact(first)
+        # It can do to the inbox what it wants.
+        self.as_host(self.save)
+        self.as_host(lambda: shutil.rmtree(self.directory / 'inbox',
+                                           ignore_errors=True))
+        self.accept()
+        self.assert_intact(first)
+        self.as_host(self.save)
+        self.assertEqual(1, len(self.accept().versions))
+        self.as_host(self.destroy)
