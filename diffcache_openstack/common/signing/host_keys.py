@@ -49,6 +49,10 @@ _NAME = re.compile(
 _SKEW = datetime.timedelta(minutes=5)
 _KEPT_CERTIFICATES = 10_000
 _LARGEST_CERTIFICATE = 8192
+# What reading a hostile certificate raises; not all are ValueErrors.
+_UNREADABLE = (ValueError, crypto_exceptions.UnsupportedAlgorithm,
+               x509.DuplicateExtension, x509.InvalidVersion,
+               x509.UnsupportedGeneralNameType)
 _PEM = serialization.Encoding.PEM
 
 
@@ -177,13 +181,13 @@ class Authority:
             certificate = x509.load_der_x509_certificate(
                 base64.b64decode(text, validate=True))
             signer = _signer(certificate)
-        except ValueError as error:
+        except _UNREADABLE as error:
             raise exceptions.Forbidden(
                 f'A certificate cannot be used: {error}.') from error
         for issuer in self._issuers:
             try:
                 certificate.verify_directly_issued_by(issuer)
-            except (ValueError, TypeError,
+            except (*_UNREADABLE, TypeError,
                     crypto_exceptions.InvalidSignature):
                 continue
             return certificate, signer

@@ -59,6 +59,20 @@ class TestVerification(HostKeysTest):
         for certificate in (None, '', 'AAAA', '?', 'A' * 10_000):
             self.refused(certificate, self.key.sign(CONTENT), CONTENT)
 
+    def test_certificates_of_unknown_algorithms(self):
+        der = host_keys.base64.b64decode(self.key.certificate)
+        # The identifier of Ed25519, of the key and of the signature.
+        known, unknown = bytes.fromhex('06032b6570'), bytes.fromhex(
+            '0603006570')
+        for changed in (der.replace(known, unknown),
+                        der.replace(known, unknown, 1),
+                        # Version 3 becomes one that there is not.
+                        der.replace(bytes.fromhex('a003020102'),
+                                    bytes.fromhex('a003020109'))):
+            self.assertNotEqual(der, changed)
+            self.refused(host_keys.base64.b64encode(changed).decode(),
+                         self.key.sign(CONTENT), CONTENT)
+
     def test_signatures_that_are_no_ascii(self):
         for signature in ('\x80', 'é' * 88, '\ud800'):
             self.refused(self.key.certificate, signature, CONTENT)
