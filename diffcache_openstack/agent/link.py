@@ -17,6 +17,7 @@ While the conductor or the broker is down it keeps retrying, and records of
 requests wait on disk.
 """
 
+import collections.abc
 import logging
 import threading
 import time
@@ -77,6 +78,7 @@ class ConductorLink:
         self._reported_holdings: dict[views.Key, int] | None = None
         self._reported_at = 0.0
         self._reported_fills: list[dict] | None = None
+        self._reported_pending: list[dict] | None = None
         self._on_contact: list[typing.Callable[[], object]] = []
         self._thread = threading.Thread(target=self._run, daemon=True,
                                         name='conductor-link')
@@ -104,6 +106,7 @@ class ConductorLink:
         self._send_heartbeat()
         self._report_holdings()
         self._report_fills()
+        self._report_pending_images()
         # The map is needed to serve images; the history can wait.
         self._host.site_map.refresh()
         if len(self._requests):
@@ -158,13 +161,22 @@ class ConductorLink:
 
     def _report_fills(self) -> None:
         found = self._status.fills()
-        # The instant of a retry differs a little each time.
-        compared = [{**fill.obj_to_primitive()['diffcache_object.data'],
-                     'retry_at': None} for fill in found]
+        compared = _without_retries(found)
         if compared == self._reported_fills:
             return
         self._conductor.report_fills(self._context, self._host.name, found)
         self._reported_fills = compared
+
+    def _report_pending_images(self) -> None:
+        found = self._status.pending_images()
+        if found is None:
+            return
+        compared = _without_retries(found)
+        if compared == self._reported_pending:
+            return
+        self._conductor.report_pending_images(self._context, self._host.name,
+                                              found)
+        self._reported_pending = compared
 
     def _report_requests(self, documents: list[dict]) -> None:
         self._conductor.report_requests(
@@ -197,7 +209,7 @@ class ConductorLink:
         site_map.reachable = False
         # It may come back with an empty database.
         self._registered_at = self._reported_holdings = None
-        self._reported_fills = None
+        self._reported_fills = self._reported_pending = None
 
     def _note_contact(self) -> None:
         if not self._host.site_map.reachable:
@@ -205,3 +217,13 @@ class ConductorLink:
             LOG.info('Connected to the conductor')
             for call in self._on_contact:
                 call()
+
+
+def _without_retries(found: collections.abc.Iterable[typing.Any]
+                     ) -> list[dict]:
+    """Return objects as they are compared with those reported before.
+
+    The instant of a retry differs a little each time.
+    """
+    return [{**each.obj_to_primitive()['diffcache_object.data'],
+             'retry_at': None} for each in found]

@@ -39,6 +39,8 @@ HISTORY: dict[str, str] = {
            ' with 409.',
     '1.6': 'Versions of servers and tasks have ``error_code``. Limits of'
            ' projects.',
+    '1.7': 'Images that a repository could not add yet:'
+           ' ``GET /v1/hosts/{name}/pending-images``.',
 }
 
 

@@ -62,6 +62,11 @@ class Proxy(versions.VersionCalls, proxy.Proxy):
         """List the objects that a host holds."""
         return self._list(_host.HeldObject, host=base.part(name), **query)
 
+    def pending_images(self, name: str, **query: typing.Any
+                       ) -> Listing[_host.PendingImage]:
+        """List images that a repository could not add yet."""
+        return self._list(_host.PendingImage, host=base.part(name), **query)
+
     def templates(self, **query: typing.Any) -> Listing[_template.Template]:
         """List the templates of the catalogue by ID."""
         return self._list(_template.Template, **query)

@@ -30,11 +30,7 @@ def put(session: orm.Session, host: str,
 
     :raises NotFound: the host is not registered
     """
-    # Held until the end, so that two reports of a host do not mix.
-    host_id = session.scalar(sa.select(models.Host.id).where(
-        models.Host.name == host).with_for_update())
-    if host_id is None:
-        raise sites.unknown_host(host)
+    host_id = sites.lock_host(session, host)
     session.execute(
         sa.delete(models.Fill).where(models.Fill.host_id == host_id)
         .execution_options(synchronize_session=False))

@@ -139,6 +139,22 @@ class Fill(Base):
         UTCDateTime)
 
 
+class PendingImage(Base):
+    """An image that a repository could not add yet."""
+
+    __tablename__ = 'pending_images'
+
+    host_id: orm.Mapped[int] = orm.mapped_column(
+        sa.ForeignKey('hosts.id', ondelete='CASCADE'), primary_key=True,
+        autoincrement=False)
+    image_id: orm.Mapped[str] = orm.mapped_column(TEMPLATE, primary_key=True)
+    state: orm.Mapped[str] = orm.mapped_column(sa.String(32))
+    attempts: orm.Mapped[int]
+    error: orm.Mapped[str | None] = orm.mapped_column(sa.Text)
+    retry_at: orm.Mapped[datetime.datetime | None] = orm.mapped_column(
+        UTCDateTime)
+
+
 class Template(Base):
     """An image."""
 

@@ -59,6 +59,20 @@ def put_host(session: orm.Session, host: objects.Host,
     return _host(row), changed
 
 
+def lock_host(session: orm.Session, name: str) -> int:
+    """Return the ID of a host's row, which is locked until the session ends.
+
+    So two reports of a host do not mix.
+
+    :raises NotFound: the host is not registered
+    """
+    host_id = session.scalar(sa.select(models.Host.id).where(
+        models.Host.name == name).with_for_update())
+    if host_id is None:
+        raise unknown_host(name)
+    return host_id
+
+
 def put_holdings(session: orm.Session, name: str,
                  holdings: collections.abc.Sequence[objects.Holding],
                  when: datetime.datetime) -> set[str]:

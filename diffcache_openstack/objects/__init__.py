@@ -25,6 +25,8 @@ from diffcache_openstack.objects.patch_work import ImageSketch  # noqa: F401
 from diffcache_openstack.objects.patch_work import PairReport  # noqa: F401
 from diffcache_openstack.objects.patch_work import PatchPair  # noqa: F401
 from diffcache_openstack.objects.patch_work import PatchWork  # noqa: F401
+from diffcache_openstack.objects.pending_image import (  # noqa: F401
+    PendingImage)
 from diffcache_openstack.objects.plan import Fill  # noqa: F401
 from diffcache_openstack.objects.plan import Plan  # noqa: F401
 from diffcache_openstack.objects.plan import PlanItem  # noqa: F401

@@ -21,7 +21,7 @@ from diffcache_openstack.common import messaging
 from diffcache_openstack import objects
 
 TOPIC = 'diffcache-conductor'
-VERSION = '1.4'
+VERSION = '1.5'
 
 # What a plan takes beside the solver's time limit: reading, writing, and
 # waiting for a round that another conductor is in.
@@ -43,6 +43,7 @@ class ConductorAPI:
     * 1.3: get_revoked_keys
     * 1.4: patch_work, report_sketches, report_pairs; missing_patches is only
       called by older agents
+    * 1.5: report_pending_images
     """
 
     def __init__(self, bus: messaging.Bus, conf: cfg.ConfigOpts):
@@ -77,6 +78,16 @@ class ConductorAPI:
         :raises NotFound: the host is not registered
         """
         self._client.call(ctxt, 'report_fills', host=host, fills=list(fills))
+
+    def report_pending_images(
+            self, ctxt: contexts.RequestContext, host: str,
+            images: collections.abc.Sequence[objects.PendingImage]) -> None:
+        """Replace the images that a repository does not have yet.
+
+        :raises NotFound: the host is not registered
+        """
+        self._client.call(ctxt, 'report_pending_images', host=host,
+                          images=list(images))
 
     def remove_host(self, ctxt: contexts.RequestContext, host: str) -> None:
         """Delete a host for good.

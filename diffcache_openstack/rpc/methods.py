@@ -194,6 +194,9 @@ _AGENTS: Table = {
     (None, 'report_fills'): Method(
         HOSTS, {'host': HOST, 'fills': _objects('Fill')},
         speakers=_argument_host),
+    (None, 'report_pending_images'): Method(
+        HOSTS, {'host': HOST, 'images': _objects('PendingImage')},
+        speakers=_argument_host),
     (None, 'remove_host'): Method(CONTROLLER, {'host': HOST}),
     (None, 'remove_dead_host'): Method(CONTROLLER, {'host': HOST}),
     (None, 'register_template'): Method(

@@ -65,6 +65,35 @@ class HostStatus:
             now + datetime.timedelta(seconds=round(found.retry_in)))
             for found in self._filler.report()]
 
+    def pending_images(self) -> list[objects.PendingImage] | None:
+        """List images that this repository could not add yet, by ID.
+
+        Images that only wait for their turn are left out.
+
+        :returns: None where no images are taken from an image service
+        """
+        if self._ingest is None:
+            return None
+        found, now = self._ingest(), objects_base.now()
+        pending = [objects.PendingImage(image_id=image, state='refused',
+                                        error=error)
+                   for image, error in found['refused'].items()]
+        pending += [
+            objects.PendingImage(
+                image_id=entry['image'], state=entry['state'],
+                attempts=entry['attempts'], error=entry['error'],
+                retry_at=now + datetime.timedelta(
+                    seconds=entry['retry_in_s']))
+            for entry in found['queue'] if entry['image']
+            and entry['image'] not in found['refused']
+            and entry.get('attempts')]
+        pending += [objects.PendingImage(image_id=entry['image'],
+                                         state='adding')
+                    for entry in found['queue'] if entry['image']
+                    and entry['state'] == 'active']
+        named = {image.image_id: image for image in pending}
+        return [image for _name, image in sorted(named.items())]
+
     def report(self) -> dict[str, typing.Any]:
         """Return what the agent is doing, as plain values."""
         held, site = self._host.held, self._host.site_map.current()

@@ -288,7 +288,8 @@ class Ingest:
                 self._process(entry)
                 self._queue.finish(entry)
             except exceptions.RetryableError as error:
-                self._postpone(entry, str(error))
+                self._postpone(entry, str(error),
+                               isinstance(error, exceptions.NoSpace))
             except exceptions.DiffCacheError as error:
                 self.refused[entry.image_id] = str(error)
                 self._queue.finish(entry)
@@ -316,8 +317,9 @@ class Ingest:
             return None
         return image.size
 
-    def _postpone(self, entry: ingest_queue.Entry, error: str) -> None:
-        wait = self._queue.postpone(entry, error)
+    def _postpone(self, entry: ingest_queue.Entry, error: str,
+                  for_space: bool = False) -> None:
+        wait = self._queue.postpone(entry, error, for_space)
         about = (f'image {entry.image_id}' if entry.image_id
                  else 'the image service')
         LOG.warning('Waiting for %s, next attempt in %.0f s: %s', about, wait,

@@ -50,6 +50,7 @@ class _Delay:
     seconds: float
     attempts: int
     error: str
+    for_space: bool
 
 
 class IngestQueue:
@@ -108,9 +109,11 @@ class IngestQueue:
                 self._delays.pop(entry.image_id, None)
             self._wake.notify_all()
 
-    def postpone(self, entry: Entry, error: str) -> float:
+    def postpone(self, entry: Entry, error: str, for_space: bool = False
+                 ) -> float:
         """Note that an entry failed, and is tried again later.
 
+        :param for_space: whether it waits for free space
         :returns: seconds until then
         """
         name = entry.image_id
@@ -120,7 +123,7 @@ class IngestQueue:
             last = self._delays.get(name)
             wait = min(2 * last.seconds if last else FIRST_RETRY, longest)
             self._delays[name] = _Delay(
-                wait, last.attempts + 1 if last else 1, error)
+                wait, last.attempts + 1 if last else 1, error, for_space)
             # A change that was reported meanwhile is due at once.
             self._due.setdefault(name, (entry, time.monotonic() + wait))
             self._wake.notify_all()
@@ -139,7 +142,8 @@ class IngestQueue:
             active = [{'image': name, 'state': 'active'}
                       for name in self._active]
             return active + [
-                {'image': name, 'state': 'waiting',
+                {'image': name, 'state': 'waiting_for_space'
+                 if delay and delay.for_space else 'waiting',
                  'retry_in_s': round(max(0.0, due - now)),
                  'attempts': delay.attempts if delay else 0,
                  'error': delay.error if delay else None}

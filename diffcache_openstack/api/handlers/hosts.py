@@ -27,6 +27,7 @@ from diffcache_openstack.db.views import host_views
 TABLE = routing.Table()
 # Since this version, hosts that are alive cannot be removed.
 _ONLY_DEAD = microversions.parse('1.5')
+_PENDING = microversions.parse('1.7')
 
 
 @TABLE.route('GET', '/v1/hosts', policy=policies.LIST,
@@ -60,6 +61,21 @@ def list_objects(request: requests.Request, name: str
     part = request.look(host_views.list_objects, name, request.filters(),
                         request.page)
     return paging.document(request, 'objects', part)
+
+
+@TABLE.route('GET', '/v1/hosts/<name>/pending-images', policy=policies.SHOW,
+             since=_PENDING, query=schemas.PENDING_QUERY,
+             shows=fields.OPERATORS, response=schemas.PENDING)
+def list_pending_images(request: requests.Request, name: str
+                        ) -> dict[str, typing.Any]:
+    """List images of Glance that a repository could not add yet, and why.
+
+    One that is ``waiting_for_space`` is tried again at ``retry_at``; one that
+    is ``refused`` when it changes.
+    """
+    part = request.look(host_views.list_pending_images, name,
+                        request.filters(), request.page)
+    return paging.document(request, 'pending_images', part)
 
 
 @TABLE.route('DELETE', '/v1/hosts/<name>', policy=policies.DELETE,

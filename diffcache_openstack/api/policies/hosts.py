@@ -19,7 +19,8 @@ LIST = RULES.add(
     ('GET', '/v1/hosts'))
 SHOW = RULES.add(
     'show', base.OPERATOR_READER, 'Show a host and the objects it holds.',
-    ('GET', '/v1/hosts/{name}'), ('GET', '/v1/hosts/{name}/objects'))
+    ('GET', '/v1/hosts/{name}'), ('GET', '/v1/hosts/{name}/objects'),
+    ('GET', '/v1/hosts/{name}/pending-images'))
 DELETE = RULES.add(
     'delete', base.ADMIN, 'Remove a host.',
     ('DELETE', '/v1/hosts/{name}'))

@@ -12,6 +12,7 @@
 """Schemas of hosts."""
 
 from diffcache_openstack.api.schemas import common
+from diffcache_openstack.objects import pending_image
 
 _KIND = {'type': 'string', 'enum': ['templates', 'patches', 'manifests',
                                     'forms']}
@@ -46,3 +47,10 @@ OBJECTS_QUERY = common.paged_query({
 OBJECTS = common.listing('objects', common.closed({
     'id': common.HASH, 'kind': _KIND, 'bytes': common.COUNT,
     'templates': {'type': 'array', 'items': common.TEMPLATE}}))
+
+_STATE = {'type': 'string', 'enum': list(pending_image.STATES)}
+PENDING_QUERY = common.paged_query({
+    'state': {**_STATE, 'description': 'List only images in this state.'}})
+PENDING = common.listing('pending_images', common.closed({
+    'image_id': common.TEMPLATE, 'state': _STATE, 'attempts': common.COUNT,
+    'error': common.TEXT_OR_NULL, 'retry_at': common.INSTANT_OR_NULL}))

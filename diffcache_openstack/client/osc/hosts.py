@@ -30,6 +30,10 @@ _SHOWN: list[formats.Column] = [
 _OBJECTS: list[formats.Column] = [
     ('ID', 'id', None), ('Kind', 'kind', None),
     ('Size', 'bytes', formats.Size), ('Images', 'templates', formats.Names)]
+_PENDING: list[formats.Column] = [
+    ('Image', 'image_id', None), ('State', 'state', None),
+    ('Attempts', 'attempts', None), ('Retry At', 'retry_at', None),
+    ('Reason', 'error', None)]
 
 
 class ListHosts(commands.Lister):
@@ -105,6 +109,29 @@ class ListHostObjects(commands.HostCommand, commands.Lister):
         """Call the service."""
         return formats.table(_OBJECTS, self.client.host_objects(
             parsed_args.host, **commands.query(parsed_args, 'kind')))
+
+
+class ListPendingImages(commands.HostCommand, commands.Lister):
+    """List images of Glance that a repository could not add yet, and why
+
+    Images in state waiting_for_space are tried again when the time in Retry At
+    has come: free space in the state directory of the repository's agent.
+    """
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        """Add the arguments of the command."""
+        parser = super().get_parser(prog_name)
+        parser.add_argument(
+            '--state', choices=('adding', 'waiting', 'waiting_for_space',
+                                'refused'),
+            help='List only images in this state')
+        commands.add_paging(parser)
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace) -> tuple:
+        """Call the service."""
+        return formats.table(_PENDING, self.client.pending_images(
+            parsed_args.host, **commands.query(parsed_args, 'state')))
 
 
 class DeleteHost(commands.Command):

@@ -54,3 +54,23 @@ class HeldObject(base.Resource):
     bytes = resource.Body('bytes', type=int)
     #: Ids of the images that have this content.
     templates = resource.Body('templates', type=list)
+
+
+class PendingImage(base.Resource):
+    """An image that a repository could not add yet."""
+
+    resources_key = 'pending_images'
+    base_path = '/hosts/%(host)s/pending-images'
+    allow_fetch = False
+    _query_mapping = base.query('state')
+
+    host = resource.URI('host')
+    image_id = resource.Body('image_id', alternate_id=True)
+    #: adding, waiting, waiting_for_space or refused.
+    state = resource.Body('state')
+    #: Failed attempts.
+    attempts = resource.Body('attempts', type=int)
+    #: Reason of the last failure.
+    error = resource.Body('error')
+    #: When the next attempt starts.
+    retry_at = resource.Body('retry_at')

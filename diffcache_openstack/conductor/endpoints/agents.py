@@ -31,6 +31,7 @@ from diffcache_openstack.db import engine
 from diffcache_openstack.db import fills as fill_reports
 from diffcache_openstack.db import history
 from diffcache_openstack.db import patch_pairs
+from diffcache_openstack.db import pending_images
 from diffcache_openstack.db import plans
 from diffcache_openstack.db import senders
 from diffcache_openstack.db import sites
@@ -93,6 +94,12 @@ class ConductorManager:
                      fills: list) -> None:
         """Replace the state of the fills of a host."""
         self._database.write(fill_reports.put, host, fills)
+
+    @messaging.exposed
+    def report_pending_images(self, ctxt: contexts.RequestContext, host: str,
+                              images: list) -> None:
+        """Replace the images that a repository does not have yet."""
+        self._database.write(pending_images.put, host, images)
 
     @messaging.exposed
     def remove_host(self, ctxt: contexts.RequestContext, host: str) -> None:

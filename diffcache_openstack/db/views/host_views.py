@@ -24,6 +24,7 @@ from diffcache_openstack import objects
 
 _SHOWN = ('name', 'site', 'role', 'alive', 'capacity', 'plan_generation',
           'seen_at')
+_PENDING = ('image_id', 'state', 'attempts', 'error', 'retry_at')
 _COLUMNS = ('site', 'role', 'alive')
 
 
@@ -67,10 +68,7 @@ def list_objects(session: listing.Reader, name: str,
     :raises NotFound: the host is not registered
     """
     held = models.Holding
-    host_id = session.scalar(sa.select(models.Host.id).where(
-        models.Host.name == name))
-    if host_id is None:
-        raise sites.unknown_host(name)
+    host_id = _need_id(session, name)
     query = listing.narrowed(
         sa.select(held.object_id.label('id'), held.kind, held.bytes).where(
             held.host_id == host_id), held, filters, ('kind',))
@@ -81,6 +79,34 @@ def list_objects(session: listing.Reader, name: str,
     part = listing.cut([listing.plain(row) for row in rows], page, 'id')
     _add_templates(session, part.entries)
     return part
+
+
+def list_pending_images(session: listing.Reader, name: str,
+                        filters: collections.abc.Mapping[str, typing.Any],
+                        page: listing.Page) -> listing.Part:
+    """List images that a repository could not add yet, by ID.
+
+    :param filters: state
+    :raises NotFound: the host is not registered
+    """
+    table = models.PendingImage
+    query = listing.narrowed(
+        sa.select(*listing.columns(table, _PENDING)).where(
+            table.host_id == _need_id(session, name)), table, filters,
+        ('state',))
+    if page.marker is not None:
+        query = query.where(table.image_id > page.marker)
+    rows = session.execute(query.order_by(table.image_id).limit(
+        page.limit + 1)).mappings()
+    return listing.cut([listing.plain(row) for row in rows], page, 'image_id')
+
+
+def _need_id(session, name):
+    host_id = session.scalar(sa.select(models.Host.id).where(
+        models.Host.name == name))
+    if host_id is None:
+        raise sites.unknown_host(name)
+    return host_id
 
 
 def _add_templates(session, entries):

@@ -81,6 +81,9 @@ class Conductor:
         self._note('get_revoked_keys', known)
         return self.revoked
 
+    def report_pending_images(self, ctxt, host, images):
+        self._note('report_pending_images', images)
+
     def named(self, name):
         return [call for call in self.calls if call[0] == name]
 
@@ -97,12 +100,16 @@ class Status:
 
     def __init__(self):
         self.pending = []
+        self.images = None
 
     def describe(self):
         return objects.Host(name='h1', site='s', role='compute')
 
     def fills(self):
         return list(self.pending)
+
+    def pending_images(self):
+        return self.images
 
 
 class LinkTest(base.TestCase):
@@ -145,6 +152,17 @@ class LinkTest(base.TestCase):
         self.assertEqual(2, revoked.number)
         self.assertEqual([0, 2], [known for _name, known in
                                   self.conductor.named('get_revoked_keys')])
+
+    def test_images_that_wait_are_told_when_that_changed(self):
+        for state, seconds in (('waiting', 1), ('waiting', 2),
+                               ('waiting_for_space', 3)):
+            self.status.images = [objects.PendingImage(
+                image_id='a', state=state, retry_at=NOW
+                + datetime.timedelta(seconds=seconds))]
+            self.link.report()
+        self.assertEqual(['waiting', 'waiting_for_space'], [
+            images[0].state for _name, images in
+            self.conductor.named('report_pending_images')])
 
     def test_fills_are_told_when_they_changed(self):
         for done in (0, 0, 5, 5):

@@ -65,6 +65,8 @@ class TestReference(base.ApiTest):
         self.sample('GET', '/v1/hosts/{name}', name='h1')
         self.sample('GET', '/v1/hosts/{name}/objects', name='h1',
                     query='?kind=templates')
+        self.sample('GET', '/v1/hosts/{name}/pending-images', name='h1',
+                    query='?state=waiting_for_space')
         self.sample('GET', '/v1/templates', query='?family=t1')
         self.sample('GET', '/v1/templates/{template_id}', template_id='t1')
         self.sample('GET', '/v1/templates/{template_id}/locations',

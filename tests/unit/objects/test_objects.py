@@ -32,6 +32,7 @@ FINGERPRINTS = {
     'Patch': '1.0-2c6523e0895d357914f9aa7ac8fa3f4a',
     'PatchPair': '1.0-ab07bcec5b2ddbcf927aa101a21bd92e',
     'PatchWork': '1.0-7c0acd8a3e50353579f1684bda05fcaa',
+    'PendingImage': '1.0-d9843ed823abe6448056639862c657fb',
     'Plan': '1.0-0630fa98bbc5c1089ceb63d30c2cc8ca',
     'PlanItem': '1.1-b39aef1ddb77a5494675b108e623a22e',
     'PrecacheDemand': '1.0-6c32a7080143cda2381aa6ea016b3ec3',

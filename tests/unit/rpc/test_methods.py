@@ -51,6 +51,7 @@ OBJECTS = {
                                  verdict='estimated', size=1)],
     'holdings': [objects.Holding(kind='templates', id=HASH)],
     'fills': [objects.Fill(kind='templates', id=HASH)],
+    'images': [objects.PendingImage(image_id='t', state='waiting')],
     'template': objects.Template(id='t', content_id=HASH, size=1,
                                  data_size=1),
     'patch': objects.Patch(id=HASH, base=HASH, target='b' * 64, size=1),

@@ -436,7 +436,7 @@ class IngestTest(base.TestCase):
         self.run_until(lambda: self.repository.find('good'))
         [waiting] = [each for each in self.ingest.report()['queue']
                      if each['image'] == 'large']
-        self.assertEqual(('large', 'waiting', 1, 'no space left'), (
+        self.assertEqual(('large', 'waiting_for_space', 1, 'no space left'), (
             waiting['image'], waiting['state'], waiting['attempts'],
             waiting['error']))
         full[0] = False

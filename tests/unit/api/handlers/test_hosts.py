@@ -11,7 +11,9 @@
 #    under the License.
 """Hosts over the API."""
 
+from diffcache_openstack.db import pending_images
 from diffcache_openstack import objects
+from diffcache_openstack.objects import base as objects_base
 from tests.unit.api import base
 from tests.unit.db import database
 
@@ -83,6 +85,38 @@ class TestShow(base.ApiTest):
         [found] = self.get('/v1/hosts/h1/objects?limit=1&marker='
                            + database.content(1))['objects']
         self.assertEqual(objects.PATCHES, found['kind'])
+
+
+class TestPendingImages(base.ApiTest):
+
+    PATH = '/v1/hosts/h1/pending-images'
+
+    def report(self, *states):
+        self.database.write(pending_images.put, 'h1', [
+            objects.PendingImage(image_id=f't{number}', state=state,
+                                 attempts=number, error='No space on /x',
+                                 retry_at=objects_base.now())
+            for number, state in enumerate(states)])
+
+    def test_images_that_wait(self):
+        self.report('adding', 'waiting_for_space', 'refused')
+        found = self.get(self.PATH)['pending_images']
+        self.assertEqual(
+            [('t0', 'adding', 0), ('t1', 'waiting_for_space', 1),
+             ('t2', 'refused', 2)],
+            [(each['image_id'], each['state'], each['attempts'])
+             for each in found])
+        [found] = self.get(f'{self.PATH}?state=waiting_for_space')[
+            'pending_images']
+        self.assertEqual('No space on /x', found['error'])
+        self.assertIsNotNone(found['retry_at'])
+        [found] = self.get(f'{self.PATH}?marker=t1')['pending_images']
+        self.assertEqual('t2', found['image_id'])
+        self.report()
+        self.assertEqual([], self.get(self.PATH)['pending_images'])
+
+    def test_since_a_version(self):
+        self.refused(404, 'GET', self.PATH, version='1.6')
 
 
 class TestDelete(base.ApiTest):

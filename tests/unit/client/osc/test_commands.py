@@ -31,6 +31,7 @@ from diffcache_openstack.client.osc import sites
 from diffcache_openstack.client.osc import waiting
 from diffcache_openstack.db import catalogue
 from diffcache_openstack.db import history
+from diffcache_openstack.db import pending_images
 from diffcache_openstack.db import sites as db_sites
 from diffcache_openstack import objects as server_objects
 from diffcache_openstack.objects import base as objects_base
@@ -88,6 +89,22 @@ class TestHosts(cloud.CommandTest):
         self.assertEqual([('h1', 55), ('h2', 0)],
                          [(row['Name'], row['Held']) for row in rows])
         self.assertEqual([], self.listed(hosts.ListHosts, '--dead'))
+
+    def test_images_that_wait_for_space(self):
+        self.database.write(pending_images.put, 'hub', [
+            server_objects.PendingImage(
+                image_id='t9', state='waiting_for_space', attempts=2,
+                error='The file system of /x is full',
+                retry_at=objects_base.now())])
+        [row] = self.listed(hosts.ListPendingImages, 'hub', '--state',
+                            'waiting_for_space')
+        self.assertEqual(
+            ('t9', 'waiting_for_space', 2, 'The file system of /x is full'),
+            tuple(row[name] for name in ('Image', 'State', 'Attempts',
+                                         'Reason')))
+        self.assertIsNotNone(row['Retry At'])
+        self.assertEqual([], self.listed(hosts.ListPendingImages, 'hub',
+                                         '--state', 'refused'))
 
     def test_holders_of_an_object(self):
         # Tables show the first twelve digits.
