@@ -94,10 +94,15 @@ class Agent(service.Service):
     its last run.
 
     :param conf: a configuration with all groups registered
+    :param new_outputs: makes outputs of the directories that they may be in
     """
 
-    def __init__(self, conf: cfg.ConfigOpts) -> None:
+    def __init__(self, conf: cfg.ConfigOpts,
+                 new_outputs: typing.Callable[
+                     [typing.Sequence[str]], outputs.Outputs]
+                 = outputs.Outputs) -> None:
         super().__init__(conf)
+        self._new_outputs = new_outputs
         self.name = conf.agent.host
         self._state = pathlib.Path(conf.agent.state_dir)
         self._stack = contextlib.ExitStack()
@@ -183,7 +188,7 @@ class Agent(service.Service):
             self._tools)
         self._contents = contents.Contents(
             self._builder, self.host, self._flights, kept, self.transfers)
-        self._outputs = outputs.Outputs(options.output_directories)
+        self._outputs = self._new_outputs(options.output_directories)
         pending = serving.PendingOutputs(self._state / 'outputs')
         pending.clean(self._outputs.find)
         self.requests = request_spool.RequestSpool(self._state / 'requests')

@@ -16,18 +16,24 @@ import sys
 
 from oslo_config import cfg
 
-from diffcache_openstack.agent import service
+from diffcache_openstack.agent.privileged import start
 from diffcache_openstack.cmd import services
 from diffcache_openstack.common import modes
+from diffcache_openstack.common import service
 
 
-def _create(conf: cfg.ConfigOpts) -> service.Agent:
-    """Create the agent, whose new files other users may not read.
+def _create(conf: cfg.ConfigOpts) -> service.Service:
+    """Create the agent, without the privileges that it was started with.
 
-    What Nova and Glance are to read is given to them explicitly.
+    Other users may not read its new files. What Nova and Glance are to read
+    is given to them explicitly.
     """
     os.umask(modes.UMASK)
-    return service.Agent(conf)
+    new_outputs = start.separate(conf)
+    # Not before: libraries that it needs start threads, which would keep the
+    # capabilities.
+    from diffcache_openstack.agent import service as agent_service
+    return agent_service.Agent(conf, new_outputs)
 
 
 PROGRAM = services.Program(

@@ -1,0 +1,71 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Outputs by a privileged process: entry points, run in this process."""
+
+import os
+
+from diffcache_openstack.agent.privileged import outputs
+from diffcache_openstack.common import exceptions
+from tests.unit.agent.images import test_outputs
+
+
+class PrivilegedOutputsTest(test_outputs.OutputsTest):
+    """They do the same as the rights of a process of its own."""
+
+    def setUp(self):
+        super().setUp()
+        root = str(self.directory / 'instances')
+        self.addCleanup(outputs.configure, (), '')
+        outputs.configure((root,), str(self.directory))
+        self.outputs = outputs.PrivilegedOutputs([root])
+
+    def test_the_directory_may_be_named_through_a_link(self):
+        link = self.directory / 'nova'
+        link.symlink_to(self.output.parent)
+        outputs.configure((str(link),), str(self.directory))
+        for path in (self.output, link / 'disk'):
+            self.outputs.open(str(path))
+
+    def test_nothing_is_taken_of_another_directory(self):
+        output = self.outputs.open(str(self.output))
+        self.assertFalse(output.can_take(self.foreign))
+        for name in ('../etc/shadow', str(self.foreign), '..', ''):
+            self.assertRaises(exceptions.InvalidInput, outputs.take,
+                              str(self.output), name, True)
+        self.assertTrue(self.foreign.exists())
+        self.assertEqual([], self.names())
+
+    def test_nothing_is_taken_of_a_directory_of_another_user(self):
+        self.patch(outputs.os, 'geteuid', lambda: os.getuid() + 1)
+        self.assertRaises(exceptions.InvalidInput, outputs.take,
+                          str(self.output), self.content.name, True)
+        self.assertTrue(self.content.exists())
+
+    def test_arguments(self):
+        for value in (None, 1, b'/etc/passwd', 'x' * 5000):
+            for call in (outputs.check, outputs.create, outputs.clean,
+                         outputs.is_on_filesystem):
+                self.assertRaises(exceptions.InvalidInput, call, value)
+        for number in (None, 'x', 10 ** 9, [1]):
+            self.assertRaises(exceptions.NotFound, outputs.publish, number,
+                              True)
+            outputs.discard(number)
+
+    def test_so_many_at_a_time(self):
+        self.patch(outputs, '_MOST_PARTS', 1)
+        part = self.outputs.open(str(self.output)).create()
+        self.assertRaises(exceptions.ServiceUnavailable, outputs.create,
+                          str(self.output))
+        self.assertEqual(1, len(self.names()))
+        part.discard()
+        self.assertEqual([], self.names())
+        self.deliver()
