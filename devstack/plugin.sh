@@ -167,12 +167,17 @@ function configure_diffcache_agent {
 }
 
 # grant_diffcache_disk_access: let the agent open servers' disks, which libvirt
-# gives to other users, root among them, and give new ones to those. It runs as
+# gives to other users, root among them, and give new ones to those. The agent
+# itself drops these capabilities; small processes of it keep them. It runs as
 # STACK_USER, as the repository's agent does: both write to the store of versions.
 function grant_diffcache_disk_access {
+    local file=$DIFFCACHE_AGENT_DROPINS/disks.conf option
     sudo mkdir -p "$DIFFCACHE_AGENT_DROPINS"
-    iniset -sudo "$DIFFCACHE_AGENT_DROPINS/disks.conf" Service \
-        AmbientCapabilities "CAP_CHOWN CAP_DAC_OVERRIDE CAP_FOWNER"
+    for option in AmbientCapabilities CapabilityBoundingSet; do
+        iniset -sudo "$file" Service "$option" \
+            "CAP_CHOWN CAP_DAC_OVERRIDE CAP_DAC_READ_SEARCH"
+    done
+    iniset -sudo "$file" Service NoNewPrivileges yes
 }
 
 function configure_diffcache_host {

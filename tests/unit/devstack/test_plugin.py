@@ -256,11 +256,13 @@ fi
     def test_the_agent_may_open_disks_without_being_root(self):
         calls = self.run_phase('stack', 'post-config')
         granted = self.options(calls)['disks.conf']
-        self.assertEqual(
-            {'CAP_CHOWN', 'CAP_DAC_OVERRIDE', 'CAP_FOWNER'},
-            set(granted['Service', 'AmbientCapabilities'].split()))
-        [words] = [words for name, *words in calls
-                   if name == 'iniset' and words[-4].endswith('disks.conf')]
+        for option in ('AmbientCapabilities', 'CapabilityBoundingSet'):
+            self.assertEqual(
+                {'CAP_CHOWN', 'CAP_DAC_OVERRIDE', 'CAP_DAC_READ_SEARCH'},
+                set(granted['Service', option].split()))
+        self.assertEqual('yes', granted['Service', 'NoNewPrivileges'])
+        words = [words for name, *words in calls
+                 if name == 'iniset' and words[-4].endswith('disks.conf')][-1]
         folder = (f'{self.directory}/systemd/'
                   f'devstack@diffcache-agent.service.d')
         self.assertEqual(['-sudo', f'{folder}/disks.conf'], words[:2])

@@ -27,6 +27,7 @@ from onemachine import nova
 from onemachine import place
 from onemachine import processes
 from onemachine import shell
+from onemachine import suite
 
 DISK_SIZE = 12 << 30
 # Folders that libvirt expects at fixed places.
@@ -140,7 +141,9 @@ class Computes:
                               self._where.namespace(host))
         shell.write(folder / 'libvirtd.conf', '\n'.join((
             'auth_unix_ro = "none"', 'auth_unix_rw = "none"',
-            'unix_sock_group = "root"', f'host_uuid = "{identity}"',
+            # nova-compute is root; the suite's agent is not.
+            f'unix_sock_group = "{suite.USER}"', 'unix_sock_rw_perms = "0770"',
+            f'host_uuid = "{identity}"',
             'log_filters = "3:qemu 3:util"',
             'log_outputs = "2:stderr"', '')))
         shell.write(folder / 'qemu.conf', '\n'.join((
@@ -183,6 +186,7 @@ class Computes:
     def ensure_libvirt(self, host: str) -> bool:
         """Start the host's libvirt daemon."""
         processed = self._given.processes
+        suite.ensure_user()
         return processed.ensure(processes.Daemon(
             name=f'{host}-libvirtd', place=host,
             command=('libvirtd', '--pid-file', '/run/libvirt/libvirtd.pid'),

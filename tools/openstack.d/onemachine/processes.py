@@ -46,6 +46,8 @@ class Daemon:
     :ivar place: ``centre``, ``site`` or a compute host
     :ivar environment: variables over those of this process
     :ivar user: to run as, if not root
+    :ivar capabilities: that it keeps as that user, such as ``chown``; it can
+        get no others
     :ivar ready: whether it serves by now
     :ivar inputs: files that it reads when it starts; when they change it is
         restarted
@@ -57,12 +59,14 @@ class Daemon:
     environment: collections.abc.Mapping[str, str] = dataclasses.field(
         default_factory=dict)
     user: str | None = None
+    capabilities: tuple[str, ...] | None = None
     ready: collections.abc.Callable[[], bool] = lambda: True
     inputs: tuple[pathlib.Path, ...] = ()
 
     def digest(self) -> str:
         """A checksum over what it is started with."""
         text = repr((self.command, sorted(self.environment.items()),
+                     self.user, self.capabilities,
                      [path.read_bytes() for path in self.inputs]))
         return hashlib.sha256(text.encode()).hexdigest()
 
@@ -134,7 +138,7 @@ class Processes:
 
     def _start(self, daemon: Daemon) -> None:
         command = [*self.enter(daemon.place),
-                   *_as_user(daemon.user),
+                   *_as_user(daemon.user, daemon.capabilities),
                    *(str(word) for word in daemon.command)]
         environment = {**os.environ, **daemon.environment}
         with open(self.log(daemon.name), 'ab') as log:
@@ -252,11 +256,16 @@ class Processes:
         return self._layout.run / f'{name}.json'
 
 
-def _as_user(user: str | None) -> list[str]:
+def _as_user(user: str | None, capabilities: tuple[str, ...] | None
+             ) -> list[str]:
     if user is None:
         return []
-    return ['setpriv', f'--reuid={user}', f'--regid={user}', '--init-groups',
-            '--']
+    words = ['setpriv', f'--reuid={user}', f'--regid={user}', '--init-groups']
+    if capabilities is not None:
+        kept = ','.join(['-all', *(f'+{name}' for name in capabilities)])
+        words += [f'--inh-caps={kept}', f'--ambient-caps={kept}',
+                  f'--bounding-set={kept}', '--no-new-privs']
+    return [*words, '--']
 
 
 def listens(address: str, port: int) -> bool:

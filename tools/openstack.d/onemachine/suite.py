@@ -13,14 +13,18 @@
 
 At the centre are the conductor, the API and the repository's agent; at the
 site an agent on every compute host and one beside the site's Glance. Agents
-reach the repository over the WAN and each other over the site's network.
+reach the repository over the WAN and each other over the site's network. They
+run as a user of their own.
 """
 
 import dataclasses
 import importlib.util
 import pathlib
+import shutil
+import sys
 
 from onemachine import common
+from onemachine import errors
 from onemachine import layout
 from onemachine import place
 from onemachine import processes
@@ -29,6 +33,10 @@ from onemachine import shell
 SITE = 'site'
 REPOSITORY = 'repository'
 EDGE = 'edge'
+# The agents' user, and its group: that of hosts' libvirt sockets, too.
+USER = 'diffcache'
+# What the agent of a compute host needs of root's rights.
+_CAPABILITIES = ('chown', 'dac_override', 'dac_read_search')
 # Less than the images of the tests need together.
 CAPACITY = '250MB'
 
@@ -87,18 +95,18 @@ class Suite:
                     {'nova': common.service_user(where, 'nova')})
         self._write(
             REPOSITORY, self._agent(REPOSITORY, 'centre', where.wan_centre,
-                                    where.data / REPOSITORY),
+                                    self._state(REPOSITORY)),
             self._messaging('repository', REPOSITORY),
             {'agent': {'role': 'repository'},
              'repository': {'image_source': 'glance'},
              'glance': {**common.service_user(where, 'glance'),
                         'endpoint_override': where.url('glance')}})
         self._write(
-            EDGE, self._agent(EDGE, SITE, where.lan_site, where.data / EDGE),
+            EDGE, self._agent(EDGE, SITE, where.lan_site, self._state(EDGE)),
             self._messaging('compute', EDGE))
         for host in where.hosts:
             self._write(host, self._agent(
-                host, SITE, where.lan(host), where.host / 'diffcache'),
+                host, SITE, where.lan(host), self._state(host)),
                 self._messaging('compute', host),
                 {'agent': {'output_directories': where.host / 'instances'}})
 
@@ -240,13 +248,46 @@ class Suite:
 
     def ensure_agent(self, name: str) -> bool:
         """Start an agent: ``repository``, ``edge`` or a compute host's."""
-        where = {REPOSITORY: 'centre', EDGE: 'site'}.get(name, name)
+        place = {REPOSITORY: 'centre', EDGE: 'site'}.get(name, name)
+        is_host = name in self._where.hosts
+        self._give_files(name, place)
         return self._ensure(processes.Daemon(
-            name=f'{name}-agent', place=where,
+            name=f'{name}-agent', place=place, user=USER,
+            capabilities=_CAPABILITIES if is_host else (),
             inputs=(self.config(name),),
             command=(self._where.program('diffcache-agent'),
                      '--config-file', self.config(name))),
             f'Agent {name} serves')
+
+    def _give_files(self, name: str, place: str) -> None:
+        """Give an agent's user what it reads, and where it writes.
+
+        :raises OpenStackError: that user cannot run the program
+        """
+        ensure_user()
+        if not shell.succeeds('setpriv', f'--reuid={USER}', '--clear-groups',
+                              sys.executable, '-c', 'pass'):
+            raise errors.OpenStackError(
+                f'user {USER} cannot execute {sys.executable}: keep the state'
+                f' in a folder that all users may enter, with --state, or'
+                f' remove {self._where.venv} and run tools/openstack up'
+                f' again, to install with another Python')
+        etc = self._where.etc / 'diffcache'
+        shutil.chown(self.config(name), group=USER)
+        for path in (etc / 'key', *etc.glob(f'{name}-*.key'),
+                     *etc.glob(f'*-{name}.key')):
+            shutil.chown(path, USER)
+        state = self._state(name)
+        versions = self._where.folder('data', 'versions')
+        shell.run(*self._given.processes.enter(place), 'sh', '-c',
+                  'mkdir -p "$0" && chown -R "$2:$2" "$0" "$1"', state,
+                  versions, USER)
+
+    def _state(self, name: str) -> pathlib.Path:
+        """The folder of an agent's state."""
+        if name in self._where.hosts:
+            return self._where.host / 'diffcache'
+        return self._where.data / name
 
     def ensure_api(self) -> bool:
         """Start the API."""
@@ -277,8 +318,16 @@ class Suite:
             dataclasses.replace(daemon, ready=is_ready))
 
 
+def ensure_user() -> None:
+    """Create the agents' user."""
+    if not shell.succeeds('id', USER):
+        shell.run('useradd', '--system', '--user-group', '--no-create-home',
+                  '--home-dir', '/nonexistent', '--shell',
+                  '/usr/sbin/nologin', USER)
+
+
 def socket(where: layout.Layout, name: str) -> pathlib.Path:
     """The socket of an agent, as those beside it see it."""
     if name in where.hosts:
         return where.host / 'diffcache/agent.sock'
-    return where.run / f'{name}.sock'
+    return where.data / name / 'agent.sock'

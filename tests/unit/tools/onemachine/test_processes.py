@@ -125,3 +125,14 @@ while True:
     def test_start_time_of_nobody(self):
         last = int(pathlib.Path('/proc/sys/kernel/pid_max').read_text())
         self.assertIsNone(processes.start_time(last + 1))
+
+    def test_a_user_gets_the_capabilities_that_are_named(self):
+        self.assertEqual([], processes._as_user(None, None))
+        self.assertEqual(
+            ['setpriv', '--reuid=u', '--regid=u', '--init-groups', '--'],
+            processes._as_user('u', None))
+        for names, kept in (((), '-all'), (('chown',), '-all,+chown')):
+            words = processes._as_user('u', names)
+            self.assertIn('--no-new-privs', words)
+            for option in ('inh-caps', 'ambient-caps', 'bounding-set'):
+                self.assertIn(f'--{option}={kept}', words)

@@ -99,8 +99,8 @@ class TestSuite(base.TestCase):
     def test_socket_of_a_host_lies_on_its_disk(self):
         where = types.SimpleNamespace(
             hosts=['compute-1'], host=self.directory / 'host',
-            run=self.directory / 'run')
+            data=self.directory / 'data')
         self.assertEqual(self.directory / 'host/diffcache/agent.sock',
                          suite.socket(where, 'compute-1'))
-        self.assertEqual(self.directory / 'run/edge.sock',
+        self.assertEqual(self.directory / 'data/edge/agent.sock',
                          suite.socket(where, suite.EDGE))
