@@ -17,12 +17,11 @@ import pwd
 
 from onemachine import suite
 
-from tests.functional.openstack import machine
+from tests.functional.openstack import nova_hosts
 
 _CHOWN, _OVERRIDE, _SEARCH = 1 << 0, 1 << 1, 1 << 2
 # As an agent starts them: for outputs, reading, writing, and programs.
 _PROCESSES = [_CHOWN | _OVERRIDE, _SEARCH, _CHOWN | _OVERRIDE, _OVERRIDE]
-_SETS = ('CapPrm', 'CapEff', 'CapBnd')
 
 
 def _status(task: pathlib.Path) -> dict[str, list[str]]:
@@ -31,7 +30,7 @@ def _status(task: pathlib.Path) -> dict[str, list[str]]:
     return {key: value.split() for key, value in lines}
 
 
-class PrivilegesTest(machine.TestCase):
+class PrivilegesTest(nova_hosts.NovaTest):
 
     def agent(self, name: str) -> pathlib.Path:
         pid = self.trial.processes.pid(f'{name}-agent')
@@ -71,14 +70,31 @@ class PrivilegesTest(machine.TestCase):
             for child, kept in zip(children, _PROCESSES):
                 self.assert_process(child, kept)
 
-    def test_images_are_nova_s(self):
+    def test_images_and_disks_are_their_owners(self):
+        """An image is delivered; its server is saved and restored."""
         host = self.trial.hosts[0]
-        server = self.boot(self.image('linux-1'), host).server
-        self.assertTrue(server)
-        base = self.trial.instances(host) / '_base'
-        owner = base.stat()
-        files = [path for path in base.iterdir() if path.is_file()]
-        self.assertTrue(files)
-        for path in files:
-            self.assertEqual((owner.st_uid, owner.st_gid),
-                             (path.stat().st_uid, path.stat().st_gid))
+        image = self.image_of('web')
+        with self.delivers(host):
+            server = self.create(image, host)
+        base = self.base(host, image)
+        self.assert_same_owner(base, base.parent)
+        saved = self.type(
+            f'server version create {server} --wait -f json')['id']
+        self.addCleanup(self.type, f'server version delete {saved} --wait')
+        disk = self.trial.instances(host) / server / 'disk'
+        for method in ('rollback', 'rebuild'):
+            before = self.boots(server)
+            self.type(f'server version restore {saved} --restart'
+                      f' --discard-current --method {method} -f json')
+            self.wait_for_status(server, 'ACTIVE')
+            self.wait_until(lambda: self.boots(server) != before,
+                            'the guest came up again', nova_hosts.SECONDS)
+            self.assert_same_owner(disk, disk.parent)
+        self.assertEqual([], [path.name for path in disk.parent.iterdir()
+                              if '.rebuilt' in path.name
+                              or path.name.endswith('.rollback')])
+
+    def assert_same_owner(self, path: pathlib.Path, other: pathlib.Path
+                          ) -> None:
+        one, two = path.stat(), other.stat()
+        self.assertEqual((two.st_uid, two.st_gid), (one.st_uid, one.st_gid))
