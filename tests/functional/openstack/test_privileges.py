@@ -15,9 +15,9 @@ import grp
 import pathlib
 import pwd
 
-from onemachine import suite
-
 from tests.functional.openstack import nova_hosts
+
+from onemachine import suite  # isort: skip
 
 _CHOWN, _OVERRIDE, _SEARCH = 1 << 0, 1 << 1, 1 << 2
 # As an agent starts them: for outputs, reading, writing, and programs.
@@ -32,7 +32,7 @@ def _status(task: pathlib.Path) -> dict[str, list[str]]:
 
 class PrivilegesTest(nova_hosts.NovaTest):
 
-    def agent(self, name: str) -> pathlib.Path:
+    def process_of(self, name: str) -> pathlib.Path:
         pid = self.trial.processes.pid(f'{name}-agent')
         self.assertIsNotNone(pid)
         return pathlib.Path(f'/proc/{pid}')
@@ -55,16 +55,16 @@ class PrivilegesTest(nova_hosts.NovaTest):
 
     def test_agents_have_no_capabilities(self):
         for name in (suite.REPOSITORY, suite.EDGE):
-            self.assert_process(self.agent(name), 0)
-            self.assertEqual([], self.children(self.agent(name)))
+            self.assert_process(self.process_of(name), 0)
+            self.assertEqual([], self.children(self.process_of(name)))
             self.assertEqual(
-                0, int(_status(self.agent(name))['CapBnd'][0], 16))
+                0, int(_status(self.process_of(name))['CapBnd'][0], 16))
         for name in self.trial.hosts:
-            self.assert_process(self.agent(name), 0)
+            self.assert_process(self.process_of(name), 0)
 
     def test_each_process_has_those_of_its_need(self):
         for name in self.trial.hosts:
-            children = self.children(self.agent(name))
+            children = self.children(self.process_of(name))
             self.assertEqual(_PROCESSES, [
                 int(_status(child)['CapPrm'][0], 16) for child in children])
             for child, kept in zip(children, _PROCESSES):
@@ -83,6 +83,10 @@ class PrivilegesTest(nova_hosts.NovaTest):
         self.addCleanup(self.type, f'server version delete {saved} --wait')
         disk = self.trial.instances(host) / server / 'disk'
         for method in ('rollback', 'rebuild'):
+            # Otherwise it says the same number after each restore.
+            with self.boots_again(server):
+                self.compute.reboot_server(server, 'HARD')
+                self.wait_for_status(server, 'ACTIVE')
             before = self.boots(server)
             self.type(f'server version restore {saved} --restart'
                       f' --discard-current --method {method} -f json')
