@@ -38,8 +38,8 @@ LOG = logging.getLogger(__name__)
 
 # After a failure, seconds before the next attempt; the heartbeat if shorter.
 RETRY_SECONDS = 2.0
-# Holdings are reported again after so many heartbeats, changed or not: that
-# corrects what a lost or overtaken report left wrong.
+# Holdings are compared with the conductor's after so many heartbeats, changed
+# or not: that finds what a lost or overtaken report left wrong.
 REPEAT_HOLDINGS = 20
 
 
@@ -149,15 +149,30 @@ class ConductorLink:
         if held == self._reported_holdings and time.monotonic() < due:
             return
         try:
-            self._conductor.report_holdings(
-                self._context, self._host.name,
-                [objects.Holding(kind=key.kind, id=key.id, bytes=size)
-                 for key, size in sorted(held.items())])
+            self._send_holdings(held)
         except exceptions.NotFound:
             # A conductor with an empty database.
-            self._registered_at = None
+            self._registered_at = self._reported_holdings = None
             raise
         self._reported_holdings, self._reported_at = held, time.monotonic()
+
+    def _send_holdings(self, held: dict[views.Key, int]) -> None:
+        """Report what changed of the holdings, or all of them."""
+        known = self._reported_holdings
+        if known is not None:
+            try:
+                self._conductor.change_holdings(
+                    self._context, self._host.name,
+                    _holdings({key: size for key, size in held.items()
+                               if known.get(key) != size}),
+                    _holdings({key: size for key, size in known.items()
+                               if key not in held}),
+                    len(held), sum(held.values()))
+                return
+            except exceptions.Conflict as error:
+                LOG.info('Reporting all objects of this host: %s', error)
+        self._conductor.report_holdings(self._context, self._host.name,
+                                        _holdings(held))
 
     def _report_fills(self) -> None:
         found = self._status.fills()
@@ -227,3 +242,8 @@ def _without_retries(found: collections.abc.Iterable[typing.Any]
     """
     return [{**each.obj_to_primitive()['diffcache_object.data'],
              'retry_at': None} for each in found]
+
+
+def _holdings(held: dict[views.Key, int]) -> list[objects.Holding]:
+    return [objects.Holding(kind=key.kind, id=key.id, bytes=size)
+            for key, size in sorted(held.items())]

@@ -46,6 +46,7 @@ from diffcache_openstack.conductor.versions import upkeep
 from diffcache_openstack.db import catalogue
 from diffcache_openstack.db import engine
 from diffcache_openstack.db import history
+from diffcache_openstack.db import map_changes
 from diffcache_openstack.db import migration
 from diffcache_openstack.db import patch_pairs
 from diffcache_openstack.db import plans
@@ -60,7 +61,7 @@ from diffcache_openstack.rpc import methods
 LOG = log.getLogger(__name__)
 
 _PRUNE_INTERVAL = 3600
-_DEMAND_INTERVAL = 300
+_UPKEEP_INTERVAL = 300
 
 
 class ConductorService(service.Service):
@@ -119,8 +120,9 @@ class ConductorService(service.Service):
                      self._look_after_versions, self._tidy_ledger):
             self.tg.add_timer(interval, task, initial_delay=interval)
         self.tg.add_timer(_PRUNE_INTERVAL, self._prune)
-        self.tg.add_timer(_DEMAND_INTERVAL, self._order_patches,
-                          initial_delay=_DEMAND_INTERVAL)
+        for task in (self._order_patches, self._prune_map_changes):
+            self.tg.add_timer(_UPKEEP_INTERVAL, task,
+                              initial_delay=_UPKEEP_INTERVAL)
         LOG.info('Conductor %s is ready', name)
 
     def stop(self, graceful: bool = False) -> None:
@@ -184,6 +186,13 @@ class ConductorService(service.Service):
         except Exception:
             LOG.exception('Could not put patches in order by their requests,'
                           ' will retry in the next round')
+
+    def _prune_map_changes(self):
+        try:
+            self._database.write(map_changes.prune)
+        except Exception:
+            LOG.exception('Could not remove old changes of site maps, will'
+                          ' retry in the next round')
 
     def _plan_due_sites(self):
         interval = self.conf.planner.interval

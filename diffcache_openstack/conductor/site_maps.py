@@ -9,25 +9,34 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""Maps of sites, built once per generation.
+"""Maps of sites, and the differences between their generations.
 
-After a change every host of a site asks for the new map, which is the same
-for all of them and not small: it has the whole catalogue.
+After a change every host of a site asks for what changed. A whole map, which
+is not small, since it has the whole catalogue, is only sent to hosts that are
+new or were away for long, and to agents of earlier releases.
 """
+
+import threading
 
 from oslo_config import cfg
 
 from diffcache_openstack.conductor.planning import model
 from diffcache_openstack.db import catalogue
 from diffcache_openstack.db import engine
+from diffcache_openstack.db import map_changes
 from diffcache_openstack.db import sites
 from diffcache_openstack import objects
-from diffcache_openstack.sites import site_map
+from diffcache_openstack.sites import map_state
 from diffcache_openstack.sites import view as views
 
 
+# Differences of the newest generation of a site that are kept: hosts that ask
+# at the same time mostly have the same generation.
+_KEPT_CHANGES = 4
+
+
 class Maps:
-    """Builds maps, and keeps the latest one of each site."""
+    """Builds maps and differences, and keeps the latest of each site."""
 
     def __init__(self, conf: cfg.ConfigOpts, database: engine.Database):
         self._conf = conf
@@ -35,15 +44,43 @@ class Maps:
         # Assigned whole, so threads need no lock; at worst two of them make
         # the same map.
         self._latest: dict[str, objects.SiteMap] = {}
+        # Differences are applied to states: one thread at a time.
+        self._lock = threading.Lock()
+        self._states: dict[str, map_state.MapState] = {}
+        self._changes: dict[str, dict[int, objects.MapChange]] = {}
         # The options that the maps of each site show.
         self._shown: dict[str, tuple] = {}
 
-    def get(self, site: str) -> objects.SiteMap:
-        """Return the map of a site.
+    def view(self, site: str) -> views.SiteView:
+        """Return the view of a site's present generation.
 
         :raises NotFound: no host of the site was ever registered
         """
-        return self._of(site, self._database.read(sites.map_generation, site))
+        with self._lock:
+            return self._advance(site).view()
+
+    def update(self, site: str, known: int | None
+               ) -> objects.MapChange | objects.SiteMap | None:
+        """Return what changed of a map since a generation.
+
+        :param known: the generation that the caller has
+        :returns: None for the present generation, and the whole map if the
+            difference is not known
+        :raises NotFound: no host of the site was ever registered
+        """
+        with self._lock:
+            state = self._advance(site)
+            generation, digest = state.generation, state.digest
+            change = self._changes.get(site, {}).get(known or 0)
+        if known == generation:
+            return None
+        if change is None and known is not None:
+            change = self._database.read(map_changes.since, site, known)
+        # One that has newer changes already has another digest.
+        if change is None or change.generation != generation:
+            return self.newer(site, None)
+        self._keep(site, self._complete(change, digest))
+        return change
 
     def newer(self, site: str, known: int | None) -> objects.SiteMap | None:
         """Return the map of a site; None if its generation is the known one.
@@ -59,6 +96,40 @@ class Maps:
             latest = self._database.read(self._read, site)
             self._latest[site] = latest
         return latest
+
+    def _advance(self, site: str) -> map_state.MapState:
+        """Return the state of a site, with all changes applied."""
+        generation = self._database.read(sites.map_generation, site)
+        state = self._states.get(site)
+        if state is not None and state.generation == generation:
+            return state
+        change = None if state is None else self._database.read(
+            map_changes.since, site, state.generation)
+        if state is None or change is None \
+                or not state.apply(self._complete(change, None)):
+            state = map_state.MapState(self._database.read(self._read, site))
+        self._states[site] = state
+        self._changes.pop(site, None)
+        self._latest.pop(site, None)
+        if change is not None and change.generation == state.generation:
+            self._changes[site] = {
+                change.previous: self._complete(change, state.digest)}
+        return state
+
+    def _complete(self, change: objects.MapChange, digest: str | None
+                  ) -> objects.MapChange:
+        change.links = model.links_of(change.site, self._conf.planner)
+        change.hops = self._conf.planner.max_patches
+        change.digest = digest
+        return change
+
+    def _keep(self, site: str, change: objects.MapChange) -> None:
+        with self._lock:
+            kept = self._changes.setdefault(site, {})
+            newest = max((each.generation for each in kept.values()),
+                         default=0)
+            if change.generation >= newest and len(kept) < _KEPT_CHANGES:
+                kept[change.previous] = change
 
     def note_options(self) -> set[str]:
         """Mark maps as changed if the options that they show changed.
@@ -95,20 +166,14 @@ class Maps:
 
 
 class Views:
-    """Maps of sites in the form that look-ups work on, the latest of each."""
+    """Maps of sites in the form that look-ups work on."""
 
     def __init__(self, site_maps: Maps) -> None:
         self._maps = site_maps
-        # Assigned whole, as in Maps.
-        self._views: dict[str, views.SiteView] = {}
 
     def get(self, site: str) -> views.SiteView:
         """Return the view of a site's present generation.
 
         :raises NotFound: no host of the site was ever registered
         """
-        latest = self._maps.get(site)
-        view = self._views.get(site)
-        if view is None or view.generation != latest.generation:
-            view = self._views[site] = site_map.to_view(latest)
-        return view
+        return self._maps.view(site)

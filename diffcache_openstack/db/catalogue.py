@@ -19,6 +19,7 @@ that every agent learns that it must not be served. It takes no part in
 anything else: no patch is made for it, no plan has it.
 """
 
+import collections.abc
 import datetime
 
 import sqlalchemy as sa
@@ -35,6 +36,8 @@ from diffcache_openstack import objects
 # Weight of a new measurement in a patch's time: settles within some ten
 # applications and forgets a slow one as quickly.
 _NEW_MEASUREMENT = 0.25
+# Rows per statement, below the limits on parameters of all engines.
+_BATCH = 400
 # What a registration may change of a template that is known.
 _CHANGEABLE = ('name', 'size', 'data_size', 'disk_format', 'file_size',
                'os_hash_algo', 'os_hash_value', 'owner', 'visibility',
@@ -76,9 +79,33 @@ def put_template(session: orm.Session, template: objects.Template,
     _set_members(row, template.members)
     session.flush()
     _follow_content(session, row.content_id, family_changed)
+    changes = _changes_of(session, row)
     if row.status == objects.DELETED:
         _remove_orphans(session)
-    return _template(row), sites.raise_all_generations(session)
+    return _template(row), sites.raise_all_generations(session, changes)
+
+
+def templates_of(session: orm.Session,
+                 template_ids: collections.abc.Sequence[str]
+                 ) -> list[objects.Template]:
+    """Return those of some templates that there are, by id."""
+    found = []
+    for start in range(0, len(template_ids), _BATCH):
+        found += map(_template, session.scalars(
+            sa.select(models.Template).where(models.Template.id.in_(
+                template_ids[start:start + _BATCH]))))
+    return sorted(found, key=lambda template: template.id)
+
+
+def patches_of(session: orm.Session,
+               patch_ids: collections.abc.Sequence[str]
+               ) -> list[objects.Patch]:
+    """Return those of some patches that a map has, by id."""
+    found = []
+    for start in range(0, len(patch_ids), _BATCH):
+        found += map(_patch, session.scalars(_listed_patches().where(
+            models.Patch.id.in_(patch_ids[start:start + _BATCH]))))
+    return sorted(found, key=lambda patch: patch.id)
 
 
 def get_template(session: orm.Session, template_id: str) -> objects.Template:
@@ -109,12 +136,19 @@ def forget_deleted(session: orm.Session, before: datetime.datetime) -> int:
     """
     held = sa.select(models.Holding.object_id).where(
         models.Holding.kind == objects.TEMPLATES)
-    return session.execute(
-        sa.delete(models.Template).where(
-            models.Template.status == objects.DELETED,
-            models.Template.created_at < before,
-            models.Template.content_id.not_in(held))
-        .execution_options(synchronize_session=False)).rowcount
+    forgotten = list(session.scalars(sa.select(models.Template.id).where(
+        models.Template.status == objects.DELETED,
+        models.Template.created_at < before,
+        models.Template.content_id.not_in(held))))
+    for start in range(0, len(forgotten), _BATCH):
+        session.execute(
+            sa.delete(models.Template).where(
+                models.Template.id.in_(forgotten[start:start + _BATCH]))
+            .execution_options(synchronize_session=False))
+    if forgotten:
+        sites.raise_all_generations(session, [
+            sites.Change(sites.TEMPLATE, name) for name in forgotten])
+    return len(forgotten)
 
 
 def restore_template(session: orm.Session, template_id: str) -> set[str]:
@@ -132,7 +166,7 @@ def restore_template(session: orm.Session, template_id: str) -> set[str]:
     row.status = objects.ACTIVE
     session.flush()
     _follow_content(session, row.content_id)
-    return sites.raise_all_generations(session)
+    return sites.raise_all_generations(session, _changes_of(session, row))
 
 
 def remove_template(session: orm.Session, template_id: str) -> set[str]:
@@ -142,11 +176,12 @@ def remove_template(session: orm.Session, template_id: str) -> set[str]:
     :raises NotFound: there is no such template
     """
     row = _need_template(session, template_id)
+    changes = _changes_of(session, row)
     session.delete(row)
     session.flush()
     _follow_content(session, row.content_id)
     _remove_orphans(session)
-    return sites.raise_all_generations(session)
+    return sites.raise_all_generations(session, changes)
 
 
 def put_patch(session: orm.Session, patch: objects.Patch,
@@ -173,23 +208,21 @@ def put_patch(session: orm.Session, patch: objects.Patch,
     session.add(row)
     session.flush()
     patch_pairs.note_patch(session, row)
-    return _patch(row), sites.raise_all_generations(session)
+    return _patch(row), sites.raise_all_generations(
+        session, [sites.Change(sites.PATCH, row.id)])
 
 
 def list_patches(session: orm.Session) -> list[objects.Patch]:
     """Return all patches between templates that may be served, by ends."""
-    active = _active_contents()
     return [_patch(row) for row in session.scalars(
-        sa.select(models.Patch)
-        .where(models.Patch.base.in_(active), models.Patch.target.in_(active))
-        .order_by(models.Patch.base, models.Patch.target))]
+        _listed_patches().order_by(models.Patch.base, models.Patch.target))]
 
 
 def time_patch(session: orm.Session, patch_id: str, seconds: float) -> None:
     """Update a patch's expected time with a measured one.
 
-    Maps are not marked as changed: they are sent with the time whenever
-    something else changes, and a time alone is not worth sending them.
+    Maps are not marked as changed: the time is sent when something else
+    changes, and alone is not worth sending.
     """
     row = session.get(models.Patch, patch_id)
     if row is None:
@@ -198,6 +231,7 @@ def time_patch(session: orm.Session, patch_id: str, seconds: float) -> None:
         seconds = (row.apply_seconds
                    + _NEW_MEASUREMENT * (seconds - row.apply_seconds))
     row.apply_seconds = seconds
+    sites.note_for_next(session, sites.Change(sites.PATCH, patch_id))
 
 
 def missing_pairs(session: orm.Session, host: str, limit: int
@@ -223,6 +257,15 @@ def missing_pairs(session: orm.Session, host: str, limit: int
     return pairs
 
 
+def _changes_of(session, row):
+    """Return what of maps may change with a template: its patches, too."""
+    return [sites.Change(sites.TEMPLATE, row.id), *(
+        sites.Change(sites.PATCH, patch_id) for patch_id in session.scalars(
+            sa.select(models.Patch.id).where(sa.or_(
+                models.Patch.base == row.content_id,
+                models.Patch.target == row.content_id))))]
+
+
 def _follow_content(session, content_id, family_changed=False):
     if sketches.follow_content(session, content_id, family_changed):
         patch_pairs.withdraw_content(session, content_id)
@@ -245,6 +288,12 @@ def _need_content(session, content_id, patch_id):
         raise exceptions.NotFound(
             f'Patch {patch_id} names the content {content_id}, which no'
             f' template has; register the template first.')
+
+
+def _listed_patches():
+    active = _active_contents()
+    return sa.select(models.Patch).where(
+        models.Patch.base.in_(active), models.Patch.target.in_(active))
 
 
 def _active_contents():

@@ -76,6 +76,31 @@ class Site(Base):
     plan_generation: orm.Mapped[int] = orm.mapped_column(sa.BigInteger)
     planned_at: orm.Mapped[datetime.datetime | None] = orm.mapped_column(
         UTCDateTime)
+    map_floor: orm.Mapped[int] = orm.mapped_column(
+        sa.BigInteger, default=0, server_default='0')
+
+
+class MapChange(Base):
+    """Something of a site's map that a generation changed.
+
+    ``what`` is a template, a patch, a host, a holding of a host or all of its
+    holdings; ``name`` is its id, or the host's name. The changes after the
+    site's ``map_floor`` are complete.
+    """
+
+    __tablename__ = 'map_changes'
+    __table_args__ = (
+        sa.Index('ix_map_changes_site_generation', 'site', 'generation'),
+        TABLE_OPTIONS,
+    )
+
+    id: orm.Mapped[int] = orm.mapped_column(primary_key=True)
+    site: orm.Mapped[str] = orm.mapped_column(SITE)
+    generation: orm.Mapped[int] = orm.mapped_column(sa.BigInteger)
+    what: orm.Mapped[str] = orm.mapped_column(sa.String(16))
+    name: orm.Mapped[str] = orm.mapped_column(sa.String(255))
+    kind: orm.Mapped[str | None] = orm.mapped_column(KIND)
+    object_id: orm.Mapped[str | None] = orm.mapped_column(HASH)
 
 
 class Host(Base):

@@ -30,8 +30,32 @@ from diffcache_openstack.objects import site as site_objects
 
 # What a map shows of a host beside its holdings.
 _SHOWN = ('site', 'role', 'url', 'capacity', 'alive')
+# Holdings of a host that are noted one by one; of more, that all changed.
+_NOTED_HOLDINGS = 1000
 # Rows per statement, below the limits on parameters of all engines.
 _BATCH = 500
+
+
+TEMPLATE = 'template'
+PATCH = 'patch'
+HOST = 'host'
+HOLDING = 'holding'
+HOLDINGS = 'holdings'
+
+
+class Change(typing.NamedTuple):
+    """Something that a generation of a map changed.
+
+    :param what: one of the names above
+    :param name: id of the template or patch, or name of the host
+    :param kind: of the object that is held
+    :param object_id: the same
+    """
+
+    what: str
+    name: str
+    kind: str | None = None
+    object_id: str | None = None
 
 
 def put_host(session: orm.Session, host: objects.Host,
@@ -53,9 +77,12 @@ def put_host(session: orm.Session, host: objects.Host,
     changed = set()
     if _shown(row) != before:
         changed = _affected(session, row.site, row.role)
+        changes = [Change(HOST, row.name)]
         if before is not None:
             changed |= _affected(session, before[0], before[1])
-        raise_generation(session, changed)
+            if before[:2] != _shown(row)[:2]:
+                changes.append(Change(HOLDINGS, row.name))
+        raise_generation(session, changed, changes)
     return _host(row), changed
 
 
@@ -93,16 +120,70 @@ def put_holdings(session: orm.Session, name: str,
     revived, row.alive, row.seen_at = not row.alive, True, when
     if before == after and not revived:
         return set()
-    _drop_holdings(session, row.id,
-                   [key for key in before if before[key] != after.get(key)])
+    return _change_holdings(
+        session, row, revived,
+        [key for key in before if before[key] != after.get(key)],
+        {key: size for key, size in after.items() if before.get(key) != size})
+
+
+class HoldingsDelta(typing.NamedTuple):
+    """A change of the objects of a host.
+
+    :param added: new ones, and those whose size is another now
+    :param removed: those that it does not hold any more
+    :param count: of all that it holds now
+    :param total: bytes of all that it holds now
+    """
+
+    added: collections.abc.Sequence[objects.Holding]
+    removed: collections.abc.Sequence[objects.Holding]
+    count: int
+    total: int
+
+
+def change_holdings(session: orm.Session, name: str, delta: HoldingsDelta,
+                    when: datetime.datetime) -> set[str]:
+    """Change the objects of a host; counts as a heartbeat.
+
+    :returns: the sites whose map changed
+    :raises NotFound: the host is not registered
+    :raises Conflict: the result is not what the host has
+    """
+    row = _need_host(session, name)
+    revived, row.alive, row.seen_at = not row.alive, True, when
+    added = {(held.kind, held.id): held.bytes for held in delta.added}
+    removed = [(held.kind, held.id) for held in delta.removed]
+    changed = set()
+    if added or removed or revived:
+        changed = _change_holdings(session, row, revived,
+                                   [*removed, *added], added)
+    table = models.Holding
+    found = session.execute(
+        sa.select(sa.func.count(), sa.func.sum(table.bytes))
+        .where(table.host_id == row.id)).one()
+    if (found[0], int(found[1] or 0)) != (delta.count, delta.total):
+        raise exceptions.Conflict(
+            f'The objects of host {name} are not known as it has them:'
+            f' {found[0]} instead of {delta.count}; report all of them.')
+    return changed
+
+
+def _change_holdings(session, row, revived, dropped, added):
+    """Replace some holdings of a host, and note that."""
+    _drop_holdings(session, row.id, dropped)
     session.add_all(
         models.Holding(host_id=row.id, kind=kind, object_id=object_id,
                        bytes=size)
-        for (kind, object_id), size in after.items()
-        if before.get((kind, object_id)) != size)
+        for (kind, object_id), size in added.items())
     session.flush()
     changed = _affected(session, row.site, row.role)
-    raise_generation(session, changed)
+    changes = [Change(HOST, row.name)] if revived else []
+    keys = {*dropped, *added}
+    if len(keys) > _NOTED_HOLDINGS:
+        changes.append(Change(HOLDINGS, row.name))
+    else:
+        changes += [Change(HOLDING, row.name, *key) for key in sorted(keys)]
+    raise_generation(session, changed, changes)
     return changed
 
 
@@ -130,7 +211,8 @@ def expire_hosts(session: orm.Session, before: datetime.datetime
         row.alive = False
         changed |= _affected(session, row.site, row.role)
     session.flush()
-    raise_generation(session, changed)
+    raise_generation(session, changed,
+                     [Change(HOST, row.name) for row in silent])
     return [row.name for row in silent], changed
 
 
@@ -146,7 +228,7 @@ def remove_host(session: orm.Session, name: str) -> set[str]:
         models.Holding.host_id == row.id))
     session.delete(row)
     session.flush()
-    raise_generation(session, changed)
+    raise_generation(session, changed, [Change(HOST, name)])
     return changed
 
 
@@ -227,6 +309,34 @@ def map_hosts(session: orm.Session, site: str | None = None
     return hosts
 
 
+def hosts_of_map(session: orm.Session, site: str, names: set[str]
+                 ) -> list[tuple[int, objects.Host]]:
+    """Return those of some hosts that a site's map has, without objects.
+
+    :returns: with the number of their row, by name
+    """
+    rows = session.scalars(
+        sa.select(models.Host).where(
+            models.Host.name.in_(names),
+            sa.or_(models.Host.site == site,
+                   models.Host.role == site_objects.REPOSITORY))
+        .order_by(models.Host.name))
+    return [(row.id, _host(row)) for row in rows]
+
+
+def holdings_of(session: orm.Session, host_id: int,
+                ids: collections.abc.Sequence[str] | None = None
+                ) -> list[objects.Holding]:
+    """Return what a host holds, of all objects or of some."""
+    query = sa.select(models.Holding).where(
+        models.Holding.host_id == host_id)
+    if ids is not None:
+        query = query.where(models.Holding.object_id.in_(ids))
+    return [objects.Holding(kind=row.kind, id=row.object_id, bytes=row.bytes)
+            for row in session.scalars(query.order_by(
+                models.Holding.kind, models.Holding.object_id))]
+
+
 def hosts_on_map(session: orm.Session, site: str) -> list[str]:
     """List the living hosts of a site and all living repositories."""
     return list(session.scalars(
@@ -254,20 +364,49 @@ def map_generation(session: orm.Session, site: str) -> int:
     return generation
 
 
-def raise_generation(session: orm.Session, sites: set[str]) -> None:
-    """Mark the maps of some sites as changed."""
+def raise_generation(session: orm.Session, sites: set[str],
+                     changes: collections.abc.Iterable[Change] = ()
+                     ) -> None:
+    """Mark the maps of some sites as changed.
+
+    :param changes: what the new generation changed; none if only options
+        that each map has
+    """
     if sites:
+        # It locks the rows of the sites, so that generations, and the changes
+        # that are noted for them, are committed in order.
         session.execute(
             sa.update(models.Site).where(models.Site.name.in_(sites))
             .values(map_generation=models.Site.map_generation + 1)
             .execution_options(synchronize_session=False))
+        _note_changes(session, models.Site.name.in_(sites), changes, 0)
 
 
-def raise_all_generations(session: orm.Session) -> set[str]:
+def raise_all_generations(session: orm.Session,
+                          changes: collections.abc.Iterable[Change]
+                          ) -> set[str]:
     """Mark the maps of all sites as changed, and name the sites."""
     sites = set(list_sites(session))
-    raise_generation(session, sites)
+    raise_generation(session, sites, changes)
     return sites
+
+
+def note_for_next(session: orm.Session, change: Change) -> None:
+    """Send a change with the next generation of all maps, whenever that is."""
+    _note_changes(session, sa.true(), [change], 1)
+
+
+def _note_changes(session, condition, changes, ahead):
+    noted = [change._asdict() for change in changes]
+    if not noted:
+        return
+    generations = session.execute(
+        sa.select(models.Site.name, models.Site.map_generation)
+        .where(condition)).all()
+    rows = [{'site': name, 'generation': generation + ahead, **change}
+            for name, generation in generations for change in noted]
+    if rows:
+        session.execute(sa.insert(models.MapChange), rows)
 
 
 def unknown_site(site: str) -> exceptions.NotFound:
@@ -288,8 +427,10 @@ def _ensure_site(session, name, when):
     if session.get(models.Site, name) is None:
         # Starting from the clock, the generations of a database that is made
         # anew differ from those that agents remember.
+        generation = int(when.timestamp())
         session.add(models.Site(name=name, plan_generation=0,
-                                map_generation=int(when.timestamp())))
+                                map_generation=generation,
+                                map_floor=generation))
         session.flush()
 
 

@@ -36,7 +36,9 @@ from diffcache_openstack.objects.request import Request  # noqa: F401
 from diffcache_openstack.objects.site import COMPUTE  # noqa: F401
 from diffcache_openstack.objects.site import Holding  # noqa: F401
 from diffcache_openstack.objects.site import Host  # noqa: F401
+from diffcache_openstack.objects.site import HostHoldings  # noqa: F401
 from diffcache_openstack.objects.site import Links  # noqa: F401
+from diffcache_openstack.objects.site import MapChange  # noqa: F401
 from diffcache_openstack.objects.site import REPOSITORY  # noqa: F401
 from diffcache_openstack.objects.site import SiteMap  # noqa: F401
 from diffcache_openstack.objects.versions import NewVersion  # noqa: F401

@@ -76,6 +76,56 @@ class Links(base.DiffCacheObject):
 
 
 @base.DiffCacheObjectRegistry.register
+class HostHoldings(base.DiffCacheObject):
+    """What changed of the objects of a host.
+
+    ``held`` are objects that it holds, ``gone`` those that it does not hold
+    any more; or ``held`` are all (``whole``).
+    """
+
+    VERSION = '1.0'
+
+    fields = {
+        'host': fields.HostField(),
+        'whole': fields.BooleanField(default=False),
+        'held': fields.ListOfObjectsField('Holding', default=[]),
+        'gone': fields.ListOfObjectsField('Holding', default=[]),
+    }
+
+
+@base.DiffCacheObjectRegistry.register
+class MapChange(base.DiffCacheObject):
+    """What changed of a site's map between two generations.
+
+    ``templates``, ``patches`` and ``hosts`` are new or changed, the others
+    are gone. ``hosts`` are without their objects, of which ``holdings`` has
+    the changes. ``digest`` is that of the resulting map (sites.map_state).
+    """
+
+    VERSION = '1.0'
+
+    fields = {
+        'site': fields.SiteField(),
+        'previous': fields.NonNegativeIntegerField(),
+        'generation': fields.NonNegativeIntegerField(),
+        'templates': fields.ListOfObjectsField('Template', default=[]),
+        'gone_templates': fields.ListOfStringsField(fields.ID_PATTERN,
+                                                    default=[]),
+        'patches': fields.ListOfObjectsField('Patch', default=[]),
+        'gone_patches': fields.ListOfStringsField(fields.HASH_PATTERN,
+                                                  default=[]),
+        'hosts': fields.ListOfObjectsField('Host', default=[]),
+        'gone_hosts': fields.ListOfStringsField(fields.HOST_PATTERN,
+                                                default=[]),
+        'holdings': fields.ListOfObjectsField('HostHoldings', default=[]),
+        'links': fields.ObjectField('Links', nullable=True, default=None),
+        'hops': fields.NonNegativeIntegerField(default=0),
+        'digest': fields.StringField(r'[0-9a-f]{32}', nullable=True,
+                                     default=None),
+    }
+
+
+@base.DiffCacheObjectRegistry.register
 class SiteMap(base.DiffCacheObject):
     """All that an agent needs to serve requests without the conductor.
 

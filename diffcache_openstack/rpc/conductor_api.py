@@ -21,7 +21,7 @@ from diffcache_openstack.common import messaging
 from diffcache_openstack import objects
 
 TOPIC = 'diffcache-conductor'
-VERSION = '1.5'
+VERSION = '1.6'
 
 # What a plan takes beside the solver's time limit: reading, writing, and
 # waiting for a round that another conductor is in.
@@ -44,6 +44,7 @@ class ConductorAPI:
     * 1.4: patch_work, report_sketches, report_pairs; missing_patches is only
       called by older agents
     * 1.5: report_pending_images
+    * 1.6: update_site_map, change_holdings
     """
 
     def __init__(self, bus: messaging.Bus, conf: cfg.ConfigOpts):
@@ -69,6 +70,22 @@ class ConductorAPI:
         """
         self._client.call(ctxt, 'report_holdings', host=host,
                           holdings=list(holdings))
+
+    def change_holdings(self, ctxt: contexts.RequestContext, host: str,
+                        added: collections.abc.Sequence[objects.Holding],
+                        removed: collections.abc.Sequence[objects.Holding],
+                        count: int, total: int) -> None:
+        """Change what a host is known to hold; counts as heartbeat.
+
+        :param count: all objects that the host holds now
+        :param total: bytes of all of them
+        :raises NotFound: the host is not registered
+        :raises Conflict: the result is not that; nothing was changed, and all
+            holdings have to be reported
+        """
+        self._client.call(ctxt, 'change_holdings', host=host,
+                          added=list(added), removed=list(removed),
+                          count=count, total=total)
 
     def report_fills(self, ctxt: contexts.RequestContext, host: str,
                      fills: collections.abc.Sequence[objects.Fill]) -> None:
@@ -203,6 +220,18 @@ class ConductorAPI:
         :param known: number of the list that the caller has
         """
         return self._client.call(ctxt, 'get_revoked_keys', known=known)
+
+    def update_site_map(self, ctxt: contexts.RequestContext, site: str,
+                        generation: int | None = None
+                        ) -> objects.MapChange | objects.SiteMap | None:
+        """Return what changed of the map of a site since a generation.
+
+        :returns: the whole map if the difference is not known (any more), or
+            without generation; None if the generation is unchanged
+        :raises NotFound: no host of the site was ever registered
+        """
+        return self._client.call(ctxt, 'update_site_map', site=site,
+                                 generation=generation)
 
     def report_requests(self, ctxt: contexts.RequestContext,
                         requests: collections.abc.Sequence[objects.Request]

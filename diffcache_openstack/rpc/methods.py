@@ -191,6 +191,10 @@ _AGENTS: Table = {
     (None, 'report_holdings'): Method(
         HOSTS, {'host': HOST, 'holdings': _objects('Holding')},
         speakers=_argument_host),
+    (None, 'change_holdings'): Method(
+        HOSTS, {'host': HOST, 'added': _objects('Holding'),
+                'removed': _objects('Holding'), 'count': COUNT,
+                'total': COUNT}, speakers=_argument_host),
     (None, 'report_fills'): Method(
         HOSTS, {'host': HOST, 'fills': _objects('Fill')},
         speakers=_argument_host),
@@ -221,6 +225,8 @@ _AGENTS: Table = {
     (None, 'get_site_map'): Method(
         HOSTS, {'site': SITE, 'generation': GENERATION}, changes=False),
     (None, 'get_revoked_keys'): Method(HOSTS, {'known': COUNT}, changes=False),
+    (None, 'update_site_map'): Method(
+        HOSTS, {'site': SITE, 'generation': GENERATION}, changes=False),
     (None, 'report_requests'): Method(
         HOSTS, {'requests': _objects('Request')},
         speakers=lambda arguments: {

@@ -9,7 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""Site maps as they cross the wire, and as look-ups use them."""
+"""Parts of site maps as they cross the wire, and as look-ups use them."""
 
 import dataclasses
 
@@ -17,23 +17,22 @@ from diffcache_openstack import objects
 from diffcache_openstack.sites import view as views
 
 
-def _template(template: objects.Template) -> views.TemplateRef:
+_TEMPLATE_FIELDS = tuple(
+    field.name for field in dataclasses.fields(views.TemplateRef))
+
+
+def to_template(template: objects.Template) -> views.TemplateRef:
+    """Convert a template to the form that look-ups work on."""
     return views.TemplateRef(**{
-        field.name: getattr(template, field.name)
-        for field in dataclasses.fields(views.TemplateRef)})
+        name: getattr(template, name) for name in _TEMPLATE_FIELDS})
 
 
-def to_view(site_map: objects.SiteMap) -> views.SiteView:
-    """Convert a site map to the form that routes are found in."""
-    return views.SiteView(
-        site_map.generation,
-        tuple(_template(t) for t in site_map.templates),
-        tuple(views.PatchRef(p.id, p.base, p.target, p.size, p.apply_seconds)
-              for p in site_map.patches),
-        tuple(views.HostRef(
-            h.name, h.role, h.url or '', h.alive,
-            frozenset(views.Key(held.kind, held.id) for held in h.holdings))
-            for h in site_map.hosts),
-        views.Links(site_map.links.local, site_map.links.peer,
-                    site_map.links.repo),
-        site_map.hops)
+def to_patch(patch: objects.Patch) -> views.PatchRef:
+    """Convert a patch to the form that look-ups work on."""
+    return views.PatchRef(patch.id, patch.base, patch.target, patch.size,
+                          patch.apply_seconds)
+
+
+def to_links(links: objects.Links) -> views.Links:
+    """Convert rates to the form that look-ups work on."""
+    return views.Links(links.local, links.peer, links.repo)

@@ -28,7 +28,7 @@ LOG = logging.getLogger(__name__)
 _DIRECTORIES = ('files', 'objects', 'outputs', 'requests', 'versions')
 _REPOSITORY = ('images', 'patches', 'sketches')
 _FILES = ('lock', 'plan.json', 'revoked_keys.json', 'site_map.json',
-          'usage.json')
+          'site_map.json.changes', 'usage.json')
 # Nova and Glance reach the socket, which is in the directory by default.
 _TRAVERSED = 0o711
 

@@ -16,13 +16,13 @@ import logging
 import pathlib
 import threading
 
+from diffcache_openstack.agent.state import map_file
 from diffcache_openstack.common import context as contexts
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.common import files
 from diffcache_openstack.common.signing import image_records
 from diffcache_openstack import objects
 from diffcache_openstack.rpc import conductor_api
-from diffcache_openstack.sites import site_map as maps
+from diffcache_openstack.sites import map_state
 from diffcache_openstack.sites import view as views
 
 LOG = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ class SiteMap:
                  conductor: conductor_api.ConductorAPI,
                  context: contexts.RequestContext, site: str,
                  records: image_records.Verifier) -> None:
-        self._path = path
+        self._file = map_file.MapFile(path)
         self._conductor = conductor
         self._context = context
         self._site = site
@@ -53,31 +53,21 @@ class SiteMap:
         self._listeners: list[collections.abc.Callable[[], object]] = []
         self._view = views.SiteView()
         self.reachable = False
+        # None before the first map, and after a change that went wrong: the
+        # view stays in use.
+        self._state: map_state.MapState | None = None
         self._load()
 
     def _load(self) -> None:
-        document = files.read_json(self._path)
-        if document is None:
-            return
         try:
-            self._view = self._to_view(
-                objects.SiteMap.parse_kept(document))
+            self._state = self._file.load(self._is_trusted)
         except exceptions.FormatError as error:
             LOG.warning('Ignoring the stored site map %s until the conductor'
-                        ' sends one: %s', self._path, error)
-            return
-        LOG.info('Using the stored site map, generation %d',
-                 self._view.generation)
-
-    def _to_view(self, site_map: objects.SiteMap) -> views.SiteView:
-        """Convert a map, without images whose record is not to be trusted.
-
-        Withdrawn images stay: not to serve them takes no trust.
-        """
-        site_map.templates = [
-            template for template in site_map.templates
-            if template.status != views.ACTIVE or self._is_trusted(template)]
-        return maps.to_view(site_map)
+                        ' sends one: %s', self._file.path, error)
+        if self._state is not None:
+            self._view = self._state.view()
+            LOG.info('Using the stored site map, generation %d',
+                     self._view.generation)
 
     def _is_trusted(self, template: objects.Template) -> bool:
         try:
@@ -98,13 +88,36 @@ class SiteMap:
         database may have been restored from a backup.
         """
         with self._lock:
-            files.write_json(self._path, site_map.obj_to_primitive())
-            self._view = self._to_view(site_map)
+            self._file.replace(site_map)
+            self._state = map_state.MapState(site_map, self._is_trusted)
+            self._view = self._state.view()
+
+    def _apply(self, change: objects.MapChange) -> bool:
+        """Apply a difference to the map.
+
+        :returns: whether it led to the conductor's map; if not, the map in use
+            stays until the whole one arrives
+        """
+        with self._lock:
+            state, self._state = self._state, None
+            if state is None or not state.apply(change):
+                LOG.warning('A change of the site map to generation %d does'
+                            ' not lead to the map of the conductor; fetching'
+                            ' the whole map', change.generation)
+                return False
+            self._file.append(change, state)
+            self._state, self._view = state, state.view()
+            return True
 
     def review(self) -> None:
         """Leave out images whose record is not to be trusted any more."""
         with self._lock:
-            self._load()
+            if self._state is None:
+                self._load()
+            else:
+                self._state = map_state.MapState(self._state.to_map(),
+                                                 self._is_trusted)
+                self._view = self._state.view()
         for listener in self._listeners:
             listener()
 
@@ -119,9 +132,15 @@ class SiteMap:
         :raises RetryableError: the conductor does not answer
         """
         with self._fetching:
-            found = self._conductor.get_site_map(
-                self._context, self._site, self._view.generation)
-            if found is not None:
+            state = self._state
+            found = self._conductor.update_site_map(
+                self._context, self._site,
+                None if state is None else state.generation)
+            if isinstance(found, objects.MapChange) \
+                    and not self._apply(found):
+                found = self._conductor.update_site_map(
+                    self._context, self._site, None)
+            if isinstance(found, objects.SiteMap):
                 self.update(found)
         if found is not None:
             for listener in self._listeners:

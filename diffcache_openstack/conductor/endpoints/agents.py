@@ -90,6 +90,18 @@ class ConductorManager:
             sites.put_holdings, host, holdings, base.now()))
 
     @messaging.exposed
+    def change_holdings(self, ctxt: contexts.RequestContext, host: str,
+                        added: list, removed: list, count: int, total: int
+                        ) -> None:
+        """Change the list of objects that a host holds.
+
+        :raises Conflict: the result is not what the host has
+        """
+        self._notifier.maps_changed(self._database.write(
+            sites.change_holdings, host,
+            sites.HoldingsDelta(added, removed, count, total), base.now()))
+
+    @messaging.exposed
     def report_fills(self, ctxt: contexts.RequestContext, host: str,
                      fills: list) -> None:
         """Replace the state of the fills of a host."""
@@ -195,6 +207,13 @@ class ConductorManager:
             return None
         found = self._database.read(senders.newer_list, known)
         return found and revocations.sign(self._key, found)
+
+    @messaging.exposed
+    def update_site_map(self, ctxt: contexts.RequestContext, site: str,
+                        generation: int | None
+                        ) -> objects.MapChange | objects.SiteMap | None:
+        """Return what changed of a site's map, or the whole map."""
+        return self._maps.update(site, generation)
 
     @messaging.exposed
     def report_requests(self, ctxt: contexts.RequestContext, requests: list

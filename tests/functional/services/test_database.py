@@ -31,9 +31,12 @@ from tests.unit.db import test_engine
 from tests.unit.db import test_fills
 from tests.unit.db import test_history
 from tests.unit.db import test_listing
+from tests.unit.db import test_map_changes
 from tests.unit.db import test_migration
+from tests.unit.db import test_patch_pairs
 from tests.unit.db import test_plans
 from tests.unit.db import test_sites
+from tests.unit.db import test_sketches
 
 
 class OnMariaDB:
@@ -101,6 +104,34 @@ class TestFills(OnMariaDB, test_fills.TestFills):
 
     def prepare(self):
         self.write(sites.put_host, database.host('h1'), database.at(0))
+
+
+class TestSketches(OnMariaDB, test_sketches.TestRelations):
+    """The search for similar images."""
+
+    def prepare(self):
+        self.add_host()
+
+    def test_similar_images(self):
+        for number in (1, 2):
+            self.add(number, range(144))
+        self.add(3, range(144, 288))
+        self.assertEqual({1}, set(self.similar(2)))
+
+
+class TestPatchPairs(OnMariaDB, test_patch_pairs.TestAssignment):
+    """Pairs of images, and the host that has each."""
+
+    def prepare(self):
+        self.add_hosts()
+        self.add_pair()
+
+
+class TestMapChanges(OnMariaDB, test_map_changes.TestEachChange):
+    """Differences between generations of site maps."""
+
+    def prepare(self):
+        self.add_hosts()
 
 
 class TestPaging(OnMariaDB, database.DatabaseTest):

@@ -43,6 +43,7 @@ class Conductor:
     def __init__(self):
         self.dead = False
         self.known = True
+        self.differs = False
         self.no_history = False
         self.revoked = None
         self.calls = []
@@ -65,6 +66,15 @@ class Conductor:
         if not self.known:
             raise exceptions.NotFound('who?')
 
+    def change_holdings(self, ctxt, host, added, removed, count, total):
+        self._note('change_holdings', [(h.kind, h.id, h.bytes)
+                                       for h in added],
+                   [h.id for h in removed], count, total)
+        if not self.known:
+            raise exceptions.NotFound('who?')
+        if self.differs:
+            raise exceptions.Conflict('not what is known')
+
     def report_fills(self, ctxt, host, fills):
         self._note('report_fills', host, fills)
 
@@ -73,8 +83,8 @@ class Conductor:
             raise exceptions.ServiceUnavailable('the database is full')
         self._note('report_requests', [r.id for r in requests])
 
-    def get_site_map(self, ctxt, site, generation=None):
-        self._note('get_site_map', generation)
+    def update_site_map(self, ctxt, site, generation=None):
+        self._note('update_site_map', generation)
         return test_site_map.a_map() if generation != 3 else None
 
     def get_revoked_keys(self, ctxt, known):
@@ -183,6 +193,20 @@ class LinkTest(base.TestCase):
         self.assertEqual([3], self.learned)
         self.held[view.Key(view.TEMPLATES, CONTENT)] = 5
         self.link.report()
+        self.assertEqual([
+            ('change_holdings', [('templates', CONTENT, 5)], [], 1, 5)],
+            self.conductor.named('change_holdings'))
+        self.held.clear()
+        self.link.report()
+        self.assertEqual(('change_holdings', [], [CONTENT], 0, 0),
+                         self.conductor.named('change_holdings')[-1])
+        self.assertEqual(1, len(self.conductor.named('report_holdings')))
+
+    def test_all_holdings_where_a_difference_does_not_fit(self):
+        self.link.report()
+        self.conductor.differs = True
+        self.held[view.Key(view.TEMPLATES, CONTENT)] = 5
+        self.link.report()
         self.assertEqual([('templates', CONTENT, 5)],
                          self.conductor.named('report_holdings')[-1][1])
 
@@ -232,7 +256,7 @@ class LinkTest(base.TestCase):
         self.assertRaises(exceptions.NotFound, self.link.report)
         self.link.report()
         self.assertEqual(2, len(self.conductor.named('register_host')))
-        self.assertEqual(3, len(self.conductor.named('report_holdings')))
+        self.assertEqual(2, len(self.conductor.named('report_holdings')))
 
     def test_keeps_trying_and_tells_when_it_is_back(self):
         self.patch(link, 'RETRY_SECONDS', 0.01)

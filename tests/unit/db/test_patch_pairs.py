@@ -33,6 +33,9 @@ class PairsTest(database.DatabaseTest):
 
     def setUp(self):
         super().setUp()
+        self.add_hosts()
+
+    def add_hosts(self):
         for name in ('hub', 'other'):
             self.write(sites.put_host, database.host(
                 name, role=objects.REPOSITORY), database.at(0))
@@ -164,6 +167,9 @@ class TestAssignment(PairsTest):
 
     def setUp(self):
         super().setUp()
+        self.add_pair()
+
+    def add_pair(self):
         self.add(1, 2)
         self.compared()
         self.estimate(p12=1)

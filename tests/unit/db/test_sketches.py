@@ -49,6 +49,9 @@ class SketchTest(database.DatabaseTest):
 
     def setUp(self):
         super().setUp()
+        self.add_host()
+
+    def add_host(self):
         self.write(sites.put_host, database.host('hub'), database.at(0))
 
     def add(self, number, values, **about):

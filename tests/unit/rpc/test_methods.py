@@ -49,6 +49,8 @@ OBJECTS = {
     'sketches': [objects.ImageSketch(content_id=HASH)],
     'pairs': [objects.PairReport(base=HASH, target='b' * 64,
                                  verdict='estimated', size=1)],
+    'added': [objects.Holding(kind='templates', id=HASH)],
+    'removed': [objects.Holding(kind='templates', id=HASH)],
     'holdings': [objects.Holding(kind='templates', id=HASH)],
     'fills': [objects.Fill(kind='templates', id=HASH)],
     'images': [objects.PendingImage(image_id='t', state='waiting')],
@@ -75,7 +77,7 @@ VALUES = {
     'output': '/a/b', 'path': '/a/b', 'mode': 'on_the_fly',
     'kind': 'templates', 'object_id': HASH, 'place': 'a' * 16,
     'base': [1, HASH], 'head': [2, HASH],
-    'terms': 'patch 1', 'nearest': 8, 'creations': 1,
+    'count': 1, 'total': 1, 'terms': 'patch 1', 'nearest': 8, 'creations': 1,
 }
 # No argument is any of these.
 JUNK = ('../../..', '\0', 'x' * 100_000, -1, 2 ** 80, 1.5e300, float('nan'),

@@ -10,6 +10,7 @@
 #    License for the specific language governing permissions and limitations
 #    under the License.
 import time
+from unittest import mock
 
 from diffcache_openstack.agent.state import site_map
 from diffcache_openstack.common import exceptions
@@ -18,6 +19,7 @@ from diffcache_openstack.common.signing import image_records
 from diffcache_openstack.common.signing import revocations
 from diffcache_openstack.common.signing import signatures
 from diffcache_openstack import objects
+from diffcache_openstack.sites import map_state
 from diffcache_openstack.sites import view
 from tests import base
 from tests import host_key_files
@@ -41,17 +43,34 @@ def a_map(generation=3):
 
 
 class Conductor:
-    """Has one map, or is down."""
+    """Has one map and maybe differences to it, or is down."""
 
     def __init__(self):
         self.down = False
         self.asked = []
+        self.map = a_map()
+        self.changes = {}
 
-    def get_site_map(self, ctxt, site, generation):
+    def update_site_map(self, ctxt, site, generation):
         self.asked.append((site, generation))
         if self.down:
             raise exceptions.ServiceUnavailable('no answer')
-        return a_map() if generation != 3 else None
+        if generation == self.map.generation:
+            return None
+        return self.changes.get(generation, self.map)
+
+    def change(self, digest=None):
+        """Have another image in the next generation."""
+        template = objects.Template(id='new', content_id='e' * 64, size=1,
+                                    data_size=1)
+        change = objects.MapChange(
+            site='s', previous=self.map.generation,
+            generation=self.map.generation + 1, templates=[template])
+        self.map = a_map(change.generation)
+        self.map.templates = [*self.map.templates, template]
+        change.digest = digest or map_state.MapState(self.map).digest
+        self.changes = {change.previous: change}
+        return change
 
 
 class SiteMapTest(base.TestCase):
@@ -82,7 +101,7 @@ class SiteMapTest(base.TestCase):
         found = a_map()
         found.templates = [good, bad, moved, gone]
         self.new(security).update(found)
-        self.assertEqual(['good', 'gone'], [
+        self.assertEqual(['gone', 'good'], [
             template.id
             for template in self.new(security).current().templates])
         # The file has what was sent, for an agent that believes it.
@@ -132,7 +151,47 @@ class SiteMapTest(base.TestCase):
         for _ in range(2):
             followed.refresh()
         self.assertEqual([3], heard)
-        self.assertEqual([('s', 0), ('s', 3)], self.conductor.asked)
+        self.assertEqual([('s', None), ('s', 3)], self.conductor.asked)
+
+    def test_a_difference_is_applied_and_kept(self):
+        followed = self.new()
+        followed.refresh()
+        before = self.path.read_bytes()
+        self.conductor.change()
+        followed.refresh()
+        self.assertEqual([('s', None), ('s', 3)], self.conductor.asked)
+        whole = map_state.MapState(self.conductor.map).view()
+        self.assertEqual(whole, followed.current())
+        self.assertEqual(before, self.path.read_bytes())
+        for _ in range(2):
+            self.assertEqual(whole, self.new().current())
+
+    def test_another_result_than_the_conductors_costs_a_whole_map(self):
+        followed = self.new()
+        followed.refresh()
+        self.conductor.change('0' * 32)
+        followed.refresh()
+        self.assertEqual([('s', None), ('s', 3), ('s', None)],
+                         self.conductor.asked)
+        self.assertEqual(map_state.MapState(self.conductor.map).view(),
+                         followed.current())
+        self.assertEqual(followed.current(), self.new().current())
+
+    def test_the_former_map_is_used_until_the_whole_one_arrives(self):
+        followed = self.new()
+        followed.refresh()
+        before = followed.current()
+        self.conductor.change('0' * 32)
+        with mock.patch.object(
+                self.conductor, 'update_site_map', side_effect=[
+                    self.conductor.changes[3],
+                    exceptions.ServiceUnavailable('gone')]):
+            self.assertRaises(exceptions.ServiceUnavailable,
+                              followed.refresh)
+        self.assertIs(before, followed.current())
+        followed.refresh()
+        self.assertEqual(('s', None), self.conductor.asked[-1])
+        self.assertEqual(4, followed.current().generation)
 
     def test_an_image_registered_a_moment_ago(self):
         followed = self.new()

@@ -24,6 +24,8 @@ from diffcache_openstack.conf import opts
 from diffcache_openstack import objects
 from diffcache_openstack.objects import base as objects_base
 from diffcache_openstack.rpc import conductor_api
+from diffcache_openstack.sites import map_state
+from diffcache_openstack.sites import view as views
 from tests.unit.agent import endpoint
 from tests.unit.db import database
 
@@ -141,6 +143,24 @@ class TestInterface(ConductorTest):
         self.assertEqual(
             [(database.content(2), database.content(1))],
             self.api.missing_patches(self.ctxt, 'h1'))
+
+    def test_a_map_by_differences(self):
+        self.register(1)
+        self.api.report_holdings(self.ctxt, 'h1', [database.holding(1)])
+        state = map_state.MapState(
+            self.api.update_site_map(self.ctxt, database.SITE))
+        self.register(2)
+        self.api.change_holdings(self.ctxt, 'h1', [database.holding(2)],
+                                 [database.holding(1)], 1, 50)
+        change = self.api.update_site_map(self.ctxt, database.SITE,
+                                          state.generation)
+        self.assertEqual(['t2'], [each.id for each in change.templates])
+        self.assertTrue(state.apply(change))
+        self.assertEqual(
+            {views.Key('templates', database.content(2))},
+            state.view().holdings('h1'))
+        self.assertRaises(exceptions.Conflict, self.api.change_holdings,
+                          self.ctxt, 'h1', [], [], 7, 50)
 
     def test_work_on_patches(self):
         self.register(1, 2)
