@@ -13,8 +13,8 @@
 
 The directories are Nova's, and disks belong to whichever user the hypervisor
 gives them to. What is done to them is done here, by descriptors of their
-directories, so that a link that somebody planted is never followed, and so
-that another process can do it for an agent that has no rights to them.
+directories: no symbolic link in them is followed, and a privileged process can
+do it for an agent that has no rights to them.
 """
 
 import contextlib
