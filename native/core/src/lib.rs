@@ -8,6 +8,7 @@
 //! * [`sink::LeafSink`]: takes verified leaves in any order.
 //! * [`patch`]: creates patches between images, applies them to files or to sinks, and reads through base + patch without applying.
 //! * [`compressed`]: a template's data in frames of zstd, for thin links.
+//! * [`near`]: bytes as copies of other bytes at any offset, plus the byte-wise difference.
 //! * [`overlap`]: how much of an image occurs in another at any offset, estimated.
 //! * [`task::Task`]: threads, progress and cancellation of a long job.
 //!
@@ -23,6 +24,7 @@ pub mod fs;
 pub mod hash_tree;
 pub mod leaf;
 pub mod manifest;
+pub mod near;
 pub mod output;
 pub mod overlap;
 pub mod patch;

@@ -9,6 +9,20 @@ pub fn put(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
+/// Takes the number at the start of `bytes`; none if it is cut, or has more than 63 bits.
+pub fn take(bytes: &mut &[u8]) -> Option<u64> {
+    let mut value = 0;
+    for shift in (0..63).step_by(7) {
+        let (byte, rest) = bytes.split_first()?;
+        *bytes = rest;
+        value |= u64::from(byte & 0x7f) << shift;
+        if *byte < 0x80 {
+            return Some(value);
+        }
+    }
+    None
+}
+
 /// Maps numbers near zero, of either sign, to small ones.
 pub fn zigzag(value: i64) -> u64 {
     ((value << 1) ^ (value >> 63)) as u64
@@ -39,8 +53,13 @@ mod tests {
             put(&mut out, value);
         }
         assert_eq!(out, [0, 127, 0x80, 1, 0xac, 2]);
+        let mut rest = out.as_slice();
+        let taken = [(); 4].map(|()| take(&mut rest));
+        assert_eq!(taken, [0, 127, 128, 300].map(Some));
+        assert_eq!(take(&mut rest), None);
         out.clear();
         put(&mut out, u64::MAX);
         assert_eq!(out.len(), 10);
+        assert_eq!(take(&mut out.as_slice()), None);
     }
 }

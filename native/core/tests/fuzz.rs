@@ -8,6 +8,9 @@
 #![allow(clippy::unwrap_used, clippy::panic)]
 
 use diffcache_core::manifest::{Manifest, LEAF_SIZE};
+use diffcache_core::near::align::Copy;
+use diffcache_core::near::code::Parts;
+use diffcache_core::near::pack::{self, Packer};
 use diffcache_core::patch::format::HEADER_LEN;
 use diffcache_core::patch::{
     apply_to_sink, create, info, target_manifest, verify, CreateOptions, PatchView,
@@ -15,6 +18,7 @@ use diffcache_core::patch::{
 use diffcache_core::sink::{LeafSink, SinkError};
 use diffcache_core::source::ReadAt;
 use diffcache_core::task::Task;
+use diffcache_core::varint;
 
 mod fuzzing;
 #[allow(dead_code)]
@@ -72,20 +76,27 @@ fn pairs() -> Vec<Pair> {
     target.extend(&similar);
     target.extend(&similar[..BLOCK * 2]);
     target.extend(noise(4, 777));
+    // The same moved by some bytes, with numbers in it that grew: near copies.
+    let mut moved = [&noise(7, 99), &base[..50 * BLOCK]].concat();
+    moved
+        .iter_mut()
+        .step_by(41)
+        .for_each(|byte| *byte = byte.wrapping_add(9));
     let tiny = (noise(5, 5000), noise(6, 7000));
     vec![
         Pair::new(Vec::new(), &target),
         Pair::new(target.clone(), &base),
+        Pair::new(base.clone(), &moved),
         Pair::new(base, &target),
         Pair::new(tiny.0, &tiny.1),
     ]
 }
 
-fn unpack(bytes: &[u8]) -> Vec<u8> {
+fn decompress(bytes: &[u8]) -> Vec<u8> {
     zstd::decode_all(bytes).unwrap()
 }
 
-fn pack(bytes: &[u8]) -> Vec<u8> {
+fn compress(bytes: &[u8]) -> Vec<u8> {
     zstd::encode_all(bytes, 1).unwrap()
 }
 
@@ -96,15 +107,35 @@ fn forge(pair: &Pair, chance: &mut Chance) -> Vec<u8> {
     let mut data = pair.patch[start..end].to_vec();
     let (map, rest) = pair.patch[end..].split_at(header.map_len as usize);
     let (frames, leaves) = rest.split_at(header.frames_len as usize);
-    let (mut map, mut frames, mut leaves) = (unpack(map), unpack(frames), leaves.to_vec());
-    match chance.below(5) {
+    let (mut map, mut frames, mut leaves) = (decompress(map), decompress(frames), leaves.to_vec());
+    match chance.below(6) {
+        5 => {
+            // The first frame, with its checksum right: nothing but its own decoder is in the way.
+            let mut rest = frames.as_slice();
+            let record: Option<Vec<u64>> = (0..2).map(|_| varint::take(&mut rest)).collect();
+            let len = record
+                .map_or(0, |record| record[1] as usize)
+                .min(data.len());
+            let old = xxhash_rust::xxh3::xxh3_64(&data[..len]) as u32;
+            for _ in 0..=chance.below(3) {
+                let reach = 1 << chance.below(16);
+                let at = chance.below(len.min(reach));
+                if let Some(byte) = data.get_mut(at) {
+                    *byte = chance.next() as u8;
+                }
+            }
+            let new = xxhash_rust::xxh3::xxh3_64(&data[..len]) as u32;
+            if let Some(at) = frames.windows(4).position(|at| at == old.to_le_bytes()) {
+                frames[at..at + 4].copy_from_slice(&new.to_le_bytes());
+            }
+        }
         0 => spoil(&mut map, chance),
         1 => spoil(&mut frames, chance),
         2 => spoil(&mut leaves, chance),
         3 => spoil(&mut data, chance),
         _ => {}
     }
-    let (map, frames) = (pack(&map), pack(&frames));
+    let (map, frames) = (compress(&map), compress(&frames));
     header.meta_offset = HEADER_LEN + data.len() as u64;
     header.map_len = map.len() as u64;
     header.frames_len = frames.len() as u64;
@@ -169,5 +200,38 @@ fn forged_patches_do_no_harm() {
             assert!(made.manifest == pair.target);
         }
         let _ = apply_to_sink(&base, &patch, &pair.target, &Nowhere, &task);
+    });
+}
+
+#[test]
+fn forged_copies_do_no_harm() {
+    let reference = noise(1, 30_000);
+    let mut target = [&reference[700..20_000], &noise(2, 500), &reference[..9000]].concat();
+    target.iter_mut().step_by(60).for_each(|byte| *byte ^= 5);
+    let copy = |at, len, from| Copy { at, len, from };
+    let copies = [copy(0, 19_300, 700), copy(19_800, 9000, 0)];
+    let packed = Packer::new(3, 3)
+        .unwrap()
+        .pack(&target, &copies, &reference)
+        .unwrap();
+    let parts = Parts::encode(&target, &copies, &reference);
+    fuzz(|chance| {
+        let mut forged = packed.clone();
+        spoil(&mut forged, chance);
+        let mut out = vec![0; chance.below(2 * target.len())];
+        let _ = pack::unpack(&forged, &reference, &mut out);
+        let mut parts = parts.clone();
+        spoil(&mut parts.control, chance);
+        if chance.below(4) == 0 {
+            spoil(&mut parts.literals, chance);
+        }
+        let mut out = vec![0; target.len()];
+        let _ = Parts::decode(
+            &parts.control,
+            &parts.literals,
+            &parts.differences,
+            &reference,
+            &mut out,
+        );
     });
 }

@@ -300,7 +300,11 @@ fn patch_create(
             &base,
             &target,
             &patch,
-            &CreateOptions { level, task: *task },
+            &CreateOptions {
+                level,
+                task: *task,
+                ..CreateOptions::default()
+            },
         )
         .map_err(patch_error)
     })?;

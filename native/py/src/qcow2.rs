@@ -70,7 +70,11 @@ fn qcow2_patch_create(
 ) -> PyResult<Bound<'_, PyDict>> {
     check_level(level)?;
     let info = run(py, progress, |task| {
-        let options = CreateOptions { level, task: *task };
+        let options = CreateOptions {
+            level,
+            task: *task,
+            ..CreateOptions::default()
+        };
         patch::create(&base, &target, &patch, &options).map_err(qcow2_error)
     })?;
     info_dict(py, &info)

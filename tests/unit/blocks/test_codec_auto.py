@@ -99,26 +99,38 @@ class AutoTest(base.TestCase):
         self.assertIn('qcow2 not possible', choice.reason)
         self.assertIn('backing file', choice.reason)
 
-    def test_rdiff_comes_with_its_hashes(self):
-        noise = random.Random(2).randbytes(200_000)
+    def write_moved_part(self) -> None:
+        """Write images of which a small part moved, by many bytes.
+
+        It is too small for block to search the base for near copies.
+        """
+        noise = random.Random(2).randbytes(8 << 20)
+        start, end = 4 << 20, (4 << 20) + 200_000
         self.write_file('base', noise)
-        self.write_file('target', b'odd' + noise)
+        self.write_file('target', noise[:start]
+                        + random.Random(3).randbytes(1000)
+                        + noise[start:end - 1000] + noise[end:])
+
+    def test_rdiff_comes_with_its_hashes(self):
+        self.write_moved_part()
         choice = self.create('base', 'target')
         self.assertEqual('rdiff', choice.info.codec)
         self.assertTrue(choice.info.details['verifiable'])
 
-    def test_a_shifted_image_goes_to_rdiff(self):
-        # Compressed, what block inserts is below a quarter of the target.
-        words = random.Random(5)
-        vocabulary = [words.randbytes(40) for _ in range(200)]
-        content = b''.join(words.choices(vocabulary, k=80_000))
-        self.write_file('base', content)
-        self.write_file('target', content[:1000] + b'odd' + content[1000:])
+    def test_a_moved_part_goes_to_rdiff(self):
+        self.write_moved_part()
         choice = self.create('base', 'target')
         self.assertEqual('rdiff', choice.info.codec)
         block = int(re.search(r'block (\d+) bytes', choice.reason).group(1))
-        self.assertLess(block, len(content) / 4)
-        self.assertGreater(block, 100 * choice.info.patch_size)
+        self.assertGreater(block, 10 * choice.info.patch_size)
+
+    def test_a_shifted_image_goes_to_block(self):
+        content = random.Random(5).randbytes(2 << 20)
+        self.write_file('base', content)
+        self.write_file('target', content[:1000] + b'odd' + content[1000:])
+        choice = self.create('base', 'target')
+        self.assertEqual('block', choice.info.codec)
+        self.assertLess(choice.info.patch_size, len(content) / 200)
 
     def assert_smallest(self, base: bytes, target: bytes) -> auto.Choice:
         """What auto chose is at most 1.02 times any codec's patch."""
@@ -183,9 +195,7 @@ class AutoTest(base.TestCase):
             for content in (parts, edited)))
 
     def test_rdiff_may_be_missing(self):
-        noise = random.Random(2).randbytes(200_000)
-        self.write_file('base', noise)
-        self.write_file('target', b'odd' + noise)
+        self.write_moved_part()
         with mock.patch.object(
                 librsync, '_library', side_effect=exceptions.PermanentError(
                     'The rdiff codec needs librsync.so.2')):

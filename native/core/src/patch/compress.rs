@@ -10,7 +10,7 @@ use zstd_safe::zstd_sys::ZSTD_EndDirective;
 use zstd_safe::{CCtx, CParameter, InBuffer, OutBuffer};
 
 use super::error::PatchError;
-use super::format::{frame_check, FrameKind, MAX_FRAME_BLOCKS};
+use super::format::{frame_check, FrameKind, Piece, MAX_FRAME_BLOCKS};
 use super::runs::BLOCK_LEN;
 
 /// The window of the promise.
@@ -42,6 +42,8 @@ pub struct Encoded {
     pub blocks: u32,
     /// How its bytes are coded.
     pub kind: FrameKind,
+    /// The pieces of the base that it needs.
+    pub pieces: Vec<Piece>,
     /// Its bytes.
     pub bytes: Vec<u8>,
     /// Checksum of the bytes.
@@ -73,7 +75,7 @@ pub fn zstd_level(level: i32, new: u64, known: u64) -> i32 {
 }
 
 /// The highest level of zstd.
-const MAX_LEVEL: i32 = 22;
+pub const MAX_LEVEL: i32 = 22;
 
 /// Compresses frames; holds compression contexts.
 pub struct Compressor {
@@ -81,17 +83,20 @@ pub struct Compressor {
     normal: CCtx<'static>,
     /// For input that looks like noise: finds few matches, but fast.
     fast: CCtx<'static>,
+    /// Most bytes of a frame where literals and base alternate.
+    edge: usize,
 }
 
 impl Compressor {
-    /// Creates a compressor for one of zstd's levels.
+    /// Creates a compressor for one of zstd's levels, whose frames have at most `edge` bytes where literals and base alternate.
     ///
     /// # Errors
     /// `Zstd`.
-    pub fn new(zstd_level: i32) -> Result<Compressor, PatchError> {
+    pub fn new(zstd_level: i32, edge: usize) -> Result<Compressor, PatchError> {
         Ok(Compressor {
             normal: context(zstd_level)?,
             fast: context(1)?,
+            edge,
         })
     }
 
@@ -114,7 +119,7 @@ impl Compressor {
                 && rest.len() >= 2 * WINDOW;
             let (budget, reach) = match inner {
                 true => (budget(&frames[first..]), rest.len() - WINDOW),
-                false => (MIXED.min(budget(&frames[first..])), rest.len()),
+                false => (self.edge.min(budget(&frames[first..])), rest.len()),
             };
             let (taken, bytes) = self.frame(&rest[..reach], budget)?;
             frames.push(finish(&rest[..taken], bytes));
@@ -245,6 +250,7 @@ fn finish(raw: &[u8], bytes: Vec<u8>) -> Encoded {
     Encoded {
         blocks,
         kind,
+        pieces: Vec::new(),
         check: frame_check(&bytes),
         bytes,
     }
@@ -277,7 +283,7 @@ mod tests {
 
     fn frames_of(raw: &[u8], surroundings: Surroundings) -> Vec<Encoded> {
         let mut frames = Vec::new();
-        let mut compressor = Compressor::new(3).unwrap();
+        let mut compressor = Compressor::new(3, MIXED).unwrap();
         compressor.frames(raw, surroundings, &mut frames).unwrap();
         frames
     }
@@ -291,7 +297,7 @@ mod tests {
                 let end = at + frame.raw_len();
                 let got = match frame.kind {
                     FrameKind::Stored => frame.bytes.clone(),
-                    FrameKind::Zstd => zstd::bulk::decompress(&frame.bytes, end - at).unwrap(),
+                    _ => zstd::bulk::decompress(&frame.bytes, end - at).unwrap(),
                 };
                 assert_eq!(got, raw[at..end]);
                 at = end;

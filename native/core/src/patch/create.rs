@@ -5,7 +5,8 @@
 //!    both images' leaves for their content ids.
 //! 2. *Match* (parallel): what is left of the target is looked up in the index, at any block of the base. Only hits are read again, and compared byte
 //!    by byte.
-//! 3. *Compress* (parallel): what is left then are the literals.
+//! 3. *Search* (parallel): what is left then are the literals. Where there are many, the base is searched for content that resembles them.
+//! 4. *Compress* (parallel): literals are coded as near copies, or compressed.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -15,10 +16,11 @@ use rustix::time::{clock_gettime, ClockId};
 use super::compare::{Compared, Images};
 use super::compress::zstd_level;
 use super::error::PatchError;
-use super::format::{Header, MAX_SIZE, STALE_UNKNOWN};
+use super::format::{FrameKind, Header, FIRST_VERSION, MAX_SIZE, NEAR_VERSION, STALE_UNKNOWN};
 use super::literal_frames::{compress_all, compress_copies, Effort};
 use super::literals::Literals;
 use super::matching::match_moved;
+use super::near_index::index_base;
 use super::options::CreateOptions;
 use super::repeats::find_repeats;
 use super::runs::{Run, Src, BLOCK};
@@ -91,14 +93,28 @@ pub fn create_in(
     let mut header = empty_header(&compared, options.level);
     count_blocks(&mut header, &literals.runs);
     let (new, known) = (header.blocks_inserted, header.blocks_copied);
+    let parts = literals.new_parts();
+    let near = match options.near {
+        true => index_base(&images, &parts, literals.count, options)?,
+        false => None,
+    };
     let effort = Effort {
         zstd_level: zstd_level(options.level, new, known),
+        is_near: options.near,
+        near: near.as_ref(),
         task: options.task,
     };
-    let mut coded = compress_all(&images, &literals, &effort, &mut file)?;
+    let mut coded = compress_all(&images, &literals, &parts, &effort, &mut file)?;
     let copies = literals.unshare(&coded);
     compress_copies(&images, &copies, &effort, &mut file, &mut coded)?;
     header.stale_blocks = stale_blocks(&survey(target)?, &literals.runs);
+    if coded
+        .frames
+        .iter()
+        .any(|frame| frame.kind == FrameKind::Near)
+    {
+        header.version = NEAR_VERSION;
+    }
     file.write_meta(&mut header, &literals.runs, &coded, &compared.target)?;
     header.create_wall_us = started.elapsed().as_micros() as u64;
     header.create_cpu_us = cpu_time().saturating_sub(cpu_before).as_micros() as u64;
@@ -119,6 +135,7 @@ fn cpu_time() -> Duration {
 
 fn empty_header(compared: &Compared, level: i32) -> Header {
     Header {
+        version: FIRST_VERSION,
         base_size: compared.base.size(),
         target_size: compared.target.size(),
         patch_size: 0,

@@ -4,12 +4,15 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::sync_channel;
 
 use super::compare::Images;
-use super::compress::{Compressor, Encoded, Surroundings};
+use super::compress::{Compressor, Encoded, Surroundings, MIXED};
 use super::error::PatchError;
 use super::format::{Coded, Frame};
 use super::literals::{Literals, Part};
-use super::runs::{BLOCK, BLOCK_LEN};
+use super::near_frames::{NearCoder, Zone, EDGE};
+use super::runs::{Run, Src, BLOCK, BLOCK_LEN};
 use super::writer::PatchWriter;
+use crate::near::align::Hint;
+use crate::near::index::AnchorIndex;
 use crate::source::read_padded;
 use crate::task::Task;
 
@@ -23,13 +26,16 @@ const MAX_THREADS: usize = 8;
 pub(super) struct Effort<'a> {
     /// One of zstd's levels.
     pub zstd_level: i32,
+    /// Whether frames may be near ones.
+    pub is_near: bool,
+    /// Where the base has the anchors of the literals, if it was searched for them.
+    pub near: Option<&'a AnchorIndex>,
     /// How the job runs.
     pub task: Task<'a>,
 }
 
-/// Returns the parts whose literals are in a unit, clipped to it.
-fn unit_parts(parts: &[Part], unit: u32) -> impl Iterator<Item = Part> + '_ {
-    let (from, to) = (unit * UNIT_BLOCKS, (unit + 1) * UNIT_BLOCKS);
+/// Returns the parts whose literals are in `from..to`, clipped to it.
+pub(super) fn parts_between(parts: &[Part], from: u32, to: u32) -> impl Iterator<Item = Part> + '_ {
     let skip = parts.partition_point(|part| part.literal + part.len <= from);
     parts[skip..]
         .iter()
@@ -57,8 +63,10 @@ pub(super) fn compress_copies(
 ) -> Result<(), PatchError> {
     let mut worker = Worker {
         images,
+        runs: &[],
         parts,
-        compressor: Compressor::new(effort.zstd_level)?,
+        compressor: Compressor::new(effort.zstd_level, EDGE)?,
+        near: None,
         raw: Vec::new(),
     };
     for group in parts.chunks(64) {
@@ -78,27 +86,33 @@ pub(super) fn compress_copies(
 pub(super) fn compress_all(
     images: &Images<'_>,
     literals: &Literals,
+    parts: &[Part],
     effort: &Effort<'_>,
     file: &mut PatchWriter<'_>,
 ) -> Result<Coded, PatchError> {
     let units = literals.count.div_ceil(UNIT_BLOCKS);
-    let parts = literals.new_parts();
     let next = AtomicU32::new(0);
     let threads = effort.task.threads_for(u64::from(units)).min(MAX_THREADS);
     let meter = effort.task.meter(u64::from(literals.count) * BLOCK);
     let mut coded = Coded::default();
+    let has_base = !images.base.is_empty() && effort.is_near;
+    let edge = if has_base { EDGE } else { MIXED };
     std::thread::scope(|scope| {
         // Bounded, so that a slow disk holds the compressors up instead of filling the memory.
         let (sender, receiver) = sync_channel(threads);
         for _ in 0..threads {
             let sender = sender.clone();
-            let (next, parts) = (&next, parts.as_slice());
-            let compressor = Compressor::new(effort.zstd_level)?;
+            let next = &next;
+            let compressor = Compressor::new(effort.zstd_level, edge)?;
+            let coder = || NearCoder::new(images.base, effort.near, effort.zstd_level);
+            let near = has_base.then(coder).transpose()?;
             scope.spawn(move || {
                 let mut worker = Worker {
                     images,
+                    runs: &literals.runs,
                     parts,
                     compressor,
+                    near,
                     raw: Vec::new(),
                 };
                 loop {
@@ -145,14 +159,15 @@ fn append(
             .frames
             .last()
             .map_or(0, |last| last.first + last.blocks);
-        let dict = (coded.pieces.len() as u32, coded.pieces.len() as u32);
+        let dict_from = coded.pieces.len() as u32;
+        coded.pieces.extend_from_slice(&frame.pieces);
         let entry = Frame {
             offset: file.at,
             first,
             blocks: frame.blocks,
             len: frame.bytes.len() as u32,
             kind: frame.kind,
-            dict,
+            dict: (dict_from, coded.pieces.len() as u32),
             check: frame.check,
         };
         file.append(&frame.bytes)?;
@@ -162,16 +177,40 @@ fn append(
     Ok(raw)
 }
 
+/// Returns where the blocks of a group may come from, by their place in it: what follows, in the base, what is before them, or the same place.
+fn hints(runs: &[Run], group: &[Part]) -> Vec<Hint> {
+    let mut hints = Vec::new();
+    let mut at = 0u32;
+    for part in group {
+        let next = runs.partition_point(|run| run.start <= part.start);
+        let before = next.checked_sub(2).map(|i| runs[i]);
+        if let Some((before, Src::Base(from))) = before.map(|run| (run, run.src)) {
+            if before.end() == part.start {
+                hints.push((at, u64::from(from + before.len) * BLOCK));
+            }
+        }
+        hints.extend((0..part.len).map(|block| {
+            let place = u64::from(part.start + block) * BLOCK;
+            (at + block * BLOCK as u32, place)
+        }));
+        at += part.len * BLOCK as u32;
+    }
+    hints
+}
+
 struct Worker<'a> {
     images: &'a Images<'a>,
+    runs: &'a [Run],
     parts: &'a [Part],
     compressor: Compressor,
+    near: Option<NearCoder<'a>>,
     raw: Vec<u8>,
 }
 
 impl Worker<'_> {
     fn unit(&mut self, unit: u32) -> Result<Vec<Encoded>, PatchError> {
-        let parts: Vec<Part> = unit_parts(self.parts, unit).collect();
+        let (from, to) = (unit * UNIT_BLOCKS, (unit + 1) * UNIT_BLOCKS);
+        let parts: Vec<Part> = parts_between(self.parts, from, to).collect();
         let mut frames = Vec::new();
         // Long stretches and shared ones have frames of their own; those between have some in common.
         for group in parts.chunk_by(Part::shares_frames_with) {
@@ -182,10 +221,43 @@ impl Worker<'_> {
             } else {
                 Surroundings::Mixed
             };
-            self.compressor
-                .frames(&self.raw, surroundings, &mut frames)?;
+            self.group(group, surroundings, &mut frames)?;
         }
         Ok(frames)
+    }
+
+    /// Codes a group of parts, which was read: zone by zone where it resembles the base.
+    fn group(
+        &mut self,
+        group: &[Part],
+        surroundings: Surroundings,
+        frames: &mut Vec<Encoded>,
+    ) -> Result<(), PatchError> {
+        let Worker {
+            near,
+            compressor,
+            raw,
+            ..
+        } = self;
+        let Some(near) = near else {
+            return compressor.frames(raw, surroundings, frames);
+        };
+        let zones = near.plan(raw, &hints(self.runs, group))?;
+        let bytes = |zone: Zone| zone.first * BLOCK_LEN..zone.end * BLOCK_LEN;
+        for zone in zones {
+            if !zone.is_near {
+                compressor.frames(&raw[bytes(zone)], surroundings, frames)?;
+                continue;
+            }
+            near.frames(raw, zone, |part, coded| match coded {
+                Some(frame) => {
+                    frames.push(frame);
+                    Ok(())
+                }
+                None => compressor.frames(&raw[bytes(part)], Surroundings::Mixed, frames),
+            })?;
+        }
+        Ok(())
     }
 
     /// Reads the blocks of a group of parts of the target.

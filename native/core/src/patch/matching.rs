@@ -3,7 +3,7 @@
 use super::compare::{push_unknown, Compared, Images, UNKNOWN};
 use super::error::PatchError;
 use super::format::{block_count, MAX_RUNS};
-use super::index::{block_hash, BlockIndex};
+use super::index::{block_hash, BlockIndex, Sampling};
 use super::options::CreateOptions;
 use super::runs::{push, Run, Src, BLOCK, BLOCK_LEN};
 use crate::source::read_padded;
@@ -19,10 +19,15 @@ pub(super) fn match_moved(
     options: &CreateOptions<'_>,
 ) -> Result<(Vec<Run>, Vec<u64>), PatchError> {
     let known = std::mem::take(&mut compared.hashes);
+    // Not needed after this: its memory is the next step's.
+    let index = std::mem::replace(
+        &mut compared.index,
+        BlockIndex::with_room(Sampling::for_blocks(0), 0),
+    );
     let groups = split_unknown(&compared.runs);
     let matcher = Matcher {
         images,
-        index: &compared.index,
+        index: &index,
     };
     let parts = for_each_piece_with(
         &options.task.silent(),

@@ -2,7 +2,7 @@
 //!
 //! A patch has for every 4 KiB block of its target whether it is all zeroes, block `n` of the base, or literal `n`. Literals are
 //! kept in the order of the target and compressed in frames that are readable on their own, with a few pieces of the base as dictionary where that
-//! pays; so any range of the target is read from little of base and patch, and a patch can be applied, or read through, wherever base and patch are stored.
+//! pays, or as near copies of them (see [`crate::near`]); so any range of the target is read from little of base and patch, and a patch can be applied, or read through, wherever base and patch are stored.
 //!
 //! It also carries the hashes of those of the target's leaves that differ from the base's at the same place. Base manifest + patch = target
 //! manifest, which must merge to the target's content id: given that id, neither base nor patch has to be trusted.
@@ -22,6 +22,8 @@ mod leaves;
 mod literal_frames;
 mod literals;
 mod matching;
+mod near_frames;
+mod near_index;
 mod new_file;
 mod options;
 pub mod reader;

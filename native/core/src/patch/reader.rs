@@ -12,6 +12,7 @@ use super::format::{
 use super::leaves::{changed_leaves, leaf_runs};
 use super::runs::{within, Run, Src, BLOCK, BLOCK_LEN};
 use crate::manifest::{leaf_count, Hash, LeafHash, Manifest, LEAF_SIZE};
+use crate::near::pack::unpack;
 use crate::source::{read_padded, ReadAt, SourceError};
 use crate::task::Task;
 
@@ -310,6 +311,16 @@ impl<P: ReadAt> PatchFile<P> {
         }
         let dict = self.dictionary(base, frame)?;
         let len = frame.blocks as usize * BLOCK_LEN;
+        if frame.kind == FrameKind::Near {
+            let mut raw = vec![0; len];
+            // Its checksum was right, so it is the base that differs.
+            return match unpack(bytes, &dict, &mut raw) {
+                Ok(()) => Ok(raw),
+                Err(_) => Err(self.base_mismatch(
+                    "a piece of it that a frame is coded against differs".to_owned(),
+                )),
+            };
+        }
         let mut raw: Vec<u8> = Vec::with_capacity(len);
         let mut context = DCtx::try_create().ok_or(PatchError::Zstd("out of memory"))?;
         context.ref_prefix(&dict).map_err(PatchError::from_zstd)?;

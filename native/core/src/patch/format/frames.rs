@@ -28,6 +28,8 @@ pub enum FrameKind {
     Stored,
     /// By zstd, with the dictionary as prefix if there is one.
     Zstd,
+    /// As copies from the pieces of the base, differences and literals.
+    Near,
 }
 
 /// A piece of the base used as dictionary: first block and number of blocks.

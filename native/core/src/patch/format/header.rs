@@ -10,8 +10,12 @@ use crate::source::ReadAt;
 
 /// First bytes of every patch of this codec.
 pub const MAGIC: &[u8; 8] = b"DCBLOCK1";
-/// Version of the format that is written.
-pub const VERSION: u32 = 1;
+/// The version of patches without near frames.
+pub const FIRST_VERSION: u32 = 1;
+/// The version of patches that may have near frames.
+pub const NEAR_VERSION: u32 = 2;
+/// The newest version that is written.
+pub const VERSION: u32 = NEAR_VERSION;
 /// Bytes of the header.
 pub const HEADER_LEN: u64 = 288;
 /// Most runs of a patch: 256 MiB in memory.
@@ -32,6 +36,8 @@ pub const LEAF_BLOCKS: u32 = (LEAF_SIZE / BLOCK) as u32;
 /// The fixed part of a patch. Sizes in bytes, times in microseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Header {
+    /// Version of the format.
+    pub version: u32,
     /// Size of the base.
     pub base_size: u64,
     /// Size of the target.
@@ -77,7 +83,7 @@ impl Header {
     pub fn encode(&self) -> [u8; HEADER_LEN as usize] {
         let mut out = Vec::with_capacity(HEADER_LEN as usize);
         out.extend_from_slice(MAGIC);
-        out.extend_from_slice(&VERSION.to_le_bytes());
+        out.extend_from_slice(&self.version.to_le_bytes());
         out.extend_from_slice(&(BLOCK as u32).to_le_bytes());
         for value in [self.base_size, self.target_size, self.patch_size] {
             out.extend_from_slice(&value.to_le_bytes());
@@ -137,7 +143,7 @@ impl Header {
         }
         let version = u32::from_le_bytes([body[8], body[9], body[10], body[11]]);
         let block = u32::from_le_bytes([body[12], body[13], body[14], body[15]]);
-        if version != VERSION || u64::from(block) != BLOCK {
+        if !(FIRST_VERSION..=NEAR_VERSION).contains(&version) || u64::from(block) != BLOCK {
             return Err(PatchError::Format(format!(
                 "version {version} with blocks of {block} bytes is unknown here"
             )));
@@ -156,6 +162,7 @@ impl Header {
         };
         let count = |i: usize| word(104 + 8 * i);
         Header {
+            version: word(8) as u32,
             base_size: word(16),
             target_size: word(24),
             patch_size: word(32),

@@ -4,7 +4,7 @@ use std::io::{BufReader, Read};
 
 use super::frames::{Frame, FrameKind, Piece};
 use super::header::{
-    block_count, Header, HEADER_LEN, MAX_DICT_BLOCKS, MAX_FRAMES, MAX_FRAME_BLOCKS,
+    block_count, Header, HEADER_LEN, MAX_DICT_BLOCKS, MAX_FRAMES, MAX_FRAME_BLOCKS, NEAR_VERSION,
 };
 use crate::patch::error::PatchError;
 use crate::patch::runs::{push, Run, Src, BLOCK};
@@ -49,7 +49,12 @@ pub fn encode_frames(frames: &[Frame], pieces: &[Piece]) -> Vec<u8> {
     for frame in frames {
         varint::put(&mut out, u64::from(frame.blocks));
         varint::put(&mut out, u64::from(frame.len));
-        varint::put(&mut out, matches!(frame.kind, FrameKind::Zstd).into());
+        let kind = match frame.kind {
+            FrameKind::Stored => 0,
+            FrameKind::Zstd => 1,
+            FrameKind::Near => 2,
+        };
+        varint::put(&mut out, kind);
         varint::put(&mut out, u64::from(frame.dict.1 - frame.dict.0));
         for (start, len) in &pieces[frame.dict.0 as usize..frame.dict.1 as usize] {
             varint::put(&mut out, varint::zigzag(i64::from(*start) - at));
@@ -192,6 +197,7 @@ pub fn decode_frames(
         let kind = match records.varint()? {
             0 if u64::from(len) == u64::from(blocks) * BLOCK => FrameKind::Stored,
             1 => FrameKind::Zstd,
+            2 if header.version >= NEAR_VERSION => FrameKind::Near,
             _ => return Err(records.contradiction()),
         };
         let dict_from = pieces.len() as u32;
