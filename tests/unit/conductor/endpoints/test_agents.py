@@ -50,6 +50,8 @@ class RecordingAgent:
 class ConductorTest(database.DatabaseTest):
 
     INTERVAL = 0
+    # Seconds between two rounds of the conductor's own timers.
+    CHECK_INTERVAL = 1
 
     def setUp(self):
         super().setUp()
@@ -57,7 +59,7 @@ class ConductorTest(database.DatabaseTest):
                 ('transport_url', 'fake:/', None),
                 ('control_exchange', uuid.uuid4().hex, None),
                 ('notify_delay', 0.01, 'conductor'),
-                ('check_interval', 1, 'conductor'),
+                ('check_interval', self.CHECK_INTERVAL, 'conductor'),
                 # However slow the machine is, hosts do not die meanwhile.
                 ('host_timeout', 3600, 'conductor'),
                 ('rpc_timeout', 60, 'conductor'),
