@@ -1,3 +1,4 @@
+# shellcheck shell=bash
 # Licensed under the Apache License, Version 2.0 (the "License"); you may
 # not use this file except in compliance with the License. You may obtain
 # a copy of the License at
@@ -34,6 +35,7 @@ all_sources() {
 
 # Lay the files of an archive out on a new raw disk, in the archive's order.
 lay_out() {  # ARCHIVE DISK SIZE
+    : "${mnt:?}"
     rm -f "$2"
     truncate -s "$3" "$2"
     mke2fs -q -t ext4 -L root "$2"

@@ -86,10 +86,6 @@ def silence(db, *names):
 class ApiTest(test_agents.ConductorTest):
     """Talks to the API as one of several users."""
 
-    # The tests call each round themselves: another at the same time would
-    # find their changes half made.
-    CHECK_INTERVAL = 3600
-
     def setUp(self):
         self.nova = fakes.Nova(PROJECT, OTHER_PROJECT)
         self.useFixture(fixtures.MockPatchObject(
