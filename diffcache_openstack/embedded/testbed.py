@@ -231,6 +231,8 @@ class Testbed:
             ('agent', 'heartbeat_interval'): 5,
             ('planner', 'solver'): self._setup.solver,
             ('repository', 'patch_level'): self._setup.patch_level,
+            # All modes are compared by the raw bytes of images.
+            ('repository', 'compression_level'): 0,
         }
 
     # -- one mode

@@ -67,6 +67,8 @@ class EmbeddedTestCase(base.TestCase):
             [sites.HostSpec(name, 64 * MIB) for name in HOSTS], self.links,
             self.directory / 'site' / 'repository',
             {('agent', 'sync_outputs'): False,
+             # What crosses the WAN is counted in raw bytes.
+             ('repository', 'compression_level'): 0,
              # Who holds what is the tests' choice.
              ('agent', 'keep_requested'): False,
              ('agent', 'heartbeat_interval'): 2,
@@ -202,6 +204,29 @@ class ChainTest(EmbeddedTestCase):
         self.assertEqual(before, self.site.wan_bytes())
 
 
+class CompressedTest(EmbeddedTestCase):
+    """A repository that has the compressed forms of its images."""
+
+    def image_contents(self):
+        return {'text': b'option = default\n' * 400_000}
+
+    def new_site(self, options=None):
+        return super().new_site({('repository', 'compression_level'): 3,
+                                 **(options or {})})
+
+    def test_the_compressed_form_crosses_the_wan(self):
+        content_id = self.contents['text']
+        form = (self.directory / 'site' / 'repository' / 'objects'
+                / view.COMPRESSED / content_id)
+        self.site.wait(form.exists, 60, 'the compressed form')
+        request = self.get('host-1', 'text')
+        self.assertEqual('repository', request.way)
+        self.assertEqual(form.stat().st_size, request.wan_bytes)
+        received = self.site.hosts['host-1'].plane.stats()['received']
+        self.assertEqual(0, received[view.TEMPLATES])
+        self.assertEqual(request.wan_bytes, received[view.COMPRESSED])
+
+
 class PlannedChainTest(EmbeddedTestCase):
     """Five images in a line; the site has room for one and four patches."""
 
@@ -217,6 +242,8 @@ class PlannedChainTest(EmbeddedTestCase):
              sites.HostSpec('host-2', MIB), sites.HostSpec('host-3', MIB)],
             self.links, self.directory / 'site' / 'repository',
             {('agent', 'sync_outputs'): False,
+             # What crosses the WAN is counted in raw bytes.
+             ('repository', 'compression_level'): 0,
              # Who holds what is the tests' choice.
              ('agent', 'keep_requested'): False,
              ('agent', 'heartbeat_interval'): 2,

@@ -64,7 +64,9 @@ class Site(deployment.Deployment):
     def start_agent(self, name):
         self.processes[name] = self.start(
             'diffcache-agent', name, agent=self.agent_options(name),
-            repository={'image_directories': tempfile.gettempdir()},
+            # What crosses the WAN is counted in raw bytes.
+            repository={'image_directories': tempfile.gettempdir(),
+                        'compression_level': 0},
             data_plane=self.data_plane(name))
         self.processes[name].wait_for(f'Agent {name} serves')
 
