@@ -61,12 +61,11 @@ class PatchPair(base.DiffCacheObject):
 
 @base.DiffCacheObjectRegistry.register
 class PatchWork(base.DiffCacheObject):
-    """What a repository is to do next.
+    """The next work of a repository.
 
-    ``sketch`` are contents to sketch, ``compare`` pairs whose patch is to be
-    estimated, ``create`` pairs that were assigned to the host to create the
-    patch of. ``pending`` is whether there is more for a repository to ask for
-    at once.
+    ``sketch`` are contents to sketch, ``compare`` pairs whose patch has to be
+    estimated, ``create`` pairs whose patch is assigned to the host.
+    ``pending`` is whether there is more work at once.
     """
 
     VERSION = '1.0'

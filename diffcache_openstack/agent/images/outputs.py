@@ -217,9 +217,13 @@ class LocalPart:
         os.fchmod(self.fd, OUTPUT_MODE)
         owner, found = self._directory.owner(), os.fstat(self.fd)
         if (owner.st_uid, owner.st_gid) != (found.st_uid, found.st_gid):
-            # Only root and CAP_CHOWN may; others can read it all the same.
-            with contextlib.suppress(PermissionError):
+            try:
                 os.fchown(self.fd, owner.st_uid, owner.st_gid)
+            except PermissionError:
+                # Every user can read it all the same.
+                LOG.warning('Output %s stays with user %d, and not with %d as'
+                            ' its directory: give the agent CAP_CHOWN',
+                            self._final, found.st_uid, owner.st_uid)
 
     def discard(self) -> None:
         """Remove the file; nothing happens after it was published."""

@@ -100,6 +100,7 @@ class Context(priv_context.PrivContext):
     def _run(self, connected: socket.socket, kept: typing.Iterable[int]
              ) -> typing.NoReturn:
         """Serve until the agent has ended."""
+        status = 1
         try:
             # It ends after the agent, which may need it until then.
             for number in _IGNORED:
@@ -110,11 +111,12 @@ class Context(priv_context.PrivContext):
             cfg.CONF.set_default('capabilities', list(kept),
                                  group=self.cfg_section)
             daemon.Daemon(channel, self).run()
+            status = 0
         except BaseException:
             # To standard error: the agent may not listen any more.
             traceback.print_exc()
         finally:
-            os._exit(0)
+            os._exit(status)
 
     def connect(self) -> None:
         """Have entry points run in its process, which was forked before."""

@@ -80,7 +80,7 @@ class Catalogue(typing.Protocol):
 
     def patch_work(self, terms: str, nearest: int, creations: int
                    ) -> objects.PatchWork:
-        """Return what is to be done next for patches."""
+        """Return the next contents to sketch, and pairs to work on."""
 
     def report_sketches(self, sketches: list[objects.ImageSketch]) -> None:
         """Report sketches of contents."""

@@ -16,7 +16,6 @@ small images first. Until then, and where there is no form, images cross the
 WAN uncompressed.
 """
 
-import contextlib
 import logging
 import pathlib
 import threading
@@ -131,15 +130,9 @@ class Compressing:
             self._wake.clear()
             if self._stopped.is_set():
                 return
-            with _logged():
+            try:
                 self.make_missing()
+            except Exception:
+                LOG.exception('Could not look for images to compress, will'
+                              ' retry in %s s', self._interval)
             self._wake.wait(self._interval)
-
-
-@contextlib.contextmanager
-def _logged():
-    """Log what no caller could handle, and continue."""
-    try:
-        yield
-    except Exception:
-        LOG.exception('Could not look for images to compress, will retry')

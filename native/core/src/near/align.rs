@@ -273,7 +273,8 @@ impl<'a> Aligner<'a> {
         Ok(score(ours, &theirs[..ours.len()]))
     }
 
-    /// Searches the shifts near the last one for where the target goes on: there where entries of a table or instructions were added or removed.
+    /// Searches the shifts near the last one for the best match of the target from `at` on. A shift changes where table entries or instructions
+    /// were added or removed.
     fn resume(&mut self, target: &[u8], at: u32, last: i64) -> Result<Option<Hint>, SourceError> {
         let rest = &target[at as usize..];
         let start = u64::try_from(i64::from(at) + last - REACH as i64).ok();
