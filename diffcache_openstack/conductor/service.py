@@ -48,7 +48,7 @@ from diffcache_openstack.db import engine
 from diffcache_openstack.db import history
 from diffcache_openstack.db import map_changes
 from diffcache_openstack.db import migration
-from diffcache_openstack.db import patch_pairs
+from diffcache_openstack.db.patches import pairs as patch_pairs
 from diffcache_openstack.db import plans
 from diffcache_openstack.objects import base
 from diffcache_openstack.rpc import agent_api

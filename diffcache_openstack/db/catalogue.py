@@ -27,10 +27,10 @@ from sqlalchemy import orm
 
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.db import models
-from diffcache_openstack.db import patch_pairs
+from diffcache_openstack.db.patches import pairs as patch_pairs
+from diffcache_openstack.db.patches import sketches
 from diffcache_openstack.db import plans
 from diffcache_openstack.db import sites
-from diffcache_openstack.db import sketches
 from diffcache_openstack import objects
 
 # Weight of a new measurement in a patch's time: settles within some ten

@@ -23,7 +23,7 @@ from diffcache_openstack.api import requests
 from diffcache_openstack.api import routing
 from diffcache_openstack.api.schemas import versions as schemas
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.db import version_policies as db
+from diffcache_openstack.db.versions import policies as db
 from diffcache_openstack import objects
 
 TABLE = routing.Table()

@@ -21,7 +21,7 @@ from diffcache_openstack.api.policies import versions as policies
 from diffcache_openstack.api import requests
 from diffcache_openstack.api import routing
 from diffcache_openstack.api.schemas import versions as schemas
-from diffcache_openstack.db import version_tasks as db
+from diffcache_openstack.db.versions import tasks as db
 
 TABLE = routing.Table()
 SINCE = microversions.parse('1.2')

@@ -25,7 +25,7 @@ from diffcache_openstack.api import routing
 from diffcache_openstack.api.schemas import versions as schemas
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.conductor import servers as nova
-from diffcache_openstack.db import versions as db
+from diffcache_openstack.db.versions import versions as db
 from diffcache_openstack import objects
 from diffcache_openstack.objects import versions
 

@@ -15,7 +15,7 @@ import argparse
 import uuid
 
 from diffcache_openstack.cmd.manage import base
-from diffcache_openstack.db import version_heads
+from diffcache_openstack.db.versions import heads as version_heads
 from diffcache_openstack.rpc import conductor_versions_api
 
 

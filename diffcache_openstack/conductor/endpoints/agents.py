@@ -30,12 +30,12 @@ from diffcache_openstack.db import catalogue
 from diffcache_openstack.db import engine
 from diffcache_openstack.db import fills as fill_reports
 from diffcache_openstack.db import history
-from diffcache_openstack.db import patch_pairs
+from diffcache_openstack.db.patches import pairs as patch_pairs
+from diffcache_openstack.db.patches import sketches as image_sketches
 from diffcache_openstack.db import pending_images
 from diffcache_openstack.db import plans
 from diffcache_openstack.db import senders
 from diffcache_openstack.db import sites
-from diffcache_openstack.db import sketches as image_sketches
 from diffcache_openstack import objects
 from diffcache_openstack.objects import base
 from diffcache_openstack.rpc import conductor_api

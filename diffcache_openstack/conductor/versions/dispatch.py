@@ -32,7 +32,7 @@ from diffcache_openstack.conductor.versions import project_shares
 from diffcache_openstack.db import engine
 from diffcache_openstack.db import plans
 from diffcache_openstack.db import sites
-from diffcache_openstack.db import version_tasks as db
+from diffcache_openstack.db.versions import tasks as db
 from diffcache_openstack import objects
 from diffcache_openstack.objects import base
 from diffcache_openstack.objects import versions

@@ -17,7 +17,7 @@ Agents call it for stores whose locks do not exclude writers of other hosts:
 
 from diffcache_openstack.conductor.versions import dispatch
 from diffcache_openstack.db import engine
-from diffcache_openstack.db import version_heads as db
+from diffcache_openstack.db.versions import heads as db
 from diffcache_openstack.objects import base
 
 

@@ -28,9 +28,9 @@ from diffcache_openstack.conductor import servers as nova
 from diffcache_openstack.conductor.versions import dispatch
 from diffcache_openstack.db import engine
 from diffcache_openstack.db import plans
-from diffcache_openstack.db import version_policies as db_policies
-from diffcache_openstack.db import version_tasks as db_tasks
-from diffcache_openstack.db import versions as db
+from diffcache_openstack.db.versions import policies as db_policies
+from diffcache_openstack.db.versions import tasks as db_tasks
+from diffcache_openstack.db.versions import versions as db
 from diffcache_openstack import objects
 from diffcache_openstack.objects import base
 from diffcache_openstack.objects import versions

@@ -23,8 +23,8 @@ from diffcache_openstack.common import exceptions
 from diffcache_openstack.conductor import precache as conductor_precache
 from diffcache_openstack.db import catalogue
 from diffcache_openstack.db import precache
-from diffcache_openstack.db import version_tasks
-from diffcache_openstack.db import versions as db
+from diffcache_openstack.db.versions import tasks as version_tasks
+from diffcache_openstack.db.versions import versions as db
 from diffcache_openstack import objects
 from diffcache_openstack.objects import base as objects_base
 from diffcache_openstack.objects import precache as precache_states

@@ -23,7 +23,7 @@ from diffcache_openstack.db import catalogue
 from diffcache_openstack.db import models
 from diffcache_openstack.db import senders
 from diffcache_openstack.db import sites
-from diffcache_openstack.db import version_tasks
+from diffcache_openstack.db.versions import tasks as version_tasks
 from diffcache_openstack import objects
 from diffcache_openstack.objects import base as objects_base
 from diffcache_openstack.rpc import conductor_api

@@ -13,9 +13,9 @@ import uuid
 
 from diffcache_openstack.conductor import service
 from diffcache_openstack.db import engine
-from diffcache_openstack.db import version_heads
-from diffcache_openstack.db import version_tasks
-from diffcache_openstack.db import versions
+from diffcache_openstack.db.versions import heads as version_heads
+from diffcache_openstack.db.versions import tasks as version_tasks
+from diffcache_openstack.db.versions import versions
 from diffcache_openstack import objects
 from diffcache_openstack.objects import versions as states
 from tests.unit.cmd.manage import base

@@ -27,8 +27,8 @@ import sqlalchemy as sa
 from sqlalchemy import orm
 
 from diffcache_openstack.db import models
+from diffcache_openstack.db.patches import sketches
 from diffcache_openstack.db import sites
-from diffcache_openstack.db import sketches
 from diffcache_openstack import objects
 from diffcache_openstack.objects import patch_work
 

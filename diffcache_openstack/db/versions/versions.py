@@ -22,7 +22,7 @@ from sqlalchemy import orm
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.db import listing
 from diffcache_openstack.db import models
-from diffcache_openstack.db import version_heads
+from diffcache_openstack.db.versions import heads as version_heads
 from diffcache_openstack import objects
 from diffcache_openstack.objects import versions
 

@@ -14,8 +14,8 @@
 import concurrent.futures
 
 from diffcache_openstack.common import exceptions
-from diffcache_openstack.db import version_heads
-from diffcache_openstack.db import version_tasks
+from diffcache_openstack.db.versions import heads as version_heads
+from diffcache_openstack.db.versions import tasks as version_tasks
 from diffcache_openstack import objects
 from diffcache_openstack.objects import versions
 from tests.unit.db import database

@@ -17,9 +17,9 @@ from diffcache_openstack.common import exceptions
 from diffcache_openstack.db import catalogue
 from diffcache_openstack.db import history
 from diffcache_openstack.db import models
-from diffcache_openstack.db import patch_pairs
+from diffcache_openstack.db.patches import pairs as patch_pairs
+from diffcache_openstack.db.patches import sketches
 from diffcache_openstack.db import sites
-from diffcache_openstack.db import sketches
 from diffcache_openstack import objects
 from diffcache_openstack.objects import patch_work
 from tests.unit.db import database

@@ -23,7 +23,7 @@ from diffcache_openstack.common import exceptions
 from diffcache_openstack.db import listing
 from diffcache_openstack.db import models
 from diffcache_openstack.db import quota_usage
-from diffcache_openstack.db import versions as db_versions
+from diffcache_openstack.db.versions import versions as db_versions
 from diffcache_openstack import objects
 from diffcache_openstack.objects import versions
 

@@ -21,8 +21,8 @@ import sqlalchemy as sa
 from diffcache_openstack.blocks import similarity
 from diffcache_openstack.db import catalogue
 from diffcache_openstack.db import models
+from diffcache_openstack.db.patches import sketches
 from diffcache_openstack.db import sites
-from diffcache_openstack.db import sketches
 from diffcache_openstack import objects
 from tests.unit.db import database
 
