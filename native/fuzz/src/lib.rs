@@ -2,28 +2,15 @@
 
 use diffcache_core::manifest::Manifest;
 use diffcache_core::patch::format::{Header, HEADER_LEN};
-use diffcache_core::source::{ReadAt, SourceError};
 use diffcache_core::task::Task;
 
-/// Bytes that must not be asked for what they do not have.
-pub struct Strict<'a>(pub &'a [u8]);
+#[path = "../../core/tests/images/noise.rs"]
+mod noise;
+#[path = "../../core/tests/fuzzing/strict.rs"]
+mod strict;
 
-impl ReadAt for Strict<'_> {
-    fn len(&self) -> u64 {
-        self.0.len() as u64
-    }
-
-    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<(), SourceError> {
-        let end = offset.checked_add(buf.len() as u64);
-        assert!(
-            end.is_some_and(|end| end <= self.len()),
-            "{} bytes from {offset} on were asked of {}",
-            buf.len(),
-            self.len()
-        );
-        self.0.read_exact_at(buf, offset)
-    }
-}
+pub use noise::noise;
+pub use strict::Strict;
 
 /// A task of one thread.
 pub fn task() -> Task<'static> {
@@ -31,18 +18,6 @@ pub fn task() -> Task<'static> {
         threads: 1,
         ..Task::default()
     }
-}
-
-/// Bytes that look like nothing else, from a seed.
-pub fn noise(seed: u64, len: usize) -> Vec<u8> {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let step = |_| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        (state >> 32) as u8
-    };
-    (0..len).map(step).collect()
 }
 
 /// `body` and the checksum that indexes and maps of a version store end with.

@@ -27,16 +27,16 @@ from diffcache_openstack.db.views import template_views
 from testing import mariadb
 from tests import base
 from tests.unit.db import database
+from tests.unit.db.patches import test_pairs
+from tests.unit.db.patches import test_sketches
 from tests.unit.db import test_engine
 from tests.unit.db import test_fills
 from tests.unit.db import test_history
 from tests.unit.db import test_listing
 from tests.unit.db import test_map_changes
 from tests.unit.db import test_migration
-from tests.unit.db import test_patch_pairs
 from tests.unit.db import test_plans
 from tests.unit.db import test_sites
-from tests.unit.db import test_sketches
 
 
 class OnMariaDB:
@@ -119,7 +119,7 @@ class TestSketches(OnMariaDB, test_sketches.TestRelations):
         self.assertEqual({1}, set(self.similar(2)))
 
 
-class TestPatchPairs(OnMariaDB, test_patch_pairs.TestAssignment):
+class TestPatchPairs(OnMariaDB, test_pairs.TestAssignment):
     """Pairs of images, and the host that has each."""
 
     def prepare(self):

@@ -4,9 +4,11 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
-use diffcache_core::source::{ReadAt, SourceError};
-
 use crate::images::noise;
+
+mod strict;
+
+pub use strict::Strict;
 
 /// What the engine promises to take at most, for any images.
 const MEMORY: usize = 1 << 30;
@@ -43,26 +45,6 @@ unsafe impl GlobalAlloc for Counting {
 
 #[global_allocator]
 static COUNTING: Counting = Counting;
-
-/// Bytes that must not be asked for what they do not have.
-pub struct Strict(pub Vec<u8>);
-
-impl ReadAt for Strict {
-    fn len(&self) -> u64 {
-        self.0.len() as u64
-    }
-
-    fn read_exact_at(&self, buf: &mut [u8], offset: u64) -> Result<(), SourceError> {
-        let end = offset.checked_add(buf.len() as u64);
-        assert!(
-            end.is_some_and(|end| end <= self.len()),
-            "{} bytes from {offset} on were asked of {}",
-            buf.len(),
-            self.len()
-        );
-        self.0.read_exact_at(buf, offset)
-    }
-}
 
 /// Numbers by chance.
 pub struct Chance(u64);

@@ -2,20 +2,12 @@
 
 use proptest::prelude::*;
 
+mod noise;
+
+pub use noise::noise;
+
 /// Bytes per block.
 pub const BLOCK: usize = 4096;
-
-/// Bytes that look like nothing else, from a seed.
-pub fn noise(seed: u64, len: usize) -> Vec<u8> {
-    let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-    let step = |_| {
-        state ^= state << 13;
-        state ^= state >> 7;
-        state ^= state << 17;
-        (state >> 32) as u8
-    };
-    (0..len).map(step).collect()
-}
 
 /// One change to an image.
 #[derive(Debug, Clone)]

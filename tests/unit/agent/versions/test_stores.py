@@ -23,6 +23,7 @@ from diffcache_openstack.store import file
 from diffcache_openstack.versions.store import key_ids
 from diffcache_openstack.versions import version_store
 from tests import base
+from tests.unit.agent.versions import key_files
 from tests.unit.versions.store import test_arbitration
 
 
@@ -181,12 +182,7 @@ class TestKeyFiles(base.TestCase):
         self.use('old')
 
     def use(self, name, *former):
-        for each in (name, *former):
-            self.write_file(each, each.encode().ljust(32)).chmod(0o600)
-        self.conf.set_override('key_file', f'{self.directory}/{name}',
-                               'versions')
-        self.conf.set_override('former_key_files', [
-            f'{self.directory}/{each}' for each in former], 'versions')
+        key_files.configure(self, name, *former)
         self.stores = version_stores.Stores(self.conf)
 
     def save(self, project):

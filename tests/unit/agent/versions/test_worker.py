@@ -31,6 +31,7 @@ from diffcache_openstack.objects import versions
 from diffcache_openstack.store import file
 from diffcache_openstack.versions.guests import view_cleanup
 from tests import base
+from tests.unit.agent.versions import key_files
 from tests.unit.versions import fixture
 
 SERVER = 'a-server'
@@ -380,12 +381,7 @@ class TestStore(WorkerTest):
         self.assertIn('cannot be accepted', report['reasons'][0])
 
     def use_keys(self, name, *former):
-        for each in (name, *former):
-            self.write_file(each, each.encode().ljust(32)).chmod(0o600)
-        self.conf.set_override('key_file', f'{self.directory}/{name}',
-                               'versions')
-        self.conf.set_override('former_key_files', [
-            f'{self.directory}/{each}' for each in former], 'versions')
+        key_files.configure(self, name, *former)
         self.worker._stores = project_stores.ProjectStores(self.conf)
 
     def test_the_key_is_replaced_in_parts(self):
