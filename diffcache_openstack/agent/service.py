@@ -33,6 +33,7 @@ from diffcache_openstack.agent.data_plane import inspector
 from diffcache_openstack.agent.data_plane import interface as data_plane
 from diffcache_openstack.agent.endpoints import agent as agent_endpoint
 from diffcache_openstack.agent.endpoints import versions as versions_endpoint
+from diffcache_openstack.agent.images import borrowing
 from diffcache_openstack.agent.images import building
 from diffcache_openstack.agent.images import contents
 from diffcache_openstack.agent.images import costs
@@ -59,6 +60,7 @@ from diffcache_openstack.agent.repository import image_limits
 from diffcache_openstack.agent.repository import incoming
 from diffcache_openstack.agent.repository import ingest
 from diffcache_openstack.agent.repository import pair_choice
+from diffcache_openstack.agent.state import borrowed as borrowed_files
 from diffcache_openstack.agent.state import directory
 from diffcache_openstack.agent.state import holdings
 from diffcache_openstack.agent.state import host as hosts
@@ -77,6 +79,7 @@ from diffcache_openstack.rpc import agent_api
 from diffcache_openstack.rpc import buses
 from diffcache_openstack.rpc import conductor_api
 from diffcache_openstack.rpc import conductor_versions_api
+from diffcache_openstack.sites import view as views
 
 LOG = log.getLogger(__name__)
 
@@ -138,6 +141,8 @@ class Agent(service.Service):
     def _build(self) -> None:
         self._tools = image_tools.ImageTools()
         self.plane = self._open_plane()
+        self._outputs = self._new_outputs(self.conf.agent.output_directories)
+        self._borrowed = self._open_borrowed()
         self.held = self._open_holdings()
         self._bus = buses.open_bus(self.conf, self.conf.agent.role, self.name)
         buses.warn_if_open(self._bus.security)
@@ -188,7 +193,6 @@ class Agent(service.Service):
             self._tools)
         self._contents = contents.Contents(
             self._builder, self.host, self._flights, kept, self.transfers)
-        self._outputs = self._new_outputs(options.output_directories)
         pending = serving.PendingOutputs(self._state / 'outputs')
         pending.clean(self._outputs.find)
         self.requests = request_spool.RequestSpool(self._state / 'requests')
@@ -229,8 +233,12 @@ class Agent(service.Service):
                                   options.file_cache_capacity),
                 self._tools),
             usage, self._new_throttle)
+        self._borrowing = None if self._borrowed is None \
+            else borrowing.Borrowing(
+                self._borrowed, self._builder, self.host, self.transfers,
+                self._new_throttle)
         self._delivery = delivery.Delivery(
-            self.site_map, self.server, self._outputs)
+            self.site_map, self.server, self._outputs, self._borrowing)
         self._local_api = local_api.LocalApi(
             self.status, self._local_images, self._delivery, usage,
             self.versions)
@@ -281,11 +289,27 @@ class Agent(service.Service):
         capacity = self.conf.agent.cache_capacity
         if self.conf.agent.role == REPOSITORY:
             capacity = None
-        held = holdings.Holdings(self._state / 'objects', capacity,
-                                 inspector.NativeInspector(),
-                                 self.plane.readers)
+        held = holdings.Holdings(
+            self._state / 'objects', capacity, inspector.NativeInspector(),
+            self.plane.readers,
+            self._borrowed or borrowed_files.NothingBorrowed())
         held.scan()
         return held
+
+    def _open_borrowed(self) -> borrowed_files.BorrowedFiles | None:
+        """Return the files of other services; None if they are not used."""
+        if self.conf.agent.role == REPOSITORY or not self.conf.agent.borrow:
+            return None
+        manifests = self._state / 'objects' / views.MANIFESTS
+
+        def verify(key: views.Key, path: pathlib.Path) -> None:
+            inspector.NativeInspector().deep(key, path, manifests / key.id)
+
+        found = borrowed_files.BorrowedFiles(
+            self._state / 'borrowed.json', manifests, self.plane,
+            lambda path: self._outputs.find(path).open(), verify)
+        self._stack.callback(found.close)
+        return found
 
     def _open_repository(self) -> catalogue.Repository:
         conf = self.conf.repository
@@ -339,6 +363,8 @@ class Agent(service.Service):
     # -- starting
 
     def _start_parts(self) -> None:
+        if self._borrowing is not None:
+            self._run_until_stopped(self._borrowing)
         self._follow_site_map()
         self._run_until_stopped(self.versions)
         if self.conf.agent.socket:

@@ -123,6 +123,20 @@ class LocalClient:
                              stall_timeout, 'request',
                              f'delivered image {image_id}', progress)
 
+    def lend(self, image_id: str, path: str) -> bool:
+        """Let the agent read a file that has an image's raw content.
+
+        It is served to other hosts until it is removed or changed.
+
+        :param path: absolute
+        :returns: whether the agent uses it already; it may verify it first
+        :raises NotFound: the catalogue does not have the image, or the agent
+            is older than this call
+        :raises InvalidInput: the agent must not read the file
+        """
+        return bool(self._ask('POST', _path(image_id, 'lent'),
+                              {'path': path})['borrowed'])
+
     @contextlib.contextmanager
     def file(self, image_id: str, first: int = 0, last: int | None = None,
              site_only: bool = False, stall_timeout: float = 60.0

@@ -109,6 +109,16 @@ cannot share extents, caching an image takes a copy. If false, a host holds
 only the objects of its plan.
 '''),
     cfg.BoolOpt(
+        'borrow',
+        default=True,
+        help='''
+Whether to use the base images that Nova keeps on this host: to serve them to
+other hosts of the site, and as bases of patches. They do not count against
+``cache_capacity``, and are neither changed nor deleted. Only files below
+``output_directories`` that all users of the host may read are used, and what
+is read from them is verified. If false, a host uses only its cache.
+'''),
+    cfg.BoolOpt(
         'sync_outputs',
         default=True,
         help='''

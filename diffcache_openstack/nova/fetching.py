@@ -61,6 +61,7 @@ class Fetcher:
                   **more: typing.Any) -> None:
             if not self._delivered(own, target, context, image_id, **more):
                 own(target=target, context=context, image_id=image_id, **more)
+            self._source.lend(image_id, target)
 
         return fetch
 

@@ -150,6 +150,21 @@ class Source:
             seconds=float(request.get('seconds') or 0.0),
             wan_bytes=int(request.get('wan_bytes') or 0))
 
+    def lend(self, image_id: str, path: str) -> None:
+        """Let the agent serve a base image to other hosts.
+
+        It verifies what it did not write itself.
+
+        :param path: of a file with the raw content, which Nova keeps
+        """
+        try:
+            self._client.lend(image_id, path)
+        except exceptions.NotFound as error:
+            LOG.debug('The agent does not use %s: %s', path, error)
+        except exceptions.DiffCacheError as error:
+            LOG.info('The agent does not use %s for other hosts: %s', path,
+                     error)
+
     def report(self, tally: tallies.Tally) -> None:
         """Report fallbacks to the agent that it does not know yet."""
         for reason, count in tally.unreported().items():

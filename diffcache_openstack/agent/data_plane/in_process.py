@@ -116,6 +116,21 @@ class InProcessDataPlane(interface.DataPlane):
         """See :meth:`.interface.DataPlane.stop_lending`."""
         return self._native.stop_lending()
 
+    def borrow(self, key: views.Key, path: pathlib.Path,
+               manifest: pathlib.Path) -> None:
+        """See :meth:`.interface.DataPlane.borrow`."""
+        with native.translated():
+            self._native.borrow(*key, str(path), str(manifest))
+
+    def give_back(self, key: views.Key) -> None:
+        """See :meth:`.interface.DataPlane.give_back`."""
+        with native.translated():
+            self._native.give_back(*key)
+
+    def take_changed(self) -> list[views.Key]:
+        """See :meth:`.interface.DataPlane.take_changed`."""
+        return [views.Key(*found) for found in self._native.take_changed()]
+
     def unreachable(self) -> frozenset[str]:
         """See :meth:`.interface.DataPlane.unreachable`."""
         return frozenset(self._native.unreachable())

@@ -257,6 +257,28 @@ class DataPlane(abc.ABC):
         """
 
     @abc.abstractmethod
+    def borrow(self, key: views.Key, path: pathlib.Path,
+               manifest: pathlib.Path) -> None:
+        """Let peers read a template from a file of another service.
+
+        Each leaf is verified before it is sent: the file's owner may change
+        it. The first one that is wrong ends it. The file may be removed.
+
+        :raises DiffCacheError: it cannot be opened, or has another size
+        """
+
+    @abc.abstractmethod
+    def give_back(self, key: views.Key) -> None:
+        """Serve a borrowed file no longer."""
+
+    @abc.abstractmethod
+    def take_changed(self) -> list[views.Key]:
+        """Return borrowed objects that were found changed since the last call.
+
+        They are not served any more.
+        """
+
+    @abc.abstractmethod
     def unreachable(self) -> frozenset[str]:
         """Return the names of hosts that did not answer lately."""
 

@@ -112,7 +112,8 @@ class AgentManager:
                       object_id: str) -> None:
         """Verify an object that a peer received damaged; drop it if it is."""
         key = views.Key(kind, object_id)
-        if key in self._host.held and not self._host.held.verify(key):
+        held = self._host.held
+        if key in held.readable() and not held.verify(key):
             self._host.report_due.set()
             self._filler.wake()
 

@@ -248,12 +248,29 @@ class Builder:
 
         It is the held file that is read: a copy that shares its blocks has
         nothing in the page cache yet, and would come from the disk each time.
+        Of a borrowed file it is the copy, as its owner may change the file.
 
         :raises IntegrityError: it is damaged, and now out of service
         """
+        if self._held.is_borrowed(key):
+            self._copy_borrowed(key, dest, throttle)
+            return
         with self._held.lease(key) as path:
             self._held.inspector.deep(key, path, self._held.manifest(key.id))
             files.copy_file(path, dest, durable=throttle.durable)
+
+    def _copy_borrowed(self, key: views.Key, dest: pathlib.Path,
+                       throttle: throttles.Throttle) -> None:
+        """Copy a file of another service, and verify the copy."""
+        staged = self.new_staged(key.id)
+        try:
+            with self._held.lease(key) as path:
+                files.copy_file(path, staged, durable=throttle.durable)
+            self._held.inspector.deep(key, staged,
+                                      self._held.manifest(key.id))
+            files.move(staged, dest, durable=throttle.durable)
+        finally:
+            files.discard(staged)
 
     def patch_in_place(self, step: Step, throttle: throttles.Throttle
                        ) -> tuple[transfer.Moved, interface.Delivery]:

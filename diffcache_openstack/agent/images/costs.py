@@ -107,7 +107,7 @@ class Costs:
 
     def offered_here(self, key: views.Key) -> bool:
         """Return whether this host or a peer has an object."""
-        return key in self._held or any(
+        return key in self._held.readable() or any(
             part.host not in self.repositories()
             for part in self._sources.lookup_table().to_object(key))
 

@@ -196,7 +196,7 @@ class Failover:
         keys += [views.Key(views.MANIFESTS, p.key.id) for p in parts
                  if p.key.kind == views.TEMPLATES]
         return all([self._held.verify(key) for key in keys
-                    if key in self._held])
+                    if key in self._held.readable()])
 
     def _nothing_left(self, key, search) -> exceptions.DiffCacheError:
         if search.last is None:

@@ -71,6 +71,14 @@ class Output(typing.Protocol):
         :raises OSError: as the kernel reports it
         """
 
+    def open(self) -> int:
+        """Open the file for reading, if all users of this host may read it.
+
+        :returns: its descriptor, which the caller closes
+        :raises InvalidInput: it must not be read; the message says why
+        :raises OSError: as the kernel reports it
+        """
+
     def clean(self) -> None:
         """Remove what killed processes left of it."""
 
@@ -152,6 +160,18 @@ class LocalOutput:
             part.publish(durable)
         finally:
             part.discard()
+
+    def open(self) -> int:
+        """Open the file for reading, if all users of this host may read it."""
+        with self.directory() as directory:
+            fd = directory.open_file(self.path.name)
+        mode = os.fstat(fd).st_mode
+        if stat.S_ISREG(mode) and mode & stat.S_IROTH:
+            return fd
+        os.close(fd)
+        raise exceptions.InvalidInput(
+            f'{self.path} is not used: it is no regular file that all users'
+            f' may read.')
 
     def clean(self) -> None:
         """Remove what killed processes left of it."""

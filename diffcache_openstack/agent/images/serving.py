@@ -20,6 +20,7 @@ import contextlib
 import dataclasses
 import datetime
 import logging
+import os
 import pathlib
 import time
 import typing
@@ -172,7 +173,7 @@ class ImageServer:
             with self._contents.shared(template, self._new_throttle(), mode,
                                        watch) as content:
                 try:
-                    self._write(content, output, watch)
+                    self._write(template, content, output, watch)
                 except FileNotFoundError:
                     # The content was evicted meanwhile, or the output's
                     # directory was removed, which is checked next.
@@ -186,20 +187,27 @@ class ImageServer:
                 return dataclasses.replace(content.outcome,
                                            moved=transfers.Moved())
 
-    def _write(self, content: single_flight.Membership,
-               output: outputs.Output, watch: contents.Watch | None) -> None:
+    def _write(self, template: views.TemplateRef,
+               content: single_flight.Membership, output: outputs.Output,
+               watch: contents.Watch | None) -> None:
         if _has_gone(watch, output):
             return
+        key = views.Key(views.TEMPLATES, template.content_id)
+        note = self._host.held.borrowed.note_delivered
         if self._is_staged(content.path) and output.can_take(content.path) \
                 and content.take():
+            status = content.path.stat()
             output.take(content.path, self._durable)
+            note(key, status)
         else:
             with self._pending.noted(output.path), \
                     files.space_errors(output.path), \
                     outputs.unfinished(output) as part:
                 files.copy_to(content.path, part.fd)
                 if not _has_gone(watch, output):
+                    status = os.fstat(part.fd)
                     part.publish(self._durable)
+                    note(key, status)
 
     def _is_staged(self, path: pathlib.Path) -> bool:
         return path.parent == self._staging

@@ -57,6 +57,6 @@ class Sources:
         """Return the lookup table without what failed."""
         down = {(name, None) for name in self._transfers.avoided()}
         view = self._view()
-        return routes.Routes(view, self._transfers.host, self._held.keys(),
+        return routes.Routes(view, self._transfers.host, self._held.readable(),
                              frozenset({*excluded, *down}),
                              view.hops or self._max_patches)

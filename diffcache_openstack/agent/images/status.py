@@ -111,6 +111,7 @@ class HostStatus:
             'used': held.used(),
             'holdings': [[*key, size] for key, size
                          in sorted(held.sizes().items())],
+            'borrowed': self._borrowed(),
             'missing': [list(key) for key in self._filler.missing()],
             'unreported_requests': len(self._requests),
             'data_plane': self._plane.stats(),
@@ -118,3 +119,10 @@ class HostStatus:
             'left_alone': {host: round(seconds) for host, seconds
                            in self._plane.left_alone().items()},
         }
+
+    def _borrowed(self) -> list[list]:
+        """List kind, id, bytes and path of the files of other services."""
+        borrowed = self._host.held.borrowed
+        paths = borrowed.paths()
+        return [[*key, size, str(paths.get(key, ''))]
+                for key, size in sorted(borrowed.sizes().items())]

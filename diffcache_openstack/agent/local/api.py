@@ -84,6 +84,8 @@ _ROUTES = routing.Map([
                  endpoint='deliver'),
     routing.Rule('/v1/images/<image_id>/expected', methods=['POST'],
                  endpoint='expect'),
+    routing.Rule('/v1/images/<image_id>/lent', methods=['POST'],
+                 endpoint='lend'),
     routing.Rule('/v1/servers/<server_id>/versions', methods=['POST'],
                  endpoint='save_server'),
     routing.Rule('/v1/queue', methods=['GET'], endpoint='list_queue'),
@@ -276,6 +278,13 @@ class LocalApi:
         return self._stream(request, f'content-{image_id[:8]}', lambda watch: {
             'request': _plain(self._delivery.deliver(
                 image_id, output, mode, watch))})
+
+    def _lend(self, request, image_id):
+        path = _read_json(request).get('path')
+        if not isinstance(path, str):
+            raise exceptions.InvalidInput(
+                'A file with the content of an image has a path.')
+        return _json({'borrowed': self._delivery.lend(image_id, path)})
 
     def _save_server(self, request, server_id):
         body = _read_json(request)

@@ -139,6 +139,19 @@ def take(path: str, name: str, durable: bool) -> None:
 
 
 @contexts.OUTPUTS.entrypoint
+def open_readable(path: str) -> None:
+    """Open an output that all users may read; pass on its descriptor.
+
+    Only the directories that it is in may be closed to the agent's user.
+    """
+    fd = _service.output(path).open()
+    try:
+        contexts.OUTPUTS.send(fd)
+    finally:
+        os.close(fd)
+
+
+@contexts.OUTPUTS.entrypoint
 def clean(path: str) -> None:
     """Remove what killed processes left of an output."""
     outputs.LocalOutput(pathlib.Path(contexts.text(path)),
@@ -189,6 +202,10 @@ class PrivilegedOutput:
     def take(self, source: pathlib.Path, durable: bool) -> None:
         """Make a file of this agent the output, by renaming it."""
         take(str(self.path), source.name, durable)
+
+    def open(self) -> int:
+        """Open the file for reading, if all users of this host may read it."""
+        return contexts.OUTPUTS.receiving(open_readable, str(self.path))[1]
 
     def clean(self) -> None:
         """Remove what killed processes left of it."""

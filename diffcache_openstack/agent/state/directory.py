@@ -27,8 +27,8 @@ LOG = logging.getLogger(__name__)
 # What the agent stores. Other services may have files of their own beside.
 _DIRECTORIES = ('files', 'objects', 'outputs', 'requests', 'versions')
 _REPOSITORY = ('images', 'patches', 'sketches')
-_FILES = ('lock', 'plan.json', 'revoked_keys.json', 'site_map.json',
-          'site_map.json.changes', 'usage.json')
+_FILES = ('borrowed.json', 'lock', 'plan.json', 'revoked_keys.json',
+          'site_map.json', 'site_map.json.changes', 'usage.json')
 # Nova and Glance reach the socket, which is in the directory by default.
 _TRAVERSED = 0o711
 

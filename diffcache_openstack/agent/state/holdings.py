@@ -22,6 +22,9 @@ Templates and patches count against the capacity with the bytes they take on
 disk; manifests (1/2000 of their template), recipes (which have a limit of
 their own, and are stored in ``forms``) and the staging area do not.
 
+What other services of the host keep, and this host borrows, is read here like
+what is held; see :mod:`.borrowed`. It is neither counted nor deleted.
+
 The usage count of the paper's section III-B is the sum of local leases and
 of the data plane's open transfers to peers: what has either is never
 evicted.
@@ -38,6 +41,7 @@ import threading
 import time
 import typing
 
+from diffcache_openstack.agent.state import borrowed as borrowed_files
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.sites import view as views
 
@@ -94,15 +98,19 @@ class Holdings:
         repository, which keeps all it is given
     :param inspector: checks objects
     :param readers: open transfers of an object to peers
+    :param borrowed: files of other services
     """
 
     def __init__(self, root: pathlib.Path, capacity: int | None,
                  inspector: Inspector,
-                 readers: typing.Callable[[str, str], int]) -> None:
+                 readers: typing.Callable[[str, str], int],
+                 borrowed: borrowed_files.Borrowed
+                 = borrowed_files.NothingBorrowed()) -> None:
         self.root = root
         self.capacity = capacity
         self.inspector = inspector
         self._readers = readers
+        self.borrowed = borrowed
         self._lock = threading.RLock()
         self._held: dict[views.Key, int] = {}
         self._leases: collections.Counter = collections.Counter()
@@ -146,6 +154,14 @@ class Holdings:
         with self._lock:
             return key in self._held
 
+    def readable(self) -> frozenset[views.Key]:
+        """Return all objects that are held or borrowed."""
+        return self.keys() | self.borrowed.keys()
+
+    def is_borrowed(self, key: views.Key) -> bool:
+        """Return whether an object is borrowed and not held."""
+        return key not in self and key in self.borrowed.keys()
+
     def used(self) -> int:
         """Return bytes that count against the capacity."""
         with self._lock:
@@ -170,15 +186,21 @@ class Holdings:
     def lease(self, key: views.Key) -> typing.Iterator[pathlib.Path]:
         """Use an object: it is not evicted until the block ends.
 
-        :raises ObjectMissing: it is not held (any more)
+        What is read of a borrowed one is to be verified.
+
+        :raises ObjectMissing: it is neither held nor borrowed (any more)
         """
         with self._lock:
-            if key not in self._held or not self.path(key).exists():
-                self._held.pop(key, None)
-                raise exceptions.ObjectMissing(
-                    f'This host no longer holds {key}; use another source.')
-            self._leases[key] += 1
-            self._last_used[key] = time.time()
+            if key in self._held and not self.path(key).exists():
+                del self._held[key]
+            held = key in self._held
+            if held:
+                self._leases[key] += 1
+                self._last_used[key] = time.time()
+        if not held:
+            with self.borrowed.lease(key) as path:
+                yield path
+            return
         try:
             yield self.path(key)
         finally:
@@ -302,12 +324,14 @@ class Holdings:
             victims = self._victims()
             for key in victims:
                 self._drop(key, 'the filesystem is full')
-            return bool(victims)
+        return any([self.borrowed.drop_removed(), bool(victims)])
 
     def verify(self, key: views.Key) -> bool:
         """Read the object and quarantine it if it is damaged.
 
-        :returns: whether it is held and sound
+        A borrowed one is no longer used then.
+
+        :returns: whether it is held or borrowed, and sound
         """
         try:
             with self.lease(key) as path:
@@ -322,6 +346,9 @@ class Holdings:
 
     def quarantine(self, key: views.Key, reason: str) -> None:
         """Stop serving a damaged object at once."""
+        if self.is_borrowed(key):
+            self.borrowed.drop(key, reason)
+            return
         with self._lock:
             self._held.pop(key, None)
             path = self.path(key)
@@ -346,6 +373,7 @@ class Holdings:
             self._aside(key).unlink(missing_ok=True)
             for part in self.path(key).parent.glob(f'.{key.id}.part*'):
                 self._remove_stray(part)
+        self.borrowed.drop(key, reason)
 
     def release(self, key: views.Key) -> bool:
         """Drop an object that the plan does not want and that is not in use.

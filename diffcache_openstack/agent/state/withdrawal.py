@@ -13,7 +13,7 @@
 
 The site map names them. Their content, their recipes, and patches that carry
 pieces of them are dropped, whether the plan wants them or not, and no longer
-lent to peers.
+lent to peers. Borrowed files are no longer used.
 """
 
 import logging
@@ -58,7 +58,7 @@ class Withdrawal:
                        if template.status == views.ACTIVE}
         for content_id in gone:
             self._end_lending(views.Key(views.TEMPLATES, content_id))
-        found = [key for key in self._held.keys()
+        found = [key for key in self._held.readable()
                  if key.kind in (views.TEMPLATES, views.MANIFESTS,
                                  views.COMPRESSED)
                  and key.id in gone

@@ -21,6 +21,7 @@ use crate::fetching::wan::WanGate;
 use crate::gate::{lock, Cancel, Gate};
 use crate::ids::{hex, Kind, ObjectKey};
 use crate::progress::{Meter, Report};
+use crate::serving::borrowed::Borrowed;
 use crate::serving::claims::Claims;
 use crate::serving::objects::{Landing, Objects, ObjectsError};
 use crate::serving::server::{Limits, Server, Service};
@@ -279,6 +280,33 @@ impl DataPlane {
         }
         let lent = self.service.objects.lend(key, path, time);
         lent.map_err(|error| local_error(key, path, error))
+    }
+
+    /// Serves the template `key` from a file of another program, each leaf verified against a manifest, until it has changed.
+    pub fn borrow(
+        &self,
+        key: ObjectKey,
+        path: &Path,
+        manifest: &Path,
+    ) -> Result<(), TransferError> {
+        if key.kind != Kind::Templates {
+            let reason = format!("{key}: only a template can be verified as it is read");
+            return Err(TransferError::Invalid(reason));
+        }
+        let opened = Borrowed::open(path, load_manifest(key, manifest)?);
+        let borrowed = opened.map_err(|error| local_error(key, path, error))?;
+        self.service.objects.borrow(key, borrowed);
+        Ok(())
+    }
+
+    /// Stops serving a borrowed file; transfers of it that are under way end as they would have.
+    pub fn give_back(&self, key: ObjectKey) {
+        self.service.objects.give_back(key);
+    }
+
+    /// Borrowed objects whose files had changed when they were read, since the last call; they are not served any more.
+    pub fn take_changed(&self) -> Vec<ObjectKey> {
+        self.service.objects.take_changed()
     }
 
     /// Gets an object from a peer into `job.dest`; returns the bytes that came over the wire.

@@ -3,9 +3,11 @@
 
 mod common;
 
+use std::fs::File;
 use std::io::{Read, Write};
 use std::net::TcpListener;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,6 +16,7 @@ use common::{image, job, remote, site_key, until, Bytes, Site};
 use diffcache_core::manifest::LEAF_SIZE;
 use diffcache_core::patch::{create, CreateOptions};
 use diffcache_core::source::ReadAt;
+use diffcache_dataplane::counters::Event;
 use diffcache_dataplane::error::TransferError;
 use diffcache_dataplane::fetching::build::Place;
 use diffcache_dataplane::fetching::client::{Client, Peer, Remote, Stop};
@@ -782,4 +785,67 @@ fn peers_read_behind_a_build() {
         first.join().unwrap().unwrap();
     });
     assert_eq!(std::fs::read(&two).unwrap(), family.bytes);
+}
+
+#[test]
+fn a_borrowed_file_is_served_until_it_has_changed_and_after_it_is_removed() {
+    let site = Site::new();
+    let (a, b) = (site.plane("a"), site.plane("b"));
+    let bytes = image(40, |index| index % 5 == 0);
+    let held = site.hold("a", &bytes);
+    // As Nova has it: elsewhere, and touched now and then.
+    let base = site.path("base");
+    std::fs::rename(site.held("a", held.key), &base).unwrap();
+    assert!(a
+        .borrow(held.manifest_key, &base, &held.manifest_path)
+        .is_err());
+    a.borrow(held.key, &base, &held.manifest_path).unwrap();
+    File::options()
+        .write(true)
+        .open(&base)
+        .unwrap()
+        .set_modified(std::time::UNIX_EPOCH)
+        .unwrap();
+    let dest = site.path("first");
+    let fetch = |dest: &Path| {
+        b.fetch(
+            &remote(&a, held.key),
+            Some(&held.manifest_path),
+            None,
+            &job(dest),
+        )
+    };
+    fetch(&dest).unwrap();
+    assert_eq!(std::fs::read(&dest).unwrap(), bytes);
+    std::fs::copy(&base, site.path("again")).unwrap();
+    std::fs::remove_file(&base).unwrap();
+    fetch(&site.path("second")).unwrap();
+    assert_eq!(std::fs::read(site.path("second")).unwrap(), bytes);
+    a.give_back(held.key);
+    let missing = fetch(&site.path("third")).unwrap_err();
+    assert!(
+        matches!(missing, TransferError::ObjectMissing { .. }),
+        "{missing}"
+    );
+    let again = site.path("again");
+    a.borrow(held.key, &again, &held.manifest_path).unwrap();
+    let writer = File::options().write(true).open(&again).unwrap();
+    writer.write_all_at(b"changed", 33 * LEAF_SIZE).unwrap();
+    let cut_off = fetch(&site.path("fourth")).unwrap_err();
+    // Not damaged bytes, which would be held against the host; a second attempt may have found nothing any more.
+    assert!(
+        matches!(
+            cut_off,
+            TransferError::PeerUnavailable { .. } | TransferError::ObjectMissing { .. }
+        ),
+        "{cut_off}"
+    );
+    assert_eq!(a.stats().events(Event::Dropped), 1);
+    assert_eq!(a.take_changed(), [held.key]);
+    assert_eq!(a.take_changed(), []);
+    let missing = fetch(&site.path("fourth")).unwrap_err();
+    assert!(
+        matches!(missing, TransferError::ObjectMissing { .. }),
+        "{missing}"
+    );
 }

@@ -365,6 +365,34 @@ impl DataPlane {
             .map_err(translate)
     }
 
+    /// Serve a template from a file of another program, each leaf verified against the manifest at `manifest`.
+    fn borrow(
+        &self,
+        py: Python<'_>,
+        kind: &str,
+        id: &str,
+        path: PathBuf,
+        manifest: PathBuf,
+    ) -> PyResult<()> {
+        let key = parse_key(kind, id)?;
+        py.detach(|| self.0.borrow(key, &path, &manifest))
+            .map_err(translate)
+    }
+
+    /// Stop serving a borrowed file.
+    fn give_back(&self, kind: &str, id: &str) -> PyResult<()> {
+        self.0.give_back(parse_key(kind, id)?);
+        Ok(())
+    }
+
+    /// Kind and id of the borrowed objects that had changed when they were read, since the last call.
+    fn take_changed(&self) -> Vec<(String, String)> {
+        let changed = self.0.take_changed().into_iter();
+        changed
+            .map(|key| (key.kind.as_str().to_owned(), key.id_hex()))
+            .collect()
+    }
+
     /// End the lending of all that was delivered, because the space is needed; returns whether anything was lent.
     fn stop_lending(&self) -> bool {
         self.0.stop_lending()

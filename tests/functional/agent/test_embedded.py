@@ -36,6 +36,7 @@ class EmbeddedTestCase(base.TestCase):
     """A site with the images of the family registered, nothing cached."""
 
     links = FAST
+    capacity = 64 * MIB
 
     def setUp(self):
         super().setUp()
@@ -64,7 +65,8 @@ class EmbeddedTestCase(base.TestCase):
     def new_site(self, options=None):
         return sites.Site(
             self.directory / 'site',
-            [sites.HostSpec(name, 64 * MIB) for name in HOSTS], self.links,
+            [sites.HostSpec(name, self.capacity) for name in HOSTS],
+            self.links,
             self.directory / 'site' / 'repository',
             {('agent', 'sync_outputs'): False,
              # What crosses the WAN is counted in raw bytes.

@@ -100,6 +100,8 @@ class Plane(interface.DataPlane):
         self.network = network
         self.name = name
         self.lent = []
+        self.borrowed = {}
+        self.changed = []
         self.down = set()
         self.alone = set()
         self.accused = []
@@ -229,6 +231,19 @@ class Plane(interface.DataPlane):
             self.end_lending(key)
         self.lent.clear()
         return bool(lent)
+
+    def borrow(self, key, path, manifest):
+        self.borrowed[key] = path.read_bytes()
+        with self.network.lock:
+            self.network.files[self.url][key] = self.borrowed[key]
+
+    def give_back(self, key):
+        if self.borrowed.pop(key, None) is not None:
+            self.network.files[self.url].pop(key, None)
+
+    def take_changed(self):
+        changed, self.changed = self.changed, []
+        return changed
 
     def unreachable(self):
         return frozenset(self.down)

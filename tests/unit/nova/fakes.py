@@ -24,11 +24,13 @@ class Client:
     :ivar error: what each call raises, if set
     :ivar content_error: what only a delivery raises, if set
     :ivar content_bytes: what a delivery writes; None for no file
+    :ivar lent: images, and the content of the file that was lent
     :ivar request: how a delivery is said to have been served
     """
 
     def __init__(self, image_id):
         self.asked = []
+        self.lent = []
         self.error = None
         self.content_error = None
         self.content_bytes = CONTENT
@@ -49,6 +51,12 @@ class Client:
         if self.content_bytes is not None:
             pathlib.Path(output).write_bytes(self.content_bytes)
         return self.request
+
+    def lend(self, image_id, path):
+        self.lent.append((image_id, pathlib.Path(path).read_bytes()))
+        if self.error is not None:
+            raise self.error
+        return True
 
     def fallback(self, service, reason, count):
         self._ask('fallback', service, reason, count)

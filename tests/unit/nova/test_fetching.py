@@ -136,6 +136,11 @@ class TestDelivery(FetchingTest):
         self.assertSameBytes(self.client.content_bytes.ljust(3 * MIB, b'\0'),
                              pathlib.Path(disk.path))
 
+    def test_the_agent_may_use_the_base(self):
+        self.make_disk()
+        self.assertEqual([(IMAGE, self.client.content_bytes)],
+                         self.client.lent)
+
     def test_the_user_is_whom_glance_is_asked_for(self):
         self.make_disk()
         self.glance.assert_called_once_with(self.context, IMAGE)
@@ -270,6 +275,12 @@ class TestFallback(FetchingTest):
         self.assertFellBack('ServiceUnavailable')
         self.assertEqual('nobody there',
                          self.tally.summary()['last_fallback']['message'])
+
+    def test_a_download_is_lent_too(self):
+        self.client.content_error = exceptions.NoSpace('full')
+        self.make_disk()
+        self.assertDownloaded()
+        self.assertEqual([(IMAGE, DOWNLOADED)], self.client.lent)
 
     def test_an_agent_that_fails_half_way(self):
         self.client.content_error = exceptions.PeerUnavailable('gone')

@@ -1,4 +1,4 @@
-//! What a plane can serve: files below its root, objects in flight, and lent files.
+//! What a plane can serve: files below its root, objects in flight, and lent and borrowed files.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -13,6 +13,7 @@ use rustix::fs::{FileType, Mode, OFlags, Stat};
 use crate::flight::Flight;
 use crate::gate::lock;
 use crate::ids::{Kind, ObjectKey};
+use crate::serving::borrowed::Borrowed;
 
 /// An object that can be served.
 pub enum Found {
@@ -20,6 +21,8 @@ pub enum Found {
     Whole(Arc<File>, u64),
     /// An object whose bytes become ready one after another.
     Arriving(Arc<Flight>),
+    /// A file of another program, to be verified as it is read.
+    Borrowed(Arc<Borrowed>),
 }
 
 /// Who reads an object.
@@ -53,6 +56,14 @@ pub enum ObjectsError {
     /// Something other than a regular file was named.
     #[error("not a regular file")]
     NotAFile,
+    /// The file cannot have the content of the template.
+    #[error("it has {size} bytes, and the template {expected}")]
+    OtherSize {
+        /// Bytes of the file.
+        size: u64,
+        /// Bytes of the template.
+        expected: u64,
+    },
     /// The system's own error.
     #[error(transparent)]
     Io(#[from] io::Error),
@@ -63,6 +74,9 @@ pub struct Objects {
     root: OwnedFd,
     flights: Mutex<HashMap<ObjectKey, Arc<Flight>>>,
     lent: Mutex<HashMap<ObjectKey, Lent>>,
+    borrowed: Mutex<HashMap<ObjectKey, Arc<Borrowed>>>,
+    /// Borrowed objects that had changed when they were read.
+    changed: Mutex<Vec<ObjectKey>>,
     readers: Mutex<HashMap<ObjectKey, Readers>>,
 }
 
@@ -78,11 +92,13 @@ impl Objects {
             root: rustix::fs::open(root, flags, Mode::empty())?,
             flights: Mutex::default(),
             lent: Mutex::default(),
+            borrowed: Mutex::default(),
+            changed: Mutex::default(),
             readers: Mutex::default(),
         })
     }
 
-    /// Finds an object: below the root, else in flight, else lent.
+    /// Finds an object: below the root, else in flight, else lent, else borrowed.
     pub fn find(&self, key: ObjectKey) -> Result<Option<Found>, ObjectsError> {
         if let Some((file, size)) = self.open_held(key)? {
             return Ok(Some(Found::Whole(Arc::new(file), size)));
@@ -91,9 +107,10 @@ impl Objects {
             flight.follow();
             return Ok(Some(Found::Arriving(flight.clone())));
         }
-        Ok(self
-            .find_lent(key)?
-            .map(|(file, size)| Found::Whole(file, size)))
+        if let Some((file, size)) = self.find_lent(key)? {
+            return Ok(Some(Found::Whole(file, size)));
+        }
+        Ok(lock(&self.borrowed).get(&key).cloned().map(Found::Borrowed))
     }
 
     /// Opens `<root>/<kind>/<id>` without following any link on the way.
@@ -168,6 +185,30 @@ impl Objects {
         lock(&self.lent).remove(&key);
     }
 
+    /// Serves a file of another program as `key`, until its content is found to have changed.
+    pub fn borrow(&self, key: ObjectKey, file: Borrowed) {
+        lock(&self.borrowed).insert(key, Arc::new(file));
+    }
+
+    /// Stops serving a borrowed file, which is closed when its readers are done.
+    pub fn give_back(&self, key: ObjectKey) {
+        lock(&self.borrowed).remove(&key);
+    }
+
+    /// Stops serving a borrowed file that has changed, and notes that, unless another one is in its place already.
+    pub fn note_changed(&self, key: ObjectKey, file: &Arc<Borrowed>) {
+        let mut borrowed = lock(&self.borrowed);
+        if borrowed.get(&key).is_some_and(|one| Arc::ptr_eq(one, file)) {
+            borrowed.remove(&key);
+            lock(&self.changed).push(key);
+        }
+    }
+
+    /// Returns the borrowed objects that had changed, since the last call.
+    pub fn take_changed(&self) -> Vec<ObjectKey> {
+        std::mem::take(&mut *lock(&self.changed))
+    }
+
     /// Closes the files of lendings that are over; returns how many go on.
     pub fn expire(&self) -> usize {
         let mut lent = lock(&self.lent);
@@ -218,7 +259,7 @@ impl Objects {
     }
 }
 
-fn regular_size(stat: &Stat) -> Result<u64, ObjectsError> {
+pub(super) fn regular_size(stat: &Stat) -> Result<u64, ObjectsError> {
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
         return Err(ObjectsError::NotAFile);
     }

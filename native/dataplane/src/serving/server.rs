@@ -20,6 +20,7 @@ use crate::flight::{Flight, FlightError};
 use crate::gate::{lock, Gate};
 use crate::ids::ObjectKey;
 use crate::serving::admission::{Connections, Room};
+use crate::serving::borrowed::Borrowed;
 use crate::serving::claims::{Claims, Holder};
 use crate::serving::objects::{Found, Objects};
 use crate::serving::request::{self, Request, RequestError, Route};
@@ -634,27 +635,52 @@ impl Connection<'_> {
         let found = self.service.objects.find(key);
         let found = found.map_err(|error| Refusal::NotServable(error.to_string()))?;
         let stall = self.service.limits.stall;
-        let (file, size, flight) = match found.ok_or(Refusal::Missing)? {
-            Found::Whole(file, size) => (file, size, None),
+        let (content, size) = match found.ok_or(Refusal::Missing)? {
+            Found::Whole(file, size) => (Content::Whole(file), size),
+            Found::Borrowed(borrowed) => {
+                let size = borrowed.size();
+                (Content::Borrowed(borrowed), size)
+            }
             Found::Arriving(flight) => {
                 let (file, size) = flight.content(stall).map_err(Refusal::Stalled)?;
-                (file, size, Some(flight))
+                (Content::Arriving(file, flight), size)
             }
         };
         let range = request::resolve_range(&request.range, size).map_err(Refusal::Request)?;
         let (start, end) = range.unwrap_or((0, size));
-        if let (Some(flight), "GET") = (&flight, request.method.as_str()) {
-            flight
-                .readable(start, end, stall)
-                .map_err(Refusal::Stalled)?;
+        match &content {
+            Content::Arriving(_, flight) if request.method == "GET" => {
+                flight
+                    .readable(start, end, stall)
+                    .map_err(Refusal::Stalled)?;
+            }
+            Content::Borrowed(borrowed) if start < end => {
+                // What changed is refused where that is seen at once, and cut off later.
+                self.read_borrowed(key, borrowed, (start, start + 1), &mut Vec::new())
+                    .map_err(|_| Refusal::Missing)?;
+            }
+            _ => (),
         }
         Ok(Body {
-            file,
+            content,
             size,
-            flight,
             partial: range.is_some(),
             start,
             end,
+        })
+    }
+
+    /// Reads verified bytes of a borrowed file, which is no longer served if it has changed.
+    fn read_borrowed<'a>(
+        &self,
+        key: ObjectKey,
+        file: &Arc<Borrowed>,
+        (start, end): (u64, u64),
+        buffer: &'a mut Vec<u8>,
+    ) -> io::Result<&'a [u8]> {
+        file.read(start, end, buffer).map_err(|error| {
+            self.service.objects.note_changed(key, file);
+            io::Error::new(io::ErrorKind::InvalidData, error)
         })
     }
 
@@ -666,9 +692,9 @@ impl Connection<'_> {
         self.wire.write_head(message.as_bytes(), time)?;
         let (mut position, mut blocked) = (body.start, Duration::ZERO);
         while position < body.end {
-            let ready = match &body.flight {
-                None => body.end,
-                Some(flight) => flight
+            let ready = match &body.content {
+                Content::Whole(_) | Content::Borrowed(_) => body.end,
+                Content::Arriving(_, flight) => flight
                     .readable(position, body.end, self.service.limits.stall)
                     .map_err(|error| io::Error::new(io::ErrorKind::TimedOut, error))?,
             };
@@ -684,10 +710,7 @@ impl Connection<'_> {
             let slice_end = position + slice;
             while position < slice_end {
                 let begun = Instant::now();
-                let count = (slice_end - position) as usize;
-                let sent = self
-                    .wire
-                    .send_file(&body.file, &mut position, count, time)?;
+                let sent = self.send_piece(key, &body.content, &mut position, slice_end)?;
                 blocked += begun.elapsed();
                 self.service.counters.add_sent(key.kind, sent as u64);
                 let patience = self.service.limits.send.as_secs_f64()
@@ -700,13 +723,43 @@ impl Connection<'_> {
         }
         Ok(())
     }
+
+    /// Sends bytes of an object, up to `end`; returns how many.
+    fn send_piece(
+        &mut self,
+        key: ObjectKey,
+        content: &Content,
+        position: &mut u64,
+        end: u64,
+    ) -> io::Result<usize> {
+        let time = self.service.limits.send;
+        match content {
+            Content::Whole(file) | Content::Arriving(file, _) => {
+                let count = (end - *position) as usize;
+                self.wire.send_file(file, position, count, time)
+            }
+            Content::Borrowed(borrowed) => {
+                let mut buffer = Vec::new();
+                let bytes = self.read_borrowed(key, borrowed, (*position, end), &mut buffer)?;
+                self.wire.write_all(bytes, time)?;
+                *position = end;
+                Ok(bytes.len())
+            }
+        }
+    }
+}
+
+/// Where the bytes of an object come from.
+enum Content {
+    Whole(Arc<File>),
+    Arriving(Arc<File>, Arc<Flight>),
+    Borrowed(Arc<Borrowed>),
 }
 
 /// The bytes of an object that a response carries.
 struct Body {
-    file: Arc<File>,
+    content: Content,
     size: u64,
-    flight: Option<Arc<Flight>>,
     partial: bool,
     start: u64,
     end: u64,
@@ -719,10 +772,9 @@ impl Body {
     }
 
     fn fields(&self, key: ObjectKey) -> String {
-        let state = if self.flight.is_some() {
-            "arriving"
-        } else {
-            "held"
+        let state = match self.content {
+            Content::Arriving(..) => "arriving",
+            Content::Whole(_) | Content::Borrowed(_) => "held",
         };
         let mut fields = format!(
             "Content-Type: application/octet-stream\r\nAccept-Ranges: bytes\r\nETag: \"{}\"\r\nX-DiffCache-State: {state}\r\n",

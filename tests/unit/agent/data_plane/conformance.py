@@ -259,6 +259,33 @@ class FetchTests(DataPlaneTests):
         self.b.end_lending(view.Key('templates', image))
         self.assertEqual(0, self.b.stats()['lent'])
 
+    def test_a_borrowed_file_is_served_until_its_content_changes(self):
+        content = random.Random(1).randbytes(LEAF * 3)
+        image = self.hold_template('a', content)
+        key = view.Key('templates', image)
+        manifest = self.manifest('a', image)
+        base = self.directory / 'base'
+        base.write_bytes(content)
+        c = self.plane('c')
+        c.borrow(key, base, manifest)
+        os.utime(base, (1, 1))
+        self.fetch(self.b, c, *key, manifest=manifest)
+        self.assertEqual(content, self.dest.read_bytes())
+        self.assertEqual([], c.take_changed())
+        with base.open('r+b') as written:
+            written.write(b'changed')
+        self.assertRaises(exceptions.ObjectMissing, self.fetch, self.b, c,
+                          *key, manifest=manifest, dest=self.directory / 'x')
+        self.assertEqual([key], c.take_changed())
+        self.assertEqual({}, self.b.left_alone())
+        base.write_bytes(content[1:])
+        self.assertRaises(OSError, c.borrow, key, base, manifest)
+        base.write_bytes(content)
+        c.borrow(key, base, manifest)
+        c.give_back(key)
+        self.assertRaises(exceptions.ObjectMissing, self.fetch, self.b, c,
+                          *key, manifest=manifest, dest=self.directory / 'x')
+
 
 class SourceListTests(DataPlaneTests):
     """Several sources, claims, and what gives way to what."""

@@ -61,6 +61,20 @@ class OutputsTest(base.TestCase):
         self.assertFalse(self.content.exists())
         self.assertEqual(['disk'], self.names())
 
+    def test_read_again_if_all_users_may(self):
+        self.deliver()
+        output = self.outputs.open(str(self.output))
+        with open(output.open(), 'rb') as stream:
+            self.assertEqual(b'image', stream.read())
+        self.output.chmod(0o640)
+        self.assertRaises(exceptions.InvalidInput, output.open)
+        self.output.unlink()
+        self.assertRaises(FileNotFoundError, output.open)
+        os.symlink(self.content, self.output)
+        for path in (self.output, self.foreign):
+            self.assertRaises(exceptions.DiffCacheError,
+                              self.outputs.find(path).open)
+
     def test_only_what_is_solely_ours_is_taken(self):
         for link in (os.symlink, os.link):
             name = self.directory / f'planted-{link.__name__}'

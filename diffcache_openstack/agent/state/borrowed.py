@@ -1,0 +1,421 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Borrowed files: images that another service of this host keeps, as Nova.
+
+A base image of Nova has the content of a template, and takes no space of the
+cache. It is served to peers and is the base of patches for as long as Nova
+keeps it. Its owner may change or remove it at any time, so nothing that is
+read from it is used unverified, and this module never writes to it.
+
+Inode, size and times of each file are recorded. After a restart a file that
+has all of them unchanged is used again; one with other times is verified
+first, and any other one is forgotten.
+"""
+
+import collections
+import contextlib
+import dataclasses
+import logging
+import os
+import pathlib
+import threading
+import time
+import typing
+
+from diffcache_openstack.common import directories
+from diffcache_openstack.common import exceptions
+from diffcache_openstack.common import files
+from diffcache_openstack.sites import view as views
+
+LOG = logging.getLogger(__name__)
+
+# Each takes two descriptors.
+MOST_FILES = 128
+# Files that were written here and that no service has offered yet.
+_MOST_DELIVERED = 1000
+# Nova changes the times of the files that it uses, every now and then.
+REVERIFY_SECONDS = 3600.0
+_BLOCK = 512
+
+
+class Plane(typing.Protocol):
+    """What this module uses of the data plane."""
+
+    def borrow(self, key: views.Key, path: pathlib.Path,
+               manifest: pathlib.Path) -> None:
+        """Serve a file of another service, each leaf verified."""
+
+    def give_back(self, key: views.Key) -> None:
+        """Stop serving such a file."""
+
+    def take_changed(self) -> list[views.Key]:
+        """Return what had changed when it was read, since the last call."""
+
+    def readers(self, kind: str, object_id: str) -> int:
+        """Return the number of open transfers of an object to peers."""
+
+
+class Borrowed(typing.Protocol):
+    """Files of other services that this host may read."""
+
+    def keys(self) -> frozenset[views.Key]:
+        """Return the templates that they have the content of."""
+
+    def lease(self, key: views.Key
+              ) -> contextlib.AbstractContextManager[pathlib.Path]:
+        """Use a file: it stays readable until the block ends.
+
+        Its content is to be verified.
+
+        :raises ObjectMissing: there is none (any more)
+        """
+
+    def drop(self, key: views.Key, reason: str) -> None:
+        """Use a file no longer; it is left as it is."""
+
+    def drop_removed(self) -> bool:
+        """Close the files that their owner removed; return if there were."""
+
+    def sizes(self) -> dict[views.Key, int]:
+        """Return the templates, with the bytes that the files take."""
+
+    def paths(self) -> dict[views.Key, pathlib.Path]:
+        """Return the templates, with the paths of the files."""
+
+    def note_delivered(self, key: views.Key, status: os.stat_result) -> None:
+        """Note a file that was just written, verified, for another service.
+
+        It may be borrowed without reading it again.
+        """
+
+
+class NothingBorrowed:
+    """A host that borrows no files; see :class:`Borrowed`."""
+
+    def keys(self) -> frozenset[views.Key]:
+        """Return no template."""
+        return frozenset()
+
+    def lease(self, key: views.Key
+              ) -> contextlib.AbstractContextManager[pathlib.Path]:
+        """Refuse.
+
+        :raises ObjectMissing: always
+        """
+        raise _missing(key)
+
+    def drop(self, key: views.Key, reason: str) -> None:
+        """Do nothing."""
+
+    def drop_removed(self) -> bool:
+        """Return that there were none."""
+        return False
+
+    def sizes(self) -> dict[views.Key, int]:
+        """Return no template."""
+        return {}
+
+    def paths(self) -> dict[views.Key, pathlib.Path]:
+        """Return no template."""
+        return {}
+
+    def note_delivered(self, key: views.Key, status: os.stat_result) -> None:
+        """Do nothing."""
+
+
+class Mark(typing.NamedTuple):
+    """What identifies an unchanged file.
+
+    Devices are left out: their numbers may change when the host is restarted.
+    """
+
+    inode: int
+    size: int
+    modified: int
+    changed: int
+
+    @classmethod
+    def of(cls, fd: int) -> 'Mark':
+        """Return the mark of an open file."""
+        found = os.fstat(fd)
+        return cls(found.st_ino, found.st_size, found.st_mtime_ns,
+                   found.st_ctime_ns)
+
+    def is_same_file(self, other: 'Mark') -> bool:
+        """Return whether only the times differ, at most."""
+        return self[:2] == other[:2]
+
+
+@dataclasses.dataclass
+class _File:
+    """A file that is borrowed.
+
+    :param mark: of its content when that was last known to be right
+    :param verified_at: monotonic time of the last verification after it was
+        borrowed; None before the first one
+    """
+
+    path: pathlib.Path
+    fd: int
+    mark: Mark
+    verified_at: float | None = None
+
+    @property
+    def is_removed(self) -> bool:
+        """Whether it has no name any more."""
+        return os.fstat(self.fd).st_nlink == 0
+
+
+class BorrowedFiles:
+    """The files that one host borrows; see :class:`Borrowed`.
+
+    :param record: file that keeps the list over restarts
+    :param manifests: directory of the manifests
+    :param plane: serves the files
+    :param open_file: opens a file of another service for reading, and returns
+        its descriptor; raises InvalidInput or OSError if it may not be used
+    :param verify: raises DiffCacheError if a file has other content
+    """
+
+    def __init__(self, record: pathlib.Path, manifests: pathlib.Path,
+                 plane: Plane,
+                 open_file: typing.Callable[[pathlib.Path], int],
+                 verify: typing.Callable[[views.Key, pathlib.Path], None]
+                 ) -> None:
+        self._record = record
+        self._manifests = manifests
+        self._plane = plane
+        self._open_file = open_file
+        self._verify = verify
+        self._lock = threading.RLock()
+        self._files: dict[views.Key, _File] = {}
+        self._delivered: collections.OrderedDict[
+            tuple[int, int], tuple[views.Key, int]] = collections.OrderedDict()
+
+    # -- looking
+
+    def keys(self) -> frozenset[views.Key]:
+        """Return the templates that the files have the content of."""
+        with self._lock:
+            return frozenset(self._files)
+
+    def sizes(self) -> dict[views.Key, int]:
+        """See :meth:`Borrowed.sizes`."""
+        with self._lock:
+            return {key: os.fstat(file.fd).st_blocks * _BLOCK
+                    for key, file in self._files.items()}
+
+    def paths(self) -> dict[views.Key, pathlib.Path]:
+        """See :meth:`Borrowed.paths`."""
+        with self._lock:
+            return {key: file.path for key, file in self._files.items()}
+
+    @contextlib.contextmanager
+    def lease(self, key: views.Key) -> typing.Iterator[pathlib.Path]:
+        """See :meth:`Borrowed.lease`."""
+        with self._lock:
+            file = self._files.get(key)
+            if file is None:
+                raise _missing(key)
+            fd = os.dup(file.fd)
+        try:
+            yield directories.descriptor_path(fd)
+        finally:
+            os.close(fd)
+
+    # -- changing
+
+    def load(self) -> dict[views.Key, pathlib.Path]:
+        """Use the files of the last run again that have not changed since.
+
+        :returns: those with other times, to be verified
+        """
+        document = files.read_json(self._record)
+        doubtful = {}
+        for content_id, path, *values in (document or {}).get('files', ()):
+            key = views.Key(views.TEMPLATES, content_id)
+            try:
+                unchanged = self._resume(key, pathlib.Path(path),
+                                         Mark(*values))
+            except (exceptions.DiffCacheError, OSError) as error:
+                LOG.info('No longer using %s as %s: %s', path, key, error)
+                continue
+            if not unchanged:
+                doubtful[key] = pathlib.Path(path)
+        return doubtful
+
+    def _resume(self, key: views.Key, path: pathlib.Path, mark: Mark) -> bool:
+        """Use a file of the last run; return whether it has not changed."""
+        fd = self._open_file(path)
+        with _closed_on_error(fd):
+            found = Mark.of(fd)
+            if not found.is_same_file(mark):
+                raise exceptions.IntegrityError('it is another file now')
+            if found == mark:
+                self._admit(key, _File(path, fd, mark))
+                return True
+        os.close(fd)
+        return False
+
+    def note_delivered(self, key: views.Key, status: os.stat_result) -> None:
+        """See :meth:`Borrowed.note_delivered`."""
+        with self._lock:
+            self._delivered[status.st_dev, status.st_ino] = (
+                key, status.st_size)
+            if len(self._delivered) > _MOST_DELIVERED:
+                self._delivered.popitem(last=False)
+
+    def add_delivered(self, key: views.Key, path: pathlib.Path) -> bool:
+        """Borrow a file that was just delivered.
+
+        :returns: False if it was not, or is another one by now
+        :raises InvalidInput: it must not be used; the message says why
+        :raises OSError: as the kernel reports it
+        """
+        fd = self._open_file(path)
+        with _closed_on_error(fd):
+            found = os.fstat(fd)
+            with self._lock:
+                noted = self._delivered.pop((found.st_dev, found.st_ino),
+                                            None)
+            if noted == (key, found.st_size):
+                self._admit(key, _File(path, fd, Mark.of(fd)))
+                return True
+        os.close(fd)
+        return False
+
+    def add(self, key: views.Key, path: pathlib.Path) -> None:
+        """Borrow a file after verifying all of it.
+
+        :raises DiffCacheError: it must not be used, or has other content
+        :raises OSError: as the kernel reports it
+        """
+        fd = self._open_file(path)
+        with _closed_on_error(fd):
+            mark = Mark.of(fd)
+            self._verify(key, directories.descriptor_path(fd))
+            self._admit(key, _File(path, fd, mark, time.monotonic()))
+
+    def _admit(self, key: views.Key, file: _File) -> None:
+        with self._lock:
+            if key not in self._files and len(self._files) >= MOST_FILES:
+                raise exceptions.ServiceUnavailable(
+                    f'This host uses {MOST_FILES} files of other services, as'
+                    f' many as it may.')
+            self._plane.borrow(key, directories.descriptor_path(file.fd),
+                               self._manifests / key.id)
+            former = self._files.get(key)
+            self._files[key] = file
+            if former is not None:
+                os.close(former.fd)
+            self._save()
+        LOG.info('Using %s as %s', file.path, key)
+
+    def drop(self, key: views.Key, reason: str) -> None:
+        """See :meth:`Borrowed.drop`."""
+        with self._lock:
+            file = self._files.pop(key, None)
+            if file is None:
+                return
+            LOG.info('No longer using %s as %s: %s', file.path, key, reason)
+            self._plane.give_back(key)
+            os.close(file.fd)
+            self._save()
+
+    def drop_removed(self) -> bool:
+        """See :meth:`Borrowed.drop_removed`."""
+        with self._lock:
+            removed = [key for key, file in self._files.items()
+                       if file.is_removed]
+            for key in removed:
+                self.drop(key, 'its owner removed it')
+            return bool(removed)
+
+    def check(self) -> bool:
+        """Drop the files that are gone or have changed.
+
+        A file that was removed is kept while peers read it. One of which only
+        the times changed is read again, at most once in ``REVERIFY_SECONDS``:
+        what is read from it in the meantime is verified anyway.
+
+        :returns: whether any was dropped
+        """
+        before = self.keys()
+        for key in self._plane.take_changed():
+            self.drop(key, 'its content has changed')
+        for key in self.keys():
+            reason = self._objection(key)
+            if reason is not None:
+                self.drop(key, reason)
+        return self.keys() != before
+
+    def _objection(self, key: views.Key) -> str | None:
+        """Return why a file is not to be used any more; None if it is."""
+        with self._lock:
+            file = self._files.get(key)
+            if file is None:
+                return None
+            if file.is_removed:
+                return None if self._plane.readers(*key) \
+                    else 'its owner removed it'
+            found = Mark.of(file.fd)
+        if not found.is_same_file(file.mark):
+            return 'its size has changed'
+        if found == file.mark or (
+                file.verified_at is not None
+                and time.monotonic() - file.verified_at < REVERIFY_SECONDS):
+            return None
+        return self._reverify(key, file, found)
+
+    def _reverify(self, key: views.Key, file: _File, found: Mark
+                  ) -> str | None:
+        """Read a file whose times changed; return what is wrong with it."""
+        try:
+            with self.lease(key) as path:
+                self._verify(key, path)
+        except (exceptions.DiffCacheError, OSError) as error:
+            return f'its content has changed: {error}'
+        with self._lock:
+            file.mark, file.verified_at = found, time.monotonic()
+            self._save()
+        return None
+
+    def close(self) -> None:
+        """Close the files; the record stays for the next run."""
+        with self._lock:
+            for file in self._files.values():
+                os.close(file.fd)
+            self._files.clear()
+
+    def _save(self) -> None:
+        try:
+            files.write_json(self._record, {'files': [
+                [key.id, str(file.path), *file.mark]
+                for key, file in sorted(self._files.items())]})
+        except (OSError, exceptions.NoSpace) as error:
+            LOG.warning('Could not store the list of borrowed files in %s,'
+                        ' they will not be used after a restart: %s',
+                        self._record, error)
+
+
+@contextlib.contextmanager
+def _closed_on_error(fd: int) -> typing.Iterator[None]:
+    try:
+        yield
+    except BaseException:
+        os.close(fd)
+        raise
+
+
+def _missing(key: views.Key) -> exceptions.ObjectMissing:
+    return exceptions.ObjectMissing(
+        f'This host no longer holds {key}; use another source.')

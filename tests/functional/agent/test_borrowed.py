@@ -1,0 +1,139 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Base images that Nova keeps serve the site, and are bases of patches."""
+
+import os
+import threading
+
+from diffcache_openstack.common import local_client
+from tests.functional.agent import family
+from tests.functional.agent import test_embedded
+
+MIB = family.MIB
+
+
+class BorrowedTest(test_embedded.EmbeddedTestCase):
+    """Hosts whose caches are smaller than any image."""
+
+    capacity = MIB
+
+    def new_site(self, options=None):
+        return super().new_site({('agent', 'keep_requested'): True,
+                                 **(options or {})})
+
+    def prepare(self):
+        self.clients = {}
+        for name, agent in self.site.hosts.items():
+            bases = self.directory / name / 'instances' / '_base'
+            bases.mkdir(parents=True)
+            socket = str(self.directory / f'{name}.sock')
+            agent.conf.set_override('socket', socket, 'agent')
+            agent.conf.set_override('output_directories',
+                                    [str(bases.parent)], 'agent')
+            self.clients[name] = local_client.LocalClient(socket, 180)
+
+    def boot(self, host, image):
+        """Do what Nova does to start a server; return the base image."""
+        client, base = self.clients[host], self.base(host, image)
+        partial = base.with_name(f'{image}.diffcache')
+        self.request = client.content(image, str(partial))
+        partial.rename(base)
+        self.assertTrue(client.lend(image, str(base)))
+        os.utime(base)
+        self.assertEqual(self.sha256[image], family.sha256(base))
+        return base
+
+    def base(self, host, image):
+        return self.directory / host / 'instances' / '_base' / image
+
+    def crossed(self, work, *arguments):
+        """Return the bytes over the WAN of some work."""
+        before = self.site.wan_bytes()
+        work(*arguments)
+        return self.site.wan_bytes() - before
+
+    def borrowed(self, host):
+        return {key for key in self.site.hosts[host].held.borrowed.keys()}
+
+    def test_a_second_host_costs_nothing(self):
+        self.boot('host-1', 'system')
+        self.assertEqual('repository', self.request['way'])
+        self.assertEqual({self.template('system')}, self.borrowed('host-1'))
+        held = self.site.hosts['host-1'].held
+        self.assertNotIn(self.template('system'), held.keys())
+        self.assertEqual(0, self.crossed(self.boot, 'host-2', 'system'))
+        self.assertEqual(0, self.crossed(self.boot, 'host-3', 'system'))
+
+    def test_the_next_build_is_its_patch(self):
+        self.boot('host-1', 'system')
+        patch = self.site.hosts['host-1'].site_map.current().patch(
+            self.patch_key('system', 'java').id)
+        crossed = self.crossed(self.boot, 'host-1', 'java')
+        self.assertEqual('build', self.request['way'])
+        manifest = self.site.repository.held.manifest(
+            self.contents['java']).stat().st_size
+        self.assertLessEqual(crossed - manifest, 1.1 * patch.size)
+
+    def test_a_fill_copies_it(self):
+        agent = self.site.hosts['host-1']
+        self.boot('host-1', 'system')
+        agent.held.capacity = 64 * MIB
+        self.assertEqual(0, self.crossed(
+            lambda: self.hold(host_1=[self.template('system')])))
+        self.assertIn(self.template('system'), agent.held)
+
+    def test_a_changed_file_is_withdrawn_and_not_served(self):
+        base = self.boot('host-1', 'system')
+        with open(base, 'r+b') as stream:
+            stream.seek(5 * MIB)
+            stream.write(b'changed')
+        self.assertGreater(self.crossed(self.boot, 'host-2', 'system'), 0)
+        agent = self.site.hosts['host-1']
+        agent._borrowing.work()
+        self.assertEqual(set(), self.borrowed('host-1'))
+        self.assertEqual(0, agent.plane.stats()['lies'])
+        self.assertEqual({}, self.site.hosts['host-2'].plane.left_alone())
+
+    def test_a_changed_base_does_not_spoil_a_build(self):
+        base = self.boot('host-1', 'system')
+        with open(base, 'r+b') as stream:
+            stream.seek(5 * MIB)
+            stream.write(b'changed')
+        self.boot('host-1', 'java')
+        self.assertEqual('repository', self.request['way'])
+        self.assertEqual({self.template('java')}, self.borrowed('host-1'))
+
+    def test_a_file_removed_during_a_transfer_is_read_to_its_end(self):
+        base = self.boot('host-1', 'system')
+        agent = self.site.hosts['host-1']
+        agent.plane.set_rate(4.0 * MIB)
+        ended = threading.Event()
+
+        def boot():
+            self.boot('host-2', 'system')
+            ended.set()
+
+        before = self.site.wan_bytes()
+        thread = threading.Thread(target=boot)
+        thread.start()
+        self.addCleanup(thread.join)
+        self.site.wait(lambda: agent.plane.readers(*self.template('system')),
+                       60, 'the transfer to begin')
+        base.unlink()
+        agent._borrowing.work()
+        agent.plane.set_rate(None)
+        thread.join()
+        self.assertTrue(ended.is_set())
+        self.assertEqual(before, self.site.wan_bytes())
+        self.site.wait(lambda: agent._borrowing.work()
+                       or not self.borrowed('host-1'), 60,
+                       'the file to be closed')
