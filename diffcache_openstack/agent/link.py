@@ -77,6 +77,8 @@ class ConductorLink:
         self._registered_at: float | None = None
         self._reported_holdings: dict[views.Key, int] | None = None
         self._reported_at = 0.0
+        self._reported_borrowed: dict[views.Key, int] | None = None
+        self._borrowed_at = 0.0
         self._reported_fills: list[dict] | None = None
         self._reported_pending: list[dict] | None = None
         self._on_contact: list[typing.Callable[[], object]] = []
@@ -105,6 +107,7 @@ class ConductorLink:
         self._report_suspects()
         self._send_heartbeat()
         self._report_holdings()
+        self._report_borrowed()
         self._report_fills()
         self._report_pending_images()
         # The map is needed to serve images; the history can wait.
@@ -174,6 +177,24 @@ class ConductorLink:
         self._conductor.report_holdings(self._context, self._host.name,
                                         _holdings(held))
 
+    def _report_borrowed(self) -> None:
+        """Report templates that are borrowed and not held."""
+        held = self._host.held
+        borrowed = {key: size for key, size in held.borrowed.sizes().items()
+                    if held.is_borrowed(key)}
+        due = self._borrowed_at + REPEAT_HOLDINGS * self._interval
+        if borrowed == self._reported_borrowed and time.monotonic() < due:
+            return
+        try:
+            self._conductor.report_borrowed(self._context, self._host.name,
+                                            _holdings(borrowed))
+        except exceptions.InvalidInput as error:
+            LOG.info('The conductor is older than this agent, so peers do not'
+                     ' learn which files of other services it uses: %s',
+                     error)
+        self._reported_borrowed = borrowed
+        self._borrowed_at = time.monotonic()
+
     def _report_fills(self) -> None:
         found = self._status.fills()
         compared = _without_retries(found)
@@ -224,6 +245,7 @@ class ConductorLink:
         site_map.reachable = False
         # It may come back with an empty database.
         self._registered_at = self._reported_holdings = None
+        self._reported_borrowed = None
         self._reported_fills = self._reported_pending = None
 
     def _note_contact(self) -> None:

@@ -351,5 +351,5 @@ def _share_done(target, fills):
 
 
 def _read_view(session):
-    return View(sites.map_hosts(session), catalogue.list_patches(session),
+    return View(sites.holding_hosts(session), catalogue.list_patches(session),
                 db.planned_objects(session), fill_reports.by_object(session))

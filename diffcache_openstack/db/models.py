@@ -141,6 +141,19 @@ class Holding(Base):
     bytes: orm.Mapped[int] = orm.mapped_column(sa.BigInteger)
 
 
+class Borrowed(Base):
+    """A template that a host reads from a file of another service."""
+
+    __tablename__ = 'borrowed'
+    __table_args__ = (TABLE_OPTIONS,)
+
+    host_id: orm.Mapped[int] = orm.mapped_column(
+        sa.ForeignKey('hosts.id', ondelete='CASCADE'), primary_key=True,
+        autoincrement=False)
+    object_id: orm.Mapped[str] = orm.mapped_column(HASH, primary_key=True)
+    bytes: orm.Mapped[int] = orm.mapped_column(sa.BigInteger)
+
+
 class Fill(Base):
     """An object that a plan wants on a host and that is not there yet.
 

@@ -198,6 +198,40 @@ def _drop_holdings(session, host_id, keys):
                 .execution_options(synchronize_session=False))
 
 
+def put_borrowed(session: orm.Session, name: str,
+                 templates: collections.abc.Iterable[objects.Holding]
+                 ) -> set[str]:
+    """Replace the templates that a host reads from files of other services.
+
+    They are on maps like what it holds, and count nowhere else.
+
+    :returns: the sites whose map changed
+    :raises NotFound: the host is not registered
+    """
+    number = lock_host(session, name)
+    row = _need_host(session, name)
+    table = models.Borrowed
+    before = dict(session.execute(
+        sa.select(table.object_id, table.bytes)
+        .where(table.host_id == number)).tuples().all())
+    after = {held.id: held.bytes for held in templates
+             if held.kind == objects.TEMPLATES}
+    changes = [Change(HOLDING, name, objects.TEMPLATES, object_id)
+               for object_id in sorted(before.keys() | after.keys())
+               if before.get(object_id) != after.get(object_id)]
+    if not changes:
+        return set()
+    session.execute(sa.delete(table).where(table.host_id == number)
+                    .execution_options(synchronize_session=False))
+    if after:
+        session.execute(sa.insert(table), [
+            {'host_id': number, 'object_id': object_id, 'bytes': size}
+            for object_id, size in after.items()])
+    changed = _affected(session, row.site, row.role)
+    raise_generation(session, changed, changes)
+    return changed
+
+
 def expire_hosts(session: orm.Session, before: datetime.datetime
                  ) -> tuple[list[str], set[str]]:
     """Declare hosts dead that sent no heartbeat since an instant.
@@ -224,8 +258,8 @@ def remove_host(session: orm.Session, name: str) -> set[str]:
     """
     row = _need_host(session, name)
     changed = _affected(session, row.site, row.role)
-    session.execute(sa.delete(models.Holding).where(
-        models.Holding.host_id == row.id))
+    for table in (models.Holding, models.Borrowed):
+        session.execute(sa.delete(table).where(table.host_id == row.id))
     session.delete(row)
     session.flush()
     raise_generation(session, changed, [Change(HOST, name)])
@@ -290,17 +324,30 @@ def list_hosts(session: orm.Session, site: str | None = None
 
 def map_hosts(session: orm.Session, site: str | None = None
               ) -> list[objects.Host]:
-    """List hosts by name, with the objects that they hold.
+    """List hosts by name, with the objects that they hold or borrow.
 
     :param site: only the hosts of this site, and every repository
     """
+    rows = _rows_of_map(session, site)
+    return _with_holdings(rows, _readable(session, rows))
+
+
+def holding_hosts(session: orm.Session) -> list[objects.Host]:
+    """List all hosts by name, with the objects that they hold."""
+    rows = _rows_of_map(session, None)
+    return _with_holdings(rows, _holdings(session, rows))
+
+
+def _rows_of_map(session, site):
     query = sa.select(models.Host).order_by(models.Host.name)
     if site is not None:
         query = query.where(sa.or_(
             models.Host.site == site,
             models.Host.role == site_objects.REPOSITORY))
-    rows = session.scalars(query).all()
-    held = _holdings(session, rows)
+    return session.scalars(query).all()
+
+
+def _with_holdings(rows, held):
     hosts = []
     for row in rows:
         host = _host(row)
@@ -327,14 +374,18 @@ def hosts_of_map(session: orm.Session, site: str, names: set[str]
 def holdings_of(session: orm.Session, host_id: int,
                 ids: collections.abc.Sequence[str] | None = None
                 ) -> list[objects.Holding]:
-    """Return what a host holds, of all objects or of some."""
-    query = sa.select(models.Holding).where(
-        models.Holding.host_id == host_id)
-    if ids is not None:
-        query = query.where(models.Holding.object_id.in_(ids))
-    return [objects.Holding(kind=row.kind, id=row.object_id, bytes=row.bytes)
-            for row in session.scalars(query.order_by(
-                models.Holding.kind, models.Holding.object_id))]
+    """Return what a host holds or borrows, of all objects or of some."""
+    found: dict[tuple[str, str], int] = {}
+    for table, kind in ((models.Borrowed, sa.literal(objects.TEMPLATES)),
+                        (models.Holding, models.Holding.kind)):
+        query = sa.select(kind, table.object_id, table.bytes).where(
+            table.host_id == host_id)
+        if ids is not None:
+            query = query.where(table.object_id.in_(ids))
+        found.update({(kind, object_id): size for kind, object_id, size
+                      in session.execute(query)})
+    return [objects.Holding(kind=kind, id=object_id, bytes=size)
+            for (kind, object_id), size in sorted(found.items())]
 
 
 def hosts_on_map(session: orm.Session, site: str) -> list[str]:
@@ -466,6 +517,21 @@ def _holdings(session, rows):
         held.setdefault(row.host_id, []).append(objects.Holding(
             kind=row.kind, id=row.object_id, bytes=row.bytes))
     return held
+
+
+def _readable(session, rows):
+    """Return by row what hosts hold, and what they borrow besides."""
+    found = _holdings(session, rows)
+    held = {(number, each.id) for number, listed in found.items()
+            for each in listed if each.kind == objects.TEMPLATES}
+    table = models.Borrowed
+    for row in session.scalars(sa.select(table).where(
+            table.host_id.in_([row.id for row in rows])).order_by(
+            table.host_id, table.object_id)):
+        if (row.host_id, row.object_id) not in held:
+            found.setdefault(row.host_id, []).append(objects.Holding(
+                kind=objects.TEMPLATES, id=row.object_id, bytes=row.bytes))
+    return found
 
 
 def _host(row):

@@ -21,7 +21,7 @@ from diffcache_openstack.common import messaging
 from diffcache_openstack import objects
 
 TOPIC = 'diffcache-conductor'
-VERSION = '1.6'
+VERSION = '1.7'
 
 # What a plan takes beside the solver's time limit: reading, writing, and
 # waiting for a round that another conductor is in.
@@ -45,6 +45,7 @@ class ConductorAPI:
       called by older agents
     * 1.5: report_pending_images
     * 1.6: update_site_map, change_holdings
+    * 1.7: report_borrowed
     """
 
     def __init__(self, bus: messaging.Bus, conf: cfg.ConfigOpts):
@@ -86,6 +87,17 @@ class ConductorAPI:
         self._client.call(ctxt, 'change_holdings', host=host,
                           added=list(added), removed=list(removed),
                           count=count, total=total)
+
+    def report_borrowed(self, ctxt: contexts.RequestContext, host: str,
+                        holdings: collections.abc.Sequence[objects.Holding]
+                        ) -> None:
+        """Replace the templates that a host borrows, and does not hold.
+
+        :raises NotFound: the host is not registered
+        :raises InvalidInput: the conductor is older than this method
+        """
+        self._client.call(ctxt, 'report_borrowed', host=host,
+                          holdings=list(holdings))
 
     def report_fills(self, ctxt: contexts.RequestContext, host: str,
                      fills: collections.abc.Sequence[objects.Fill]) -> None:

@@ -195,6 +195,9 @@ _AGENTS: Table = {
         HOSTS, {'host': HOST, 'added': _objects('Holding'),
                 'removed': _objects('Holding'), 'count': COUNT,
                 'total': COUNT}, speakers=_argument_host),
+    (None, 'report_borrowed'): Method(
+        HOSTS, {'host': HOST, 'holdings': _objects('Holding')},
+        speakers=_argument_host),
     (None, 'report_fills'): Method(
         HOSTS, {'host': HOST, 'fills': _objects('Fill')},
         speakers=_argument_host),

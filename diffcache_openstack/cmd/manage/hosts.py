@@ -29,7 +29,7 @@ class HostList(base.Lister):
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
         """Read the hosts from the database."""
         with self.database() as database:
-            hosts = [host for host in database.read(sites.map_hosts)
+            hosts = [host for host in database.read(sites.holding_hosts)
                      if parsed_args.site in (None, host.site)]
         rows = [(host.name, host.site, host.role,
                  'up' if host.alive else 'down', len(host.holdings),

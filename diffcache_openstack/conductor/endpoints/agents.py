@@ -102,6 +102,13 @@ class ConductorManager:
             sites.HoldingsDelta(added, removed, count, total), base.now()))
 
     @messaging.exposed
+    def report_borrowed(self, ctxt: contexts.RequestContext, host: str,
+                        holdings: list) -> None:
+        """Replace the list of templates that a host borrows."""
+        self._notifier.maps_changed(self._database.write(
+            sites.put_borrowed, host, holdings))
+
+    @messaging.exposed
     def report_fills(self, ctxt: contexts.RequestContext, host: str,
                      fills: list) -> None:
         """Replace the state of the fills of a host."""

@@ -13,7 +13,10 @@
 
 import os
 import threading
+import time
 
+from diffcache_openstack.agent.data_plane import inspector
+from diffcache_openstack.agent import service
 from diffcache_openstack.common import local_client
 from tests.functional.agent import family
 from tests.functional.agent import test_embedded
@@ -28,6 +31,8 @@ class BorrowedTest(test_embedded.EmbeddedTestCase):
 
     def new_site(self, options=None):
         return super().new_site({('agent', 'keep_requested'): True,
+                                 ('agent', 'lend_seconds'): 1,
+                                 ('data_plane', 'claim_ttl'): 5,
                                  **(options or {})})
 
     def prepare(self):
@@ -64,6 +69,55 @@ class BorrowedTest(test_embedded.EmbeddedTestCase):
     def borrowed(self, host):
         return {key for key in self.site.hosts[host].held.borrowed.keys()}
 
+    def await_map(self, host, image, shown=True):
+        """Wait until all hosts know that one has an image, or has not."""
+        key = self.template(image)
+        self.site.wait(lambda: all(
+            (key in agent.site_map.current().holdings(host)) == shown
+            for agent in self.site.hosts.values()), 60, 'the site map')
+
+    def test_a_second_host_long_after_costs_nothing(self):
+        base = self.boot('host-1', 'system')
+        self.await_map('host-1', 'system')
+        time.sleep(6)  # Until the claim has expired.
+        self.assertEqual(0, self.crossed(self.boot, 'host-2', 'system'))
+        self.assertEqual('peer', self.request['way'])
+        base.unlink()
+        self.await_map('host-1', 'system', shown=False)
+
+    def test_a_base_of_a_peer_is_patched(self):
+        self.boot('host-1', 'system')
+        self.await_map('host-1', 'system')
+        self.crossed_as_patch('host-2', 'system', 'java')
+
+    def crossed_as_patch(self, host, base, image):
+        """Start a server; its image comes as a patch."""
+        patch = self.site.hosts[host].site_map.current().patch(
+            self.patch_key(base, image).id)
+        crossed = self.crossed(self.boot, host, image)
+        self.assertEqual('build', self.request['way'])
+        manifest = self.site.repository.held.manifest(
+            self.contents[image]).stat().st_size
+        self.assertLessEqual(crossed - manifest, 1.1 * patch.size)
+
+    def test_an_agent_that_was_restarted_finds_it_again(self):
+        self.boot('host-1', 'system')
+        former = self.site.hosts['host-1']
+        # Nova touched the file after it was borrowed.
+        former._borrowing.work()
+        former.stop()
+        verified = []
+        self.patch(inspector.NativeInspector, 'deep',
+                   lambda _self, key, *_paths: verified.append(key))
+        agent = service.Agent(former.conf)
+        self.site.hosts['host-1'] = agent
+        agent.start()
+        self.addCleanup(agent.stop)
+        self.assertEqual({self.template('system')}, self.borrowed('host-1'))
+        self.assertEqual([], verified)
+        self.await_map('host-1', 'system')
+        self.crossed_as_patch('host-1', 'system', 'java')
+
     def test_a_second_host_costs_nothing(self):
         self.boot('host-1', 'system')
         self.assertEqual('repository', self.request['way'])
@@ -75,13 +129,7 @@ class BorrowedTest(test_embedded.EmbeddedTestCase):
 
     def test_the_next_build_is_its_patch(self):
         self.boot('host-1', 'system')
-        patch = self.site.hosts['host-1'].site_map.current().patch(
-            self.patch_key('system', 'java').id)
-        crossed = self.crossed(self.boot, 'host-1', 'java')
-        self.assertEqual('build', self.request['way'])
-        manifest = self.site.repository.held.manifest(
-            self.contents['java']).stat().st_size
-        self.assertLessEqual(crossed - manifest, 1.1 * patch.size)
+        self.crossed_as_patch('host-1', 'system', 'java')
 
     def test_a_fill_copies_it(self):
         agent = self.site.hosts['host-1']

@@ -45,6 +45,7 @@ class Conductor:
         self.known = True
         self.differs = False
         self.no_history = False
+        self.is_old = False
         self.revoked = None
         self.calls = []
 
@@ -75,6 +76,12 @@ class Conductor:
         if self.differs:
             raise exceptions.Conflict('not what is known')
 
+    def report_borrowed(self, ctxt, host, holdings):
+        self._note('report_borrowed', [(h.kind, h.id, h.bytes)
+                                       for h in holdings])
+        if self.is_old:
+            raise exceptions.InvalidInput('no such method')
+
     def report_fills(self, ctxt, host, fills):
         self._note('report_fills', host, fills)
 
@@ -100,6 +107,20 @@ class Conductor:
 
 class Held(dict):
     """Holdings: sizes by key."""
+
+    def __init__(self):
+        super().__init__()
+        self.borrowed = Borrowed()
+
+    def sizes(self):
+        return dict(self)
+
+    def is_borrowed(self, key):
+        return key not in self and key in self.borrowed
+
+
+class Borrowed(dict):
+    """Files of other services: sizes by key."""
 
     def sizes(self):
         return dict(self)
@@ -201,6 +222,26 @@ class LinkTest(base.TestCase):
         self.assertEqual(('change_holdings', [], [CONTENT], 0, 0),
                          self.conductor.named('change_holdings')[-1])
         self.assertEqual(1, len(self.conductor.named('report_holdings')))
+
+    def test_borrowed_templates_that_are_not_held(self):
+        key = view.Key(view.TEMPLATES, CONTENT)
+        self.link.report()
+        self.held.borrowed[key] = 7
+        for _ in range(2):
+            self.link.report()
+        self.held[key] = 5
+        self.link.report()
+        self.assertEqual([[], [('templates', CONTENT, 7)], []],
+                         [call[1] for call in
+                          self.conductor.named('report_borrowed')])
+
+    def test_an_old_conductor_is_not_asked_time_and_again(self):
+        self.conductor.is_old = True
+        self.held.borrowed[view.Key(view.TEMPLATES, CONTENT)] = 7
+        for _ in range(2):
+            self.link.report()
+        self.assertEqual(1, len(self.conductor.named('report_borrowed')))
+        self.assertEqual([3], self.learned)
 
     def test_all_holdings_where_a_difference_does_not_fit(self):
         self.link.report()

@@ -74,6 +74,19 @@ class ChangesTest(database.DatabaseTest):
 
 class TestEachChange(ChangesTest):
 
+    def test_what_is_borrowed_and_maybe_held_too(self):
+        held = database.holding(1)
+        for function, *arguments in (
+                (sites.put_borrowed, 'h1', [held]),
+                (sites.put_holdings, 'h1', [held], database.at(0)),
+                (sites.put_borrowed, 'h1', []),
+                (sites.put_borrowed, 'h1', [held]),
+                (sites.put_holdings, 'h1', [], database.at(0))):
+            self.write(function, *arguments)
+            self.check()
+            self.assertEqual([held.id], [
+                key.id for key in self.state.view().holdings('h1')])
+
     def test_templates_and_patches(self):
         self.add(1, 2)
         change = self.check()

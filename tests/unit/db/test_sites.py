@@ -127,6 +127,51 @@ class TestHosts(SitesTest):
                            database.START.timestamp() - 1)
 
 
+class TestBorrowed(SitesTest):
+
+    def borrow(self, host, *holdings):
+        return self.write(sites.put_borrowed, host, list(holdings))
+
+    def on_map(self):
+        return {host.name: [held.id for held in host.holdings]
+                for host in self.read(sites.map_hosts, EDGE)}
+
+    def test_they_are_on_the_map_like_what_is_held(self):
+        held, borrowed = database.holding(1), database.holding(2)
+        self.hold('h1', held)
+        self.assert_changes([EDGE], self.borrow, 'h1', borrowed)
+        self.assert_changes([], self.borrow, 'h1', borrowed)
+        self.assertEqual({'h1': [held.id, borrowed.id], 'h2': [], 'hub': []},
+                         self.on_map())
+        self.assertEqual([held], self.read(sites.get_host, 'h1').holdings)
+        self.assertEqual([1, 0], [
+            len(host.holdings) for host in self.read(sites.holding_hosts)
+            if host.site == EDGE and host.role == objects.COMPUTE])
+
+    def test_a_template_that_is_held_too_is_once_on_the_map(self):
+        self.borrow('h1', database.holding(1))
+        self.hold('h1', database.holding(1))
+        self.assertEqual([database.content(1)], self.on_map()['h1'])
+        self.hold('h1')
+        self.assertEqual([database.content(1)], self.on_map()['h1'])
+        self.assert_changes([EDGE], self.borrow, 'h1')
+        self.assertEqual([], self.on_map()['h1'])
+
+    def test_they_do_not_disturb_differences_of_holdings(self):
+        self.borrow('h1', database.holding(1))
+        held = database.holding(2)
+        self.assert_changes(
+            [EDGE], self.write, sites.change_holdings, 'h1',
+            sites.HoldingsDelta([held], [], 1, held.bytes), database.at(0))
+
+    def test_they_go_with_their_host(self):
+        self.borrow('h1', database.holding(1))
+        self.write(sites.remove_host, 'h1')
+        self.put(database.host('h1'))
+        self.assertEqual([], self.on_map()['h1'])
+        self.assertRaises(exceptions.NotFound, self.borrow, 'h9')
+
+
 class TestHoldings(SitesTest):
 
     def test_snapshot_replaces(self):
