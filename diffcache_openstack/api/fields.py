@@ -88,7 +88,8 @@ TEMPLATE = Resource('template', {
     # Other projects' images may have the same content.
     **_closed('host_count'),
     # Counts images that the caller may see.
-    'members': since('1.1')})
+    'members': since('1.1'),
+    'compressed_size': since('1.8')})
 
 _ERROR = {
     'error': Field(operators=True, substitute=explanations.of_task),

@@ -41,6 +41,7 @@ HISTORY: dict[str, str] = {
            ' projects.',
     '1.7': 'Images that a repository could not add yet:'
            ' ``GET /v1/hosts/{name}/pending-images``.',
+    '1.8': 'Templates have ``compressed_size``.',
 }
 
 

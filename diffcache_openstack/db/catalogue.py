@@ -41,7 +41,8 @@ _BATCH = 400
 # What a registration may change of a template that is known.
 _CHANGEABLE = ('name', 'size', 'data_size', 'disk_format', 'file_size',
                'os_hash_algo', 'os_hash_value', 'owner', 'visibility',
-               'status', 'form_id', 'form_size', 'family', 'record')
+               'status', 'form_id', 'form_size', 'family', 'record',
+               'compressed_size')
 
 
 def put_template(session: orm.Session, template: objects.Template,
@@ -56,6 +57,7 @@ def put_template(session: orm.Session, template: objects.Template,
     :raises Conflict: the id is registered with other content
     """
     row = session.get(models.Template, template.id)
+    _settle_compressed_size(row, template)
     if row is not None and row.content_id != template.content_id:
         raise exceptions.Conflict(
             f'Template {template.id} is registered with content'
@@ -328,6 +330,21 @@ def _same(row, template):
 def _same_to_hosts(row, template):
     return all(getattr(row, name) == getattr(template, name)
                for name in _CHANGEABLE)
+
+
+def _settle_compressed_size(row, template):
+    """Replace a reported compressed size by the one to store.
+
+    An agent that does not say leaves what is known. The form of incompressible
+    content is some bytes longer than its data; no report counts for more.
+    """
+    if template.compressed_size is None:
+        template.compressed_size = row and row.compressed_size
+    elif template.compressed_size == 0:
+        template.compressed_size = None
+    if template.compressed_size is not None:
+        template.compressed_size = min(template.compressed_size,
+                                       template.data_size)
 
 
 def _members(row):

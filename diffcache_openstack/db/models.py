@@ -220,6 +220,7 @@ class Template(Base):
     form_size: orm.Mapped[int] = orm.mapped_column(sa.BigInteger)
     family: orm.Mapped[str | None] = orm.mapped_column(TEMPLATE)
     record: orm.Mapped[str | None] = orm.mapped_column(sa.Text)
+    compressed_size: orm.Mapped[int | None] = orm.mapped_column(sa.BigInteger)
     members: orm.Mapped[list['TemplateMember']] = orm.relationship(
         cascade='all, delete-orphan', passive_deletes=True, lazy='subquery')
 

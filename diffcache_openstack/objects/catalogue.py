@@ -11,6 +11,8 @@
 #    under the License.
 """What exists: templates, and patches between them. Sizes are bytes."""
 
+from oslo_utils import versionutils
+
 from diffcache_openstack.objects import base
 from diffcache_openstack.objects import fields
 
@@ -40,6 +42,8 @@ class Template(base.DiffCacheObject):
 
     ``id`` is its id in Glance, ``content_id`` the BLAKE3 hash of its raw
     content, ``size`` its virtual size and ``data_size`` what is not zero.
+    ``compressed_size`` are the bytes of the form of it that the repository
+    sends over a WAN: 0 if there is none, None if the sender does not say.
 
     The rest is about the file that Glance has: its format, its size, the hash
     that Glance vouches for (``os_hash_algo``, ``os_hash_value``), and
@@ -57,9 +61,10 @@ class Template(base.DiffCacheObject):
     * 1.1: the file, the form, owner, visibility, status, family, created_at
     * 1.2: members
     * 1.3: record
+    * 1.4: compressed_size
     """
 
-    VERSION = '1.3'
+    VERSION = '1.4'
 
     fields = {
         'id': fields.IdField(),
@@ -82,7 +87,16 @@ class Template(base.DiffCacheObject):
         'created_at': fields.DateTimeField(nullable=True, default=None),
         'members': fields.ListOfStringsField(fields.ID_PATTERN, default=[]),
         'record': fields.TextField(nullable=True, default=None),
+        'compressed_size': fields.NonNegativeIntegerField(
+            nullable=True, default=None),
     }
+
+    def obj_make_compatible(self, primitive: dict, target_version: str
+                            ) -> None:
+        """Drop what readers of an older version do not know."""
+        super().obj_make_compatible(primitive, target_version)
+        if versionutils.convert_version_to_tuple(target_version) < (1, 4):
+            primitive.pop('compressed_size', None)
 
 
 @base.DiffCacheObjectRegistry.register

@@ -151,3 +151,14 @@ class SiteMap(base.DiffCacheObject):
         'links': fields.ObjectField('Links'),
         'hops': fields.NonNegativeIntegerField(default=0),
     }
+
+    def for_older_agents(self) -> dict:
+        """Return the map as agents read it that know no differences.
+
+        Those agents know no newer versions of its objects either.
+        """
+        primitive = self.obj_to_primitive()
+        primitive[self._obj_primitive_key('data')]['templates'] = [
+            template.obj_to_primitive(target_version='1.3')
+            for template in self.templates]
+        return primitive

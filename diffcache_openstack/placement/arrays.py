@@ -40,6 +40,7 @@ class Arrays:
         self.hops = max(0, hops)
         self.threads = max(1, threads)
         self.sizes = instance.sizes.tolist()
+        self.wire_sizes = instance.wire_sizes_priced().tolist()
         self.patch_base = instance.patch_base.tolist()
         self.patch_target = instance.patch_target.tolist()
         self.patch_sizes = instance.patch_sizes.tolist()

@@ -90,6 +90,8 @@ class Instance:
     :param placed: what hosts hold already (bytes that need not move)
     :param pinned: what must be held whatever it costs
     :param excluded: hosts that take nothing (drained), 1..K
+    :param wire_sizes: MB of each template that cross the link to the
+        repository, where it is compressed, shape (N,); its size by default
     """
 
     sizes: np.ndarray
@@ -106,8 +108,11 @@ class Instance:
     excluded: frozenset = frozenset()
     name: str = ''
     meta: dict = dataclasses.field(default_factory=dict)
+    wire_sizes: np.ndarray = None  # type: ignore[assignment]
 
     def __post_init__(self):
+        if self.wire_sizes is None:
+            object.__setattr__(self, 'wire_sizes', self.sizes)
         if self.sites is None:
             object.__setattr__(
                 self, 'sites', np.zeros(self.host_count, dtype=np.int64)
@@ -144,6 +149,16 @@ class Instance:
         for host in self.excluded:
             usable[host - 1] = 0.0
         return usable
+
+    def wire_sizes_priced(self) -> np.ndarray:
+        """Return MB from the repository as costs count them, shape (N,).
+
+        No less than makes the repository as far as the peers of every host:
+        solvers take a template near to be no dearer than one from afar.
+        """
+        links = self.bandwidths
+        nearest = (links.repo / np.maximum(links.peer, links.repo)).max()
+        return np.maximum(self.wire_sizes, self.sizes * nearest)
 
     def without_patches(self) -> 'Instance':
         """Return the instance where only whole templates can be held."""
@@ -249,6 +264,7 @@ def from_dict(data: typing.Any) -> Instance:
         placed=_held(data, 'placed', len(sizes), len(capacities)),
         pinned=_held(data, 'pinned', len(sizes), len(capacities)),
         excluded=_excluded(data, len(capacities)),
+        wire_sizes=_wire_sizes(data, sizes),
         name=str(data.get('name', '')),
         meta=data.get('meta') or {},
     )
@@ -278,6 +294,8 @@ def to_dict(instance: Instance) -> dict:
             f: v[0] if min(v) == max(v) else v for f, v in links.items()
         },
     }
+    if (instance.wire_sizes != instance.sizes).any():
+        document['wire_sizes'] = instance.wire_sizes.tolist()
     if instance.sites.any():
         document['sites'] = instance.sites.tolist()
     for field in ('placed', 'pinned'):
@@ -417,6 +435,21 @@ def _bandwidths(data: dict, hosts: int) -> Bandwidths:
                 )
         links.append(np.array(values, dtype=float))
     return Bandwidths(*links)
+
+
+def _wire_sizes(data: dict, sizes: np.ndarray) -> np.ndarray:
+    field = 'wire_sizes'
+    if field not in data:
+        return sizes
+    found = _vector(data, field)
+    if len(found) != len(sizes):
+        raise InstanceError(
+            f'{field}: {len(found)} for {len(sizes)} templates'
+        )
+    bad = (found <= 0) | (found > sizes)
+    if bad.any():
+        _reject_at(field, bad, 'must be above 0 and at most the size')
+    return found
 
 
 def _sites(data: dict, hosts: int) -> np.ndarray:

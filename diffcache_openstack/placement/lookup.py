@@ -39,6 +39,7 @@ class LookupTable:
         placement: placements.Placement,
     ):
         self._sizes = instance.sizes.tolist()
+        self._wire_sizes = instance.wire_sizes_priced().tolist()
         links = instance.bandwidths
         self._links = [
             link.tolist() for link in (links.local, links.peer, links.repo)
@@ -71,7 +72,9 @@ class LookupTable:
         :param hops: patches that may be applied one after another
         """
         network = _Network(self, host)
-        last = self.seconds(self._sizes[template], host, instances.REPOSITORY)
+        last = self._seconds(
+            self._wire_sizes[template], host, instances.REPOSITORY
+        )
         whole = finder.Way(last, template, instances.REPOSITORY, (), ())
         found = finder.rank(network, template, hops, limit, last)
         return [*(way for way in found if way != whole), whole]
@@ -84,13 +87,20 @@ class LookupTable:
         self, template: int, host: int
     ) -> list[finder.Source]:
         """List where a host can read a template, cheapest first."""
-        return self._sources((template,), self._sizes[template], host)
+        return self._sources(
+            (template,),
+            self._sizes[template],
+            self._wire_sizes[template],
+            host,
+        )
 
     def patch_sources(self, patch: Patch, host: int) -> list[finder.Source]:
         """List where a host can read a patch, cheapest first."""
-        return self._sources((patch.base, patch.target), patch.size, host)
+        return self._sources(
+            (patch.base, patch.target), patch.size, patch.size, host
+        )
 
-    def _sources(self, key, size, host):
+    def _sources(self, key, size, wire_size, host):
         near = [
             holder
             for holder in self._holders.get(key, ())
@@ -98,14 +108,19 @@ class LookupTable:
         ]
         return sorted(
             (
-                finder.Source(self.seconds(size, host, source), source)
-                for source in (*near, instances.REPOSITORY)
+                *(
+                    finder.Source(self._seconds(size, host, holder), holder)
+                    for holder in near
+                ),
+                finder.Source(
+                    self._seconds(wire_size, host, instances.REPOSITORY),
+                    instances.REPOSITORY,
+                ),
             ),
             key=lambda source: source.seconds,
         )
 
-    def seconds(self, size: float, host: int, source: int) -> float:
-        """Return the seconds for ``size`` MB from a source to a host."""
+    def _seconds(self, size, host, source):
         local, peer, repo = self._links
         if source == instances.REPOSITORY:
             link = repo

@@ -62,6 +62,7 @@ class Move:
 
     :param key: (template,) or (base, target)
     :param source: host to read it from, 0 the repository
+    :param megabytes: that cross the link
     """
 
     key: tuple[int, ...]
@@ -220,6 +221,8 @@ def moves(
         near = [h for h in holders if instance.sites[h - 1] == site]
         source = near[0] if near else instances.REPOSITORY
         link = instance.bandwidths.peer if near else instance.bandwidths.repo
+        if not near and len(thing) == 1:
+            size = float(instance.wire_sizes[thing[0]])
         seconds = instances.fetch_seconds(size, float(link[host - 1]))
         found.append(Move(thing, host, source, size, seconds))
         holders.append(host)

@@ -183,11 +183,8 @@ class _Network:
         return self._unreported.get(template, [])
 
     def template_seconds(self, template: str) -> float:
-        key = _template(template)
-        mbps = self._best_mbps(key)
-        if not mbps:
-            return math.inf
-        return instances.fetch_seconds(self._megabytes(key), mbps)
+        return min((seconds for seconds, _host in self._nearest(
+            _template(template))), default=math.inf)
 
     def template_sources(self, template: str) -> list[ways.Source]:
         return self._sources(_template(template))
@@ -210,7 +207,7 @@ class _Network:
     def from_repository(self, key: views.Key) -> ways.Source | None:
         """Return the repository as a source, if it offers an object."""
         for name in self.repository_with(key):
-            return self._source(key, name, self._view.links.repo)
+            return self._far(key, name)
         return None
 
     def _sources(self, key: views.Key) -> list[ways.Source]:
@@ -219,33 +216,34 @@ class _Network:
                  for name in self.peers_with(key)]
         if self._is_here(key):
             found.insert(0, self._source(key, self._own_name, links.local))
-        found += [self._source(key, name, links.repo)
-                  for name in self.repository_with(key)]
+        found += [self._far(key, name) for name in self.repository_with(key)]
         return sorted(found, key=lambda source: source.seconds)
 
     def _source(self, key, name, mbps) -> ways.Source:
-        return ways.Source(
-            instances.fetch_seconds(self._megabytes(key), mbps), name)
+        megabytes = (self._view.size_of(key) or 0) / views.MEGABYTE
+        return ways.Source(instances.fetch_seconds(megabytes, mbps), name)
 
-    def _best_mbps(self, key: views.Key) -> float:
-        """Return the rate of the fastest source; 0 without source."""
+    def _far(self, key, name) -> ways.Source:
+        """Return the repository as a source, from which forms may cross."""
+        megabytes = (self._view.wire_size_of(key) or 0) / views.MEGABYTE
+        return ways.Source(instances.fetch_seconds(
+            megabytes, self._view.links.repo), name)
+
+    def _nearest(self, key: views.Key) -> list[ways.Source]:
+        """List a source of each kind that there is; peers are not named."""
         links = self._view.links
-        best = 0.0
+        found = []
         if self._is_here(key):
-            best = links.local
-        if best < links.peer and self._has_peer(key):
-            best = links.peer
-        if best < links.repo and self.repository_with(key):
-            best = links.repo
-        return best
+            found.append(self._source(key, self._own_name, links.local))
+        if self._has_peer(key):
+            found.append(self._source(key, None, links.peer))
+        far = self.from_repository(key)
+        return [*found, far] if far else found
 
     def _has_peer(self, key: views.Key) -> bool:
         if not self._excluded and key not in self._held:
             return key in self._view.holders
         return bool(self.peers_with(key))
-
-    def _megabytes(self, key: views.Key) -> float:
-        return (self._view.size_of(key) or 0) / views.MEGABYTE
 
     def _is_here(self, key: views.Key) -> bool:
         return key in self._held and self._is_usable(self._own_name, key)

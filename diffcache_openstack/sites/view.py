@@ -78,6 +78,8 @@ class TemplateRef:
     :param form_size: bytes of the recipe
     :param record: the repository's signed statement that the file has this
         content
+    :param compressed_size: bytes of the form that the repository sends; none
+        if it has none, or does not say
     """
 
     id: str
@@ -96,6 +98,12 @@ class TemplateRef:
     form_size: int = 0
     family: str | None = None
     record: str | None = None
+    compressed_size: int | None = None
+
+    @property
+    def wire_size(self) -> int:
+        """Bytes that cross the WAN if the content is read there."""
+        return min(self.compressed_size or self.data_size, self.data_size)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -343,3 +351,11 @@ class SiteView:
             return self._recipe_sizes.get(key.id)
         template = self.content(key.id)
         return template.data_size if template else None
+
+    def wire_size_of(self, key: Key) -> int | None:
+        """Return the bytes that cross the WAN with an object.
+
+        :returns: None if unknown
+        """
+        template = self.content(key.id) if key.kind == TEMPLATES else None
+        return template.wire_size if template else self.size_of(key)

@@ -113,7 +113,7 @@ class Costs:
 
     def _behind_wan(self, route: routes.Route) -> int:
         behind, view = self.repositories(), self._view()
-        return sum(max(1, view.size_of(part.key) or 0)
+        return sum(max(1, view.wire_size_of(part.key) or 0)
                    for part in route.parts if part.host in behind)
 
     def _way(self, route: routes.Route) -> str:

@@ -297,7 +297,27 @@ class Repository:
             if not self._all_held(content_id):
                 return False
             self._keep(views.Key(views.COMPRESSED, content_id), form)
-            return True
+        self._report_compressed(content_id)
+        return True
+
+    def _report_compressed(self, content_id: str) -> None:
+        """Report the images of a content, whose form is new."""
+        try:
+            for image in self.images():
+                if image.content_id == content_id:
+                    self._report(image)
+        except exceptions.DiffCacheError as error:
+            # All images are reported when the conductor answers again.
+            LOG.warning('Could not report the compressed size of %s, which'
+                        ' counts as uncompressed until then: %s', content_id,
+                        error)
+
+    def _compressed_size(self, content_id: str) -> int:
+        key = views.Key(views.COMPRESSED, content_id)
+        if key in self._held:
+            with contextlib.suppress(FileNotFoundError):
+                return self._held.path(key).stat().st_size
+        return 0
 
     def subscribe(self, listener: typing.Callable[[], object]) -> None:
         """Call ``listener`` whenever images may have changed."""
@@ -386,7 +406,8 @@ class Repository:
     # -- inside
 
     def _report(self, record: ImageRecord) -> None:
-        self._catalogue.register_template(record)
+        self._catalogue.register_template(dataclasses.replace(
+            record, compressed_size=self._compressed_size(record.content_id)))
         if record.status == views.DELETED:
             # The catalogue remembers; Glance never uses the id again.
             self._images.remove(record.id)

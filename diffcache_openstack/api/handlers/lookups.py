@@ -69,13 +69,19 @@ def _way(view, name, route):
     repository = view.repository()
     hub = repository.name if repository else None
     parts = [{'kind': part.key.kind, 'id': part.key.id, 'host': part.host,
-              'bytes': view.size_of(part.key) or 0} for part in route.parts]
+              'bytes': _bytes(view, part, hub)} for part in route.parts]
     wan = sum(part['bytes'] for part in parts if part['host'] == hub)
     lan = sum(part['bytes'] for part in parts
               if part['host'] not in (hub, name))
     return {'way': _kind(route, name, hub), 'seconds': float(route.seconds),
             'wan_bytes': wan, 'lan_bytes': lan, 'detail': route.describe(),
             'parts': parts}
+
+
+def _bytes(view, part, hub):
+    """Return the bytes that are read of a part, compressed over the WAN."""
+    size_of = view.wire_size_of if part.host == hub else view.size_of
+    return size_of(part.key) or 0
 
 
 def _kind(route, name, hub):

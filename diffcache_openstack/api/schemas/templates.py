@@ -24,8 +24,10 @@ _TEMPLATE = {
     'status': _STATUS, 'family': common.TEXT_OR_NULL,
     'created_at': common.INSTANT, 'host_count': common.COUNT_OR_NULL,
     # From version 1.1 on.
-    'members': common.COUNT}
-_ENTRY = common.closed(_TEMPLATE, ['members'])
+    'members': common.COUNT,
+    # From version 1.8 on.
+    'compressed_size': common.COUNT_OR_NULL}
+_ENTRY = common.closed(_TEMPLATE, ['members', 'compressed_size'])
 
 LIST_QUERY = common.paged_query({
     'name': {**common.NAME, 'description':

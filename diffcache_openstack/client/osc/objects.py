@@ -22,7 +22,8 @@ _LISTED: list[formats.Column] = [
     ('Format', 'disk_format', None), ('Hosts', 'host_count', None),
     ('Status', 'status', None)]
 _SHOWN: list[formats.Column] = [
-    *_LISTED, ('Members', 'members', None),
+    *_LISTED, ('Compressed', 'compressed_size', formats.Size),
+    ('Members', 'members', None),
     ('Content', 'content_id', None), ('File', 'file_size', formats.Size),
     ('Owner', 'owner', None), ('Visibility', 'visibility', None),
     ('Created At', 'created_at', None)]

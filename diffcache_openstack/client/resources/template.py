@@ -31,6 +31,8 @@ class Template(base.Resource):
     size = resource.Body('size', type=int)
     #: Bytes of it that are not zero.
     data_size = resource.Body('data_size', type=int)
+    #: Bytes that cross a WAN; none as long as it is not compressed.
+    compressed_size = resource.Body('compressed_size', type=int)
     disk_format = resource.Body('disk_format')
     #: Bytes of the file that Glance has.
     file_size = resource.Body('file_size', type=int)

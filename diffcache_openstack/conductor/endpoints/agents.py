@@ -137,16 +137,18 @@ class ConductorManager:
 
     @messaging.exposed
     def register_template(self, ctxt: contexts.RequestContext,
-                          template: objects.Template) -> objects.Template:
+                          template: objects.Template) -> dict:
         """Add a template to the catalogue.
 
+        :returns: the template in the version that the caller knows
         :raises Forbidden: no repository vouches for it
         """
+        version = template.VERSION
         self._records.check(template)
         known, changed = self._database.write(
             catalogue.put_template, template, base.now())
         self._notifier.maps_changed(changed)
-        return known
+        return known.obj_to_primitive(target_version=version)
 
     @messaging.exposed
     def get_template(self, ctxt: contexts.RequestContext, template_id: str
@@ -202,9 +204,10 @@ class ConductorManager:
 
     @messaging.exposed
     def get_site_map(self, ctxt: contexts.RequestContext, site: str,
-                     generation: int | None) -> objects.SiteMap | None:
+                     generation: int | None) -> dict | None:
         """Return the map of a site, unless the caller has it."""
-        return self._maps.newer(site, generation)
+        found = self._maps.newer(site, generation)
+        return None if found is None else found.for_older_agents()
 
     @messaging.exposed
     def get_revoked_keys(self, ctxt: contexts.RequestContext, known: int

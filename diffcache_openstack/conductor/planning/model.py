@@ -164,8 +164,10 @@ def build(state: SiteState, options: cfg.ConfigOpts.GroupAttr) -> Model:
     patches = _patches_between(contents, state.patches)
     seconds = [_apply_seconds(patch, sizes[patch.target], options)
                for patch in patches.values()]
+    wire_sizes = _wire_sizes(state, sizes)
     instance = instances.Instance(
         sizes=np.array([sizes[c] / units.MB for c in contents]),
+        wire_sizes=np.array([wire_sizes[c] / units.MB for c in contents]),
         patch_base=np.array([i for i, _ in patches], dtype=np.int64),
         patch_target=np.array([j for _, j in patches], dtype=np.int64),
         patch_sizes=np.array([max(1, patch.size) / units.MB
@@ -247,6 +249,17 @@ def _wanted_contents(state, options):
     # Whatever else is asked for, jobs are to be met.
     wanted |= {job.content_id for job in state.jobs} & set(sizes)
     return {content: sizes[content] for content in wanted}
+
+
+def _wire_sizes(state, sizes):
+    """Return the bytes that cross the WAN by content id, of some contents."""
+    found = dict(sizes)
+    for template in state.templates:
+        if template.content_id in found and template.compressed_size:
+            found[template.content_id] = min(
+                found[template.content_id],
+                max(_SMALLEST, template.compressed_size))
+    return found
 
 
 def _pinned(state, contents, sizes, options):

@@ -71,10 +71,14 @@ def summary(session: listing.Reader, site: str, since: datetime.datetime
 
 def whole_bytes(session: listing.Reader, site: str, since: datetime.datetime
                 ) -> int:
-    """Estimate the WAN bytes of a site's requests without a cache."""
+    """Estimate the WAN bytes of a site's requests without a cache.
+
+    Of images with a compressed form those of the form.
+    """
     table, template = models.Request, models.Template
+    size = sa.func.coalesce(template.compressed_size, template.data_size)
     return int(session.scalar(
-        sa.select(sa.func.coalesce(sa.func.sum(template.data_size), 0))
+        sa.select(sa.func.coalesce(sa.func.sum(size), 0))
         .select_from(table)
         .join(template, template.id == table.template_id)
         .where(table.site == site, table.started_at >= since,

@@ -25,7 +25,7 @@ from diffcache_openstack import objects
 
 _SHOWN = ('id', 'name', 'content_id', 'size', 'data_size', 'disk_format',
           'file_size', 'owner', 'visibility', 'status', 'family',
-          'created_at')
+          'created_at', 'compressed_size')
 _COLUMNS = ('name', 'content_id', 'owner', 'visibility', 'status', 'family',
             'disk_format')
 _PATCH_SHOWN = ('id', 'base', 'target', 'size', 'create_seconds',

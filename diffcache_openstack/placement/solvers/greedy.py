@@ -77,7 +77,7 @@ class _State:
         # Seconds for each object to arrive at each host, by where it is.
         self._whole = [
             instances.fetch_seconds(instance.sizes[:, None], link)
-            for link in (links.local, links.peer, links.repo)
+            for link in (links.local, links.peer)
         ]
         apply_s = instance.patch_seconds[by_base][:, None]
         self._patch = [

@@ -160,6 +160,7 @@ class _Model:
 
     def __init__(self, instance, hops, start):
         self._instance = instance
+        self._wire_sizes = instance.wire_sizes_priced()
         self._hops = min(hops, instance.template_count - 1)
         self._start = start
         self._hosts = range(instance.host_count)
@@ -286,7 +287,7 @@ class _Model:
         request = _Request(
             r,
             float(instance.rates[j, r]) * self._scale,
-            self._seconds(float(instance.sizes[j]), r).repo,
+            self._template_seconds(j, r).repo,
         )
         # By template: units that arrive, and the least seconds spent so far.
         level = {j: ([], 0.0)}
@@ -308,8 +309,7 @@ class _Model:
         :returns: (base, variable, seconds spent) for each patch
         """
         arriving, spent = arrived
-        size = float(self._instance.sizes[template])
-        fetch = self._seconds(size, request.column).local
+        fetch = self._template_seconds(template, request.column).local
         out, steps = [], []
         if not arriving or spent + fetch < request.budget:
             fetched = self._variable(None)
@@ -339,7 +339,7 @@ class _Model:
         apply_s = float(instance.patch_seconds[e])
         spent += apply_s
         spent += self._seconds(float(instance.patch_sizes[e]), r).local
-        whole = self._seconds(float(instance.sizes[base_of]), r).local
+        whole = self._template_seconds(base_of, r).local
         least = spent if patches_left > 1 else spent + whole
         if least >= request.budget:
             return None
@@ -349,23 +349,31 @@ class _Model:
         self._cost[unit] += request.weight * apply_s
         return base_of, unit, spent
 
-    def _seconds(self, size, r) -> _Object:
+    def _template_seconds(self, template, r) -> _Object:
+        instance = self._instance
+        return self._seconds(float(instance.sizes[template]), r,
+                             float(self._wire_sizes[template]))
+
+    def _seconds(self, size, r, wire_size=None) -> _Object:
         links = self._instance.bandwidths
         rates = [float(v[r]) for v in (links.local, links.peer, links.repo)]
         rates[1] = max(rates[1:])
         rates[0] = max(rates)
-        return _Object(
-            size, *(instances.fetch_seconds(size, rate) for rate in rates)
-        )
+        far = size if wire_size is None else wire_size
+        return _Object(size, *(
+            instances.fetch_seconds(each, rate)
+            for each, rate in zip((size, size, far), rates)
+        ))
 
     def _use(self, key, units, r, weight):
         """Charge the units that use an object, by where it can come from."""
         instance = self._instance
         if len(key) == 1:
-            size = float(instance.sizes[key[0]])
+            seconds = self._template_seconds(key[0], r)
         else:
-            size = float(instance.patch_sizes[self._edge(key)])
-        seconds = self._seconds(size, r)
+            seconds = self._seconds(
+                float(instance.patch_sizes[self._edge(key)]), r
+            )
         for unit in units:
             self._cost[unit] += weight * seconds.repo
         if key not in self._near:

@@ -162,7 +162,7 @@ pub fn search_host(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::problem::{Hosts, Links, Patches};
+    use crate::problem::{Hosts, Links, Patches, Templates};
 
     /// A line of templates, each 100 MB, with a patch of 1 MB from each to the
     /// next, the patches in the order given; the first is held at host 0.
@@ -173,7 +173,7 @@ mod tests {
             repo: 10.0,
         }];
         let problem = Problem::new(
-            &vec![100.0; order.len() + 1],
+            Templates::uncompressed(vec![100.0; order.len() + 1]),
             Patches {
                 base: order.to_vec(),
                 target: order.iter().map(|base| base + 1).collect(),

@@ -227,7 +227,7 @@ impl<'a> Dual<'a> {
             self.patch_rate[t] = rate;
             let demand = self.demand[t];
             self.direct[t] = demand.near * problem.size[t];
-            self.far[t] = demand.repo * problem.size[t];
+            self.far[t] = demand.repo * problem.wire[t];
             for n in self.ways.range(t) {
                 let way = self.ways.items()[n];
                 let patch = problem.size[problem.patch(way.patch)];
@@ -239,6 +239,7 @@ impl<'a> Dual<'a> {
                 let chain = demand.rate * way.seconds + near.min(patch * demand.repo);
                 let base = problem.size[way.base as usize];
                 self.way_cost[n] = demand.near * base + chain;
+                let base = problem.wire[way.base as usize];
                 self.far[t] = self.far[t].min(demand.repo * base + chain);
             }
         }
@@ -370,12 +371,12 @@ impl<'a> Dual<'a> {
         let links = problem.links[request.host as usize];
         let demand = self.demand[template];
         let part = request.rate * links.near / demand.near;
-        let mut far = request.rate * links.repo * problem.size[template];
+        let mut far = request.rate * links.repo * problem.wire[template];
         for &n in self.far_ways.row(template) {
             let way = self.ways.items()[n as usize];
             let patch = problem.size[problem.patch(way.patch)];
             let near = request.rate * links.near + self.patch_rate[template] * part;
-            let base = request.rate * (links.repo * problem.size[way.base as usize] + way.seconds);
+            let base = request.rate * (links.repo * problem.wire[way.base as usize] + way.seconds);
             far = far.min(base + patch * near.min(request.rate * links.repo));
         }
         (self.multiplier[template] * part).min(far)
@@ -552,7 +553,7 @@ fn far_ways(problem: &Problem, ways: &Rows<Way>) -> Rows<u32> {
     for t in 0..problem.templates {
         for n in ways.range(t) {
             let way = ways.items()[n];
-            let saved = problem.size[t] - problem.size[way.base as usize];
+            let saved = problem.wire[t] - problem.wire[way.base as usize];
             let patch = problem.size[problem.patch(way.patch)];
             let wins = |l: &Links| l.repo * saved > way.seconds + l.local * patch;
             if problem.links.iter().any(wins) {
@@ -566,7 +567,7 @@ fn far_ways(problem: &Problem, ways: &Rows<Way>) -> Rows<u32> {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::problem::tests::chain;
+    use crate::problem::tests::{chain, compressed_chain};
     use crate::state::{Fixed, State};
 
     /// The least cost of all placements that fit, by trying them.
@@ -587,8 +588,7 @@ pub(crate) mod tests {
 
     #[test]
     fn any_prices_bound_the_optimum() {
-        for hops in [1, 2] {
-            let problem = chain(hops);
+        for problem in [chain(1), chain(2), compressed_chain(1), compressed_chain(2)] {
             let least = optimum(&problem);
             let mut dual = Dual::new(&problem);
             let mut best = 0.0f64;

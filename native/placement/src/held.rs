@@ -71,13 +71,12 @@ impl Held {
     #[must_use]
     pub fn fetch(&self, problem: &Problem, object: usize, host: usize) -> f64 {
         let links = problem.links[host];
-        let link = if self.contains(object, host) {
-            links.local
+        if self.contains(object, host) {
+            links.local * problem.size[object]
         } else if self.copies[object] > 0 {
-            links.near
+            links.near * problem.size[object]
         } else {
-            links.repo
-        };
-        link * problem.size[object]
+            links.repo * problem.wire[object]
+        }
     }
 }

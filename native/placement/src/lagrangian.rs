@@ -313,11 +313,11 @@ impl<'a> Lagrangian<'a> {
             } else {
                 f64::INFINITY
             };
-            let mut far = rate * links.repo * problem.size[t];
+            let mut far = rate * links.repo * problem.wire[t];
             for &n in self.far_ways.row(t) {
                 let way = self.ways.items()[n as usize];
                 let patch = problem.size[problem.patch(way.patch)];
-                let base = rate * (links.repo * problem.size[way.base as usize] + way.seconds);
+                let base = rate * (links.repo * problem.wire[way.base as usize] + way.seconds);
                 let entry = first + n as usize - self.ways.range(t).start;
                 let (seconds, _) = self.patch_seconds(t, c, own, multipliers.share[entry]);
                 let seconds = if patch <= self.room {
@@ -578,14 +578,13 @@ mod tests {
     use super::*;
     use crate::dual::tests::optimum;
     use crate::dual::Dual;
-    use crate::problem::tests::chain;
+    use crate::problem::tests::{chain, compressed_chain};
     use crate::random::Random;
 
     #[test]
     fn any_prices_bound_the_optimum() {
         let mut random = Random::new(11);
-        for hops in [1, 2] {
-            let problem = chain(hops);
+        for problem in [chain(1), chain(2), compressed_chain(1), compressed_chain(2)] {
             let least = optimum(&problem);
             let dual = Dual::new(&problem);
             let (ways, far) = dual.ways();

@@ -29,5 +29,5 @@ pub mod state;
 pub mod ways;
 
 pub use held::Held;
-pub use problem::{Hosts, Links, Patches, Problem, ProblemError};
+pub use problem::{Hosts, Links, Patches, Problem, ProblemError, Templates};
 pub use solve::{solve, Limits, Outcome, Report};

@@ -116,6 +116,26 @@ pub struct Group {
     pub cells: Vec<(u32, u32)>,
 }
 
+/// The templates of an instance, one element of each list for each template.
+#[derive(Debug, Clone, Default)]
+pub struct Templates {
+    /// MB.
+    pub size: Vec<f64>,
+    /// MB that cross the link to the repository.
+    pub wire: Vec<f64>,
+}
+
+impl Templates {
+    /// Templates that cross the link to the repository as they are.
+    #[must_use]
+    pub fn uncompressed(size: Vec<f64>) -> Self {
+        Self {
+            wire: size.clone(),
+            size,
+        }
+    }
+}
+
 /// The patches of an instance, one element of each list for each patch.
 #[derive(Debug, Clone, Default)]
 pub struct Patches {
@@ -143,6 +163,9 @@ pub struct Hosts {
 pub struct Problem {
     /// MB of each object.
     pub size: Vec<f64>,
+    /// MB of each object that cross the link to the repository. From there no
+    /// object arrives faster than from near.
+    pub wire: Vec<f64>,
     /// Number of templates.
     pub templates: usize,
     /// Base of each patch.
@@ -176,13 +199,13 @@ pub struct Problem {
 impl Problem {
     /// Checks the arrays and indexes them.
     ///
-    /// `sizes` are MB of each template; `rates` is row by row, one row of hosts per template; `hops` is the number of patches that may be
-    /// applied one after another.
+    /// `rates` is row by row, one row of hosts per template; `hops` is the number of
+    /// patches that may be applied one after another.
     ///
     /// # Errors
     /// Arrays of different lengths, or patches of templates that are not there.
     pub fn new(
-        sizes: &[f64],
+        Templates { size: sizes, wire }: Templates,
         patches: Patches,
         Hosts { capacity, links }: Hosts,
         rates: &[f64],
@@ -196,6 +219,9 @@ impl Problem {
             size: patch_sizes,
             apply,
         } = patches;
+        if wire.len() != templates {
+            return Err(ProblemError::Length("wire_sizes"));
+        }
         if [target.len(), patch_sizes.len(), apply.len()] != [base.len(); 3] {
             return Err(ProblemError::Length("patch_sizes"));
         }
@@ -252,9 +278,10 @@ impl Problem {
                 .enumerate()
                 .map(|(g, group)| (group.component as usize, g as u32)),
         );
-        let size = sizes.iter().chain(&patch_sizes).copied().collect();
+        let with_patches = |each: Vec<f64>| each.iter().chain(&patch_sizes).copied().collect();
         Ok(Self {
-            size,
+            size: with_patches(sizes),
+            wire: with_patches(wire),
             templates,
             base,
             target,
@@ -405,6 +432,19 @@ pub(crate) mod tests {
 
     /// Three templates of which 0 builds 1 and 1 builds 2, and two hosts.
     pub(crate) fn chain(hops: usize) -> Problem {
+        chain_of(Templates::uncompressed(vec![1000.0, 1100.0, 1200.0]), hops)
+    }
+
+    /// The same with templates that are compressed for the repository's link.
+    pub(crate) fn compressed_chain(hops: usize) -> Problem {
+        let templates = Templates {
+            size: vec![1000.0, 1100.0, 1200.0],
+            wire: vec![300.0, 1000.0, 600.0],
+        };
+        chain_of(templates, hops)
+    }
+
+    fn chain_of(templates: Templates, hops: usize) -> Problem {
         let links = vec![
             Links {
                 local: 0.02,
@@ -414,7 +454,7 @@ pub(crate) mod tests {
             2
         ];
         Problem::new(
-            &[1000.0, 1100.0, 1200.0],
+            templates,
             Patches {
                 base: vec![0, 1],
                 target: vec![1, 2],
@@ -448,7 +488,7 @@ pub(crate) mod tests {
             repo: 1.0,
         }];
         let result = Problem::new(
-            &[1.0],
+            Templates::uncompressed(vec![1.0]),
             Patches {
                 base: vec![0],
                 target: vec![1],
@@ -463,5 +503,15 @@ pub(crate) mod tests {
             1,
         );
         assert_eq!(result.err(), Some(ProblemError::Index("patch_sizes")));
+    }
+
+    #[test]
+    fn refuses_templates_without_bytes_on_the_link() {
+        let templates = Templates {
+            size: vec![1.0],
+            wire: Vec::new(),
+        };
+        let result = Problem::new(templates, Patches::default(), Hosts::default(), &[], 1);
+        assert_eq!(result.err(), Some(ProblemError::Length("wire_sizes")));
     }
 }

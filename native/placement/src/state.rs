@@ -104,8 +104,12 @@ impl<'a> State<'a> {
         // One copy in the site was enough for the others to read from.
         let links = self.problem.links[host];
         let near = self.placed.copies(object) > 0 || self.copies(object) > 0;
-        let link = if near { links.near } else { links.repo };
-        self.move_weight * link * self.problem.size[object]
+        let seconds = if near {
+            links.near * self.problem.size[object]
+        } else {
+            links.repo * self.problem.wire[object]
+        };
+        self.move_weight * seconds
     }
 
     /// Seconds for one request of a cell.
@@ -149,7 +153,7 @@ impl<'a> State<'a> {
         let repo = self.problem.links[host].repo;
         for &patch in self.far.row(template) {
             let base = self.problem.base[patch as usize] as usize;
-            if repo * self.problem.size[base] >= best {
+            if repo * self.problem.wire[base] >= best {
                 break;
             }
             best = best.min(self.way_seconds(patch, host));
@@ -454,8 +458,8 @@ impl<'a> State<'a> {
 
 /// The patch beats fetching its target even with its base from the repository.
 fn beats_repository(problem: &Problem, patch: u32) -> bool {
-    let base = problem.size[problem.base[patch as usize] as usize];
-    let target = problem.size[problem.target[patch as usize] as usize];
+    let base = problem.wire[problem.base[patch as usize] as usize];
+    let target = problem.wire[problem.target[patch as usize] as usize];
     let bytes = problem.size[problem.patch(patch)];
     problem.links.iter().any(|links| {
         links.repo * base + links.local * bytes + problem.apply[patch as usize]
@@ -469,8 +473,8 @@ fn useful_from_far(problem: &Problem) -> Rows<u32> {
         problem.templates,
         useful.map(|patch| (problem.target[patch as usize] as usize, patch)),
     );
-    let size = |patch: &u32| problem.size[problem.base[*patch as usize] as usize];
-    far.sort_rows_by(|a, b| size(a).total_cmp(&size(b)));
+    let wire = |patch: &u32| problem.wire[problem.base[*patch as usize] as usize];
+    far.sort_rows_by(|a, b| wire(a).total_cmp(&wire(b)));
     far
 }
 
@@ -478,7 +482,7 @@ fn useful_from_far(problem: &Problem) -> Rows<u32> {
 pub(crate) mod tests {
     use super::*;
     use crate::chains::service_seconds;
-    use crate::problem::{tests::chain, Hosts, Links, Patches};
+    use crate::problem::{tests::chain, Hosts, Links, Patches, Templates};
     use crate::random::Random;
 
     /// Eight templates on three hosts, most pairs with a patch, some of them
@@ -498,8 +502,14 @@ pub(crate) mod tests {
             near: 0.04,
             repo: 0.8,
         };
+        let size = draw(8, 800.0, 1600.0);
+        let shares = draw(8, 0.2, 1.0);
+        let wire = size.iter().zip(shares).map(|(mb, share)| mb * share);
         Problem::new(
-            &draw(8, 800.0, 1600.0),
+            Templates {
+                wire: wire.collect(),
+                size,
+            },
             Patches {
                 base: ends.iter().map(|ends| ends.0).collect(),
                 target: ends.iter().map(|ends| ends.1).collect(),

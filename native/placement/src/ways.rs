@@ -33,7 +33,7 @@ pub fn ways(problem: &Problem) -> Rows<Way> {
     let mut found: Vec<(usize, Way)> = Vec::new();
     let mut search = Chains::new(problem.templates);
     for target in 0..problem.templates {
-        let limit = problem.size[target] * slow;
+        let limit = problem.wire[target] * slow;
         let list = if problem.hops > 1 {
             chains(problem, target, best, limit, &mut search)
         } else {

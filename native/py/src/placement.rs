@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use diffcache_placement::chains::service_seconds;
 use diffcache_placement::solve::Watch;
 use diffcache_placement::state::{Fixed, State};
-use diffcache_placement::{solve, Held, Hosts, Limits, Links, Patches, Problem, Report};
+use diffcache_placement::{solve, Held, Hosts, Limits, Links, Patches, Problem, Report, Templates};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
@@ -14,6 +14,7 @@ use pyo3::prelude::*;
 #[derive(FromPyObject)]
 struct Arrays {
     sizes: Vec<f64>,
+    wire_sizes: Vec<f64>,
     patch_base: Vec<u32>,
     patch_target: Vec<u32>,
     patch_sizes: Vec<f64>,
@@ -87,7 +88,10 @@ impl Arrays {
             .map(|&(local, near, repo)| Links { local, near, repo })
             .collect();
         Problem::new(
-            &self.sizes,
+            Templates {
+                size: std::mem::take(&mut self.sizes),
+                wire: std::mem::take(&mut self.wire_sizes),
+            },
             Patches {
                 base: std::mem::take(&mut self.patch_base),
                 target: std::mem::take(&mut self.patch_target),

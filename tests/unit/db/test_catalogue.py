@@ -48,6 +48,33 @@ class TestTemplates(CatalogueTest):
         self.assertEqual('New',
                          self.read(catalogue.get_template, 't1').name)
 
+    def test_compressed_size_concerns_maps(self):
+        known, changed = self.put(database.template(1, compressed_size=20))
+        self.assertEqual((20, {database.SITE}),
+                         (known.compressed_size, changed))
+        self.assertEqual(20, self.read(catalogue.get_template, 't1')
+                         .compressed_size)
+
+    def test_agents_that_do_not_say_leave_the_compressed_size(self):
+        self.put(database.template(1, compressed_size=20))
+        known, changed = self.put(database.template(1))
+        self.assertEqual((20, set()), (known.compressed_size, changed))
+        known, changed = self.put(database.template(1, name='New'))
+        self.assertEqual((20, 'New'), (known.compressed_size, known.name))
+
+    def test_a_form_that_is_gone_counts_no_more(self):
+        self.put(database.template(1, compressed_size=20))
+        known, _changed = self.put(database.template(1, compressed_size=0))
+        self.assertIsNone(known.compressed_size)
+
+    def test_a_compressed_size_is_at_most_that_of_the_data(self):
+        for size in (51, 2 ** 62):
+            known, _changed = self.put(
+                database.template(1, compressed_size=size))
+            self.assertEqual(50, known.compressed_size)
+        self.assertRaises(ValueError, database.template, 1,
+                          compressed_size=-1)
+
     def test_new_members_concern_no_map(self):
         for members in (['p2', 'p1', 'p2'], ['p2', 'p3'], []):
             known, changed = self.put(database.template(1, members=members))

@@ -96,6 +96,12 @@ class TestEachChange(ChangesTest):
         self.assertEqual(([], [database.patch(1, 2)]),
                          (change.templates, change.patches))
 
+    def test_a_compressed_size(self):
+        self.write(catalogue.put_template,
+                   database.template(1, compressed_size=30), database.at(0))
+        self.check()
+        self.assertEqual(30, self.state.view().template('t1').wire_size)
+
     def test_a_withdrawn_image_takes_its_patches_along_and_back(self):
         self.add(1, 2)
         self.write(catalogue.put_patch, database.patch(1, 2), database.at(0))

@@ -43,7 +43,7 @@ FINGERPRINTS = {
     'SavedVersion': '1.0-4dfac3c8cc19f08bd8a84e55fcff38c9',
     'SiteMap': '1.1-05e34adb0af37cd3c08e243e2e591e2b',
     'TaskReport': '1.1-a599c934838bc90b2d40bc233018579c',
-    'Template': '1.3-647f18daa48ab59376a51d91c68685a7',
+    'Template': '1.4-f56f4f8f2c0a79e6634d7aa68201c692',
     'VersionDisk': '1.0-b2aec17ebe430234fd9b4da7c80b1a06',
     'VersionPolicy': '1.0-315096d20cc4b63a2256e5a6cd0a6b8c',
     'VersionTask': '1.2-8e1ed753fce9e32288e226e4c591c273',

@@ -14,15 +14,18 @@
 import collections
 
 
-def fetch_seconds(instance, megabytes, holders, host):
-    """Seconds to fetch an object that some hosts hold, and the repository."""
+def fetch_seconds(instance, megabytes, holders, host, far=None):
+    """Seconds to fetch an object that some hosts hold, and the repository.
+
+    :param far: MB that cross if it is fetched from the repository
+    """
     links = instance.bandwidths
-    rates = [links.repo[host - 1]]
+    found = [8 * (far or megabytes) / links.repo[host - 1]]
     for holder in holders:
         if instance.sites[holder - 1] == instance.sites[host - 1]:
             link = links.local if holder == host else links.peer
-            rates.append(link[host - 1])
-    return 8 * megabytes / max(rates)
+            found.append(8 * megabytes / link[host - 1])
+    return min(found)
 
 
 def chains(instance, template, hops):
@@ -57,7 +60,8 @@ def service_seconds(instance, placement, template, host, hops):
 
     def seconds(base, patches):
         total = fetch_seconds(
-            instance, instance.sizes[base], holders[base,], host)
+            instance, instance.sizes[base], holders[base,], host,
+            instance.wire_sizes[base])
         for pair in patches:
             total += instance.patch_seconds[number[pair]] + fetch_seconds(
                 instance, instance.patch_sizes[number[pair]], holders[pair],

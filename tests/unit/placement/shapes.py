@@ -75,6 +75,16 @@ def small(seed: int, templates: int = 5, hosts: int = 2) -> dict:
     }
 
 
+def compressed(seed: int, **sizes: int) -> dict:
+    """The document of :func:`small`, with templates that are compressed."""
+    document = small(seed, **sizes)
+    rng = np.random.default_rng(seed + 1)
+    document['wire_sizes'] = [
+        size * rng.uniform(0.2, 1) for size in document['sizes']
+    ]
+    return document
+
+
 def any_placement(
     instance: instances.Instance, seed: int
 ) -> placements.Placement:

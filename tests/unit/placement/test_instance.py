@@ -59,6 +59,11 @@ class TestBadInput(base.TestCase):
             patch_sizes=[[0, 1, 5, 1], [1, 0, 5, 1], [0, 1, 6, 1]],
         )
 
+    def test_wire_sizes(self):
+        self.refused('wire_sizes', wire_sizes=[1, 2])
+        for wrong in (0, -1, 10 ** 9, None):
+            self.refused('wire_sizes[2]', wire_sizes=[1, 1, wrong, 1, 1])
+
     def test_capacities(self):
         self.refused('capacities', capacities=[10, 10, 10])
         self.refused('capacities[1]', capacities=[5000, -1, 8000])
@@ -108,6 +113,7 @@ class TestInstance(base.TestCase):
         document = shapes.small(2, hosts=3)
         document['sites'] = [0, 1, 0]
         document['excluded'] = [2]
+        document['wire_sizes'] = [size / 2 for size in document['sizes']]
         document['placed'] = {'templates': [[1, 3]]}
         document['bandwidths']['repo'] = [10, 20, 30]
         first = instances.to_dict(instances.from_dict(document))

@@ -48,6 +48,30 @@ class TestConformance(base.TestCase):
 
     @settings(max_examples=20)
     @given(seed=strategies.integers(0, 10**6), hops=strategies.integers(0, 4))
+    def test_both_count_compressed_templates_from_the_repository(
+            self, seed, hops):
+        instance = instances.from_dict(shapes.compressed(seed, hosts=2))
+        placement = shapes.any_placement(instance, seed)
+        table = lookup.LookupTable(instance, placement)
+        solvers = cost.service_seconds(instance, placement, hops)
+        for j, r in itertools.product(
+                range(instance.template_count), range(instance.host_count)):
+            expected = evaluator.service_seconds(
+                instance, placement, j, r + 1, hops)
+            best = table.ways(j, r + 1, hops)[0]
+            for found in (solvers[j, r], best.seconds):
+                self.assertAlmostEqual(1.0, found / expected, places=12)
+
+    def test_compressed_or_not_the_repository_is_no_nearer_than_a_peer(self):
+        document = shapes.compressed(1, hosts=2)
+        document['bandwidths'] = {'local': 100, 'peer': 50, 'repo': 40}
+        instance = instances.from_dict(document)
+        priced = instance.wire_sizes_priced()
+        self.assertTrue((priced >= instance.sizes * 0.8).all())
+        self.assertTrue((priced <= instance.sizes).all())
+
+    @settings(max_examples=20)
+    @given(seed=strategies.integers(0, 10**6), hops=strategies.integers(0, 4))
     def test_the_order_of_patches_changes_nothing(self, seed, hops):
         instance, placement = self.case(seed)
         shuffled = shapes.with_patches_shuffled(instance, seed)

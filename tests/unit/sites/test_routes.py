@@ -104,6 +104,38 @@ class RoutesTest(base.TestCase):
             self.assertEqual(['h1', 'h1'],
                              [part.host for part in found[0].parts])
 
+    def test_the_repository_sends_templates_compressed(self):
+        """Its template counts with the bytes that cross the WAN."""
+        plain = site([], [TEMPLATE_A])
+        templates = tuple(dataclasses.replace(
+            ref, compressed_size=25 * MB) for ref in plain.templates)
+        found = self.routes(dataclasses.replace(
+            plain, templates=templates)).to_template(B)
+        self.assertEqual('template from repo', found[-1].describe())
+        self.assertAlmostEqual(10.0, found[-1].seconds)
+        # Between hosts it crosses as it is.
+        self.assertAlmostEqual(0.8 + 2.0 + 0.2, found[0].seconds)
+
+    def test_a_form_makes_the_repository_cheaper_than_a_patch(self):
+        plain = site([], [TEMPLATE_A])
+        patch = dataclasses.replace(plain.patches[0], size=50 * MB)
+        plain = dataclasses.replace(plain, patches=(patch,))
+        self.assertTrue(self.routes(plain).to_template(B)[0].builds)
+        small = dataclasses.replace(plain, templates=tuple(
+            dataclasses.replace(ref, compressed_size=40 * MB)
+            for ref in plain.templates))
+        self.assertEqual(
+            ['template from repo'],
+            [route.describe() for route in self.routes(small).to_template(B)])
+        self.assertAlmostEqual(
+            16.0, self.routes(small).cheapest_seconds(B))
+
+    def test_a_form_larger_than_the_data_counts_as_the_data(self):
+        for size in (None, 0, 101 * MB, 2 ** 60):
+            ref = view.TemplateRef('i', 'n', A, 200 * MB, 100 * MB,
+                                   compressed_size=size)
+            self.assertEqual(100 * MB, ref.wire_size)
+
     def test_nothing_left(self):
         self.assertEqual([], self.routes(
             site([]), excluded=[('repo', None)]).to_template(B))

@@ -9,6 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
+import dataclasses
 import errno
 import functools
 import logging
@@ -92,7 +93,9 @@ class Catalogue:
 
     def register_template(self, record):
         self._answer()
-        self.templates[record.id] = record
+        # What is compressed is no part of the image's own record.
+        self.templates[record.id] = dataclasses.replace(
+            record, compressed_size=None)
 
     def register_patch(self, record):
         self._answer()

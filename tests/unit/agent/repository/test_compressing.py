@@ -31,10 +31,16 @@ CONTENT = b'option = default\n' * 60000
 
 
 class Conductor:
-    """Takes every registration."""
+    """Takes every registration, unless it is dead."""
+
+    def __init__(self):
+        self.compressed_sizes = {}
+        self.dead = False
 
     def register_template(self, record):
-        pass
+        if self.dead:
+            raise exceptions.ServiceUnavailable('no answer')
+        self.compressed_sizes[record.id] = record.compressed_size
 
 
 class CompressingTest(base.TestCase):
@@ -49,9 +55,10 @@ class CompressingTest(base.TestCase):
             self.directory / 'objects', None, inspector.NativeInspector(),
             lambda kind, object_id: 0)
         self.held.scan()
+        self.conductor = Conductor()
         self.repository = catalogue.Repository(
             hosts.HostState('repo', self.held, None),
-            self.directory / 'state', self.tools, Conductor(),
+            self.directory / 'state', self.tools, self.conductor,
             catalogue.Options(3, pair_choice.Limits(0.5, 8), lambda: True,
                               60))
         self.compressing = self.parts()
@@ -76,6 +83,25 @@ class CompressingTest(base.TestCase):
         self.assertGreater(len(CONTENT) / 20, path.stat().st_size)
         self.assertTrue(self.held.verify(self.key(one)))
         self.assertEqual([], os.listdir(self.held.root / 'staging'))
+
+    def test_the_conductor_learns_what_crosses(self):
+        one, same = self.add(), self.add()
+        self.assertEqual({one.id: 0, same.id: 0},
+                         self.conductor.compressed_sizes)
+        self.compressing.make_missing()
+        size = self.held.path(self.key(one)).stat().st_size
+        self.assertEqual({one.id: size, same.id: size},
+                         self.conductor.compressed_sizes)
+
+    def test_what_could_not_be_reported_is_with_all_images(self):
+        record = self.add()
+        self.conductor.dead = True
+        self.assertEqual(1, self.compressing.make_missing())
+        self.assertEqual(0, self.conductor.compressed_sizes[record.id])
+        self.conductor.dead = False
+        self.repository.announce()
+        self.assertEqual(self.held.path(self.key(record)).stat().st_size,
+                         self.conductor.compressed_sizes[record.id])
 
     def test_small_images_come_first(self):
         large, small = self.add(), self.add(CONTENT[:70000])

@@ -11,6 +11,7 @@
 #    under the License.
 """Lookups over the API."""
 
+from diffcache_openstack.db import catalogue
 from tests.unit.api import base
 from tests.unit.db import database
 
@@ -40,6 +41,18 @@ class TestLookups(base.ApiTest):
         self.assertEqual('peer', ways[0]['way'])
         whole = [way for way in ways if way['way'] == 'repository']
         self.assertEqual(100 * base.test_agents.MB, whole[0]['wan_bytes'])
+
+    def test_the_repository_sends_less_of_compressed_images(self):
+        self.write(catalogue.put_template, database.template(
+            1, data_size=100 * base.test_agents.MB,
+            compressed_size=40 * base.test_agents.MB), database.at(0))
+        peer, hub = (next(way for way in self.look_up('h2', 't1')['ways']
+                          if way['way'] == kind)
+                     for kind in ('peer', 'repository'))
+        self.assertEqual((0, 100 * base.test_agents.MB),
+                         (peer['wan_bytes'], peer['lan_bytes']))
+        self.assertEqual(40 * base.test_agents.MB, hub['wan_bytes'])
+        self.assertAlmostEqual(16.0, hub['seconds'])
 
     def test_changes_are_seen(self):
         self.assertEqual('peer', self.look_up('h2', 't1')['ways'][0]['way'])

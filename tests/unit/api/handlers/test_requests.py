@@ -11,6 +11,7 @@
 #    under the License.
 """The history of requests, forecasts and reports over the API."""
 
+from diffcache_openstack.db import catalogue
 from diffcache_openstack.db import history
 from diffcache_openstack.objects import base as objects_base
 from tests.unit.api import base
@@ -83,6 +84,11 @@ class TestSites(base.ApiTest):
             [(way['way'], way['requests'], way['failed'], way['mean_s'],
               way['wan_bytes']) for way in report['requests']])
         self.assertEqual(300 * base.test_agents.MB, report['whole_bytes'])
+        self.write(catalogue.put_template, database.template(
+            2, family='t1', data_size=100 * base.test_agents.MB,
+            compressed_size=40 * base.test_agents.MB), database.at(0))
+        report = self.get('/v1/sites/edge/report?days=3650')['report']
+        self.assertEqual(120 * base.test_agents.MB, report['whole_bytes'])
         self.assertEqual({'objects': 1, 'bytes': 50},
                          report['held']['templates'])
 

@@ -66,6 +66,18 @@ class TestListing(base.ApiTest):
             found = self.get(f'/v1/templates?{query}')['templates']
             self.assertEqual(expected, [entry['id'] for entry in found])
 
+    def test_compressed_size_is_shown_since_1_8(self):
+        self.write(catalogue.put_template, database.template(
+            1, owner=base.PROJECT, data_size=100 * test_agents.MB,
+            compressed_size=40 * test_agents.MB), database.at(0))
+        shown = self.get('/v1/templates/t1', user='reader',
+                         version='1.8')['template']
+        self.assertEqual(40 * test_agents.MB, shown['compressed_size'])
+        self.assertIsNone(self.get('/v1/templates/t2', version='1.8')
+                          ['template']['compressed_size'])
+        self.assertNotIn('compressed_size', self.get(
+            '/v1/templates/t1', user='reader', version='1.7')['template'])
+
     def share(self, members, visibility=objects.SHARED):
         self.write(catalogue.put_template, database.template(
             3, owner=base.OTHER_PROJECT, visibility=visibility,

@@ -109,6 +109,23 @@ class TestInterface(ConductorTest):
                          {h.name: h.holdings for h in found.hosts})
         self.assertEqual(20.0, found.links.repo)
 
+    def test_older_agents_get_what_they_know(self):
+        self.register(1)
+        self.api.register_template(
+            self.ctxt, database.template(1, compressed_size=20))
+        [known] = self.api.get_site_map(self.ctxt, database.SITE).templates
+        self.assertEqual(('t1', '1.3', None),
+                         (known.id, known.VERSION, known.compressed_size))
+        older = database.template(1, name='New', data_size=100 * MB)
+        older.VERSION = '1.3'
+        answer = self.api.register_template(self.ctxt, older)
+        self.assertEqual(('New', '1.3', None),
+                         (answer.name, answer.VERSION, answer.compressed_size))
+        [template] = self.api.update_site_map(
+            self.ctxt, database.SITE).templates
+        self.assertEqual(('New', 20),
+                         (template.name, template.compressed_size))
+
     def test_map_is_sent_only_if_it_changed(self):
         self.register(1)
         # The map of a new site changes once more, in the background.

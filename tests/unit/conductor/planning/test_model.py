@@ -73,6 +73,16 @@ class ModelTest(base.TestCase):
 
 class TestBuild(ModelTest):
 
+    def test_the_wan_carries_compressed_templates(self):
+        built = self.build(templates=[
+            template(A, compressed_size=300 * MB), template(B),
+            template(A, id='same', compressed_size=None),
+            template(C, data_size=10 * MB, compressed_size=20 * MB)])
+        self.assertEqual([300.0, 1000.0, 10.0],
+                         built.instance.wire_sizes.tolist())
+        self.assertEqual([1000.0, 1000.0, 10.0],
+                         built.instance.sizes.tolist())
+
     def test_sizes_are_megabytes_of_data(self):
         built = self.build()
         self.assertEqual([1000.0, 1000.0], built.instance.sizes.tolist())

@@ -92,6 +92,18 @@ class SolverContract:
             max(solution.lower_bound_s, shuffled.lower_bound_s),
             min(solution.cost_s, shuffled.cost_s) * (1 + 1e-6))
 
+    def test_compressed_templates_cost_what_crosses(self):
+        for seed in range(8):
+            document = shapes.compressed(seed, hosts=1 + seed % 2)
+            instance = instances.from_dict(document)
+            solution = self.solve(instance, hops=1 + seed % 3, time_limit=10)
+            self.check(instance, solution, hops=1 + seed % 3)
+            self.assertAlmostEqual(
+                1.0,
+                solution.cost_s / evaluator.total_cost(
+                    instance, solution.placement, 1 + seed % 3),
+                places=9)
+
     def test_any_instance_gives_a_feasible_placement(self):
         for seed in range(12):
             instance = instances.from_dict(shapes.small(seed, hosts=3))
