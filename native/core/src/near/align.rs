@@ -49,7 +49,11 @@ const NEAR_WORDS: i64 = 30;
 const REACH: usize = 8 * NEAR_WORDS as usize;
 /// Bytes over which shifts near the last one are compared, and the score that one must have there.
 const PROBE: usize = 64;
-const MIN_PROBE: i32 = 12;
+const MIN_PROBE: i32 = 8;
+/// Differences that are remembered, each in the only slot where it may be kept.
+const DELTAS: usize = 32;
+/// What a number is worth that differs by a remembered amount, beside its equal bytes.
+const REPEATED: i32 = 2;
 /// Copies of the same shift that are closer than this are one.
 const JOIN: u32 = 64;
 
@@ -190,6 +194,7 @@ impl<'a> Aligner<'a> {
         let mut rivals = found.partition_point(|(place, _)| *place <= at);
         let (mut n, mut score) = (0usize, 0i32);
         let (mut best, mut best_len) = (0i32, 0usize);
+        let mut deltas = Deltas::default();
         while n < rest.len() {
             let page = self.pages.after(from + n as u64)?;
             let len = page.len().min(rest.len() - n);
@@ -214,7 +219,7 @@ impl<'a> Aligner<'a> {
                 if score + first >= best {
                     (best, best_len) = (score + first, n - 8 + equal as usize / 8);
                 }
-                score += word_score(a, b);
+                score += deltas.score(a, b);
                 if score < best - PATIENCE {
                     return Ok((best_len as u32, best));
                 }
@@ -334,9 +339,36 @@ fn word(bytes: &[u8]) -> u64 {
     u64::from_le_bytes(word)
 }
 
-/// Returns the score of two words: equal bytes other than zero, less different ones.
-fn word_score(a: u64, b: u64) -> i32 {
-    nonzero_bytes(a | b) as i32 - 2 * nonzero_bytes(a ^ b) as i32
+/// Differences of numbers of four bytes that were seen last.
+///
+/// Where entries were added to a table or functions to a program, offsets and indexes grow by the same few amounts over and over. Such a number has
+/// few equal bytes, but the coded difference repeats and costs next to nothing.
+#[derive(Default)]
+struct Deltas {
+    slots: [u32; DELTAS],
+}
+
+impl Deltas {
+    /// Returns the score of two words: equal bytes other than zero, less different ones, but those of a number that differs by a repeated amount.
+    fn score(&mut self, a: u64, b: u64) -> i32 {
+        let half = |word: u64| [word as u32, (word >> 32) as u32];
+        let halves = half(a).into_iter().zip(half(b));
+        let changed = halves.filter(|(a, b)| a != b);
+        let cost: i32 = changed.map(|(a, b)| self.cost(a, b)).sum();
+        nonzero_bytes(a | b) as i32 - cost
+    }
+
+    /// Returns what two different numbers take from the score.
+    fn cost(&mut self, a: u32, b: u32) -> i32 {
+        let delta = a.wrapping_sub(b);
+        let slot = (delta.wrapping_mul(0x9e37_79b1) >> (32 - DELTAS.ilog2())) as usize;
+        let different = nonzero_bytes(u64::from(a ^ b)) as i32;
+        if std::mem::replace(&mut self.slots[slot], delta) == delta {
+            different - REPEATED
+        } else {
+            2 * different
+        }
+    }
 }
 
 fn byte_score(a: u8, b: u8) -> i32 {
@@ -350,7 +382,10 @@ fn byte_score(a: u8, b: u8) -> i32 {
 fn score(ours: &[u8], theirs: &[u8]) -> i32 {
     let (ours, our_rest) = words(ours);
     let (theirs, their_rest) = words(theirs);
-    let whole = ours.zip(theirs).map(|(a, b)| word_score(word(a), word(b)));
+    let mut deltas = Deltas::default();
+    let whole = ours
+        .zip(theirs)
+        .map(|(a, b)| deltas.score(word(a), word(b)));
     let bytes = our_rest.iter().zip(their_rest);
     whole.sum::<i32>() + bytes.map(|(a, b)| byte_score(*a, *b)).sum::<i32>()
 }
@@ -459,6 +494,25 @@ mod tests {
         let found = copies(&base, &target, &[]);
         assert_eq!(found.len(), 1, "{found:?}");
         assert!(found[0].len > 48_900);
+    }
+
+    #[test]
+    fn a_table_whose_numbers_grew_by_a_few_amounts_is_one_copy() {
+        // Offset, index and address: few bytes of an entry are equal, and one of three amounts is another one now and then.
+        let entry = |n: u32, grown: [u32; 3]| {
+            let numbers = [n * 40, 70_000 + n % 7 * 900, 0x40_0000 + n * n];
+            numbers.into_iter().zip(grown).map(|(number, by)| number + by)
+        };
+        let table = |grown: fn(u32) -> [u32; 3]| -> Vec<u8> {
+            let entries = (0..800).flat_map(|n| entry(n, grown(n)));
+            entries.flat_map(u32::to_le_bytes).collect()
+        };
+        let base = [noise(9, 500), table(|_| [0; 3])].concat();
+        let new = table(|n| [0x1234, 3 + n / 90, 0x2_5678]);
+        let target = [noise(9, 500), new].concat();
+        let found = copies(&base, &target, &[(0, 0)]);
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert!(found[0].len as usize > target.len() - 50 && found[0].shift() == 0);
     }
 
     #[test]

@@ -94,6 +94,7 @@ fn anchor_hash(bytes: &[u8]) -> Option<u64> {
 }
 
 /// Counts the bytes of a word that are not zero.
+#[inline]
 pub fn nonzero_bytes(word: u64) -> u32 {
     const LOW: u64 = 0x7f7f_7f7f_7f7f_7f7f;
     ((((word & LOW) + LOW) | word) & !LOW).count_ones()

@@ -12,6 +12,9 @@ use crate::varint;
 /// Most bytes of a target and its reference together that zstd looks back to.
 const WINDOW_LOG: u32 = 21;
 
+/// Control and literals of fewer bytes than this are compressed without looking at the reference. They are decompressed like all others.
+const SHORT: usize = 96;
+
 /// Why bytes could not be packed or unpacked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum PackError {
@@ -60,7 +63,12 @@ impl Packer {
     ) -> Result<Vec<u8>, PackError> {
         let parts = Parts::encode(target, copies, reference);
         let text = [parts.control.as_slice(), &parts.literals].concat();
-        let first = compress_after(&mut self.text, reference, &text)?;
+        // Looking for matches in the reference has to pay for taking note of all of it.
+        let prefix = match text.len() < SHORT {
+            true => &[],
+            false => reference,
+        };
+        let first = compress_after(&mut self.text, prefix, &text)?;
         let second = compress_after(&mut self.differences, &[], &parts.differences)?;
         let mut out = Vec::with_capacity(first.len() + second.len() + 8);
         varint::put(&mut out, parts.control.len() as u64);

@@ -1,8 +1,11 @@
 //! Near frames: literals as copies from pieces of the base, differences and what is left.
 //!
 //! To read a near frame is to read its pieces of the base as well. The promise that any 256 KiB of the target are read with at most 512 KiB of base
-//! and patch holds since no frame between blocks of the base costs more than `EDGE`, and no near frame more than 23/20 of what it holds:
-//! a window touches two frames that it does not cover, and 2 * 108 + 256 * 23/20 is less than 512.
+//! and patch holds since no frame between blocks of the base costs more than `EDGE`, and no near frame more than 7/5 of what it holds:
+//! a window touches two frames that it does not cover, and 2 * 72 + 256 * 7/5 is less than 512.
+//!
+//! So there is a choice between few large frames whose copies are from nearly as few blocks of the base as they have, and small ones whose copies may
+//! come from more places. Small ones win: the copies that larger ones must give up outweigh what they save by their context.
 
 use super::compress::{Encoded, MAX_LEVEL};
 use super::error::PatchError;
@@ -14,15 +17,17 @@ use crate::near::pack::{PackError, Packer};
 use crate::source::{read_padded, ReadAt};
 
 /// Most bytes of base and patch that a frame takes where literals and base alternate.
-pub const EDGE: usize = 108 << 10;
-/// Most blocks of a near frame: with a block of base more than that and a tenth as many bytes of patch it is within the limits.
-const MAX_BLOCKS: usize = 23;
+pub const EDGE: usize = 72 << 10;
+/// Most bytes of base and patch that a near frame takes, in fifths of what it holds.
+const MOST_FIFTHS: usize = 7;
+/// Most blocks of a near frame: it may take `MOST_FIFTHS` then, and be within `EDGE`.
+const MAX_BLOCKS: usize = 12;
 /// Fewest blocks of a near frame: below, one block of base more is too many.
-const MIN_BLOCKS: usize = 8;
+const MIN_BLOCKS: usize = 4;
 /// A near frame of less than this part of what it holds is not compared with others.
 const LITTLE: usize = 16;
 /// A block is near if at least this much of it is copied.
-const NEAR_BYTES: u32 = 1024;
+const NEAR_BYTES: u32 = 256;
 /// Stretches of fewer blocks that are not near are part of the near frames around them.
 const MIN_PLAIN: usize = 6;
 
@@ -104,12 +109,12 @@ impl<'a> NearCoder<'a> {
         end: usize,
     ) -> Result<Option<Encoded>, PatchError> {
         let raw = &raw[first * BLOCK_LEN..end * BLOCK_LEN];
-        let most = EDGE.min(raw.len() * 23 / 20);
+        let most = EDGE.min(raw.len() * MOST_FIFTHS / 5);
         let mut copies = clip(&self.copies, first, end);
         // The patch's bytes come on top; if they are more than expected, some copies are given up.
-        let mut room = raw.len() / BLOCK_LEN + 1;
+        let mut room = most / BLOCK_LEN;
         for _ in 0..3 {
-            prune(&mut copies, room.min(most / BLOCK_LEN));
+            prune(&mut copies, room);
             if copies.is_empty() {
                 return Ok(None);
             }
