@@ -501,7 +501,10 @@ mod tests {
         // Offset, index and address: few bytes of an entry are equal, and one of three amounts is another one now and then.
         let entry = |n: u32, grown: [u32; 3]| {
             let numbers = [n * 40, 70_000 + n % 7 * 900, 0x40_0000 + n * n];
-            numbers.into_iter().zip(grown).map(|(number, by)| number + by)
+            numbers
+                .into_iter()
+                .zip(grown)
+                .map(|(number, by)| number + by)
         };
         let table = |grown: fn(u32) -> [u32; 3]| -> Vec<u8> {
             let entries = (0..800).flat_map(|n| entry(n, grown(n)));

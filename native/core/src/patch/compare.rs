@@ -19,9 +19,9 @@ const PIECE_LEN: u64 = PIECE_LEAVES * LEAF_SIZE;
 const READ_LEAVES: u64 = 2;
 const READ_LEN: usize = READ_LEAVES as usize * LEAF_LEN;
 /// Pieces whose results wait for being gathered.
-const ROUND: u64 = 1 << 14;
-/// Most blocks whose hashes are kept for the second pass: 128 MiB. It hashes those beyond itself.
-const MAX_HASHES: usize = 1 << 24;
+const ROUND: u64 = 1 << 12;
+/// Most blocks whose hashes are kept for the second pass: 32 MiB. It hashes those beyond itself, and keeps none of them for the search for repeats.
+pub(super) const MAX_HASHES: usize = 1 << 22;
 
 /// What is not yet known counts as literal until it is matched.
 pub(super) const UNKNOWN: Src = Src::Literal(0);

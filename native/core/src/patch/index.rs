@@ -1,7 +1,7 @@
 //! Finding a block of the base by its content.
 
-/// Most blocks that an index holds; of larger bases one block in 2^k is indexed. 16 million entries of 8 bytes at half load are 256 MiB.
-const MAX_ENTRIES: u64 = 1 << 24;
+/// Most blocks that an index holds; of larger bases one block in 2^k is indexed. 8 million entries of 8 bytes at half load are 128 MiB.
+const MAX_ENTRIES: u64 = 1 << 23;
 /// Copies of one content that are indexed: more would only slow down lookups.
 const MAX_COPIES: usize = 4;
 const EMPTY: u64 = u64::MAX;
@@ -18,7 +18,7 @@ pub struct Sampling {
 }
 
 impl Sampling {
-    /// Takes every block for a base of up to 64 GiB of data, fewer for larger ones.
+    /// Takes every block for a base of up to 32 GiB of data, fewer for larger ones.
     pub fn for_blocks(blocks: u64) -> Sampling {
         let keep = blocks.div_ceil(MAX_ENTRIES).next_power_of_two();
         Sampling { mask: keep - 1 }
@@ -142,8 +142,8 @@ mod tests {
 
     #[test]
     fn huge_bases_are_sampled() {
-        assert!(Sampling::for_blocks(1 << 24).is_complete());
-        let sampling = Sampling::for_blocks((1 << 24) + 1);
+        assert!(Sampling::for_blocks(1 << 23).is_complete());
+        let sampling = Sampling::for_blocks((1 << 23) + 1);
         assert!(sampling.takes(2) && !sampling.takes(1));
     }
 }

@@ -16,10 +16,10 @@ use crate::near::index::AnchorIndex;
 use crate::source::read_padded;
 use crate::task::Task;
 
-/// Literal blocks per unit of work: 16 MiB. Frames do not cross units, and are smaller at their ends.
-const UNIT_BLOCKS: u32 = 4096;
+/// Literal blocks per unit of work: 4 MiB. Frames do not cross units, and are smaller at their ends.
+const UNIT_BLOCKS: u32 = 1024;
 /// Most threads that compress, each with up to three units in memory.
-const MAX_THREADS: usize = 8;
+const MAX_THREADS: usize = 4;
 
 /// How literals are compressed.
 #[derive(Clone, Copy)]

@@ -1,6 +1,6 @@
 //! The second pass: what the first left open is looked up at any block of the base.
 
-use super::compare::{push_unknown, Compared, Images, UNKNOWN};
+use super::compare::{push_unknown, Compared, Images, MAX_HASHES, UNKNOWN};
 use super::error::PatchError;
 use super::format::{block_count, MAX_RUNS};
 use super::index::{block_hash, BlockIndex, Sampling};
@@ -132,7 +132,7 @@ struct Buffers {
 #[derive(Default)]
 struct Found {
     runs: Vec<Run>,
-    /// Hashes of the blocks that stay unknown, in order.
+    /// Hashes of the blocks that stay unknown, in order; of the first ones only if there are very many.
     hashes: Vec<u64>,
 }
 
@@ -160,7 +160,8 @@ impl Matcher<'_> {
             _ => self.by_content(run, buffers)?,
         };
         for part in parts {
-            if part.src == UNKNOWN {
+            // Those that were not kept in the first pass are not kept here either: no more than the first ones are searched for repeats.
+            if part.src == UNKNOWN && open.before < MAX_HASHES {
                 let from = (part.start - run.start) as usize;
                 found
                     .hashes

@@ -24,6 +24,8 @@ const MOST_FIFTHS: usize = 7;
 const MAX_BLOCKS: usize = 12;
 /// Fewest blocks of a near frame: below, one block of base more is too many.
 const MIN_BLOCKS: usize = 4;
+/// The highest level of zstd for differences: mostly zeroes, which higher ones search for long and code a few per cent shorter.
+const MAX_DIFFERENCES: i32 = 16;
 /// A near frame of less than this part of what it holds is not compared with others.
 const LITTLE: usize = 16;
 /// A block is near if at least this much of it is copied.
@@ -66,7 +68,7 @@ impl<'a> NearCoder<'a> {
         Ok(NearCoder {
             base,
             aligner: Aligner::new(base, index),
-            packer: Packer::new(level, level).map_err(from_pack)?,
+            packer: Packer::new(level, level.min(MAX_DIFFERENCES)).map_err(from_pack)?,
             copies: Vec::new(),
             reference: Vec::new(),
         })

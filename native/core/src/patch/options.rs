@@ -4,8 +4,9 @@ use crate::task::Task;
 
 /// How to create a patch.
 ///
-/// Anonymous memory, whatever the images: up to 0.25 GiB for the index of the base, as much for the hashes of blocks that are not settled yet, 0.2 GiB
-/// for finding repeats, 0.13 GiB for the anchors of literals and 0.4 GiB for compressing, not all at the same time, and 32 bytes per 64 KiB of either image that is not zero.
+/// Memory, whatever the images: 0.22 GiB, and 32 bytes per 64 KiB of either image that is not zero, and 12 bytes for each run of the map, three times
+/// while it is made. At first most of that is the index of the base (128 MiB) and hashes of blocks that are not settled yet (32 MiB), then the hashes of literals among which repeats are searched
+/// for (112 MiB), then the anchors of literals (128 MiB) and what up to four threads compress (24 MiB each).
 #[derive(Clone, Copy)]
 pub struct CreateOptions<'a> {
     /// 1 is the fast path; higher levels spend more time on compressing. 3 is the default.

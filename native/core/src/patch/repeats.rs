@@ -19,10 +19,9 @@ pub(super) struct Repeat {
 
 /// Shorter repeats are left to zstd.
 const MIN_REPEAT: u32 = 8;
-/// Blocks whose hashes are kept for finding repeats: 192 MiB. Repeats beyond are not searched for.
-const MAX_HASHES: usize = 1 << 24;
 
-/// Finds long stretches of literals that the target holds twice. `hashes` are those of all literal blocks of `runs`, in order.
+/// Finds long stretches of literals that the target holds twice, among the first ones: `hashes` are those of the literal blocks of `runs`, in order,
+/// of which as many are kept as fit in 112 MiB with the table of them.
 pub(super) fn find_repeats(
     images: &Images<'_>,
     runs: &[Run],
@@ -31,9 +30,9 @@ pub(super) fn find_repeats(
     let open = runs.iter().filter(|run| matches!(run.src, Src::Literal(_)));
     let blocks: Vec<u32> = open
         .flat_map(|run| run.start..run.end())
-        .take(MAX_HASHES)
+        .take(hashes.len())
         .collect();
-    let hashes = &hashes[..blocks.len().min(hashes.len())];
+    let hashes = &hashes[..blocks.len()];
     let entries = hashes.iter().copied().zip(0u32..);
     let index = BlockIndex::new(Sampling::for_blocks(0), hashes.len(), entries);
     let mut repeats = Vec::new();
