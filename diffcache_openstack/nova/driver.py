@@ -11,6 +11,7 @@
 #    under the License.
 """Nova's libvirt driver, with base images from the agent of the host."""
 
+import collections.abc
 import logging
 import os
 import pathlib
@@ -145,12 +146,27 @@ class LibvirtDriver(driver.LibvirtDriver):
 
     def manage_image_cache(self, context: typing.Any,
                            all_instances: typing.Any) -> None:
-        """Age the image cache, and remove interrupted deliveries."""
+        """Age the image cache, and remove interrupted deliveries.
+
+        Base images in use that are older than the agent, or its state, are
+        named to it.
+        """
         super().manage_image_cache(context, all_instances)
+        self._lend_bases({instance.image_ref for instance in all_instances})
         folder = pathlib.Path(self.image_cache_manager.cache_dir)
         now = time.time()
         for partial in folder.glob(f'*{fetching.SUFFIX}'):
             _remove_abandoned(partial, now)
+
+    def _lend_bases(self, image_ids: collections.abc.Iterable[str | None]
+                    ) -> None:
+        for image_id in image_ids:
+            if not image_id:
+                continue  # Of a server that boots from a volume.
+            path = os.path.join(self.image_cache_manager.cache_dir,
+                                imagecache.get_cache_fname(image_id))
+            if os.path.exists(path):
+                self._fetcher.lend(image_id, path)
 
 
 def _refuse_unfinished(instance: typing.Any,

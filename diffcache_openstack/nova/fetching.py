@@ -61,9 +61,20 @@ class Fetcher:
                   **more: typing.Any) -> None:
             if not self._delivered(own, target, context, image_id, **more):
                 own(target=target, context=context, image_id=image_id, **more)
-            self._source.lend(image_id, target)
+            self.lend(image_id, target)
 
         return fetch
+
+    def lend(self, image_id: str, path: str) -> None:
+        """Let the agent serve a base image to other hosts.
+
+        :param path: of a file with the raw content, which Nova keeps
+        """
+        try:
+            self._source.lend(image_id, path)
+        except Exception:
+            # Servers need the image, and not that others get it.
+            LOG.exception('Could not name %s to the agent', path)
 
     def _delivered(self, own, target, context, image_id, **more) -> bool:
         """Deliver the image by the agent; return whether it did.

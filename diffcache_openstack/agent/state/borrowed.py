@@ -275,7 +275,7 @@ class BorrowedFiles:
                 self._delivered.popitem(last=False)
 
     def add_delivered(self, key: views.Key, path: pathlib.Path) -> bool:
-        """Borrow a file that was just delivered.
+        """Borrow a file that was just delivered, unless it is already.
 
         :returns: False if it was not, or is another one by now
         :raises InvalidInput: it must not be used; the message says why
@@ -285,8 +285,13 @@ class BorrowedFiles:
         with _closed_on_error(fd):
             found = os.fstat(fd)
             with self._lock:
+                known = self._files.get(key)
                 noted = self._delivered.pop((found.st_dev, found.st_ino),
                                             None)
+            if known is not None and known.path == path \
+                    and known.mark.is_same_file(Mark.of(fd)):
+                os.close(fd)
+                return True
             if noted == (key, found.st_size):
                 self._admit(key, _File(path, fd, Mark.of(fd)))
                 return True

@@ -12,6 +12,7 @@
 """Base images that Nova keeps serve the site, and are bases of patches."""
 
 import os
+import shutil
 import threading
 import time
 
@@ -130,6 +131,17 @@ class BorrowedTest(test_embedded.EmbeddedTestCase):
     def test_the_next_build_is_its_patch(self):
         self.boot('host-1', 'system')
         self.crossed_as_patch('host-1', 'system', 'java')
+
+    def test_what_nova_downloaded_itself_is_verified_first(self):
+        for host, content in (('host-1', self.images['system']),
+                              ('host-2', self.images['java'])):
+            base = self.base(host, 'system')
+            shutil.copyfile(content, base)
+            base.chmod(0o644)
+            self.assertFalse(self.clients[host].lend('system', str(base)))
+        self.await_map('host-1', 'system')
+        self.assertEqual(set(), self.borrowed('host-2'))
+        self.assertEqual(0, self.crossed(self.boot, 'host-3', 'system'))
 
     def test_a_fill_copies_it(self):
         agent = self.site.hosts['host-1']

@@ -160,3 +160,11 @@ class TestAging(DriverTest):
         self.make('b' * 40, days=0.5)
         self.driver.manage_image_cache(None, [])
         self.assertEqual(['b' * 40], os.listdir(self.folder))
+
+    def test_images_in_use_are_named_to_the_agent(self):
+        lent = self.patch(self.driver._fetcher, 'lend')
+        self.make(NAME, days=0)
+        self.driver.manage_image_cache(None, [
+            mock.Mock(image_ref=IMAGE), mock.Mock(image_ref='missing'),
+            mock.Mock(image_ref=IMAGE), mock.Mock(image_ref='')])
+        lent.assert_called_once_with(IMAGE, str(self.folder / NAME))

@@ -71,6 +71,15 @@ class BorrowedTest(base.TestCase):
         self.assertEqual(CONTENT, self.read())
         self.assertEqual([], self.verified)
 
+    def test_a_file_that_is_used_already(self):
+        self.deliver()
+        os.utime(self.base)
+        self.assertTrue(self.files.add_delivered(self.key, self.base))
+        self.assertEqual([], self.verified)
+        self.base.unlink()
+        self.base.write_bytes(CONTENT)
+        self.assertFalse(self.files.add_delivered(self.key, self.base))
+
     def test_a_file_of_another_origin_is_verified(self):
         self.assertFalse(self.files.add_delivered(self.key, self.base))
         self.files.add(self.key, self.base)
