@@ -145,18 +145,20 @@ class Borrowing:
             return
         try:
             self._builder.manifest(key.id, self._new_throttle())
-            self._files.add(key, path)
-        except exceptions.RetryableError as error:
-            LOG.info('Could not verify %s as %s, will retry in %d s: %s',
-                     path, key, CHECK_SECONDS, error)
+        except exceptions.DiffCacheError as error:
+            LOG.info('Could not fetch the manifest to verify %s, will retry'
+                     ' in %d s: %s', path, CHECK_SECONDS, error)
             with self._wake:
                 self._unverified.setdefault(key, path)
+            return
+        try:
+            self._files.add(key, path)
         except (exceptions.DiffCacheError, OSError) as error:
             LOG.warning('Not using %s as %s: %s', path, key, error)
-        else:
-            with self._wake:
-                self._unannounced.append(key)
-            self._host.object_added()
+            return
+        with self._wake:
+            self._unannounced.append(key)
+        self._host.object_added()
 
     def _announce(self, key: views.Key) -> None:
         """Have the site read an object here before its map shows it."""

@@ -87,7 +87,13 @@ staging.mkdir(parents=True)
 opened = Outputs([str(root / 'instances')]).open(str(output) + '2')
 if opened.can_take(staging / 'staged'):
     opened.take(staging / 'staged', True)
+find = Outputs([str(root / 'instances')]).find
+found['closed'] = error_of(open, output)
+descriptor = find(output).open()
+with open(f'/proc/self/fd/{descriptor}') as stream:
+    found['read'] = stream.read()
 disk = root / 'instances' / 'server' / 'disk'
+found['private'] = error_of(find(disk).open)
 found['direct'] = error_of(open, disk)
 found['info'] = snapshots.disk_info(disk, 'raw')['size']
 locks.check_idle(disk)
@@ -163,6 +169,7 @@ class PrivilegesTest(base.TestCase):
         (self.disk.with_name('link')).symlink_to(self.foreign)
         for path in (self.base, self.base.parent, self.disk.parent):
             os.chown(path, NOVA, NOVA)
+        self.base.chmod(0o700)
         (self.directory / 'state').mkdir(mode=0o711)
         os.chown(self.directory / 'state', AGENT, AGENT)
 
@@ -205,6 +212,9 @@ class PrivilegesTest(base.TestCase):
                           if number == 6 else 'InvalidInput'
                           for number in range(8)], found['refused'])
         self.assertEqual('PermissionError', found['direct'])
+        self.assertEqual(('PermissionError', 'image'),
+                         (found['closed'], found['read']))
+        self.assertEqual('InvalidInput', found['private'])
         self.assertEqual(8192, found['info'])
         self.assertEqual('v', found['journal']['version'])
         self.assert_file(self.base / 'image', b'image', NOVA, 0o644)
