@@ -27,6 +27,7 @@ from diffcache_openstack.db import map_changes
 from diffcache_openstack.db import sites
 from diffcache_openstack import objects
 from diffcache_openstack.sites import map_state
+from diffcache_openstack.sites import site_map
 from diffcache_openstack.sites import view as views
 
 
@@ -142,7 +143,7 @@ class Maps:
         changed = {}
         for site in self._database.read(sites.list_sites):
             links = model.links_of(site, self._conf.planner)
-            options = (links.local, links.peer, links.repo,
+            options = (site_map.to_links(links),
                        self._conf.planner.max_patches)
             if self._shown.get(site) != options:
                 changed[site] = options

@@ -209,7 +209,8 @@ Mbit/s from the repository for sites that differ from
         mutable=True,
         help='''
 Mbit/s from the repository for hosts that differ from their site, as
-``HOST:MBITS`` pairs separated by commas. Plans take it into account.
+``HOST:MBITS`` pairs separated by commas. Plans, the routes that these hosts
+choose, and Nova's weigher take it into account.
 '''),
     cfg.DictOpt(
         'host_peer_bandwidth',

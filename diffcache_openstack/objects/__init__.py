@@ -37,6 +37,7 @@ from diffcache_openstack.objects.site import COMPUTE  # noqa: F401
 from diffcache_openstack.objects.site import Holding  # noqa: F401
 from diffcache_openstack.objects.site import Host  # noqa: F401
 from diffcache_openstack.objects.site import HostHoldings  # noqa: F401
+from diffcache_openstack.objects.site import HostLinks  # noqa: F401
 from diffcache_openstack.objects.site import Links  # noqa: F401
 from diffcache_openstack.objects.site import MapChange  # noqa: F401
 from diffcache_openstack.objects.site import REPOSITORY  # noqa: F401

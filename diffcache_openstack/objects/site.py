@@ -11,6 +11,8 @@
 #    under the License.
 """What is where: hosts, what they hold, and the map of a site."""
 
+from oslo_utils import versionutils
+
 from diffcache_openstack.objects import base
 from diffcache_openstack.objects import catalogue
 from diffcache_openstack.objects import fields
@@ -63,16 +65,45 @@ class Host(base.DiffCacheObject):
 
 
 @base.DiffCacheObjectRegistry.register
-class Links(base.DiffCacheObject):
-    """Mbit/s at which hosts of a site receive, by where the bytes lie."""
+class HostLinks(base.DiffCacheObject):
+    """Mbit/s at which a host receives from its peers and the repository."""
 
     VERSION = '1.0'
+
+    fields = {
+        'host': fields.HostField(),
+        'peer': fields.FloatField(),
+        'repo': fields.FloatField(),
+    }
+
+
+@base.DiffCacheObjectRegistry.register
+class Links(base.DiffCacheObject):
+    """Mbit/s at which hosts of a site receive, by the source of the bytes.
+
+    ``hosts`` are those that differ from the others.
+
+    Version history:
+
+    * 1.0: first version
+    * 1.1: hosts
+    """
+
+    VERSION = '1.1'
 
     fields = {
         'local': fields.FloatField(),
         'peer': fields.FloatField(),
         'repo': fields.FloatField(),
+        'hosts': fields.ListOfObjectsField('HostLinks', default=[]),
     }
+
+    def obj_make_compatible(self, primitive: dict, target_version: str
+                            ) -> None:
+        """Drop what readers of an older version do not know."""
+        super().obj_make_compatible(primitive, target_version)
+        if versionutils.convert_version_to_tuple(target_version) < (1, 1):
+            primitive.pop('hosts', None)
 
 
 @base.DiffCacheObjectRegistry.register
@@ -158,7 +189,9 @@ class SiteMap(base.DiffCacheObject):
         Those agents know no newer versions of its objects either.
         """
         primitive = self.obj_to_primitive()
-        primitive[self._obj_primitive_key('data')]['templates'] = [
+        data = primitive[self._obj_primitive_key('data')]
+        data['links'] = self.links.obj_to_primitive(target_version='1.0')
+        data['templates'] = [
             template.obj_to_primitive(target_version='1.3')
             for template in self.templates]
         return primitive

@@ -123,7 +123,7 @@ class MapState:
                      for ref in self._patches.values()],
             hosts=[self._to_host(name, ref)
                    for name, ref in self._hosts.items()],
-            links=objects.Links(**dataclasses.asdict(self._links)),
+            links=maps.of_links(self._links),
             hops=self._hops)
 
     def _to_host(self, name, ref):

@@ -149,12 +149,13 @@ class _Network:
         self._own_name = own_name
         self._held = held
         self._excluded = excluded
+        self._links = view.links.of(own_name)
         self._unreported: dict[str, list[views.PatchRef]] | None = None
         repository = view.repository()
         self._repository = repository.name if repository else None
 
     def steps_into(self, template: str, within: float) -> list[ways.Step]:
-        index, links = self._view.patches_into, self._view.links
+        index, links = self._index(), self._links
         near = index.from_peers(template)
         here = [step.patch for step in near if self._is_here(step.patch.key)]
         steps = [views.patch_step(patch, links.local)
@@ -168,11 +169,14 @@ class _Network:
                 if self._is_usable(self._repository, step.patch.key)]
         return steps
 
+    def _index(self) -> views.PatchIndex:
+        return self._view.patches_into(self._links)
+
     def _unreported_into(self, template: str) -> list[views.PatchRef]:
         """List the patches to a template that are here but in no map yet."""
         if self._unreported is None:
             self._unreported = {}
-            index, view = self._view.patches_into, self._view
+            index, view = self._index(), self._view
             for key in self._held.difference(view.holders):
                 patch = view.patch(key.id) \
                     if key.kind == views.PATCHES else None
@@ -211,7 +215,7 @@ class _Network:
         return None
 
     def _sources(self, key: views.Key) -> list[ways.Source]:
-        links = self._view.links
+        links = self._links
         found = [self._source(key, name, links.peer)
                  for name in self.peers_with(key)]
         if self._is_here(key):
@@ -227,11 +231,11 @@ class _Network:
         """Return the repository as a source, from which forms may cross."""
         megabytes = (self._view.wire_size_of(key) or 0) / views.MEGABYTE
         return ways.Source(instances.fetch_seconds(
-            megabytes, self._view.links.repo), name)
+            megabytes, self._links.repo), name)
 
     def _nearest(self, key: views.Key) -> list[ways.Source]:
         """List a source of each kind that there is; peers are not named."""
-        links = self._view.links
+        links = self._links
         found = []
         if self._is_here(key):
             found.append(self._source(key, self._own_name, links.local))

@@ -133,13 +133,32 @@ class HostRef:
     holdings: frozenset[Key]
 
 
+class HostLinks(typing.NamedTuple):
+    """Mbit/s that a host receives at from a peer and over the WAN."""
+
+    host: str
+    peer: float
+    repo: float
+
+
 @dataclasses.dataclass(frozen=True)
 class Links:
-    """Mbit/s that a host receives at from its disk, a peer, the WAN."""
+    """Mbit/s that a host receives at from its disk, a peer, the WAN.
+
+    :param hosts: those that differ from the others
+    """
 
     local: float = 400.0
     peer: float = 200.0
     repo: float = 10.0
+    hosts: tuple[HostLinks, ...] = ()
+
+    def of(self, host: str) -> 'Links':
+        """Return the links of one host."""
+        for own in self.hosts:
+            if own.host == host:
+                return Links(self.local, own.peer, own.repo)
+        return dataclasses.replace(self, hosts=()) if self.hosts else self
 
 
 class PatchIndex:
@@ -255,10 +274,17 @@ class SiteView:
         """Return the patch with this id, if the catalogue has it."""
         return self._by_patch_id.get(patch_id)
 
+    def patches_into(self, links: Links) -> 'PatchIndex':
+        """Return the patches by target, for a host with some links."""
+        found = self._patch_indexes.get(links)
+        if found is None:
+            found = self._patch_indexes[links] = PatchIndex(
+                self.patches, self.holders, links)
+        return found
+
     @functools.cached_property
-    def patches_into(self) -> 'PatchIndex':
-        """The patches by target."""
-        return PatchIndex(self.patches, self.holders, self.links)
+    def _patch_indexes(self) -> dict[Links, 'PatchIndex']:
+        return {}
 
     @functools.cached_property
     def _by_id(self) -> dict[str, TemplateRef]:

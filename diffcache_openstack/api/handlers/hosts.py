@@ -23,6 +23,7 @@ from diffcache_openstack.api.schemas import common
 from diffcache_openstack.api.schemas import hosts as schemas
 from diffcache_openstack.conductor.planning import model
 from diffcache_openstack.db.views import host_views
+from diffcache_openstack.sites import site_map
 
 TABLE = routing.Table()
 # Since this version, hosts that are alive cannot be removed.
@@ -47,7 +48,8 @@ def show_host(request: requests.Request, name: str
               ) -> dict[str, typing.Any]:
     """Show a host and its assumed bandwidth of receiving (Mbit/s)."""
     host = request.look(host_views.get_host, name)
-    links = model.links_of(host['site'], request.services.conf.planner)
+    links = site_map.to_links(model.links_of(
+        host['site'], request.services.conf.planner)).of(name)
     return {'host': {**host, 'links': {
         'local': links.local, 'peer': links.peer, 'repo': links.repo}}}
 

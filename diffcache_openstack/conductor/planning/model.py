@@ -31,6 +31,7 @@ from diffcache_openstack.placement import demand
 from diffcache_openstack.placement import instance as instances
 from diffcache_openstack.placement import placement as placements
 from diffcache_openstack.placement.solvers import auto
+from diffcache_openstack.sites import site_map as site_maps
 
 LOG = log.getLogger(__name__)
 
@@ -200,23 +201,27 @@ def links_of(site: str, options: cfg.ConfigOpts.GroupAttr) -> objects.Links:
 
     :param options: the group [planner]
     """
-    repository = options.site_repository_bandwidth.get(
-        site, options.repository_bandwidth)
-    return objects.Links(local=options.local_bandwidth,
-                         peer=options.peer_bandwidth, repo=float(repository))
+    peer = options.peer_bandwidth
+    repository = float(options.site_repository_bandwidth.get(
+        site, options.repository_bandwidth))
+    peers = options.host_peer_bandwidth
+    repositories = options.host_repository_bandwidth
+    return objects.Links(
+        local=options.local_bandwidth, peer=peer, repo=repository,
+        hosts=[objects.HostLinks(
+            host=name, peer=float(peers.get(name, peer)),
+            repo=float(repositories.get(name, repository)))
+            for name in sorted({*peers, *repositories})])
 
 
 def _bandwidths(site, hosts, options):
     """Return the links of each host: its own, where they are known."""
-    links = links_of(site, options)
-
-    def each(own, common):
-        return np.array([float(own.get(name, common)) for name in hosts])
-
+    links = site_maps.to_links(links_of(site, options))
+    each = [links.of(name) for name in hosts]
     return instances.Bandwidths(
-        local=each({}, links.local),
-        peer=each(options.host_peer_bandwidth, links.peer),
-        repo=each(options.host_repository_bandwidth, links.repo))
+        local=np.array([own.local for own in each]),
+        peer=np.array([own.peer for own in each]),
+        repo=np.array([own.repo for own in each]))
 
 
 def _placed(state, hosts, contents, patches):

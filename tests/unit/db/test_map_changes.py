@@ -186,6 +186,18 @@ class TestEachChange(ChangesTest):
         self.maps.note_options()
         self.assertEqual(3, self.check().hops)
 
+    def test_links_of_single_hosts(self):
+        self.conf.set_override('host_repository_bandwidth', {'h1': '2.5'},
+                               'planner')
+        self.assertEqual({database.SITE, 'centre'}, self.maps.note_options())
+        self.check()
+        links = self.state.view().links
+        self.assertEqual((20.0, 2.5, 20.0), (
+            links.repo, links.of('h1').repo, links.of('h2').repo))
+        self.assertEqual(set(), self.maps.note_options())
+        again = map_state.MapState(self.state.to_map())
+        self.assertEqual(links, again.view().links)
+
     def test_any_sequence_of_changes(self):
         chance = random.Random(7)
         actions = [

@@ -130,6 +130,20 @@ class RoutesTest(base.TestCase):
         self.assertAlmostEqual(
             16.0, self.routes(small).cheapest_seconds(B))
 
+    def test_links_of_its_own(self):
+        """A host with a thin WAN and LAN counts with those."""
+        plain = site([], [TEMPLATE_A])
+        own = dataclasses.replace(plain.links, hosts=(
+            view.HostLinks('h1', 500.0, 2.0), view.HostLinks('h3', 1.0, 1.0)))
+        found = self.routes(dataclasses.replace(
+            plain, links=own)).to_template(B)
+        # The base from a peer, the patch over the WAN, and applying it.
+        self.assertAlmostEqual(1.6 + 20.0 + 0.2, found[0].seconds)
+        self.assertAlmostEqual(400.0, found[-1].seconds)
+        other = routes.Routes(dataclasses.replace(plain, links=own), 'h2',
+                              frozenset([TEMPLATE_A])).to_template(B)
+        self.assertAlmostEqual(0.2 + 2.0 + 0.2, other[0].seconds)
+
     def test_a_form_larger_than_the_data_counts_as_the_data(self):
         for size in (None, 0, 101 * MB, 2 ** 60):
             ref = view.TemplateRef('i', 'n', A, 200 * MB, 100 * MB,
