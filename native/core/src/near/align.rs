@@ -293,7 +293,11 @@ impl<'a> Aligner<'a> {
         let mut best = (MIN_PROBE - 1, None);
         for offset in bytes.chain(words) {
             let place = (REACH as i64 + offset) as usize;
-            let score = score(ours, &around[place..place + PROBE]);
+            let theirs = &around[place..place + PROBE];
+            if !shares_number(ours, theirs) {
+                continue;
+            }
+            let score = score(ours, theirs);
             if score > best.0 {
                 best = (score, Some((at, start + place as u64)));
             }
@@ -327,12 +331,14 @@ impl<'a> Aligner<'a> {
 }
 
 /// Returns the whole words of a slice, and the rest.
+#[inline]
 fn words(bytes: &[u8]) -> (std::slice::ChunksExact<'_, u8>, &[u8]) {
     let chunks = bytes.chunks_exact(8);
     let rest = chunks.remainder();
     (chunks, rest)
 }
 
+#[inline]
 fn word(bytes: &[u8]) -> u64 {
     let mut word = [0; 8];
     word.copy_from_slice(bytes);
@@ -350,6 +356,7 @@ struct Deltas {
 
 impl Deltas {
     /// Returns the score of two words: equal bytes other than zero, less different ones, but those of a number that differs by a repeated amount.
+    #[inline]
     fn score(&mut self, a: u64, b: u64) -> i32 {
         let half = |word: u64| [word as u32, (word >> 32) as u32];
         let halves = half(a).into_iter().zip(half(b));
@@ -359,6 +366,7 @@ impl Deltas {
     }
 
     /// Returns what two different numbers take from the score.
+    #[inline]
     fn cost(&mut self, a: u32, b: u32) -> i32 {
         let delta = a.wrapping_sub(b);
         let slot = (delta.wrapping_mul(0x9e37_79b1) >> (32 - DELTAS.ilog2())) as usize;
@@ -376,6 +384,13 @@ fn byte_score(a: u8, b: u8) -> i32 {
         true => i32::from(a != 0),
         false => -1,
     }
+}
+
+/// Returns whether two pieces have a number of four bytes in common, other than zero, at the same place. Most shifts that are tried are ruled out by
+/// that in a fraction of the time that their score takes.
+fn shares_number(ours: &[u8], theirs: &[u8]) -> bool {
+    let pairs = ours.chunks_exact(4).zip(theirs.chunks_exact(4));
+    pairs.fold(false, |any, (a, b)| any | (a == b && a != [0; 4]))
 }
 
 /// Returns the score of pieces of the same length.

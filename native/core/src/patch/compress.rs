@@ -77,6 +77,9 @@ pub fn zstd_level(level: i32, new: u64, known: u64) -> i32 {
 /// The highest level of zstd that is used. Those beyond take hundreds of megabytes for each thread, and save nothing in frames of this size.
 pub const MAX_LEVEL: i32 = 19;
 
+/// The lowest level of zstd whose tables are larger than a window of 1 MiB needs.
+const SLOW: i32 = 13;
+
 /// Compresses frames; holds compression contexts.
 pub struct Compressor {
     /// For what may be compressed.
@@ -177,6 +180,14 @@ fn context(level: i32) -> Result<CCtx<'static>, PatchError> {
         context
             .set_parameter(parameter)
             .map_err(PatchError::from_zstd)?;
+    }
+    if level >= SLOW {
+        // The tables of these levels are for windows of 8 MiB, and are made as large whatever the window is.
+        for parameter in [CParameter::HashLog(20), CParameter::ChainLog(20)] {
+            context
+                .set_parameter(parameter)
+                .map_err(PatchError::from_zstd)?;
+        }
     }
     if level == 1 {
         // Saves 1 % of the bytes at 4 % more time: the table is still in a core's own cache.
