@@ -840,7 +840,7 @@ fn a_borrowed_file_is_served_until_it_has_changed_and_after_it_is_removed() {
         ),
         "{cut_off}"
     );
-    assert_eq!(a.stats().events(Event::Dropped), 1);
+    assert!(a.stats().events(Event::Dropped) >= 1);
     assert_eq!(a.take_changed(), [held.key]);
     assert_eq!(a.take_changed(), []);
     let missing = fetch(&site.path("fourth")).unwrap_err();

@@ -13,6 +13,7 @@
 
 import contextlib
 import hashlib
+import os
 import pathlib
 import threading
 
@@ -25,6 +26,7 @@ from diffcache_openstack.agent.images import single_flight
 from diffcache_openstack.agent.images import sources
 from diffcache_openstack.agent.images import throttle as throttles
 from diffcache_openstack.agent.images import transfers
+from diffcache_openstack.agent.state import borrowed
 from diffcache_openstack.agent.state import holdings
 from diffcache_openstack.agent.state import host as hosts
 from diffcache_openstack.agent.state import request_spool
@@ -294,6 +296,10 @@ def apply_patch_files(base, patch, output):
     output.write_bytes(apply_patch(base.read_bytes(), patch.read_bytes()))
 
 
+def verify(key, path):
+    Inspector().deep(key, path, None)
+
+
 class SiteMap:
     """The site map of a :class:`Host`, as its test sets it."""
 
@@ -321,8 +327,12 @@ class Host:
                  capacity: int | None = None, keep_requested: bool = False):
         self.view = view.SiteView()
         self.plane = Plane(network, name)
-        self.held = holdings.Holdings(directory / name / 'objects', capacity,
-                                      Inspector(), self.plane.readers)
+        root = directory / name / 'objects'
+        self.borrowed = borrowed.BorrowedFiles(
+            directory / name / 'borrowed.json', root / view.MANIFESTS,
+            self.plane, lambda path: os.open(path, os.O_RDONLY), verify)
+        self.held = holdings.Holdings(root, capacity, Inspector(),
+                                      self.plane.readers, self.borrowed)
         self.held.scan()
         self.state = hosts.HostState(name, self.held, SiteMap(self))
         self.flights = single_flight.SingleFlight(
@@ -355,6 +365,13 @@ class Host:
         self._store(key, content)
         return key
 
+    def borrow(self, path: pathlib.Path) -> view.Key:
+        """Use the file of another service; its manifest is here."""
+        key = key_of(path.read_bytes())
+        self._store(view.Key(view.MANIFESTS, key.id), b'manifest')
+        self.borrowed.add(key, path)
+        return key
+
     def _store(self, key, content):
         self.held.path(key).write_bytes(content)
         self.held.added(key)
@@ -375,7 +392,7 @@ def site_view(hosts: list[Host], templates: dict[str, bytes],
     host_refs = tuple(
         view.HostRef(h.plane.name,
                      'repository' if h.plane.name == repository
-                     else 'compute', h.plane.url, True, h.held.keys())
+                     else 'compute', h.plane.url, True, h.held.readable())
         for h in hosts)
     return view.SiteView(1, refs, patch_refs, host_refs,
                          view.Links(4000.0, 1000.0, 20.0))

@@ -328,6 +328,70 @@ class ServeTest(ServeTestCase):
         self.assertTrue(other.exists())
 
 
+class BorrowedTest(ServeTestCase):
+    """Hosts whose Nova has an image that is in no cache."""
+
+    def borrow(self, host, content):
+        path = self.write_file(f'{host}-base', content)
+        self.addCleanup(self.hosts[host].borrowed.close)
+        self.hosts[host].borrow(path)
+        self.refresh()
+        return path
+
+    def test_copied_here(self):
+        path = self.borrow('h1', TARGET)
+        for mode in building.MODES:
+            served = self.serve(mode)
+            self.assertEqual(('local', 0, 0), (
+                served.way, served.wan_bytes, served.lan_bytes))
+        self.assertEqual(TARGET, path.read_bytes())
+
+    def test_a_changed_file_here_is_withdrawn(self):
+        path = self.borrow('h1', TARGET)
+        path.write_bytes(b'x' + TARGET[1:])
+        served = self.serve()
+        self.assertEqual(('repository', 1), (served.way, served.fallbacks))
+        self.assertEqual(frozenset(), self.hosts['h1'].borrowed.keys())
+        self.assertEqual(b'x' + TARGET[1:], path.read_bytes())
+
+    def test_a_base_of_a_patch(self):
+        self.borrow('h1', BASE)
+        for mode in building.MODES:
+            self.network.claims.clear()
+            served = self.serve(mode)
+            self.assertEqual(('build', len(PATCH)),
+                             (served.way, served.wan_bytes))
+            del self.network.files['http://h1'][self.patch_keys[0]]
+
+    def test_a_changed_base_is_withdrawn(self):
+        path = self.borrow('h1', BASE)
+        path.write_bytes(b'x' + BASE[1:])
+        for mode in building.MODES:
+            self.assertEqual('repository', self.serve(mode).way)
+            self.network.claims.clear()
+        self.assertEqual(frozenset(), self.hosts['h1'].borrowed.keys())
+
+    def test_a_base_at_a_peer(self):
+        self.borrow('h2', BASE)
+        self.hosts['h3'].put(PATCH, view.PATCHES)
+        self.refresh()
+        for mode in building.MODES:
+            served = self.serve(mode)
+            self.assertEqual(('build', 0), (served.way, served.wan_bytes))
+
+    def test_it_takes_nothing_of_the_cache_and_is_not_evicted(self):
+        path = self.borrow('h1', TARGET)
+        held = self.hosts['h1'].held
+        key = fakes.key_of(TARGET)
+        self.assertEqual((0, True, False), (
+            held.used(), held.is_borrowed(key), key in held))
+        held.free_disk()
+        self.assertFalse(held.release(key))
+        held.drop(key, 'its image was withdrawn')
+        self.assertEqual(frozenset(), self.hosts['h1'].borrowed.keys())
+        self.assertEqual(TARGET, path.read_bytes())
+
+
 class ChainTest(ServeTestCase):
     """Three patches lead from the base to the target, none directly."""
 

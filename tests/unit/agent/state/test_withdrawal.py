@@ -89,6 +89,16 @@ class WithdrawalTest(base.TestCase):
         self.enforce(base='deleted')
         self.assertNotIn('patch', self.held())
 
+    def test_a_borrowed_file_is_used_no_longer(self):
+        path = self.write_file('_base/abc', b'borrowed')
+        self.host.borrow(path)
+        self.addCleanup(self.host.borrowed.close)
+        self.site = fakes.site_view([self.host], {'lent': b'borrowed'}, [])
+        self.assertFalse(self.enforce())
+        self.assertTrue(self.enforce(lent=view.DELETED))
+        self.assertEqual(frozenset(), self.host.borrowed.keys())
+        self.assertEqual(b'borrowed', path.read_bytes())
+
     def test_content_that_an_active_image_has_stays(self):
         twin = dataclasses.replace(self.site.templates[0], id='twin')
         self.site = dataclasses.replace(
