@@ -239,19 +239,30 @@ class BorrowedFiles:
 
         :returns: those with other times, to be verified
         """
-        document = files.read_json(self._record)
         doubtful = {}
-        for content_id, path, *values in (document or {}).get('files', ()):
-            key = views.Key(views.TEMPLATES, content_id)
+        for key, path, mark in self._recorded():
             try:
-                unchanged = self._resume(key, pathlib.Path(path),
-                                         Mark(*values))
+                unchanged = self._resume(key, path, mark)
             except (exceptions.DiffCacheError, OSError) as error:
                 LOG.info('No longer using %s as %s: %s', path, key, error)
                 continue
             if not unchanged:
-                doubtful[key] = pathlib.Path(path)
+                doubtful[key] = path
         return doubtful
+
+    def _recorded(self) -> list[tuple[views.Key, pathlib.Path, Mark]]:
+        """Return the files of the last run; none if the list is unreadable."""
+        document = files.read_json(self._record)
+        try:
+            return [(views.Key(views.TEMPLATES, content_id),
+                     pathlib.Path(path), Mark(*map(int, values)))
+                    for content_id, path, *values
+                    in (document or {}).get('files', ())]
+        except (AttributeError, TypeError, ValueError) as error:
+            LOG.warning('Ignoring the list of borrowed files %s, which is of'
+                        ' another release or damaged: %s', self._record,
+                        error)
+            return []
 
     def _resume(self, key: views.Key, path: pathlib.Path, mark: Mark) -> bool:
         """Use a file of the last run; return whether it has not changed."""

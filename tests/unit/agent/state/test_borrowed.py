@@ -179,6 +179,14 @@ class BorrowedTest(base.TestCase):
         self.assertEqual({}, self.restart())
         self.assertEqual(frozenset(), self.files.keys())
 
+    def test_a_list_that_cannot_be_read_is_ignored(self):
+        for text in ('', '{', '[]', '{"files": 1}', '{"files": [["x"]]}',
+                     '{"files": [["x", "y", "a", 1, 1, 1]]}',
+                     '{"files": [["x", "y", 1]]}', '{"files": ["x"]}'):
+            (self.directory / 'borrowed.json').write_text(text)
+            self.assertEqual({}, self.restart())
+        self.assertTrue(self.deliver())
+
     def test_the_number_of_files_is_limited(self):
         self.patch(borrowed, 'MOST_FILES', 1)
         self.deliver()
