@@ -43,6 +43,8 @@ def parse_size(text: str | int) -> int:
 
 def format_size(count: int) -> str:
     """Format a size for users: three digits and a unit of powers of 1000."""
+    if count < 0:
+        return f'-{format_size(-count)}'
     amount = float(count)
     for step in _STEPS[:-1]:
         if amount < 999.5:

@@ -95,6 +95,14 @@ class Windows:
         return not self._windows or any(
             window.contains(when) for window in self._windows)
 
+    def seconds_per_day(self) -> float:
+        """Return the seconds of a day that are open, averaged over a week."""
+        monday = datetime.datetime(2024, 1, 1)
+        minutes = sum(
+            self.open_at(monday + datetime.timedelta(minutes=minute))
+            for minute in range(len(DAYS) * MINUTES_PER_DAY))
+        return minutes * 60 / len(DAYS)
+
     def open_now(self) -> bool:
         """Return whether work may run now."""
         return self.open_at(datetime.datetime.now())

@@ -406,6 +406,11 @@ class Plan(Base):
     proved_optimal: orm.Mapped[bool]
     solver_seconds: orm.Mapped[float] = orm.mapped_column(sa.Double)
     created_at: orm.Mapped[datetime.datetime] = orm.mapped_column(UTCDateTime)
+    move_wan_bytes: orm.Mapped[int | None] = orm.mapped_column(sa.BigInteger)
+    move_lan_bytes: orm.Mapped[int | None] = orm.mapped_column(sa.BigInteger)
+    fill_seconds: orm.Mapped[float | None] = orm.mapped_column(sa.Double)
+    saved_seconds: orm.Mapped[float | None] = orm.mapped_column(sa.Double)
+    saved_wan_bytes: orm.Mapped[int | None] = orm.mapped_column(sa.BigInteger)
 
 
 class PlanHost(Base):

@@ -15,6 +15,10 @@ from diffcache_openstack.objects import base
 from diffcache_openstack.objects import catalogue
 from diffcache_openstack.objects import fields
 
+# What a plan moves and saves.
+PLAN_FIGURES = ('move_wan_bytes', 'move_lan_bytes', 'fill_seconds',
+                'saved_seconds', 'saved_wan_bytes')
+
 
 @base.DiffCacheObjectRegistry.register
 class PlanItem(base.DiffCacheObject):
@@ -48,9 +52,20 @@ class Plan(base.DiffCacheObject):
     ``cost_s`` and ``lower_bound_s`` are expected seconds of service per day
     of demand (the sum of rates times seconds); ``solver_seconds`` is what
     computing the plan took.
+
+    The rest compares the plan with what hosts held or were about to hold when
+    it was computed: bytes that move from the repository and between hosts,
+    seconds until the slowest host holds its part, and seconds of waiting and
+    bytes from the repository that the expected requests of a day save (less
+    than 0 if the plan costs more). None if the sender does not say.
+
+    Version history:
+
+    * 1.0: first version
+    * 1.1: what the plan moves and saves
     """
 
-    VERSION = '1.0'
+    VERSION = '1.1'
 
     fields = {
         'site': fields.SiteField(),
@@ -63,6 +78,8 @@ class Plan(base.DiffCacheObject):
         'created_at': fields.DateTimeField(),
         'hosts': fields.ListOfStringsField(fields.HOST_PATTERN, default=[]),
         'items': fields.ListOfObjectsField('PlanItem', default=[]),
+        **{name: fields.FloatField(nullable=True, default=None)
+           for name in PLAN_FIGURES},
     }
 
 

@@ -27,6 +27,9 @@ from diffcache_openstack.placement import arrays as native_arrays
 from diffcache_openstack.placement import instance as instances
 from diffcache_openstack.placement import placement as placements
 
+# By how much a link is slowed down to see what uses it.
+_SLOWER = 1e-6
+
 
 @dataclasses.dataclass(frozen=True)
 class Evaluation:
@@ -73,6 +76,35 @@ def total_cost(
     """Sum rate times cheapest cost over templates and hosts, in seconds."""
     seconds = service_seconds(instance, placement, hops)
     return float((instance.rates * seconds).sum())
+
+
+def wan_megabytes(
+    instance: instances.Instance,
+    placement: placements.Placement,
+    hops: int = 1,
+) -> float:
+    """Sum rate times MB from the repository over templates and hosts.
+
+    They are those of the ways that take the fewest seconds: what these cost
+    more if the link to the repository is a little slower.
+    """
+    links = instance.bandwidths
+    slower = dataclasses.replace(
+        instance,
+        bandwidths=dataclasses.replace(
+            links, repo=links.repo * (1 - _SLOWER)
+        ),
+        # Not by the slower link: where the repository counts as far as
+        # peers, the bytes would make up for it.
+        wire_sizes=instance.wire_sizes_priced(),
+    )
+    more = service_seconds(slower, placement, hops) - service_seconds(
+        instance, placement, hops
+    )
+    per_megabyte = instances.fetch_seconds(
+        1.0, slower.bandwidths.repo
+    ) - instances.fetch_seconds(1.0, links.repo)
+    return float((instance.rates * more / per_megabyte).sum())
 
 
 def service_seconds(

@@ -16,15 +16,19 @@ import typing
 from werkzeug import exceptions as http
 
 from diffcache_openstack.api import fields
+from diffcache_openstack.api import microversions
 from diffcache_openstack.api import paging
 from diffcache_openstack.api.policies import plans as policies
 from diffcache_openstack.api import requests
 from diffcache_openstack.api import routing
 from diffcache_openstack.api.schemas import plans as schemas
 from diffcache_openstack.db.views import plan_views
+from diffcache_openstack import objects
 
 TABLE = routing.Table()
 _COMPUTING = ('computing', 'failed')
+# Since this version, plans have what they move and save.
+_FIGURES = microversions.parse('1.8')
 
 
 @TABLE.route('GET', '/v1/plans', policy=policies.LIST,
@@ -34,6 +38,8 @@ def list_plans(request: requests.Request) -> dict[str, typing.Any]:
     """List plans, latest first."""
     part = request.look(plan_views.list_plans, request.filters(),
                         request.page)
+    for plan in part.entries:
+        _drop_unknown(request, plan)
     return paging.document(request, 'plans', part)
 
 
@@ -43,7 +49,7 @@ def list_plans(request: requests.Request) -> dict[str, typing.Any]:
 def show_plan(request: requests.Request, plan_id: str
               ) -> dict[str, typing.Any]:
     """Show a plan with all objects that it places."""
-    return {'plan': request.look(plan_views.get_plan, plan_id)}
+    return {'plan': _plan(request, plan_id)}
 
 
 @TABLE.route('POST', '/v1/plans', policy=policies.CREATE,
@@ -110,7 +116,20 @@ def what_if(request: requests.Request) -> dict[str, typing.Any]:
     return {'what_if': {**change, **answer}}
 
 
-def _summary(request, plan_id):
+def _plan(request, plan_id):
     plan = request.look(plan_views.get_plan, plan_id)
+    _drop_unknown(request, plan)
+    return plan
+
+
+def _drop_unknown(request, plan):
+    """Remove the fields that the caller's version does not have."""
+    if request.version < _FIGURES:
+        for name in objects.PLAN_FIGURES:
+            del plan[name]
+
+
+def _summary(request, plan_id):
+    plan = _plan(request, plan_id)
     del plan['hosts'], plan['items']
     return plan

@@ -24,7 +24,15 @@ _PLAN = {
     'cost_s': common.NUMBER_OR_NULL, 'lower_bound_s': common.NUMBER_OR_NULL,
     'gap': common.NUMBER_OR_NULL, 'proved_optimal': common.BOOLEAN,
     'solver_seconds': common.NUMBER, 'created_at': common.INSTANT,
-    'changes': {'type': 'object'}, 'error': common.TEXT_OR_NULL}
+    'changes': {'type': 'object'}, 'error': common.TEXT_OR_NULL,
+    # From version 1.8 on.
+    'move_wan_bytes': common.COUNT_OR_NULL,
+    'move_lan_bytes': common.COUNT_OR_NULL,
+    'fill_seconds': common.NUMBER_OR_NULL,
+    'saved_seconds': common.NUMBER_OR_NULL,
+    'saved_wan_bytes': {'type': ['integer', 'null']}}
+_NEW = ['move_wan_bytes', 'move_lan_bytes', 'fill_seconds', 'saved_seconds',
+        'saved_wan_bytes']
 _ITEM = common.closed({
     'host': common.NAME, 'kind': _KIND, 'id': common.HASH,
     'bytes': common.COUNT, 'priority': common.COUNT,
@@ -54,11 +62,11 @@ CHANGES = common.query({
 LIST_QUERY = common.paged_query({
     'site': {**common.SITE, 'description': 'List only plans of this site.'},
     'state': {**_STATE, 'description': 'List only plans in this state.'}})
-LIST = common.listing('plans', common.closed(_PLAN))
+LIST = common.listing('plans', common.closed(_PLAN, _NEW))
 SHOW = common.closed({'plan': common.closed({
     **_PLAN, 'hosts': {'type': 'array', 'items': common.NAME},
-    'items': {'type': 'array', 'items': _ITEM}})})
-CREATED = common.closed({'plan': common.closed(_PLAN)})
+    'items': {'type': 'array', 'items': _ITEM}}, _NEW)})
+CREATED = common.closed({'plan': common.closed(_PLAN, _NEW)})
 
 CREATE = common.closed({'plan': common.closed({
     'site': common.SITE,

@@ -37,6 +37,11 @@ _SHOWN: list[formats.Column] = [
     ('Gap', 'gap', formats.Share),
     ('Proved Optimal', 'is_proved_optimal', None),
     ('Solver Seconds', 'solver_seconds', formats.Rounded),
+    ('Moves Over WAN', 'move_wan_bytes', formats.Size),
+    ('Moves Over LAN', 'move_lan_bytes', formats.Size),
+    ('Fill Seconds', 'fill_seconds', formats.Rounded),
+    ('Saves (s/day)', 'saved_seconds', formats.Rounded),
+    ('Saves Over WAN (per day)', 'saved_wan_bytes', formats.Size),
     ('Created At', 'created_at', None), ('Error', 'error', None)]
 _ITEMS: list[formats.Column] = [
     ('Host', 'host', None), ('Priority', 'priority', None),

@@ -44,6 +44,14 @@ class Plan(base.Resource):
     gap = resource.Body('gap', type=float)
     is_proved_optimal = resource.Body('proved_optimal', type=bool)
     solver_seconds = resource.Body('solver_seconds', type=float)
+    #: Bytes that the plan moves from the repository, and between hosts.
+    move_wan_bytes = resource.Body('move_wan_bytes', type=int)
+    move_lan_bytes = resource.Body('move_lan_bytes', type=int)
+    #: Seconds until the slowest host holds its part.
+    fill_seconds = resource.Body('fill_seconds', type=float)
+    #: Seconds of waiting, and bytes from the repository, saved per day.
+    saved_seconds = resource.Body('saved_seconds', type=float)
+    saved_wan_bytes = resource.Body('saved_wan_bytes', type=int)
     error = resource.Body('error')
     created_at = resource.Body('created_at')
     hosts = resource.Body('hosts', type=list)

@@ -21,6 +21,9 @@ from oslo_log import log
 from sqlalchemy import orm
 
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.common import units
+from diffcache_openstack.common import windows
+from diffcache_openstack.conductor.planning import figures
 from diffcache_openstack.conductor.planning import model
 from diffcache_openstack.db import catalogue
 from diffcache_openstack.db import engine
@@ -128,13 +131,21 @@ class Planner:
             return replan.solve(instance, self._terms(), **limits)
         return solver.solve(instance, **limits)
 
+    def figures(self, instance: instances.Instance,
+                placement: placements.Placement) -> dict[str, float]:
+        """Return what a plan moves and saves (``objects.PLAN_FIGURES``)."""
+        return figures.of_plan(instance, placement, self._terms(),
+                               self._conf.planner.max_patches)
+
     def _terms(self):
         options = self._conf.planner
         rate = self._conf.fill.max_rate
         return replan.Terms(
             period_s=model.SECONDS_PER_DAY, horizon_s=options.horizon,
             move_weight=options.move_weight, least_saving=options.min_gain,
-            max_rate_mbps=8 * rate / model.MBIT if rate else None)
+            max_rate_mbps=8 * rate / model.MBIT if rate else None,
+            window_s=windows.Windows(
+                self._conf.fill.windows).seconds_per_day())
 
     def read_state(self, session: orm.Session, site: str
                    ) -> tuple[int, objects.Plan | None, model.SiteState]:
@@ -186,7 +197,8 @@ class Planner:
             proved_optimal=solution.proved_optimal,
             solver_seconds=solution.seconds, created_at=base.now(),
             hosts=site_model.hosts,
-            items=site_model.items(solution.placement, options.max_patches))
+            items=site_model.items(solution.placement, options.max_patches),
+            **self.figures(site_model.instance, solution.placement))
         plan = self._database.write(plans.put_plan, plan, expected)
         self._database.write(plans.prune, site, KEPT_PLANS)
         LOG.info(
@@ -194,12 +206,11 @@ class Planner:
             ' expected, at least %.1f; solved by %s in %.2f s', site,
             plan.generation, len(plan.items), len(plan.hosts), plan.cost_s,
             plan.lower_bound_s, plan.solver, plan.solver_seconds)
-        change = replan.compare(site_model.instance, solution.placement,
-                                self._terms(), options.max_patches)
         LOG.info(
             'Plan %s of site %s moves %.0f MB from the repository and %.0f MB'
-            ' between hosts, %.0f s for the busiest host, to save %.1f s of'
-            ' waiting per hour', plan.generation, site, change.wan_mb,
-            change.peer_mb, max(change.fill_s.values(), default=0.0),
-            change.saving_per_hour_s)
+            ' between hosts, %.0f s for the busiest host, to save %.0f s of'
+            ' waiting and %.0f MB from the repository per day',
+            plan.generation, site, plan.move_wan_bytes / units.MB,
+            plan.move_lan_bytes / units.MB, plan.fill_seconds,
+            plan.saved_seconds, plan.saved_wan_bytes / units.MB)
         return plan

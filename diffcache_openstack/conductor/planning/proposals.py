@@ -151,7 +151,8 @@ class Proposals:
             proved_optimal=solution.proved_optimal,
             solver_seconds=solution.seconds, created_at=base.now(),
             hosts=site_model.hosts,
-            items=site_model.items(solution.placement, options.max_patches))
+            items=site_model.items(solution.placement, options.max_patches),
+            **self._planner.figures(site_model.instance, solution.placement))
 
     def _model(self, site):
         _generation, _plan, state = self._database.read(

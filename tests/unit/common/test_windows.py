@@ -55,6 +55,13 @@ class WindowsTest(base.TestCase):
         self.assertTrue(window.open_at(at(10, 30)))
         self.assertFalse(window.open_at(at(10, 30, days=1)))
 
+    def test_seconds_per_day(self):
+        for texts, hours in (([], 24), (['22:00-06:00'], 8),
+                             (['22:00-06:00', '05:00-07:00'], 9),
+                             (['sat-sun 00:00-24:00'], 48 / 7)):
+            self.assertAlmostEqual(
+                hours * 3600, windows.Windows(texts).seconds_per_day())
+
     def test_errors_quote_the_text(self):
         for text in ('always', '25:00-26:00', '10:75-11:00',
                      'mon-foo 10:00-11:00', '10-11'):

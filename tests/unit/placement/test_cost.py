@@ -15,6 +15,7 @@ from hypothesis import strategies
 
 from diffcache_openstack.placement import cost
 from diffcache_openstack.placement import instance as instances
+from diffcache_openstack.placement import lookup
 from diffcache_openstack.placement import placement as placements
 from tests import base
 from tests.unit.placement import evaluator
@@ -35,6 +36,28 @@ class TestCost(base.TestCase):
             cost.total_cost(instance, placement, hops) / expected,
             places=12,
         )
+
+    @given(seed=strategies.integers(0, 10**6), hops=strategies.integers(1, 3))
+    def test_megabytes_over_the_wan_are_those_of_the_cheapest_ways(
+            self, seed, hops):
+        instance = instances.from_dict(shapes.compressed(seed))
+        placement = shapes.any_placement(instance, seed)
+        number = instance.patch_index()
+        expected = 0.0
+        for j in range(instance.template_count):
+            for r in range(instance.host_count):
+                way = lookup.ranked_ways(
+                    instance, placement, j, r + 1, hops)[0]
+                far = [instance.patch_sizes[number[patch.base, patch.target]]
+                       for patch, source in zip(way.patches,
+                                                way.patch_sources)
+                       if not source]
+                if not way.source:
+                    far.append(instance.wire_sizes[way.template])
+                expected += instance.rates[j, r] * sum(far)
+        self.assertAlmostEqual(
+            expected, cost.wan_megabytes(instance, placement, hops),
+            delta=1e-3 + 1e-4 * expected)
 
     def test_two_hops_are_two_patches_in_any_order_of_rows(self):
         document = shapes.document('adv_chain_s0')

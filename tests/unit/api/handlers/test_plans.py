@@ -11,6 +11,7 @@
 #    under the License.
 """Plans over the API."""
 
+from diffcache_openstack import objects
 from tests.unit.api import base
 from tests.unit.conductor.endpoints import test_agents
 from tests.unit.db import database
@@ -48,6 +49,23 @@ class TestProposals(PlanTest):
         self.assertTrue(plan['items'])
         self.assertEqual([], self.get('/v1/plans?state=current')['plans'])
         self.assertIsNone(self.api.get_plan(self.ctxt, 'edge'))
+
+    def test_what_it_moves_and_saves_is_shown_since_1_8(self):
+        plan = self.propose()
+        self.assertGreaterEqual(plan['move_wan_bytes'], 100 * test_agents.MB)
+        self.assertGreaterEqual(plan['move_lan_bytes'], 0)
+        self.assertGreater(plan['fill_seconds'], 0.0)
+        self.assertGreater(plan['saved_seconds'], 0.0)
+        self.assertGreater(plan['saved_wan_bytes'], 0)
+        path = f'/v1/plans/{plan["id"]}'
+        self.assertEqual(plan, self.get(path, version='1.8')['plan'])
+        older = self.get(path, version='1.7')['plan']
+        [listed] = self.get('/v1/plans', version='1.7')['plans']
+        for found in (older, listed):
+            self.assertEqual(
+                set(), found.keys() & set(objects.PLAN_FIGURES))
+        for user, status in ((None, 401), ('reader', 403), ('other', 403)):
+            self.assertEqual(status, self.call('GET', path, user=user)[0])
 
     def test_apply(self):
         agent = self.listen('h1')

@@ -82,6 +82,32 @@ class TestPlan(PlannerTest):
             {database.content(1), database.patch(1, 2).id},
             set(self.held(self.plan())))
 
+    def test_what_it_moves_and_saves(self):
+        """One image of 100 MB, 40 MB of which cross 20 Mbit/s."""
+        self.write(catalogue.put_template, database.template(
+            1, data_size=SIZE, compressed_size=40 * MB), objects_base.now())
+        self.add_requests('t1', 0, 20)
+        plan = self.plan()
+        self.assertEqual((40 * MB, 0), (plan.move_wan_bytes,
+                                        plan.move_lan_bytes))
+        self.assertAlmostEqual(16.0, plan.fill_seconds)
+        # Of 16 s for each request, 0.2 s are left, and no byte.
+        daily = plan.cost_s / 0.2
+        self.assertAlmostEqual(1.0, plan.saved_seconds / (daily * 15.8))
+        self.assertAlmostEqual(
+            1.0, plan.saved_wan_bytes / (daily * 40 * MB), places=4)
+        kept = self.read(plans.current_plan, database.SITE)
+        self.assertEqual(
+            [getattr(plan, name) for name in objects.PLAN_FIGURES],
+            [getattr(kept, name) for name in objects.PLAN_FIGURES])
+
+    def test_fill_windows_and_rates_delay_it(self):
+        self.add_images(1)
+        self.conf.set_override('max_rate', 1000, 'fill')
+        self.conf.set_override('windows', ['22:00-06:00'], 'fill')
+        # 100,000 s at 1 kB/s: three windows of 28,800 s, and a part.
+        self.assertAlmostEqual(3 * 86400 + 13600, self.plan().fill_seconds)
+
     def test_chains_are_planned_if_allowed(self):
         self.add_images(1, 2, 3)
         links = [database.patch(1, 2, size=10 * MB, apply_seconds=0.1),
