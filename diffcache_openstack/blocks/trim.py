@@ -19,13 +19,12 @@ xfs) mark free.
 
 import dataclasses
 import os
-import subprocess
 from typing import Any, Callable
 
 from diffcache_openstack import _native
 from diffcache_openstack.blocks import native
 from diffcache_openstack.blocks import operands
-from diffcache_openstack.common import exceptions
+from diffcache_openstack.blocks import qemu_img
 from diffcache_openstack.common import files
 
 RAW = 'raw'
@@ -95,26 +94,6 @@ def _write_qcow2(image: str, output: str,
                  progress: Progress | None) -> dict[str, Any]:
     with files.beside(output) as raw, files.beside(output) as packed:
         found = _native.image_trim(image, str(raw), progress)
-        _convert(str(raw), str(packed))
+        qemu_img.compress(str(raw), str(packed))
         os.rename(packed, output)
     return found
-
-
-def _convert(raw: str, packed: str) -> None:
-    """Create a compressed qcow2 image of a raw one."""
-    command = ['qemu-img', 'convert', '-c', '-f', 'raw', '-O', 'qcow2',
-               raw, packed]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True)
-    except FileNotFoundError as exc:
-        raise exceptions.InvalidInput(
-            'qemu-img is missing, which writes qcow2 images: install the '
-            'package qemu-utils, or ask for a raw output.') from exc
-    if done.returncode == 0:
-        return
-    message = done.stderr.strip()
-    if 'No space left' in message:
-        raise exceptions.NoSpace(
-            f'{packed}: no space left; free some and try again.')
-    raise exceptions.PermanentError(
-        f'qemu-img could not write {packed}: {message}')

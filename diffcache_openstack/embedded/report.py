@@ -39,7 +39,7 @@ from diffcache_openstack.common import files
 Document = dict[str, Any]
 
 MODES = {
-    'repository': 'no cache',
+    'repository': 'plain Nova',
     'templates': 'templates only',
     'fetch_and_patch': 'fetch-and-patch',
     'on_the_fly': 'on-the-fly',
@@ -96,12 +96,14 @@ def _links(document: Document) -> list[str]:
 
 
 def _images(document: Document) -> list[str]:
-    lines = ['Images (MB of data in a disk of so many MB)']
+    lines = ['Images (MB of data in a disk of so many MB, and MB of its '
+             'compressed qcow2 file)']
     for image in document['images']:
         data, size = image['data_size'], image['size']
         lines.append(
             f'  {image["name"]:<22}{data / _MEGABYTE:8.1f} of '
             f'{size / _MEGABYTE:.1f}'
+            f'{image["published_size"] / _MEGABYTE:10.1f}'
         )
     return lines
 

@@ -221,6 +221,10 @@ class Site:
         return [patch for patch in maker.patches()
                 if contents >= {patch.base, patch.target}]
 
+    def compressed(self) -> bool:
+        """Return whether all images have their compressed form."""
+        return not self._images.uncompressed()
+
     def wait_catalogue(self, patches: int, timeout: float = 60) -> None:
         """Wait until every host knows all images and so many patches."""
         contents = {t.content_id for t in self._images.images()}

@@ -15,8 +15,13 @@ Three hosts, a repository behind a slow link, fifteen requests drawn
 uniformly from the images and dispatched to the hosts in turn. The plan is
 made from a history of the same distribution with another seed. The first
 request of each host is dispatched while the caches fill, the others one by
-one when they are filled. All this four times, each on a fresh site: without
-a cache, with templates only, and with templates and patches in both modes.
+one when they are filled. All this four times, each on a fresh site: as Nova
+does without a cache, with templates only, and with templates and patches in
+both modes.
+
+Without a cache, the compressed qcow2 file that distributions publish crosses
+the WAN, and qemu-img converts it. In the other modes the repository's
+compressed forms cross.
 """
 
 import collections.abc
@@ -35,17 +40,20 @@ import uuid
 from diffcache_openstack.agent.images import building
 from diffcache_openstack.agent.repository import catalogue
 from diffcache_openstack.agent import service as agents
+from diffcache_openstack.blocks import qemu_img
+from diffcache_openstack.common import files
 from diffcache_openstack.embedded import site as sites
 from diffcache_openstack import objects
 
-NO_CACHE = 'repository'
+PLAIN_NOVA = 'repository'
 TEMPLATES_ONLY = 'templates'
-MODES = (NO_CACHE, TEMPLATES_ONLY, building.FETCH_AND_PATCH,
+MODES = (PLAIN_NOVA, TEMPLATES_ONLY, building.FETCH_AND_PATCH,
          building.ON_THE_FLY)
 # Images get their ids from what they are, so that a second run finds what
 # the first one registered.
 _NAMESPACE = uuid.UUID('5f0c5a1e-9a5e-4c7e-8a60-0d1ffcac4e00')
 FILL_TIMEOUT = 3600.0
+COMPRESS_TIMEOUT = 3600.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -156,6 +164,7 @@ class Testbed:
         self._directory = directory
         self._progress = progress
         self._sha256: dict[str, str] = {}
+        self._published: dict[str, int] = {}
         self._templates: dict[str, catalogue.ImageRecord] = {}
 
     def run(self) -> Result:
@@ -189,6 +198,7 @@ class Testbed:
                         self._prepared, self._options()) as site:
             for image in self._images:
                 self._sha256[image.name] = sha256(image.path)
+                self._publish(image)
                 self._templates[image.name] = site.register(
                     image.path, self._id(image), image.name)
                 self._progress(f'registered {image.name}')
@@ -196,6 +206,21 @@ class Testbed:
             patches = site.make_patches()
             self._progress(f'{len(patches)} patches are there after '
                            f'{time.monotonic() - started:.1f} s')
+            site.wait(site.compressed, COMPRESS_TIMEOUT,
+                      'images to be compressed')
+
+    def _published_file(self, image: Image) -> pathlib.Path:
+        return (self._directory / 'published'
+                / f'{self._sha256[image.name]}.qcow2')
+
+    def _publish(self, image: Image) -> None:
+        """Create the file in which Glance would have the image."""
+        path = self._published_file(image)
+        path.parent.mkdir(exist_ok=True)
+        if not path.exists():
+            with files.replacing(path, durable=False) as unfinished:
+                qemu_img.compress(str(image.path), str(unfinished))
+        self._published[image.name] = path.stat().st_size
 
     def _id(self, image: Image) -> str:
         """Return the ID by which requests name an image."""
@@ -210,7 +235,10 @@ class Testbed:
         prepared ones, under second names: objects never change.
         """
         state = directory / 'repository'
-        names = ['images', 'objects/templates', 'objects/manifests']
+        if mode == PLAIN_NOVA:
+            return state
+        names = ['images', 'objects/templates', 'objects/manifests',
+                 'objects/compressed']
         if mode in building.MODES:
             names += ['patches', 'objects/patches']
         for name in names:
@@ -231,8 +259,6 @@ class Testbed:
             ('agent', 'heartbeat_interval'): 5,
             ('planner', 'solver'): self._setup.solver,
             ('repository', 'patch_level'): self._setup.patch_level,
-            # All modes are compared by the raw bytes of images.
-            ('repository', 'compression_level'): 0,
         }
 
     # -- one mode
@@ -247,9 +273,15 @@ class Testbed:
             options['agent', 'serve_mode'] = mode
         else:
             options['repository', 'max_patch_ratio'] = 0.0
+        if mode == PLAIN_NOVA:
+            options['repository', 'compression_level'] = 0
         repository = self._repository_for(mode, directory)
         with sites.Site(directory, self._setup.hosts, self._setup.links,
                         repository, options) as site:
+            if mode == PLAIN_NOVA:
+                for image in self._images:
+                    site.register(self._published_file(image),
+                                  self._id(image), image.name)
             patches = site.make_patches() if mode in building.MODES else []
             site.wait_catalogue(len(patches))
             return self._measure(mode, site, outputs)
@@ -258,7 +290,7 @@ class Testbed:
                  outputs: pathlib.Path) -> ModeResult:
         stream = self._stream(self._setup.seed, self._setup.requests)
         planned = 0
-        if mode != NO_CACHE:
+        if mode != PLAIN_NOVA:
             site.report_history(
                 [(host, self._id(image)) for host, image in self._stream(
                     self._setup.seed + 1, self._setup.history)])
@@ -294,6 +326,16 @@ class Testbed:
         """Send a request to a host's agent."""
         return agent.server.deliver(
             agent.site_map.find(self._id(image)), output)
+
+    def download(self, agent: agents.Agent, image: Image,
+                 output: pathlib.Path) -> objects.Request:
+        """Have the published file cross the WAN, and convert it."""
+        with files.beside(str(output)) as packed:
+            request = self.ask(agent, image, packed)
+            started = time.monotonic()
+            qemu_img.expand(str(packed), str(output))
+        request.seconds += time.monotonic() - started
+        return request
 
     def judge(self, image: Image, output: pathlib.Path) -> tuple[str, bool]:
         """Hash an output; return the SHA-256 and whether it is right."""
@@ -338,6 +380,7 @@ class Testbed:
                 'name': image.name,
                 'size': self._templates[image.name].size,
                 'data_size': self._templates[image.name].data_size,
+                'published_size': self._published[image.name],
                 'content_id': self._templates[image.name].content_id,
                 'sha256': self._sha256[image.name]}
                 for image in self._images],
@@ -359,6 +402,8 @@ class _Requests:
         self._site = site
         self._mode = mode
         self._outputs = outputs
+        self._deliver = (testbed.download if mode == PLAIN_NOVA
+                         else testbed.ask)
         self.filled_at = time.monotonic()
 
     def note_filled(self, _future: object) -> None:
@@ -367,7 +412,7 @@ class _Requests:
     def answer(self, number: int, host: str, image: Image,
                filled: bool) -> Outcome:
         output = self._outputs / f'{number + 1}-{host}-{image.name}.raw'
-        request = self._testbed.ask(self._site.hosts[host], image, output)
+        request = self._deliver(self._site.hosts[host], image, output)
         found, identical = self._testbed.judge(image, output)
         self._testbed.report(
             f'{self._mode}: request {number + 1}, {image.name} at {host}: '
