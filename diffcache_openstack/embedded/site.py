@@ -127,6 +127,7 @@ class Site:
         self._options = dict(options or {})
         self._exchange = f'diffcache-{uuid.uuid4().hex}'
         self._stack = contextlib.ExitStack()
+        self._conductor = contextlib.ExitStack()
         self._keys = _Keys(directory / 'keys')
         self._context = contexts.RequestContext.for_service('embedded')
         self.repository = agents.Agent(self._conf({
@@ -164,7 +165,8 @@ class Site:
         migration.upgrade(conf)
         conductor = conductors.ConductorService(conf)
         conductor.start()
-        self._stack.callback(conductor.stop)
+        self._conductor.callback(conductor.stop)
+        self._stack.callback(self._conductor.close)
         bus = buses.open_bus(conf, host_keys.CONTROLLER)
         self._stack.callback(bus.close)
         self.conductor = conductor_api.ConductorAPI(bus, conf)
@@ -181,6 +183,10 @@ class Site:
     def stop(self) -> None:
         """Stop all roles; objects stay on disk."""
         self._stack.close()
+
+    def stop_conductor(self) -> None:
+        """Stop the conductor; the agents run without it."""
+        self._conductor.close()
 
     def agents(self) -> list[agents.Agent]:
         """Return the repository's agent and those of the hosts."""

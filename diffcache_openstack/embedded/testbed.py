@@ -40,8 +40,7 @@ import uuid
 from diffcache_openstack.agent.images import building
 from diffcache_openstack.agent.repository import catalogue
 from diffcache_openstack.agent import service as agents
-from diffcache_openstack.blocks import qemu_img
-from diffcache_openstack.common import files
+from diffcache_openstack.embedded import published
 from diffcache_openstack.embedded import site as sites
 from diffcache_openstack import objects
 
@@ -164,7 +163,8 @@ class Testbed:
         self._directory = directory
         self._progress = progress
         self._sha256: dict[str, str] = {}
-        self._published: dict[str, int] = {}
+        self._published = published.PublishedImages(directory / 'published')
+        self._published_sizes: dict[str, int] = {}
         self._templates: dict[str, catalogue.ImageRecord] = {}
 
     def run(self) -> Result:
@@ -198,7 +198,8 @@ class Testbed:
                         self._prepared, self._options()) as site:
             for image in self._images:
                 self._sha256[image.name] = sha256(image.path)
-                self._publish(image)
+                self._published_sizes[image.name] = self._published.publish(
+                    image.path, self._sha256[image.name])
                 self._templates[image.name] = site.register(
                     image.path, self._id(image), image.name)
                 self._progress(f'registered {image.name}')
@@ -208,19 +209,6 @@ class Testbed:
                            f'{time.monotonic() - started:.1f} s')
             site.wait(site.compressed, COMPRESS_TIMEOUT,
                       'images to be compressed')
-
-    def _published_file(self, image: Image) -> pathlib.Path:
-        return (self._directory / 'published'
-                / f'{self._sha256[image.name]}.qcow2')
-
-    def _publish(self, image: Image) -> None:
-        """Create the file in which Glance would have the image."""
-        path = self._published_file(image)
-        path.parent.mkdir(exist_ok=True)
-        if not path.exists():
-            with files.replacing(path, durable=False) as unfinished:
-                qemu_img.compress(str(image.path), str(unfinished))
-        self._published[image.name] = path.stat().st_size
 
     def _id(self, image: Image) -> str:
         """Return the ID by which requests name an image."""
@@ -280,8 +268,9 @@ class Testbed:
                         repository, options) as site:
             if mode == PLAIN_NOVA:
                 for image in self._images:
-                    site.register(self._published_file(image),
-                                  self._id(image), image.name)
+                    site.register(
+                        self._published.file(self._sha256[image.name]),
+                        self._id(image), image.name)
             patches = site.make_patches() if mode in building.MODES else []
             site.wait_catalogue(len(patches))
             return self._measure(mode, site, outputs)
@@ -330,12 +319,8 @@ class Testbed:
     def download(self, agent: agents.Agent, image: Image,
                  output: pathlib.Path) -> objects.Request:
         """Have the published file cross the WAN, and convert it."""
-        with files.beside(str(output)) as packed:
-            request = self.ask(agent, image, packed)
-            started = time.monotonic()
-            qemu_img.expand(str(packed), str(output))
-        request.seconds += time.monotonic() - started
-        return request
+        return published.download(
+            agent, agent.site_map.find(self._id(image)), output)
 
     def judge(self, image: Image, output: pathlib.Path) -> tuple[str, bool]:
         """Hash an output; return the SHA-256 and whether it is right."""
@@ -380,7 +365,7 @@ class Testbed:
                 'name': image.name,
                 'size': self._templates[image.name].size,
                 'data_size': self._templates[image.name].data_size,
-                'published_size': self._published[image.name],
+                'published_size': self._published_sizes[image.name],
                 'content_id': self._templates[image.name].content_id,
                 'sha256': self._sha256[image.name]}
                 for image in self._images],

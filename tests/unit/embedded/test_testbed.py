@@ -33,7 +33,7 @@ class TestbedTest(base.TestCase):
                                        lambda text: None)
         for image in IMAGES:
             self.testbed._sha256[image.name] = image.name * 64
-            self.testbed._published[image.name] = 4
+            self.testbed._published_sizes[image.name] = 4
             self.testbed._templates[image.name] = objects.Template(
                 id=image.name, name=image.name, content_id='0' * 64,
                 size=10, data_size=5)
