@@ -35,11 +35,15 @@ import os
 import pathlib
 import shutil
 import sys
+import threading
 import time
 import uuid
 
+from diffcache_openstack.blocks import qemu_img
+from diffcache_openstack.common import local_client
 from diffcache_openstack.embedded import published
 from diffcache_openstack.embedded import site as sites
+from diffcache_openstack.sites import view as views
 
 LAN = 10000.0
 HOSTS = ('host-1', 'host-2')
@@ -57,6 +61,7 @@ class Image:
     path: pathlib.Path
     sha256: str
     data_size: int
+    content_id: str
     file_size: int
 
     @property
@@ -81,11 +86,9 @@ class Rig:
         self._bench = bench
         self._directory = directory
         self._capacity = capacity
-        self._outputs = directory / 'base'
-        self._outputs.mkdir(parents=True)
         self._served: set[tuple[str, str]] = set()
-        self._wan_before = 0
         self.measured: Measured | None = None
+        self._delivered: list[tuple[str, pathlib.Path]] = []
         self._open()
 
     def _options(self) -> dict:
@@ -97,8 +100,20 @@ class Rig:
             [sites.HostSpec(name, self._capacity) for name in HOSTS],
             sites.LinkSpec(self._bench.wan, LAN, LAN),
             self._directory / 'repository', self._options())
+        for name, agent in self._site.hosts.items():
+            agent.conf.set_override('socket', self._socket(name), 'agent')
+            agent.conf.set_override('output_directories', [
+                str(self._instances(name))], 'agent')
+            (self._instances(name) / '_base').mkdir(
+                parents=True, exist_ok=True)
         self._site.start()
         self._prepare()
+
+    def _socket(self, host: str) -> str:
+        return str(self._directory / f'{host}.sock')
+
+    def _instances(self, host: str) -> pathlib.Path:
+        return self._directory / 'nova' / host / 'instances'
 
     def _prepare(self) -> None:
         patches = self._site.make_patches()
@@ -109,7 +124,6 @@ class Rig:
 
     def restart(self) -> None:
         """Stop all services of the site, and start them again."""
-        self._wan_before += self._site.wan_bytes()
         self._site.stop()
         self._open()
 
@@ -133,13 +147,35 @@ class Rig:
         if (host, name) in self._served:
             return
         self._served.add((host, name))
-        output = self._outputs / f'{host}-{name}'
-        self._serve(self._site.hosts[host], self.images[name], output)
-        if digest(output) != self.images[name].sha256:
-            raise SystemExit(f'{name} on {host} is not the image')
+        output = self._instances(host) / '_base' / name
+        self._serve(host, self.images[name], output)
+        self._delivered.append((name, output))
 
-    def _serve(self, agent, image: Image, output: pathlib.Path) -> None:
-        agent.server.deliver(agent.site_map.find(image.id), output)
+    def _serve(self, host: str, image: Image, output: pathlib.Path) -> None:
+        """Have the agent write a base file, as Nova's driver does."""
+        client = local_client.LocalClient(self._socket(host), 600)
+        partial = output.with_name(f'{output.name}.diffcache')
+        client.content(image.id, str(partial))
+        partial.rename(output)
+        client.lend(image.id, str(output))
+
+    def verify(self) -> None:
+        """Compare what was served with the images.
+
+        :raises SystemExit: one differs
+        """
+        for name, output in self._delivered:
+            if digest(output) != self.images[name].sha256:
+                raise SystemExit(f'{output} is not the image {name}')
+
+    def settle(self) -> None:
+        """Wait until all hosts know what each has been served."""
+        views_of = [agent.site_map for agent in self._site.hosts.values()]
+        self._site.wait(lambda: all(
+            views.Key(views.TEMPLATES, self.images[name].content_id)
+            in view.current().holdings(host)
+            for host, name in self._served for view in views_of),
+            60, 'the site map')
 
     def simultaneous(self, count: int, name: str) -> None:
         """Have so many servers start at once, on the hosts in turn."""
@@ -161,6 +197,8 @@ class Rig:
 class PlainRig(Rig):
     """Likewise, of hosts that do as plain Nova does."""
 
+    _link = threading.Lock()
+
     def _options(self) -> dict:
         return {**super()._options(), ('agent', 'keep_requested'): False,
                 ('agent', 'lend_seconds'): 0,
@@ -179,8 +217,17 @@ class PlainRig(Rig):
     def stop_conductor(self) -> None:
         """Plain Nova has no conductor."""
 
-    def _serve(self, agent, image: Image, output: pathlib.Path) -> None:
-        published.download(agent, agent.site_map.find(image.id), output)
+    def settle(self) -> None:
+        """Plain Nova's hosts do not know of each other."""
+
+    def _serve(self, host: str, image: Image, output: pathlib.Path) -> None:
+        agent = self._site.hosts[host]
+        packed = output.with_name(f'{output.name}.part')
+        # Two hosts of a site would share what arrives at the same time.
+        with self._link:
+            agent.server.deliver(agent.site_map.find(image.id), packed)
+        qemu_img.expand(str(packed), str(output))
+        packed.unlink()
 
 
 # -- the cases
@@ -194,6 +241,7 @@ def cold_image(rig: Rig) -> None:
 def second_host(rig: Rig) -> None:
     """First server of a host, of an image that another host runs."""
     rig.request('host-1', 'base')
+    rig.settle()
     with rig.measuring():
         rig.request('host-2', 'base')
 
@@ -201,6 +249,7 @@ def second_host(rig: Rig) -> None:
 def next_build_planned(rig: Rig) -> None:
     """The next build, after a plan; what filled the caches counts."""
     rig.request('host-1', 'base')
+    rig.settle()
     with rig.measuring():
         rig.plan(['next'])
         rig.request('host-1', 'next')
@@ -209,6 +258,7 @@ def next_build_planned(rig: Rig) -> None:
 def next_build_unplanned(rig: Rig) -> None:
     """The next build, on a host that runs the one before."""
     rig.request('host-1', 'base')
+    rig.settle()
     with rig.measuring():
         rig.request('host-1', 'next')
 
@@ -216,6 +266,7 @@ def next_build_unplanned(rig: Rig) -> None:
 def next_build_elsewhere(rig: Rig) -> None:
     """The next build, on a host beside the one that runs the one before."""
     rig.request('host-1', 'base')
+    rig.settle()
     with rig.measuring():
         rig.request('host-2', 'next')
 
@@ -223,6 +274,7 @@ def next_build_elsewhere(rig: Rig) -> None:
 def same_distribution(rig: Rig) -> None:
     """An image with other packages of the same distribution."""
     rig.request('host-1', 'base')
+    rig.settle()
     with rig.measuring():
         rig.request('host-1', 'other')
 
@@ -231,6 +283,7 @@ def full_cache(rig: Rig) -> None:
     """The next build, when the caches are full of another image."""
     rig.plan(['other'])
     rig.request('host-1', 'base')
+    rig.settle()
     with rig.measuring():
         rig.request('host-2', 'next')
 
@@ -238,6 +291,7 @@ def full_cache(rig: Rig) -> None:
 def after_restart(rig: Rig) -> None:
     """The next build, after all services of the site were restarted."""
     rig.request('host-1', 'base')
+    rig.settle()
     rig.restart()
     with rig.measuring():
         rig.request('host-1', 'next')
@@ -246,6 +300,7 @@ def after_restart(rig: Rig) -> None:
 def conductor_outage(rig: Rig) -> None:
     """A second host, and the next build, without the conductor."""
     rig.request('host-1', 'base')
+    rig.settle()
     rig.stop_conductor()
     with rig.measuring():
         rig.request('host-2', 'base')
@@ -313,10 +368,11 @@ class Bench:
         progress(f'{name}: {path}')
         sha256 = digest(path)
         size = self.published.publish(path, sha256)
-        image = Image(name, path, sha256, 0, size)
+        image = Image(name, path, sha256, 0, '', size)
         record = site.register(path, image.id, name)
         self.images[name] = dataclasses.replace(
-            image, data_size=record.data_size)
+            image, data_size=record.data_size,
+            content_id=record.content_id)
 
     def run(self, name: str) -> dict:
         """Run a case both ways."""
@@ -342,6 +398,7 @@ class Bench:
         rig = kind(self, directory, capacity)
         try:
             case(rig)
+            rig.verify()
         finally:
             rig.close()
         assert rig.measured is not None

@@ -26,6 +26,8 @@ from diffcache_openstack.common.commands import command_groups
 BASE_PROPERTY = 'diffcache_base_template'
 # Read by the weigher of Nova's scheduler.
 PREFER_HINT = 'diffcache:prefer_cached'
+# As long as Nova keeps a base image that no server uses, by default.
+_LIFETIME = '1d'
 
 
 class Hook(hooks.CommandHook):
@@ -153,6 +155,7 @@ class AggregateCacheImage(Hook):
                    ) -> argparse.ArgumentParser:
         """Add the options."""
         precache.add_wait(parser)
+        precache.add_lifetime(parser, default=_LIFETIME)
         return parser
 
     def after(self, parsed_args: argparse.Namespace, return_code: int
@@ -169,6 +172,7 @@ class AggregateCacheImage(Hook):
                 for name in parsed_args.image))
             job = manager.diffcache.create_precache_job(
                 name=f'aggregate cache image {aggregate.name}',
-                images=images, aggregates=[str(aggregate.id)])
+                images=images, aggregates=[str(aggregate.id)],
+                expires_at=precache.end_of(parsed_args.lifetime))
             precache.wait(manager.diffcache, job, parsed_args.timeout)
         return return_code

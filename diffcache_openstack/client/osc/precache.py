@@ -59,6 +59,21 @@ def add_wait(parser: argparse.ArgumentParser) -> None:
                         help='Wait at most so long (default: 3600)')
 
 
+def add_lifetime(parser: argparse.ArgumentParser,
+                 default: str | None = None) -> None:
+    """Add the option for the time until a job expires."""
+    parser.add_argument('--lifetime', type=_lifetime, metavar='<duration>',
+                        default=default,
+                        help='Time until the job expires, such as 12h or 7d'
+                             + (f' (default: {default})' if default else ''))
+
+
+def end_of(lifetime: datetime.timedelta) -> str:
+    """Return when a job expires that is created now, for the service."""
+    ends = datetime.datetime.now(datetime.UTC) + lifetime
+    return ends.strftime('%Y-%m-%dT%H:%M:%SZ')
+
+
 def wait(client: typing.Any, job: typing.Any, timeout: float) -> typing.Any:
     """Wait for a job, with a progress bar on a terminal.
 
@@ -261,8 +276,7 @@ def _add_changeable(parser):
     parser.add_argument('--window', metavar='<window>',
                         help='Times when hosts may fetch, such as "mon-fri'
                              ' 22:00-06:00"')
-    parser.add_argument('--lifetime', type=_lifetime, metavar='<duration>',
-                        help='Time until the job expires, such as 12h or 7d')
+    add_lifetime(parser)
     pinned = parser.add_mutually_exclusive_group()
     pinned.add_argument('--pinned', action='store_true', default=None,
                         help='Require the whole image on each host')
@@ -274,8 +288,7 @@ def _changeable(parsed_args):
     values = {name: getattr(parsed_args, name) for name in
               ('name', 'priority', 'rate', 'window', 'pinned')}
     if parsed_args.lifetime is not None:
-        ends = datetime.datetime.now(datetime.UTC) + parsed_args.lifetime
-        values['expires_at'] = ends.strftime('%Y-%m-%dT%H:%M:%SZ')
+        values['expires_at'] = end_of(parsed_args.lifetime)
     return {name: value for name, value in values.items()
             if value is not None}
 

@@ -12,6 +12,7 @@
 """The options that existing commands have more."""
 
 import argparse
+import datetime
 import types
 from unittest import mock
 
@@ -117,6 +118,22 @@ class TestAggregateCacheImage(HookTest):
         self.assertIn('still running', str(error))
         [job] = self.cloud.precache_jobs()
         self.assertEqual((['7'], ['t1']), (job.aggregates, job.images))
+
+    def lifetime(self, *words):
+        """Return the lifetime of the job of ``--wait``, hours."""
+        self.assertRaises(osc_exceptions.CommandError, self.run_after,
+                          '--wait', '--timeout', '0.1', *words)
+        [job] = self.cloud.precache_jobs()
+        ends = datetime.datetime.fromisoformat(job.expires_at)
+        return (ends - datetime.datetime.now(datetime.UTC)).total_seconds() \
+            / 3600
+
+    def test_the_job_ends_when_nova_would_forget_the_image(self):
+        self.assertAlmostEqual(24, self.lifetime(), delta=0.1)
+
+    def test_the_job_ends_when_the_user_says(self):
+        self.assertAlmostEqual(2, self.lifetime('--lifetime', '2h'),
+                               delta=0.1)
 
     def test_wait_ends_when_hosts_have_it(self):
         self.conductor._precacher._compute = types.SimpleNamespace(
