@@ -3,19 +3,21 @@
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr, TcpListener, ToSocketAddrs};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use crate::complaints::Complaint;
 use crate::counters::{Counters, Event};
 use crate::error::TransferError;
-use crate::fetching::claimant::Claimant;
+use crate::fetching::claimant::{Claimant, SiteHost};
 use crate::fetching::client::{Client, Peer, Remote, Stop};
 use crate::fetching::fetch::{load_manifest, Transfer};
 use crate::fetching::leaves::Leaves;
 use crate::fetching::minimum_rate::Floors;
 use crate::fetching::origins::Origins;
 use crate::fetching::part::{Durability, Part};
+use crate::fetching::repositories::Repositories;
 use crate::fetching::standing::{LeftAlone, Offence, Standing};
 use crate::fetching::wan::WanGate;
 use crate::gate::{lock, Cancel, Gate};
@@ -87,6 +89,8 @@ pub struct Job<'a> {
     pub max_size: Option<u64>,
     /// Whether it crosses the WAN.
     pub over_wan: bool,
+    /// Counts the bytes that come, also if the transfer fails.
+    pub received: Option<&'a AtomicU64>,
 }
 
 /// What a plane has done and does.
@@ -121,6 +125,8 @@ pub struct DataPlane {
     origins: Origins,
     /// Which hosts are left alone.
     pub(crate) standing: Arc<Standing>,
+    /// Which repositories answer.
+    pub repositories: Arc<Repositories>,
     housekeeper: Mutex<Option<std::thread::JoinHandle<()>>>,
 }
 
@@ -162,13 +168,19 @@ impl DataPlane {
         });
         let started = Server::start(service.clone(), listener);
         let server = started.map_err(|source| listen_error(&config.listen, source))?;
-        let housekeeper = start_housekeeper(service.clone())
-            .map_err(|source| listen_error(&config.listen, source))?;
         let client = Client::new(config.keys, config.timeout, counters)
             .with_old_signatures(config.old_signatures)
             .with_tls(tls);
         client.set_floors(config.floors);
         let client = Arc::new(client);
+        let repositories = Arc::new(Repositories::default());
+        let prober = Prober {
+            repositories: repositories.clone(),
+            client: client.clone(),
+            gate: service.gate.clone(),
+        };
+        let housekeeper = start_housekeeper(service.clone(), prober)
+            .map_err(|source| listen_error(&config.listen, source))?;
         let standing = Arc::new(Standing::new(config.distrust_time));
         let claimant = Claimant::new(config.name, url.clone(), client.clone(), service.clone())
             .with_standing(standing.clone());
@@ -183,6 +195,7 @@ impl DataPlane {
             lent: Mutex::default(),
             origins: Origins::default(),
             standing,
+            repositories,
             housekeeper: Mutex::new(Some(housekeeper)),
         })
     }
@@ -234,6 +247,15 @@ impl DataPlane {
     /// The slowest rates at which peers may send.
     pub fn floors(&self) -> Floors {
         self.client.floors()
+    }
+
+    /// Replaces the repositories that may be read from.
+    pub fn set_repositories(&self, hosts: &[SiteHost]) {
+        for host in hosts {
+            self.standing.name(&host.url, &host.name);
+        }
+        let spelled: Vec<_> = hosts.iter().map(SiteHost::normalized).collect();
+        self.repositories.set(&spelled);
     }
 
     /// The hosts that are left alone now.
@@ -352,6 +374,7 @@ impl DataPlane {
             origins: &self.origins,
             liars: &liars,
             complaints: &self.service.complaints,
+            received: job.received,
         };
         let meter = Meter::new(job.report, 0, refused);
         let outcome = match manifest {
@@ -383,6 +406,11 @@ impl DataPlane {
             }
             self.accuse(peer, offence, &error.to_string());
         }
+    }
+
+    /// Report what an operator may want to know of a host.
+    pub(crate) fn complain(&self, host: &str, reason: String) {
+        self.service.complaints.note(host, reason);
     }
 
     fn accuse(&self, peer: &str, offence: Offence, reason: &str) {
@@ -523,12 +551,45 @@ fn local_error(key: ObjectKey, path: &Path, error: ObjectsError) -> TransferErro
     TransferError::file(key, path, source)
 }
 
-fn start_housekeeper(service: Arc<Service>) -> std::io::Result<std::thread::JoinHandle<()>> {
+/// Finds out which repositories answer again.
+struct Prober {
+    repositories: Arc<Repositories>,
+    client: Arc<Client>,
+    gate: Arc<Gate>,
+}
+
+impl Prober {
+    /// Probes those whose time has come, each in a thread of its own: one that drops packets holds no other up.
+    fn start_due(&self) {
+        for host in self.repositories.begin_probes(Instant::now()) {
+            let (repositories, client) = (self.repositories.clone(), self.client.clone());
+            let (target, gate) = (host.clone(), self.gate.clone());
+            // Not joined: it ends with its timeout at the latest, and touches nothing but the records.
+            let started = std::thread::Builder::new()
+                .name("dataplane-probe".to_owned())
+                .spawn(move || {
+                    let stop = Stop::new(Cancel::default(), gate);
+                    let answered = Peer::parse(&target.url)
+                        .is_ok_and(|peer| client.probe(&peer, &stop).is_ok());
+                    repositories.end_probe(&target, answered, Instant::now());
+                });
+            if started.is_err() {
+                self.repositories.end_probe(&host, false, Instant::now());
+            }
+        }
+    }
+}
+
+fn start_housekeeper(
+    service: Arc<Service>,
+    prober: Prober,
+) -> std::io::Result<std::thread::JoinHandle<()>> {
     std::thread::Builder::new()
         .name("dataplane-housekeeper".to_owned())
         .spawn(move || {
             while service.gate.sleep(HOUSEKEEPING) {
                 service.objects.expire();
+                prober.start_due();
             }
         })
 }

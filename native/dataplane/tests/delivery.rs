@@ -261,7 +261,7 @@ fn an_unreachable_repository_is_remembered() {
         matches!(error, TransferError::PeerUnavailable { .. }),
         "{error}"
     );
-    assert_eq!(all.host("h1").claimant.unreachable.names(), ["repo"]);
+    assert_eq!(all.host("h1").repositories.passed_over(), ["repo"]);
 }
 
 #[test]

@@ -4,7 +4,7 @@
 
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use diffcache_dataplane::counters::Event;
 use diffcache_dataplane::error::TransferError;
@@ -406,12 +406,39 @@ impl DataPlane {
         Ok(())
     }
 
-    /// Names of hosts that did not answer lately.
-    fn unreachable(&self) -> Vec<String> {
-        self.0.claimant.unreachable.names()
+    /// Replace the repositories that may be read from: a JSON list like that of set_site().
+    fn set_repositories(&self, hosts: &str) -> PyResult<()> {
+        self.0
+            .set_repositories(&parse_hosts(hosts).map_err(translate)?);
+        Ok(())
     }
 
-    /// Forget which hosts did not answer.
+    /// What is known of each repository: a dict with name, transfers, failures, bytes, down_s and reason.
+    fn repositories<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
+        let reports = self.0.repositories.reports(Instant::now()).into_iter();
+        reports
+            .map(|report| {
+                let dict = PyDict::new(py);
+                let (down, reason) = report.outage.unzip();
+                dict.set_item("name", report.name)?;
+                dict.set_item("transfers", report.transfers)?;
+                dict.set_item("failures", report.failures)?;
+                dict.set_item("bytes", report.bytes)?;
+                dict.set_item("down_s", down.map(|time| time.as_secs_f64()))?;
+                dict.set_item("reason", reason)?;
+                Ok(dict)
+            })
+            .collect()
+    }
+
+    /// Names of hosts that did not answer lately, and of repositories that have not answered since.
+    fn unreachable(&self) -> Vec<String> {
+        let mut names = self.0.claimant.unreachable.names();
+        names.extend(self.0.repositories.passed_over());
+        names
+    }
+
+    /// Forget which hosts of the site did not answer. Repositories are probed until they answer again.
     fn clear_unreachable(&self) {
         self.0.claimant.unreachable.clear();
     }

@@ -39,6 +39,16 @@ pub struct SiteHost {
     pub url: String,
 }
 
+impl SiteHost {
+    /// The host with its URL as errors spell it.
+    pub fn normalized(&self) -> SiteHost {
+        SiteHost {
+            name: self.name.clone(),
+            url: self.url.trim_end_matches('/').to_owned(),
+        }
+    }
+}
+
 /// Sorts hosts by their rank for an object, highest first; every host computes the same order.
 pub fn rendezvous_order<'a>(
     key: ObjectKey,

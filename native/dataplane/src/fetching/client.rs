@@ -180,6 +180,15 @@ pub struct Ask<'a> {
     pub hold: u64,
 }
 
+/// A question that every peer answers.
+const HEALTH: Ask<'static> = Ask {
+    method: "HEAD",
+    path: "/v1/health",
+    range: None,
+    body: b"",
+    hold: 0,
+};
+
 impl Client {
     /// A client that signs with the first of `keys` and gives a peer `timeout` to send anything at all.
     pub fn new(keys: Option<Keys>, timeout: Duration, counters: Arc<Counters>) -> Client {
@@ -246,6 +255,17 @@ impl Client {
         self.fresh(peer, stop)
     }
 
+    /// Fails unless the peer answers now, over a new connection.
+    pub fn probe(&self, peer: &Peer, stop: &Stop) -> Result<(), Fault> {
+        let mut connection = self.connect(peer)?;
+        self.send_to(&mut connection, peer, &HEALTH)?;
+        let head = connection.read_head(stop)?;
+        match head.status {
+            500.. => Err(Fault::Broken(format!("status {}", head.status))),
+            _ => Ok(()),
+        }
+    }
+
     fn connect(&self, peer: &Peer) -> Result<Connection, Fault> {
         let unreachable = |error: io::Error| Fault::Unreachable(error.to_string());
         let mut last = io::ErrorKind::AddrNotAvailable.into();
@@ -268,14 +288,7 @@ impl Client {
         if self.signing(peer).is_some() || self.key_name().is_none() {
             return Ok(());
         }
-        let ask = Ask {
-            method: "HEAD",
-            path: "/v1/health",
-            range: None,
-            body: b"",
-            hold: 0,
-        };
-        self.send_to(connection, peer, &ask)?;
+        self.send_to(connection, peer, &HEALTH)?;
         let head = connection.read_head(stop)?;
         if head.status == 426 {
             return Err(Fault::Untrusted(server::ASK_BY_TLS.to_owned()));

@@ -18,6 +18,8 @@ const LONGEST_HEAD: usize = 16 << 10;
 const MOST_HEADERS: usize = 64;
 /// How soon a blocked read notices that it is to stop.
 const STOP_INTERVAL: Duration = Duration::from_millis(100);
+/// How long what was sent may stay unacknowledged until the connection counts as lost.
+const UNACKED_TIME: Duration = Duration::from_secs(10);
 
 /// What may end an operation before its time.
 #[derive(Clone)]
@@ -139,6 +141,8 @@ impl Connection {
     pub fn new(stream: TcpStream, timeout: Duration) -> io::Result<Connection> {
         stream.set_nodelay(true)?;
         stream.set_write_timeout(Some(timeout))?;
+        let unacked = UNACKED_TIME.min(timeout).as_millis() as u32;
+        rustix::net::sockopt::set_tcp_user_timeout(&stream, unacked)?;
         let connection = Connection {
             wire: Wire::plain(Arc::new(stream)),
             timeout,

@@ -6,6 +6,7 @@
 
 use std::collections::HashSet;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use serde::Deserialize;
@@ -149,9 +150,9 @@ pub struct Failure {
 pub struct Delivery {
     /// Position of the source that delivered; `None` if none did, and the destination is as it was.
     pub source: Option<usize>,
-    /// Bytes that crossed the WAN to here.
+    /// Bytes that crossed the WAN to here, also from sources that failed.
     pub wan_bytes: u64,
-    /// Bytes that came from hosts of the site.
+    /// Bytes that came from hosts of the site, likewise.
     pub lan_bytes: u64,
     /// What failed before, in order. A last failure that another source would not change ends the list early.
     pub failures: Vec<Failure>,
@@ -168,12 +169,8 @@ struct Run<'a> {
     watch: Option<Watch<'a>>,
     refused: Cancel,
     warnings: Vec<String>,
-}
-
-#[derive(Clone, Copy, Default)]
-struct Moved {
-    wan: u64,
-    lan: u64,
+    wan_bytes: AtomicU64,
+    lan_bytes: AtomicU64,
 }
 
 impl DataPlane {
@@ -200,6 +197,8 @@ impl DataPlane {
             watch,
             refused: Cancel::default(),
             warnings: Vec::new(),
+            wan_bytes: AtomicU64::default(),
+            lan_bytes: AtomicU64::default(),
         };
         let mut delivery = Delivery::default();
         let mut avoided = HashSet::new();
@@ -210,10 +209,16 @@ impl DataPlane {
             if self.is_left_alone(source) {
                 continue;
             }
+            if self.is_passed_over(source)
+                && order.sources[index + 1..].iter().any(|other| {
+                    !other.hosts().any(|host| avoided.contains(host)) && !self.is_passed_over(other)
+                })
+            {
+                continue;
+            }
             match run.get(source) {
-                Ok(moved) => {
+                Ok(()) => {
                     delivery.source = Some(index);
-                    (delivery.wan_bytes, delivery.lan_bytes) = (moved.wan, moved.lan);
                     break;
                 }
                 Err(error) if error.ends_order() => return Err(error),
@@ -222,13 +227,7 @@ impl DataPlane {
                     if error.is_unreachable() {
                         avoided.extend(host.clone());
                     }
-                    let absent = matches!(
-                        error,
-                        TransferError::PeerUnavailable { .. } | TransferError::PeerSlow { .. }
-                    );
-                    if let Some(host) = host.as_ref().filter(|_| absent) {
-                        self.claimant.unreachable.add(host);
-                    }
+                    self.note_failure(source, host.as_deref(), &error);
                     let last = source.ends_list(&error);
                     delivery.failures.push(Failure {
                         source: index,
@@ -241,8 +240,39 @@ impl DataPlane {
                 }
             }
         }
+        delivery.wan_bytes = run.wan_bytes.into_inner();
+        delivery.lan_bytes = run.lan_bytes.into_inner();
         delivery.warnings = run.warnings;
         Ok(delivery)
+    }
+
+    /// Remembers a host that does not serve this one.
+    fn note_failure(&self, source: &Source, host: Option<&str>, error: &TransferError) {
+        if let Some(repository) = source.repository() {
+            if error.is_about(&repository.url) {
+                let reason = error.is_unreachable().then(|| error.to_string());
+                let now = Instant::now();
+                if self.repositories.note_failure(&repository, reason, now) {
+                    let reason = format!("not used until it answers again: {error}");
+                    self.complain(&repository.name, reason);
+                }
+            }
+            return;
+        }
+        let absent = matches!(
+            error,
+            TransferError::PeerUnavailable { .. } | TransferError::PeerSlow { .. }
+        );
+        if let Some(host) = host.filter(|_| absent) {
+            self.claimant.unreachable.add(host);
+        }
+    }
+
+    /// Whether a source is a repository that does not answer, or is left alone.
+    fn is_passed_over(&self, source: &Source) -> bool {
+        source.repository().is_some_and(|host| {
+            self.repositories.is_passed_over(&host.name) || self.is_distrusted(&host.url)
+        })
     }
 
     /// Whether the host with a URL is left alone now.
@@ -276,6 +306,21 @@ impl Source {
             Source::Build { base, patch } => (base.host(), patch.host()),
         };
         first.into_iter().chain(second)
+    }
+
+    /// The repository that it reads from.
+    fn repository(&self) -> Option<SiteHost> {
+        match self {
+            Source::Host {
+                host,
+                url,
+                link: Link::Wan,
+            } => Some(SiteHost {
+                name: host.clone(),
+                url: url.trim_end_matches('/').to_owned(),
+            }),
+            _ => None,
+        }
     }
 
     /// Names and URLs of the hosts of the site that it reads from.
@@ -358,30 +403,18 @@ impl PartSource {
 }
 
 impl Run<'_> {
-    fn get(&mut self, source: &Source) -> Result<Moved, TransferError> {
+    fn get(&mut self, source: &Source) -> Result<(), TransferError> {
+        if let Some(repository) = source.repository() {
+            return self.over_wan(&repository);
+        }
         match source {
-            Source::Host {
-                url,
-                link: Link::Lan,
-                ..
-            } => {
-                let received = self.over_lan(url)?;
-                Ok(Moved {
-                    lan: received,
-                    ..Moved::default()
-                })
-            }
-            Source::Host {
-                url,
-                link: Link::Wan,
-                ..
-            } => self.over_wan(url),
+            Source::Host { url, .. } => self.over_lan(url),
             Source::Build { base, patch } => self.build(base, patch),
         }
     }
 
     /// Build in place from a base and a patch.
-    fn build(&self, base: &PartSource, patch: &PartSource) -> Result<Moved, TransferError> {
+    fn build(&self, base: &PartSource, patch: &PartSource) -> Result<(), TransferError> {
         let manifest = self.order.manifest.as_deref().ok_or_else(|| {
             TransferError::Invalid(format!("{}: a build needs a manifest", self.key))
         })?;
@@ -391,19 +424,18 @@ impl Run<'_> {
                 self.plane.build(&base, &patch, manifest, rate, job)
             })
         })?;
-        Ok(Moved {
-            wan: 0,
-            lan: built.base_bytes + built.patch_bytes,
-        })
+        let received = built.base_bytes + built.patch_bytes;
+        self.lan_bytes.fetch_add(received, Ordering::Relaxed);
+        Ok(())
     }
 
-    /// Read from a host of the site; returns the bytes.
-    fn over_lan(&self, url: &str) -> Result<u64, TransferError> {
+    /// Read from a host of the site.
+    fn over_lan(&self, url: &str) -> Result<(), TransferError> {
         self.resuming(|attempt, rate| self.fetch(url, false, &attempt.interrupt, rate))
     }
 
     /// Read across the WAN, or behind the host that already does.
-    fn over_wan(&mut self, url: &str) -> Result<Moved, TransferError> {
+    fn over_wan(&mut self, repository: &SiteHost) -> Result<(), TransferError> {
         let mut suspects = HashSet::new();
         let mut suspect: Option<String> = None;
         loop {
@@ -413,7 +445,7 @@ impl Run<'_> {
             let claimant = self.plane.claimant.clone();
             let alone = self.plane.is_distrusted(&claimed.holder.url);
             if claimant.is_own(&claimed) || alone || suspects.contains(&claimed.holder.name) {
-                match self.as_holder(url, &claimed) {
+                match self.as_holder(repository, &claimed) {
                     Err(TransferError::Cancelled { .. }) if self.may_resume() => continue,
                     outcome => return outcome,
                 }
@@ -428,12 +460,7 @@ impl Run<'_> {
                     suspects.insert(name.clone());
                     suspect = Some(name);
                 }
-                outcome => {
-                    return outcome.map(|received| Moved {
-                        lan: received,
-                        ..Moved::default()
-                    })
-                }
+                outcome => return outcome,
             }
         }
     }
@@ -460,7 +487,7 @@ impl Run<'_> {
     }
 
     /// Read from the claim's holder, which may need a moment until it has something.
-    fn behind(&self, claimed: &Claimed) -> Result<u64, TransferError> {
+    fn behind(&self, claimed: &Claimed) -> Result<(), TransferError> {
         let mut patience = HOLDER_PATIENCE.into_iter();
         loop {
             match self.over_lan(&claimed.holder.url) {
@@ -481,12 +508,12 @@ impl Run<'_> {
     }
 
     /// Use the WAN under this host's claim, or without one.
-    fn as_holder(&mut self, url: &str, claimed: &Claimed) -> Result<Moved, TransferError> {
+    fn as_holder(&mut self, repository: &SiteHost, claimed: &Claimed) -> Result<(), TransferError> {
         let claimant = self.plane.claimant.clone();
         let renewal = claimant
             .renewing(claimed, self.key)
             .map_err(|error| TransferError::file(self.key, &self.order.dest, error));
-        let outcome = renewal.and_then(|_renewal| self.fetch_over_wan(url));
+        let outcome = renewal.and_then(|_renewal| self.fetch_over_wan(repository));
         let lend = self.plane.lend_time;
         // If the file is lent the claim is left to expire: until then late applicants are sent here and not over the WAN.
         if outcome.is_err() || lend.is_zero() {
@@ -495,14 +522,11 @@ impl Run<'_> {
         } else if !self.order.in_place {
             lock(&self.plane.lent).insert(self.key, Instant::now() + lend);
         }
-        Ok(Moved {
-            wan: outcome?,
-            lan: 0,
-        })
+        outcome
     }
 
     /// One attempt over the WAN; `Cancelled` if it was interrupted.
-    fn fetch_over_wan(&self, url: &str) -> Result<u64, TransferError> {
+    fn fetch_over_wan(&self, repository: &SiteHost) -> Result<(), TransferError> {
         let (attempt, promoted) = self.handle.begin_attempt();
         let gate = &self.plane.wan;
         let entered = if promoted || self.order.class == Class::Request {
@@ -514,7 +538,14 @@ impl Run<'_> {
             return Err(self.cancelled());
         };
         let rate = if promoted { None } else { self.order.rate };
-        self.fetch(url, true, &attempt.interrupt, rate)
+        let before = self.wan_bytes.load(Ordering::Relaxed);
+        let outcome = self.fetch(&repository.url, true, &attempt.interrupt, rate);
+        let received = self.wan_bytes.load(Ordering::Relaxed) - before;
+        self.plane.repositories.add_bytes(repository, received);
+        if outcome.is_ok() {
+            self.plane.repositories.note_success(repository);
+        }
+        outcome
     }
 
     fn fetch(
@@ -523,7 +554,7 @@ impl Run<'_> {
         over_wan: bool,
         interrupt: &Cancel,
         rate: Option<f64>,
-    ) -> Result<u64, TransferError> {
+    ) -> Result<(), TransferError> {
         let remote = Remote {
             peer: Peer::parse(url)?,
             key: self.key,
@@ -531,6 +562,7 @@ impl Run<'_> {
         self.with_job(interrupt, over_wan, |job| {
             self.plane
                 .fetch(&remote, self.order.manifest.as_deref(), rate, job)
+                .map(drop)
         })
     }
 
@@ -561,6 +593,10 @@ impl Run<'_> {
             interrupt: interrupt.clone(),
             max_size: self.order.max_size,
             over_wan,
+            received: Some(match over_wan {
+                true => &self.wan_bytes,
+                false => &self.lan_bytes,
+            }),
         })
     }
 

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use diffcache_core::manifest::{Manifest, LEAF_LEN, LEAF_SIZE};
@@ -54,6 +55,8 @@ pub struct Transfer<'a> {
     pub liars: &'a Mutex<Vec<String>>,
     /// Takes what was wrong with a peer's copy and did not end the transfer.
     pub complaints: &'a Complaints,
+    /// Counts the bytes that came, also of a transfer that fails.
+    pub received: Option<&'a AtomicU64>,
 }
 
 impl Transfer<'_> {
@@ -206,6 +209,9 @@ impl Transfer<'_> {
         let room = target.len().min(self.shaper.slice() as usize);
         let count = connection.read(&mut target[..room], self.stop)?;
         self.client.count(self.remote.key.kind, count);
+        if let Some(received) = self.received {
+            received.fetch_add(count as u64, Ordering::Relaxed);
+        }
         self.shaper.take(count as u64, Place::Next);
         Ok(count)
     }

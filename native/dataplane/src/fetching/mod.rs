@@ -11,6 +11,7 @@ pub mod leaves;
 pub mod minimum_rate;
 pub mod origins;
 pub mod part;
+pub mod repositories;
 pub mod source;
 pub mod standing;
 pub mod wan;

@@ -178,6 +178,7 @@ pub fn job(dest: &Path) -> Job<'_> {
         interrupt: Cancel::default(),
         max_size: None,
         over_wan: false,
+        received: None,
     }
 }
 
