@@ -204,6 +204,16 @@ Mbit/s from the repository for sites that differ from
 ``repository_bandwidth``, as ``SITE:MBITS`` pairs separated by commas.
 '''),
     cfg.DictOpt(
+        'named_repository_bandwidth',
+        default={},
+        mutable=True,
+        help='''
+Mbit/s from repositories whose link differs from ``repository_bandwidth`` and
+``site_repository_bandwidth``, as ``REPOSITORY:MBITS`` pairs separated by
+commas, or ``SITE/REPOSITORY:MBITS`` for one site. Hosts read from the fastest
+repository that has what they need and that answers.
+'''),
+    cfg.DictOpt(
         'host_repository_bandwidth',
         default={},
         mutable=True,

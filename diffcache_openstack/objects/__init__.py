@@ -42,6 +42,7 @@ from diffcache_openstack.objects.site import HostLinks  # noqa: F401
 from diffcache_openstack.objects.site import Links  # noqa: F401
 from diffcache_openstack.objects.site import MapChange  # noqa: F401
 from diffcache_openstack.objects.site import REPOSITORY  # noqa: F401
+from diffcache_openstack.objects.site import RepositoryLink  # noqa: F401
 from diffcache_openstack.objects.site import SiteMap  # noqa: F401
 from diffcache_openstack.objects.versions import NewVersion  # noqa: F401
 from diffcache_openstack.objects.versions import SavedVersion  # noqa: F401

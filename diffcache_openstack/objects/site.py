@@ -78,15 +78,28 @@ class HostLinks(base.DiffCacheObject):
 
 
 @base.DiffCacheObjectRegistry.register
+class RepositoryLink(base.DiffCacheObject):
+    """Mbit/s at which hosts of a site receive from a repository."""
+
+    VERSION = '1.0'
+
+    fields = {
+        'name': fields.HostField(),
+        'mbps': fields.FloatField(),
+    }
+
+
+@base.DiffCacheObjectRegistry.register
 class Links(base.DiffCacheObject):
     """Mbit/s at which hosts of a site receive, by the source of the bytes.
 
-    ``hosts`` are those that differ from the others.
+    ``hosts`` are those that differ from the others. ``repo`` is the rate from
+    repositories that ``repositories`` does not name.
 
     Version history:
 
     * 1.0: first version
-    * 1.1: hosts
+    * 1.1: hosts, repositories
     """
 
     VERSION = '1.1'
@@ -96,6 +109,8 @@ class Links(base.DiffCacheObject):
         'peer': fields.FloatField(),
         'repo': fields.FloatField(),
         'hosts': fields.ListOfObjectsField('HostLinks', default=[]),
+        'repositories': fields.ListOfObjectsField('RepositoryLink',
+                                                  default=[]),
     }
 
     def obj_make_compatible(self, primitive: dict, target_version: str
@@ -104,6 +119,7 @@ class Links(base.DiffCacheObject):
         super().obj_make_compatible(primitive, target_version)
         if versionutils.convert_version_to_tuple(target_version) < (1, 1):
             primitive.pop('hosts', None)
+            primitive.pop('repositories', None)
 
 
 @base.DiffCacheObjectRegistry.register

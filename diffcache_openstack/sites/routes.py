@@ -93,19 +93,18 @@ class Routes:
     def to_template(self, content_id: str) -> list[Route]:
         """List routes to a template, cheapest first.
 
-        The last is the whole template from the repository, unless it is not
-        offered there; routes dearer than it are left out. The list is empty
-        if neither the repository nor the hosts offer what it takes.
+        The last are the whole template from each repository that offers it;
+        routes dearer than the cheapest of them are left out. The list is
+        empty if neither repositories nor hosts offer what it takes.
         """
-        last = self._network.from_repository(_template(content_id))
-        most = last.seconds if last else math.inf
+        key = _template(content_id)
+        whole = [Route(Part(key, source.host), (), source.seconds)
+                 for source in self._network.from_repositories(key)]
+        most = whole[0].seconds if whole else math.inf
         found = [self._route(way) for way in ways.rank(
             self._network, content_id, self._limit(content_id), _MOST_ROUTES,
             most)]
-        if last is None:
-            return found
-        whole = Route(Part(_template(content_id), last.host), (), most)
-        return [*(route for route in found if route != whole), whole]
+        return [*(route for route in found if route not in whole), *whole]
 
     def cheapest_seconds(self, content_id: str) -> float:
         """Return the seconds of the cheapest route; infinite without any."""
@@ -116,7 +115,7 @@ class Routes:
         """List where a patch or manifest can be read, nearest first."""
         return [Part(key, name) for name in (
             *self._network.peers_with(key),
-            *self._network.repository_with(key))]
+            *self._network.repositories_with(key))]
 
     def _limit(self, content_id: str) -> int:
         # Chains would hardly be cheaper than a template on this host's disk.
@@ -151,8 +150,6 @@ class _Network:
         self._excluded = excluded
         self._links = view.links.of(own_name)
         self._unreported: dict[str, list[views.PatchRef]] | None = None
-        repository = view.repository()
-        self._repository = repository.name if repository else None
 
     def steps_into(self, template: str, within: float) -> list[ways.Step]:
         index, links = self._index(), self._links
@@ -162,11 +159,12 @@ class _Network:
                  for patch in (*here, *self._unreported_into(template))]
         steps += [step for step in views.steps_within(near, within)
                   if self._has_peer(step.patch.key)]
-        if self._repository is not None:
+        for name in self._view.repositories:
             steps += [
-                step for step in views.steps_within(
-                    index.from_repository(template), within)
-                if self._is_usable(self._repository, step.patch.key)]
+                step for step in views.steps_within(index.from_repository(
+                    template, links.from_repository(name)), within)
+                if name in self._view.repositories_with(step.patch.key)
+                and self._is_usable(name, step.patch.key)]
         return steps
 
     def _index(self) -> views.PatchIndex:
@@ -201,18 +199,28 @@ class _Network:
         return [name for name in self._view.holders.get(key, ())
                 if name != self._own_name and self._is_usable(name, key)]
 
-    def repository_with(self, key: views.Key) -> list[str]:
-        """Return the repository's name in a list, if it offers an object."""
-        name = self._repository
-        if name is None or not self._is_usable(name, key):
-            return []
-        return [name]
+    def repositories_with(self, key: views.Key) -> list[str]:
+        """List the repositories that offer an object, the fastest first.
 
-    def from_repository(self, key: views.Key) -> ways.Source | None:
-        """Return the repository as a source, if it offers an object."""
-        for name in self.repository_with(key):
-            return self._far(key, name)
-        return None
+        If those that reported to hold it are not usable, any other may have
+        it by now.
+        """
+        usable = [name for name in self._view.repositories
+                  if self._is_usable(name, key)]
+        if len(usable) < 2:
+            return usable
+        holders = self._view.repositories_with(key)
+        return sorted([name for name in usable if name in holders] or usable,
+                      key=self._rank)
+
+    def _rank(self, repository):
+        """Sort repositories that the conductor hears nothing of last."""
+        return (not self._view.repositories[repository].alive,
+                -self._links.from_repository(repository), repository)
+
+    def from_repositories(self, key: views.Key) -> list[ways.Source]:
+        """List the repositories that offer an object, the fastest first."""
+        return [self._far(key, name) for name in self.repositories_with(key)]
 
     def _sources(self, key: views.Key) -> list[ways.Source]:
         links = self._links
@@ -220,7 +228,7 @@ class _Network:
                  for name in self.peers_with(key)]
         if self._is_here(key):
             found.insert(0, self._source(key, self._own_name, links.local))
-        found += [self._far(key, name) for name in self.repository_with(key)]
+        found += self.from_repositories(key)
         return sorted(found, key=lambda source: source.seconds)
 
     def _source(self, key, name, mbps) -> ways.Source:
@@ -228,10 +236,10 @@ class _Network:
         return ways.Source(instances.fetch_seconds(megabytes, mbps), name)
 
     def _far(self, key, name) -> ways.Source:
-        """Return the repository as a source, from which forms may cross."""
+        """Return a repository as a source, from which forms may cross."""
         megabytes = (self._view.wire_size_of(key) or 0) / views.MEGABYTE
         return ways.Source(instances.fetch_seconds(
-            megabytes, self._links.repo), name)
+            megabytes, self._links.from_repository(name)), name)
 
     def _nearest(self, key: views.Key) -> list[ways.Source]:
         """List a source of each kind that there is; peers are not named."""
@@ -241,8 +249,7 @@ class _Network:
             found.append(self._source(key, self._own_name, links.local))
         if self._has_peer(key):
             found.append(self._source(key, None, links.peer))
-        far = self.from_repository(key)
-        return [*found, far] if far else found
+        return found + self.from_repositories(key)
 
     def _has_peer(self, key: views.Key) -> bool:
         if not self._excluded and key not in self._held:

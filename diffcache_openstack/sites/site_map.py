@@ -36,11 +36,14 @@ def to_patch(patch: objects.Patch) -> views.PatchRef:
 def to_links(links: objects.Links) -> views.Links:
     """Convert rates to the form that look-ups work on."""
     return views.Links(links.local, links.peer, links.repo, tuple(
-        views.HostLinks(own.host, own.peer, own.repo) for own in links.hosts))
+        views.HostLinks(own.host, own.peer, own.repo) for own in links.hosts),
+        tuple((each.name, each.mbps) for each in links.repositories))
 
 
 def of_links(links: views.Links) -> objects.Links:
     """Convert rates to the form in which maps are kept and sent."""
     return objects.Links(
         local=links.local, peer=links.peer, repo=links.repo,
-        hosts=[objects.HostLinks(**own._asdict()) for own in links.hosts])
+        hosts=[objects.HostLinks(**own._asdict()) for own in links.hosts],
+        repositories=[objects.RepositoryLink(name=name, mbps=mbps)
+                      for name, mbps in links.repositories])

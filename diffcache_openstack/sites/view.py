@@ -18,6 +18,7 @@ so that a dead conductor costs freshness and nothing else.
 import bisect
 import dataclasses
 import functools
+import math
 import typing
 
 from diffcache_openstack.common import exceptions
@@ -146,19 +147,36 @@ class Links:
     """Mbit/s that a host receives at from its disk, a peer, the WAN.
 
     :param hosts: those that differ from the others
+    :param repositories: names of repositories with other rates than ``repo``,
+        and their rates
     """
 
     local: float = 400.0
     peer: float = 200.0
     repo: float = 10.0
     hosts: tuple[HostLinks, ...] = ()
+    repositories: tuple[tuple[str, float], ...] = ()
 
     def of(self, host: str) -> 'Links':
-        """Return the links of one host."""
+        """Return the links of one host.
+
+        One with a thinner WAN than its site has it to all repositories.
+        """
         for own in self.hosts:
             if own.host == host:
-                return Links(self.local, own.peer, own.repo)
+                most = own.repo if own.repo < self.repo else math.inf
+                return Links(self.local, own.peer, own.repo, (), tuple(
+                    (name, min(mbps, most))
+                    for name, mbps in self.repositories))
         return dataclasses.replace(self, hosts=()) if self.hosts else self
+
+    def from_repository(self, name: str) -> float:
+        """Return the Mbit/s from a repository."""
+        return dict(self.repositories).get(name, self.repo)
+
+    def fastest_repository(self, names: typing.Iterable[str]) -> float:
+        """Return the Mbit/s from the fastest of some repositories."""
+        return max(map(self.from_repository, names), default=self.repo)
 
 
 class PatchIndex:
@@ -180,7 +198,7 @@ class PatchIndex:
                     and (best is None or patch.size < best.size):
                 by_base[patch.base] = patch
         self._from_peers: dict[str, list[ways.Step]] = {}
-        self._from_repository: dict[str, list[ways.Step]] = {}
+        self._from_repository: dict[tuple[str, float], list[ways.Step]] = {}
 
     def __contains__(self, patch: PatchRef) -> bool:
         return self._smallest[patch.target].get(patch.base) is patch
@@ -198,16 +216,17 @@ class PatchIndex:
                 if patch.key in self._holders), self._links.peer)
         return steps
 
-    def from_repository(self, target: str) -> list[ways.Step]:
+    def from_repository(self, target: str, mbps: float) -> list[ways.Step]:
         """List the patches to a template.
 
-        :returns: with the seconds to fetch them from the repository and to
-            apply them, cheapest first
+        :param mbps: the rate of the link to a repository
+        :returns: with the seconds to fetch them at that rate and to apply
+            them, cheapest first
         """
-        steps = self._from_repository.get(target)
+        steps = self._from_repository.get((target, mbps))
         if steps is None:
-            steps = self._from_repository[target] = self._steps(
-                self._smallest.get(target, {}).values(), self._links.repo)
+            steps = self._from_repository[target, mbps] = self._steps(
+                self._smallest.get(target, {}).values(), mbps)
         return steps
 
     def _steps(self, patches, mbps) -> list[ways.Step]:
@@ -342,12 +361,30 @@ class SiteView:
         host = self.host(name)
         return host.holdings if host else frozenset()
 
-    def repository(self) -> HostRef | None:
-        """Return the host with the role of the repository."""
-        for host in self.hosts:
-            if host.role == REPOSITORY_ROLE:
-                return host
-        return None
+    @functools.cached_property
+    def repositories(self) -> dict[str, HostRef]:
+        """The hosts with the role of a repository, by name."""
+        return {host.name: host for host in self.hosts
+                if host.role == REPOSITORY_ROLE}
+
+    def repositories_with(self, key: Key) -> tuple[str, ...]:
+        """Return the names of the repositories that hold an object.
+
+        A single one holds all objects. If none of several reported to hold
+        this one, any may have it.
+        """
+        holders = self._repository_holders.get(key)
+        return holders or tuple(self.repositories)
+
+    @functools.cached_property
+    def _repository_holders(self) -> dict[Key, tuple[str, ...]]:
+        if len(self.repositories) < 2:
+            return {}
+        found: dict[Key, list[str]] = {}
+        for host in self.repositories.values():
+            for key in host.holdings:
+                found.setdefault(key, []).append(host.name)
+        return {key: tuple(names) for key, names in found.items()}
 
     def compute_hosts(self) -> list[HostRef]:
         """List the hosts of the site without the repository."""

@@ -69,6 +69,15 @@ class InProcessDataPlane(interface.DataPlane):
         """See :meth:`.interface.DataPlane.set_site`."""
         self._native.set_site(documents.dump_hosts(hosts))
 
+    def set_repositories(self, hosts: collections.abc.Iterable[interface.Host]
+                         ) -> None:
+        """See :meth:`.interface.DataPlane.set_repositories`."""
+        self._native.set_repositories(documents.dump_hosts(hosts))
+
+    def repositories(self) -> list[dict[str, typing.Any]]:
+        """See :meth:`.interface.DataPlane.repositories`."""
+        return self._native.repositories()
+
     def deliver(self, order: interface.Order, handle: interface.Handle,
                 progress: interface.Progress | None = None
                 ) -> interface.Delivery:

@@ -204,12 +204,27 @@ class DataPlane(abc.ABC):
         """
 
     @abc.abstractmethod
+    def set_repositories(self, hosts: collections.abc.Iterable[Host]) -> None:
+        """Replace the repositories that may be read from."""
+
+    @abc.abstractmethod
+    def repositories(self) -> list[dict[str, typing.Any]]:
+        """Return what is known of each repository.
+
+        :returns: ``name``, completed ``transfers``, ``failures`` and
+            ``bytes`` since the start; ``down_s`` and ``reason`` are None
+            unless it is not used until it answers again
+        """
+
+    @abc.abstractmethod
     def deliver(self, order: Order, handle: Handle,
                 progress: Progress | None = None) -> Delivery:
         """Get an object from the first source that delivers it.
 
         A host that does not answer, or refuses, is not tried again within
-        the order. An error that no other source would mend (a full disk, a
+        the order. A repository that does not answer is passed over by all
+        orders until it answers again, unless it is the only source left.
+        An error that no other source would mend (a full disk, a
         damaged manifest), and one that may come from a file of this host (a
         build that is damaged), end the list early: it is the last failure.
 
@@ -280,17 +295,21 @@ class DataPlane(abc.ABC):
 
     @abc.abstractmethod
     def unreachable(self) -> frozenset[str]:
-        """Return the names of hosts that did not answer lately."""
+        """Return the names of hosts that did not answer lately.
+
+        A repository is one of them until it answers again.
+        """
 
     @abc.abstractmethod
     def clear_unreachable(self) -> None:
-        """Forget which hosts did not answer."""
+        """Forget which hosts of the site did not answer."""
 
     @abc.abstractmethod
     def left_alone(self) -> dict[str, float]:
         """Return the hosts that nothing is read from because of an offence.
 
-        The repository is never one of them.
+        A repository can be one of them; it is still used if there is no
+        other.
 
         :returns: the seconds left, by host
         """

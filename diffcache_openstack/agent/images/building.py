@@ -218,8 +218,11 @@ class Builder:
         :raises DiffCacheError: this source does not deliver it
         """
         target = self.target(part.key, dest, throttle)
+        hosts = [part.host, *self.sources.other_repositories(part)]
+        # Another repository continues what one began.
         delivery = self.deliver(
-            target, [self._transfers.source(part.host)], throttle)
+            target, [self._transfers.source(host) for host in hosts],
+            throttle)
         if delivery.source is None:
             raise delivery.failures[-1].error
         return transfer.Moved(delivery.wan_bytes, delivery.lan_bytes)

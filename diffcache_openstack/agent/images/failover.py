@@ -12,7 +12,7 @@
 """Trying the routes to an object until one works.
 
 What failed is left out of the next look-up, so that a lost peer or a damaged
-object costs one attempt. The repository comes last.
+object costs one attempt. Repositories come last.
 """
 
 import collections.abc
@@ -120,7 +120,7 @@ class Failover:
         :raises DiffCacheError: no source was left; the message has the last
             failure
         """
-        search = _Search(attempt.throttle.excluded)
+        search, moved = _Search(attempt.throttle.excluded), transfer.Moved()
         while True:
             candidates = self._candidates(key, attempt, search)
             try:
@@ -132,6 +132,7 @@ class Failover:
                 outcome = Outcome(None, failed=(Failed(
                     candidates[0], error, attempt.read, attempt.targets,
                     attempt.blamed),))
+            moved += outcome.moved
             for failed in outcome.failed:
                 search.tried.append(failed.route)
                 search.last = failed.error
@@ -140,7 +141,7 @@ class Failover:
                             attempt.describe(failed.route), failed.error)
                 self._learn(failed, search)
             if outcome.route is not None:
-                return outcome.route, outcome.moved, len(search.tried)
+                return outcome.route, moved, len(search.tried)
 
     def _candidates(self, key, attempt, search) -> list[routes.Route]:
         """Return the routes that are left, cheapest first.
@@ -148,14 +149,17 @@ class Failover:
         :raises DiffCacheError: there are none
         """
         while True:
-            table = self._sources.lookup_table(search.excluded)
+            table = self._sources.last_table(search.excluded) \
+                if search.forgiven \
+                else self._sources.lookup_table(search.excluded)
             found = [route for route in attempt.candidates(table)
                      if route not in search.tried]
             if found:
                 return found
             if search.forgiven:
                 raise self._nothing_left(key, search)
-            # Hosts that lately did not answer are better than nothing.
+            # Hosts that did not answer lately are better than nothing, and so
+            # are repositories that have not answered since.
             search.forgiven = True
             self._transfers.clear_unreachable()
 

@@ -23,9 +23,9 @@ Exclusion = tuple[str, views.Key | None]
 
 
 class Sources:
-    """This host, its peers and the repository, as the site map shows them.
+    """This host, its peers and the repositories, as the site map shows them.
 
-    :param transfers: knows the repository, and which hosts did not answer
+    :param transfers: knows the repositories, and which hosts did not answer
     :param host: this host's state
     :param max_patches: patches that may be applied one after another while
         the site map does not say
@@ -56,7 +56,24 @@ class Sources:
                      ) -> routes.Routes:
         """Return the lookup table without what failed."""
         down = {(name, None) for name in self._transfers.avoided()}
+        return self._table({*excluded, *down})
+
+    def last_table(self, excluded: collections.abc.Iterable[Exclusion]
+                   ) -> routes.Routes:
+        """Return the lookup table with hosts that do not answer, too."""
+        return self._table(excluded)
+
+    def other_repositories(self, part: routes.Part) -> list[str]:
+        """List where else a part can be read that a repository has."""
+        if not self._transfers.is_repository(part.host):
+            return []
+        avoided = self._transfers.avoided()
+        return [name for name in self._view().repositories_with(part.key)
+                if name != part.host and name not in avoided
+                and self._transfers.is_reachable(name)]
+
+    def _table(self, excluded):
         view = self._view()
         return routes.Routes(view, self._transfers.host, self._held.readable(),
-                             frozenset({*excluded, *down}),
+                             frozenset(excluded),
                              view.hops or self._max_patches)

@@ -116,6 +116,7 @@ class HostStatus:
             'unreported_requests': len(self._requests),
             'data_plane': self._plane.stats(),
             'ingest': None if self._ingest is None else self._ingest(),
+            'repositories': self._plane.repositories(),
             'left_alone': {host: round(seconds) for host, seconds
                            in self._plane.left_alone().items()},
         }

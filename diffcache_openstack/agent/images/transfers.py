@@ -12,7 +12,7 @@
 """Orders to the data plane, from what the site map says.
 
 The data plane knows hosts by name and URL; which of them are alive, and
-which is the repository behind the WAN, comes from the site map.
+which are repositories behind the WAN, comes from the site map.
 """
 
 import collections.abc
@@ -98,9 +98,8 @@ class Transfers:
         return self._plane.name
 
     def is_repository(self, host: str) -> bool:
-        """Return whether a host is the repository."""
-        repository = self._view().repository()
-        return repository is not None and repository.name == host
+        """Return whether a host is a repository."""
+        return host in self._view().repositories
 
     def is_reachable(self, host: str) -> bool:
         """Return whether the site map has an address for a host."""
@@ -164,8 +163,16 @@ class Transfers:
         return self._plane.stop_lending()
 
     def avoided(self) -> frozenset[str]:
-        """Return the hosts that do not answer, or are left alone."""
-        return self._plane.unreachable() | self._plane.left_alone().keys()
+        """Return the hosts that do not answer, or are left alone.
+
+        Repositories are left alone only as long as there is another one.
+        """
+        unreachable = self._plane.unreachable()
+        avoided = unreachable | self._plane.left_alone().keys()
+        repositories = self._view().repositories.keys()
+        if avoided >= repositories:
+            return avoided - (repositories - unreachable)
+        return avoided
 
     def accuse(self, host: str, reason: str) -> None:
         """See :meth:`.interface.DataPlane.accuse`."""
@@ -184,6 +191,9 @@ class Transfers:
                     interface.Host(host.name, host.url)
                     for host in view.compute_hosts()
                     if host.alive and host.url)
+                self._plane.set_repositories(
+                    interface.Host(host.name, host.url)
+                    for host in view.repositories.values() if host.url)
                 self._plane.set_min_rates(*min_rates(view.links,
                                                      self._min_rate))
                 self._announced = view

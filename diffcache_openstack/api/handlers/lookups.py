@@ -59,34 +59,33 @@ def _site_of(session, name):
         raise sites.unknown_host(name)
     if host.role != objects.COMPUTE:
         raise exceptions.InvalidInput(
-            f'Host {name} is the repository, which holds every image; name a'
+            f'Host {name} is a repository, which images are read from; name a'
             f' compute host, see "openstack image cache host list --role'
             f' compute".')
     return host.site
 
 
 def _way(view, name, route):
-    repository = view.repository()
-    hub = repository.name if repository else None
+    hubs = view.repositories.keys()
     parts = [{'kind': part.key.kind, 'id': part.key.id, 'host': part.host,
-              'bytes': _bytes(view, part, hub)} for part in route.parts]
-    wan = sum(part['bytes'] for part in parts if part['host'] == hub)
+              'bytes': _bytes(view, part, hubs)} for part in route.parts]
+    wan = sum(part['bytes'] for part in parts if part['host'] in hubs)
     lan = sum(part['bytes'] for part in parts
-              if part['host'] not in (hub, name))
-    return {'way': _kind(route, name, hub), 'seconds': float(route.seconds),
+              if part['host'] not in (*hubs, name))
+    return {'way': _kind(route, name, hubs), 'seconds': float(route.seconds),
             'wan_bytes': wan, 'lan_bytes': lan, 'detail': route.describe(),
             'parts': parts}
 
 
-def _bytes(view, part, hub):
+def _bytes(view, part, hubs):
     """Return the bytes that are read of a part, compressed over the WAN."""
-    size_of = view.wire_size_of if part.host == hub else view.size_of
+    size_of = view.wire_size_of if part.host in hubs else view.size_of
     return size_of(part.key) or 0
 
 
-def _kind(route, name, hub):
+def _kind(route, name, hubs):
     if route.builds:
         return 'build'
     if route.source.host == name:
         return 'local'
-    return 'repository' if route.source.host == hub else 'peer'
+    return 'repository' if route.source.host in hubs else 'peer'

@@ -55,6 +55,7 @@ class SiteState:
     :param demand: past requests at the site
     :param now: the instant from which their age counts
     :param jobs: what precache jobs want
+    :param repositories: names of the repositories that are alive
     """
 
     site: str
@@ -65,6 +66,7 @@ class SiteState:
     now: datetime.datetime
     jobs: list[objects.PrecacheDemand] = dataclasses.field(
         default_factory=list)
+    repositories: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -176,7 +178,7 @@ def build(state: SiteState, options: cfg.ConfigOpts.GroupAttr) -> Model:
         patch_seconds=np.array(seconds, dtype=float),
         capacities=np.array([capacity[name] / units.MB for name in hosts]),
         rates=_daily_rates(state, hosts, contents, options),
-        bandwidths=_bandwidths(state.site, hosts, options),
+        bandwidths=_bandwidths(state, hosts, options),
         placed=_placed(state, hosts, contents, patches),
         pinned=_pinned(state, contents, sizes, options),
         excluded=frozenset(n for n, name in enumerate(hosts, 1)
@@ -211,17 +213,30 @@ def links_of(site: str, options: cfg.ConfigOpts.GroupAttr) -> objects.Links:
         hosts=[objects.HostLinks(
             host=name, peer=float(peers.get(name, peer)),
             repo=float(repositories.get(name, repository)))
-            for name in sorted({*peers, *repositories})])
+            for name in sorted({*peers, *repositories})],
+        repositories=_repository_links(site, options))
 
 
-def _bandwidths(site, hosts, options):
+def _repository_links(site, options):
+    """Return the repositories that are named in options, and their rates."""
+    found = {}
+    for place, mbps in options.named_repository_bandwidth.items():
+        of_site, _, name = place.rpartition('/')
+        if of_site == site or not of_site and name not in found:
+            found[name] = float(mbps)
+    return [objects.RepositoryLink(name=name, mbps=mbps)
+            for name, mbps in sorted(found.items())]
+
+
+def _bandwidths(state, hosts, options):
     """Return the links of each host: its own, where they are known."""
-    links = site_maps.to_links(links_of(site, options))
+    links = site_maps.to_links(links_of(state.site, options))
     each = [links.of(name) for name in hosts]
     return instances.Bandwidths(
         local=np.array([own.local for own in each]),
         peer=np.array([own.peer for own in each]),
-        repo=np.array([own.repo for own in each]))
+        repo=np.array([own.fastest_repository(state.repositories)
+                       for own in each]))
 
 
 def _placed(state, hosts, contents, patches):

@@ -156,8 +156,9 @@ class Planner:
         """
         now = base.now()
         generation = plans.generation(session, site)
-        hosts = [host for host in sites.map_hosts(session, site)
-                 if host.alive and host.role == objects.COMPUTE]
+        alive = [host for host in sites.map_hosts(session, site)
+                 if host.alive]
+        hosts = [host for host in alive if host.role == objects.COMPUTE]
         if not hosts:
             raise exceptions.NotFound(
                 f'Site {site} has no living compute host to plan for; start'
@@ -171,7 +172,9 @@ class Planner:
                                 model.horizon(now, self._conf.planner))
         state = model.SiteState(
             site, hosts, templates, catalogue.list_patches(session), demand,
-            now, precache.demand(session, site))
+            now, precache.demand(session, site),
+            tuple(host.name for host in alive
+                  if host.role == objects.REPOSITORY))
         return generation, plans.current_plan(session, site), state
 
     def _is_worth_it(self, site_model, current, solution):

@@ -119,6 +119,12 @@ class Plane(interface.DataPlane):
     def set_site(self, hosts):
         self.site = list(hosts)
 
+    def set_repositories(self, hosts):
+        self.known_repositories = list(hosts)
+
+    def repositories(self):
+        return []
+
     def new_handle(self):
         return Handle()
 

@@ -26,7 +26,7 @@ FINGERPRINTS = {
     'Holding': '1.1-446eb47b765d70aa9cdffb6d7340d06c',
     'Host': '1.0-345d60665eb045eafb7077cd8f019f74',
     'HostLinks': '1.0-f2cf7b0925cc616838b64c0b93f5f5aa',
-    'Links': '1.1-eee487fdd5e7bfe5687694a1242f0d6a',
+    'Links': '1.1-b988c4e77f77731e56a5a31fae219777',
     'HostHoldings': '1.0-a6b81e67aa70bad783dddb2f2bd44d21',
     'ImageSketch': '1.0-dc86edd6612e01d67e4b4199bb6f44a7',
     'MapChange': '1.0-46e79c006bc0cd73abd63585e6c368f5',
@@ -40,6 +40,7 @@ FINGERPRINTS = {
     'PlanItem': '1.1-b39aef1ddb77a5494675b108e623a22e',
     'PrecacheDemand': '1.0-6c32a7080143cda2381aa6ea016b3ec3',
     'PrecacheJob': '1.0-8e7002c53143b6d8981dac4363a1e51d',
+    'RepositoryLink': '1.0-d5fdf594a9bdbe2aee2dae17e5ab280a',
     'Request': '1.0-f9103feb3e34cdea0ae99bc8191df299',
     'SavedVersion': '1.0-4dfac3c8cc19f08bd8a84e55fcff38c9',
     'SiteMap': '1.1-05e34adb0af37cd3c08e243e2e591e2b',
@@ -83,6 +84,17 @@ class TestVersions(base.TestCase):
             ('raw', 'public', objects.ACTIVE, None),
             (template.disk_format, template.visibility, template.status,
              template.form_id))
+
+    def test_older_agents_read_links_without_named_repositories(self):
+        site_map = objects.SiteMap(
+            site='edge', generation=7, links=objects.Links(
+                local=1, peer=2, repo=3, repositories=[
+                    objects.RepositoryLink(name='hub', mbps=9)]))
+        links = site_map.for_older_agents()['diffcache_object.data']['links']
+        self.assertEqual('1.0', links['diffcache_object.version'])
+        self.assertEqual({'local': 1.0, 'peer': 2.0, 'repo': 3.0},
+                         links['diffcache_object.data'])
+        self.assertEqual([], objects.Links.load(links).repositories)
 
 
 class TestValues(base.TestCase):

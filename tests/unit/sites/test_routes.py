@@ -150,6 +150,82 @@ class RoutesTest(base.TestCase):
                                    compressed_size=size)
             self.assertEqual(100 * MB, ref.wire_size)
 
+    def several(self, rates=(), **holdings):
+        """A site whose repositories hold this."""
+        found = site([])
+        return dataclasses.replace(
+            found, links=dataclasses.replace(found.links, repositories=rates),
+            patches=found.patches if THE_PATCH in sum(
+                holdings.values(), []) else (),
+            hosts=(*found.hosts[:1], *(
+                view.HostRef(name, 'repository', f'http://{name}',
+                             name != 'dead', frozenset(held))
+                for name, held in holdings.items())))
+
+    def test_the_fastest_repository_that_has_it_comes_first(self):
+        both = self.several((('near', 100.0),), far=[TEMPLATE_B],
+                            near=[TEMPLATE_A, TEMPLATE_B])
+        found = self.routes(both).to_template(B)
+        self.assertEqual([('near', 8.0), ('far', 40.0)],
+                         [(r.source.host, r.seconds) for r in found])
+        only = self.several((('near', 100.0),), far=[TEMPLATE_B],
+                            near=[TEMPLATE_A])
+        table = self.routes(only)
+        self.assertEqual(['far'], [
+            r.source.host for r in table.to_template(B)])
+        self.assertEqual(40.0, table.cheapest_seconds(B))
+
+    def test_a_patch_that_one_repository_has_is_worth_another_base(self):
+        found = self.routes(self.several(
+            (('near', 100.0),), near=[TEMPLATE_B], far=[THE_PATCH]),
+            held=[TEMPLATE_A]).to_template(B)
+        self.assertEqual(['h1', 'far'], [p.host for p in found[0].parts])
+        self.assertAlmostEqual(0.2 + 0.2 + 2.0, found[0].seconds)
+        self.assertEqual(['near'], [p.host for p in found[-1].parts])
+
+    def test_repositories_without_heartbeat_come_last(self):
+        found = self.routes(self.several(
+            (('dead', 100.0),), dead=[TEMPLATE_B], slow=[TEMPLATE_B])
+            ).to_template(B)
+        self.assertEqual(['slow', 'dead'], [r.source.host for r in found])
+
+    def test_a_repository_may_have_more_than_it_reported(self):
+        unreported = self.several(one=[TEMPLATE_B], two=[])
+        found = self.routes(unreported, excluded=[('one', None)])
+        self.assertEqual('two', found.to_template(B)[0].source.host)
+        self.assertEqual(['one', 'two'], [
+            part.host for part in self.routes(unreported).to_object(
+                THE_PATCH)])
+
+    @given(strategies.lists(strategies.tuples(
+        strategies.sampled_from([None, 5.0, 20.0, 100.0]),
+        strategies.booleans(), strategies.booleans(),
+        strategies.booleans()), min_size=1, max_size=5))
+    def test_order_of_repositories(self, made):
+        """Rate, holds it, is alive, is excluded: of each repository."""
+        names = [f'r{n}' for n in range(len(made))]
+        found = site([])
+        every = dataclasses.replace(
+            found, patches=(),
+            links=dataclasses.replace(found.links, repositories=tuple(
+                (name, rate) for name, (rate, *_) in zip(names, made)
+                if rate)),
+            hosts=(*found.hosts[:1], *(
+                view.HostRef(name, 'repository', '', alive, frozenset(
+                    [TEMPLATE_B] if holds else []))
+                for name, (_, holds, alive, _) in zip(names, made))))
+        out = {(name, None) for name, (*_, gone) in zip(names, made) if gone}
+        order = [route.source.host for route in self.routes(
+            every, excluded=out).to_template(B)]
+        about = dict(zip(names, made))
+        usable = {name for name in names if not about[name][3]}
+        holders = {name for name in usable if about[name][1]}
+        self.assertEqual(holders or usable, set(order))
+        self.assertEqual(len(order), len(set(order)))
+        ranks = [(not about[name][2], -(about[name][0] or 20.0))
+                 for name in order]
+        self.assertEqual(sorted(ranks), ranks)
+
     def test_nothing_left(self):
         self.assertEqual([], self.routes(
             site([]), excluded=[('repo', None)]).to_template(B))

@@ -83,6 +83,27 @@ class TransfersTest(base.TestCase):
         self.transfers.clear_unreachable()
         self.assertEqual({'h2'}, self.transfers.avoided())
 
+    def test_a_single_repository_is_not_left_alone(self):
+        self.host.plane.alone.add('repo')
+        self.assertEqual(frozenset(), self.transfers.avoided())
+        self.host.plane.down.add('repo')
+        self.assertEqual({'repo'}, self.transfers.avoided())
+
+    def test_a_repository_is_left_alone_as_long_as_there_is_another(self):
+        self.see(h2={'role': views.REPOSITORY_ROLE})
+        self.assertTrue(self.transfers.is_repository('h2'))
+        self.host.plane.alone.add('repo')
+        self.assertEqual({'repo'}, self.transfers.avoided())
+        self.host.plane.down.add('h2')
+        self.assertEqual({'h2'}, self.transfers.avoided())
+
+    def test_the_data_plane_knows_the_repositories(self):
+        self.see(h2={'role': views.REPOSITORY_ROLE},
+                 h3={'role': views.REPOSITORY_ROLE, 'url': ''})
+        self.transfers.offer(KEY)
+        self.assertEqual({'h2', 'repo'}, {
+            host.name for host in self.host.plane.known_repositories})
+
     def test_slow_links_have_low_rates(self):
         rates = transfers.min_rates(views.Links(400, 200, 10), 16384)
         self.assertEqual((16384, 1250), rates)

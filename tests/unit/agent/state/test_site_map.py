@@ -137,7 +137,7 @@ class SiteMapTest(base.TestCase):
         self.assertEqual(0.5, found.patch('b' * 64).apply_seconds)
         self.assertIn(view.Key(view.TEMPLATES, CONTENT),
                       found.holdings('h1'))
-        self.assertEqual('r', found.repository().name)
+        self.assertEqual({'r'}, found.repositories.keys())
 
     def test_a_useless_file_is_no_map(self):
         for document in ({'a': 1}, [], {'diffcache_object.name': 'SiteMap'}):

@@ -67,7 +67,7 @@ class TestLookups(base.ApiTest):
     def test_repository_is_not_looked_up_for(self):
         problem = self.refused(400, 'GET',
                                '/v1/lookups?host=hub&template_id=t1')
-        self.assertIn('hub is the repository', problem['detail'])
+        self.assertIn('hub is a repository', problem['detail'])
 
     def test_parameters_are_needed(self):
         self.refused(400, 'GET', '/v1/lookups')

@@ -177,6 +177,20 @@ class TestBuild(ModelTest):
         self.assertEqual([20.0, 3.0], links.repo.tolist())
         self.assertEqual([50.0, 1000.0], links.peer.tolist())
 
+    def test_links_of_named_repositories(self):
+        self.set(repository_bandwidth=20.0, named_repository_bandwidth={
+            'near': '100', 'edge/near': '90', 'other/near': '1',
+            'far': '2'})
+        for alive, mbps in (((), 20.0), (('far',), 2.0), (('new',), 20.0),
+                            (('far', 'near'), 90.0)):
+            self.assertEqual(
+                [mbps, mbps], self.build(
+                    repositories=alive).instance.bandwidths.repo.tolist())
+        self.assertEqual(
+            [('far', 2.0), ('near', 100.0)],
+            [(each.name, each.mbps) for each in model.links_of(
+                'third', self.options.planner).repositories])
+
     def test_what_hosts_hold_is_placed(self):
         held = [objects.Holding(kind=objects.TEMPLATES, id=A),
                 objects.Holding(kind=objects.TEMPLATES, id=C),
