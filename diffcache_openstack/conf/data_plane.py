@@ -171,8 +171,8 @@ tolerate longer pauses.
         min=0,
         help='''
 Seconds for which a host of the site is left alone after it was twice too slow
-or sent wrong data within ten minutes. 0 never leaves a host alone. The
-repository is never left alone.
+or sent wrong data within ten minutes. 0 never leaves a host alone. A
+repository is left alone only while another one can be used.
 '''),
     cfg.IntOpt(
         'max_connections',

@@ -1,7 +1,8 @@
 //! Which hosts of the site delivered what they should, and which are left alone for a while.
 //!
 //! A host that is caught lying twice, or that is often suspected, is not read from until its time is over: what it sends is verified in any case, but
-//! finding out costs a request its time. The repository is never left alone, since nothing stands in for it; it is reported all the same.
+//! finding out costs a request its time. A repository is left alone only where
+//! another one can stand in for it; it is reported all the same.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
