@@ -376,7 +376,7 @@ def _verify(access: store_access.StoreAccess, head: catalogue.Catalogue,
             damage, bad = _verify_pack(access, opened, number, pack, progress)
             found += damage
             if bad is None:
-                bad = set(range(pack.blocks))
+                bad = set(opened.pack_slots(number))
             slots[number] = bad
         for number, blob in head.maps.items():
             checked += blob.bytes

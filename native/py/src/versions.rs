@@ -303,6 +303,13 @@ impl BlockStore {
         Ok((damage.reasons, damage.slots.into_iter().collect()))
     }
 
+    /// The slots of the blocks that a pack has.
+    fn pack_slots(&self, id: u32) -> PyResult<Vec<u32>> {
+        let store = self.read();
+        let pack = store.pack(id).map_err(versions_error)?;
+        Ok(pack.index.all_slots().collect())
+    }
+
     /// For each of some trees, whether it needs what is damaged (slots by pack) or missing.
     fn hits(
         &self,

@@ -118,6 +118,11 @@ impl PackIndex {
         }
     }
 
+    /// The slots of the blocks that are left, ascending.
+    pub fn all_slots(&self) -> impl Iterator<Item = u32> + '_ {
+        (0..self.names.len() as u32).map(|rank| self.slot(rank))
+    }
+
     /// The name of the block in a slot.
     pub fn name(&self, slot: u32) -> Option<&Name> {
         self.names.get(self.rank(slot)? as usize)

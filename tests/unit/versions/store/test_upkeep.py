@@ -89,6 +89,24 @@ class TestPrune(fixture.VersionsTestCase):
         self.assertLess(done.bytes_after, done.bytes_before)
         self.assertEqual(names, sorted(self.store.names()))
 
+    def test_a_lost_pack_that_was_compacted_hits_versions(self):
+        self.disk.write_bytes(self.noise.randbytes(64 * BLOCK))
+        first = self.save()
+        with self.disk.open('r+b') as disk:
+            disk.write(self.noise.randbytes(48 * BLOCK))
+        second = self.save()
+        [number] = [number for number, pack
+                    in self.access.head().packs.items()
+                    if pack.blocks == 64]
+        upkeep.delete(self.access, [first.id])
+        upkeep.prune(self.access, rule=upkeep.PruneRule(0.0))
+        # It keeps its last slots.
+        compacted = self.access.head().packs[number]
+        self.assertEqual(16, compacted.blocks)
+        self.store.delete(compacted.blob)
+        self.assertEqual([second.id],
+                         upkeep.verify(self.access).versions_damaged)
+
     def test_packs_are_compressed_again_once(self):
         # Text, of which a higher level makes less.
         words = [bytes(self.noise.choices(range(97, 123), k=3 + at % 7))
