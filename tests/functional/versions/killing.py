@@ -76,6 +76,9 @@ class RawDisk:
         """What tells the disk's content from another."""
         return _digest(self.path)
 
+    def await_unlocked(self) -> None:
+        """Do nothing: raw disks are not locked."""
+
     def write(self, changes: list[tuple[int, bytes]]) -> None:
         """Write bytes at offsets."""
         with open(self.path, 'r+b') as stream:
@@ -103,12 +106,7 @@ class Qcow2Disk:
 
     def digest(self) -> str:
         """What tells the disk's content from another; checks its tables."""
-        done = self._check()
-        deadline = time.monotonic() + 120
-        while 'lock' in done.stderr and time.monotonic() < deadline:
-            # Of a program that was killed this moment.
-            time.sleep(0.01)
-            done = self._check()
+        done = self._check_unlocked()
         # 3: clusters are lost, which costs space and nothing else. Counts
         # that a killed qemu-img left too high are mended by the next one.
         mended_later = snapshots.marker_path(self.path).exists()
@@ -116,6 +114,18 @@ class Qcow2Disk:
             raise Wrong(f'the disk is damaged: {done.stderr}')
         self._convert('qcow2', self.path, 'raw', self._raw)
         return _digest(self._raw)
+
+    def await_unlocked(self) -> None:
+        """Wait until programs that were killed have left the disk."""
+        self._check_unlocked()
+
+    def _check_unlocked(self) -> subprocess.CompletedProcess[str]:
+        done = self._check()
+        deadline = time.monotonic() + 120
+        while 'lock' in done.stderr and time.monotonic() < deadline:
+            time.sleep(0.01)
+            done = self._check()
+        return done
 
     def _check(self) -> subprocess.CompletedProcess[str]:
         return subprocess.run(['qemu-img', 'check', '-q', str(self.path)],
@@ -199,6 +209,7 @@ class Round:
             os.killpg(child, signal.SIGKILL)
         os.kill(child, signal.SIGKILL)
         _, status = os.waitpid(child, 0)
+        self.disk.await_unlocked()
         if os.WIFSIGNALED(status):
             self.counts[f'{kind} killed'] += 1
             # Only those that finish tell how long it takes: do not let the

@@ -455,8 +455,10 @@ class LocalApiTest(base.TestCase):
         with socket.socket(socket.AF_UNIX) as client:
             client.connect(str(self.path))
             client.settimeout(30)
-            client.sendall(request)
-            client.shutdown(socket.SHUT_WR)
+            # The agent answers and closes before it has read all.
+            with contextlib.suppress(BrokenPipeError):
+                client.sendall(request)
+                client.shutdown(socket.SHUT_WR)
             # A connection is reset if a part of the request was not read.
             with contextlib.suppress(ConnectionResetError):
                 while data := client.recv(1 << 16):
