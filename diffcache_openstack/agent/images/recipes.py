@@ -287,10 +287,14 @@ class ImageFiles:
 
     def _made(self, template, throttle) -> FileReader:
         """Return the file, built by this caller or the flight it follows."""
+        def write(_member):
+            # A flight may have ended since this caller looked.
+            return None, (self.store.find(_name_of(template))
+                          or self._with_space(template, throttle))
+
         while True:
             with self._single_flight.share(
-                    _key_of(template), throttle, lambda _member: (
-                        None, self._with_space(template, throttle))) as flight:
+                    _key_of(template), throttle, write) as flight:
                 if flight.leads:
                     return flight.outcome
             with contextlib.ExitStack() as stack:

@@ -168,6 +168,18 @@ class TestOpen(RecipesTestCase):
         self.assertEqual([PACKED] * 8, found)
         self.assertEqual(1, self.tools.applied)
 
+    def test_a_flight_that_ended_since_the_look_is_not_repeated(self):
+        self.read('packed')
+        find, looks = self.store.find, []
+
+        def find_late(name):
+            looks.append(name)
+            return find(name) if len(looks) > 1 else None
+
+        self.store.find = find_late
+        self.assertEqual(PACKED, self.read('packed'))
+        self.assertEqual(1, self.tools.applied)
+
     def test_not_of_the_site(self):
         for name in ('raw', 'packed'):
             error = self.assertRaises(exceptions.Conflict, self.read, name,
