@@ -40,6 +40,7 @@ from diffcache_openstack import objects
 from diffcache_openstack.objects import base as objects_base
 from diffcache_openstack.rpc import buses
 from diffcache_openstack.rpc import conductor_api
+from diffcache_openstack.sites import view as views
 
 SITE = 'embedded'
 REPOSITORY = 'repository'
@@ -222,10 +223,21 @@ class Site:
         """
         maker = self._images
         maker.announce()
+        self.wait(self._images_reported, 60,
+                  'the conductor to know the images of the repository')
         maker.make_missing()
         contents = {image.content_id for image in maker.images()}
         return [patch for patch in maker.patches()
                 if contents >= {patch.base, patch.target}]
+
+    def _images_reported(self) -> bool:
+        """Return whether the conductor knows where the images are.
+
+        It offers a repository only work on images that it holds.
+        """
+        held = {key for key in self.repository.held.keys()
+                if key.kind == views.TEMPLATES}
+        return self.repository.site_map.current().holdings(REPOSITORY) >= held
 
     def compressed(self) -> bool:
         """Return whether all images have their compressed form."""

@@ -12,12 +12,52 @@
 import pathlib
 import random
 import shutil
+import threading
+import typing
 
+import fixtures
+
+from diffcache_openstack.agent import link
 from diffcache_openstack.embedded import site
 from tests import base
 
 SIZE = 2 << 20
 FAST = site.LinkSpec(1e5, 1e5, 1e5)
+
+
+class LateReportsTest(base.TestCase):
+    """A repository whose holdings reach the conductor late."""
+
+    def test_patches_wait_for_the_report_of_images(self):
+        """The conductor knew of no images, and so there were no patches."""
+        chance = random.Random(11)
+        common = chance.randbytes(SIZE // 2)
+        images = [self.write_file(f'image-{n}', common + chance.randbytes(
+            SIZE // 8)) for n in (0, 1)]
+        waiting = threading.Event()
+        report = link.ConductorLink._report_holdings
+
+        def report_late(sender: link.ConductorLink) -> None:
+            if waiting.wait(0.01):
+                report(sender)
+            else:
+                sender._host.report_due.set()
+
+        class Observed(site.Site):
+            def wait(self, ready: typing.Callable[[], bool], timeout: float,
+                     what: str) -> None:
+                waiting.set()
+                super().wait(ready, timeout, what)
+
+        with Observed(self.directory / 'site',
+                      [site.HostSpec('host-1', 4 * SIZE)], FAST,
+                      self.directory / 'repository') as embedded:
+            waiting.clear()
+            self.useFixture(fixtures.MockPatchObject(
+                link.ConductorLink, '_report_holdings', report_late))
+            for image in images:
+                embedded.register(image, image.name, image.name)
+            self.assertEqual(2, len(embedded.make_patches()))
 
 
 class RebuiltImagesTest(base.TestCase):
