@@ -20,7 +20,7 @@ use crate::flight::{Flight, FlightError};
 use crate::gate::{lock, Gate};
 use crate::ids::ObjectKey;
 use crate::serving::admission::{Connections, Room};
-use crate::serving::borrowed::Borrowed;
+use crate::serving::borrowed::VerifiedReader;
 use crate::serving::claims::{Claims, Holder};
 use crate::serving::objects::{Found, Objects};
 use crate::serving::request::{self, Request, RequestError, Route};
@@ -612,7 +612,7 @@ impl Connection<'_> {
     ) -> io::Result<After> {
         let method = request.method.as_str();
         match self.open_object(key, request) {
-            Ok(body) => {
+            Ok(mut body) => {
                 let hold = Duration::from_secs(request.hold);
                 let _reading = self.service.objects.read(key, hold);
                 let (status, length) = body.status_and_length();
@@ -620,7 +620,7 @@ impl Connection<'_> {
                 if method == "HEAD" {
                     self.wire
                         .write_all(message.as_bytes(), self.service.limits.send)?;
-                } else if let Err(error) = self.send_body(key, &body, &message) {
+                } else if let Err(error) = self.send_body(key, &mut body, &message) {
                     self.service.counters.count(Event::Dropped);
                     return Err(error);
                 }
@@ -635,11 +635,11 @@ impl Connection<'_> {
         let found = self.service.objects.find(key);
         let found = found.map_err(|error| Refusal::NotServable(error.to_string()))?;
         let stall = self.service.limits.stall;
-        let (content, size) = match found.ok_or(Refusal::Missing)? {
+        let (mut content, size) = match found.ok_or(Refusal::Missing)? {
             Found::Whole(file, size) => (Content::Whole(file), size),
             Found::Borrowed(borrowed) => {
                 let size = borrowed.size();
-                (Content::Borrowed(borrowed), size)
+                (Content::Borrowed(VerifiedReader::new(borrowed)), size)
             }
             Found::Arriving(flight) => {
                 let (file, size) = flight.content(stall).map_err(Refusal::Stalled)?;
@@ -648,15 +648,15 @@ impl Connection<'_> {
         };
         let range = request::resolve_range(&request.range, size).map_err(Refusal::Request)?;
         let (start, end) = range.unwrap_or((0, size));
-        match &content {
+        match &mut content {
             Content::Arriving(_, flight) if request.method == "GET" => {
                 flight
                     .readable(start, end, stall)
                     .map_err(Refusal::Stalled)?;
             }
-            Content::Borrowed(borrowed) if start < end => {
+            Content::Borrowed(reader) if start < end => {
                 // What changed is refused where that is seen at once, and cut off later.
-                self.read_borrowed(key, borrowed, (start, start + 1), &mut Vec::new())
+                self.read_borrowed(key, reader, start, start + 1)
                     .map_err(|_| Refusal::Missing)?;
             }
             _ => (),
@@ -671,20 +671,21 @@ impl Connection<'_> {
     }
 
     /// Reads verified bytes of a borrowed file, which is no longer served if it has changed.
-    fn read_borrowed<'a>(
+    fn read_borrowed<'r>(
         &self,
         key: ObjectKey,
-        file: &Arc<Borrowed>,
-        (start, end): (u64, u64),
-        buffer: &'a mut Vec<u8>,
-    ) -> io::Result<&'a [u8]> {
-        file.read(start, end, buffer).map_err(|error| {
-            self.service.objects.note_changed(key, file);
+        reader: &'r mut VerifiedReader,
+        start: u64,
+        end: u64,
+    ) -> io::Result<&'r [u8]> {
+        let borrowed = reader.borrowed().clone();
+        reader.read(start, end).map_err(|error| {
+            self.service.objects.note_changed(key, &borrowed);
             io::Error::new(io::ErrorKind::InvalidData, error)
         })
     }
 
-    fn send_body(&mut self, key: ObjectKey, body: &Body, message: &str) -> io::Result<()> {
+    fn send_body(&mut self, key: ObjectKey, body: &mut Body, message: &str) -> io::Result<()> {
         let time = self.service.limits.send;
         if body.start == body.end {
             return self.wire.write_all(message.as_bytes(), time);
@@ -710,7 +711,7 @@ impl Connection<'_> {
             let slice_end = position + slice;
             while position < slice_end {
                 let begun = Instant::now();
-                let sent = self.send_piece(key, &body.content, &mut position, slice_end)?;
+                let sent = self.send_piece(key, &mut body.content, &mut position, slice_end)?;
                 blocked += begun.elapsed();
                 self.service.counters.add_sent(key.kind, sent as u64);
                 let patience = self.service.limits.send.as_secs_f64()
@@ -728,7 +729,7 @@ impl Connection<'_> {
     fn send_piece(
         &mut self,
         key: ObjectKey,
-        content: &Content,
+        content: &mut Content,
         position: &mut u64,
         end: u64,
     ) -> io::Result<usize> {
@@ -738,11 +739,10 @@ impl Connection<'_> {
                 let count = (end - *position) as usize;
                 self.wire.send_file(file, position, count, time)
             }
-            Content::Borrowed(borrowed) => {
-                let mut buffer = Vec::new();
-                let bytes = self.read_borrowed(key, borrowed, (*position, end), &mut buffer)?;
+            Content::Borrowed(reader) => {
+                let bytes = self.read_borrowed(key, reader, *position, end)?;
                 self.wire.write_all(bytes, time)?;
-                *position = end;
+                *position += bytes.len() as u64;
                 Ok(bytes.len())
             }
         }
@@ -753,7 +753,7 @@ impl Connection<'_> {
 enum Content {
     Whole(Arc<File>),
     Arriving(Arc<File>, Arc<Flight>),
-    Borrowed(Arc<Borrowed>),
+    Borrowed(VerifiedReader),
 }
 
 /// The bytes of an object that a response carries.
