@@ -94,6 +94,19 @@ def part_by_time(session: Reader, query: sa.Select,
         page.limit + 1)), page, 'id')
 
 
+def only(session: Reader, query: sa.Select,
+         missing: exceptions.NotFound) -> Entry:
+    """Select the one row of a query.
+
+    :param missing: the error to raise if there is no row
+    :raises NotFound: ``missing``
+    """
+    row = session.execute(query).mappings().one_or_none()
+    if row is None:
+        raise missing
+    return plain(row)
+
+
 def _entries(session, query):
     """Convert rows to dicts that JSON can carry.
 

@@ -336,11 +336,9 @@ def get_job(session: listing.Reader, viewer: listing.Viewer, job_id: str
 
     :raises NotFound: there is none that the viewer may see
     """
-    row = session.execute(_visible(viewer).where(
-        models.PrecacheJob.id == job_id)).mappings().one_or_none()
-    if row is None:
-        raise unknown_job(job_id)
-    entry = listing.plain(row)
+    entry = listing.only(
+        session, _visible(viewer).where(models.PrecacheJob.id == job_id),
+        unknown_job(job_id))
     _complete(session, [entry])
     return entry
 

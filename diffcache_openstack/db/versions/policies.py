@@ -101,11 +101,9 @@ def get_policy(session: listing.Reader, viewer: listing.Viewer, policy_id: str
 
     :raises NotFound: there is none that the viewer may see
     """
-    row = session.execute(_visible(viewer).where(
-        models.VersionPolicy.id == policy_id)).mappings().one_or_none()
-    if row is None:
-        raise unknown_policy(policy_id)
-    entry: dict[str, typing.Any] = listing.plain(row)
+    entry: dict[str, typing.Any] = listing.only(
+        session, _visible(viewer).where(models.VersionPolicy.id == policy_id),
+        unknown_policy(policy_id))
     _complete([entry])
     return entry
 

@@ -226,11 +226,9 @@ def get_task(session: listing.Reader, viewer: listing.Viewer, task_id: str
 
     :raises NotFound: there is none that the viewer may see
     """
-    row = session.execute(_visible(viewer).where(
-        models.VersionTask.id == task_id)).mappings().one_or_none()
-    if row is None:
-        raise unknown_task(task_id)
-    entry = listing.plain(row)
+    entry = listing.only(
+        session, _visible(viewer).where(models.VersionTask.id == task_id),
+        unknown_task(task_id))
     _complete([entry])
     return entry
 

@@ -267,11 +267,10 @@ def get_version(session: listing.Reader, viewer: listing.Viewer,
 
     :raises NotFound: there is none that the viewer may see
     """
-    row = session.execute(_visible(viewer).where(
-        models.ServerVersion.id == version_id)).mappings().one_or_none()
-    if row is None:
-        raise unknown_version(version_id)
-    entry = listing.plain(row)
+    entry = listing.only(
+        session,
+        _visible(viewer).where(models.ServerVersion.id == version_id),
+        unknown_version(version_id))
     _complete(session, [entry])
     return entry
 

@@ -52,11 +52,9 @@ def get_host(session: listing.Reader, name: str) -> listing.Entry:
 
     :raises NotFound: the host is not registered
     """
-    row = session.execute(_hosts().where(
-        models.Host.name == name)).mappings().one_or_none()
-    if row is None:
-        raise sites.unknown_host(name)
-    return _name_sums(listing.plain(row))
+    return _name_sums(listing.only(
+        session, _hosts().where(models.Host.name == name),
+        sites.unknown_host(name)))
 
 
 def list_objects(session: listing.Reader, name: str,

@@ -35,12 +35,10 @@ def get_site(session: listing.Reader, name: str) -> listing.Entry:
 
     :raises NotFound: no host of the site was ever registered
     """
-    row = session.execute(
-        sa.select(*listing.columns(models.Site, _SHOWN)).where(
-            models.Site.name == name)).mappings().one_or_none()
-    if row is None:
-        raise sites.unknown_site(name)
-    entry = listing.plain(row)
+    entry = listing.only(
+        session, sa.select(*listing.columns(models.Site, _SHOWN)).where(
+            models.Site.name == name),
+        sites.unknown_site(name))
     _add_hosts(session, [entry])
     return entry
 

@@ -62,11 +62,9 @@ def get_template(session: listing.Reader, viewer: listing.Viewer,
 
     :raises NotFound: there is none that the viewer may see
     """
-    row = session.execute(_visible(viewer).where(
-        models.Template.id == template_id)).mappings().one_or_none()
-    if row is None:
-        raise unknown_template(template_id)
-    return listing.plain(row)
+    return listing.only(
+        session, _visible(viewer).where(models.Template.id == template_id),
+        unknown_template(template_id))
 
 
 def locations(session: listing.Reader, content_id: str) -> list[listing.Entry]:
@@ -108,13 +106,11 @@ def get_patch(session: listing.Reader, patch_id: str) -> listing.Entry:
 
     :raises NotFound: there is none with that id
     """
-    row = session.execute(_patches().where(
-        models.Patch.id == patch_id)).mappings().one_or_none()
-    if row is None:
-        raise exceptions.NotFound(
+    return listing.only(
+        session, _patches().where(models.Patch.id == patch_id),
+        exceptions.NotFound(
             f'Patch {patch_id} is not in the catalogue; see GET /v1/patches'
-            f' for those that are.')
-    return listing.plain(row)
+            f' for those that are.'))
 
 
 def _contents_named(text):

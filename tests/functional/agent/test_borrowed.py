@@ -89,9 +89,9 @@ class BorrowedTest(test_embedded.EmbeddedTestCase):
     def test_a_base_of_a_peer_is_patched(self):
         self.boot('host-1', 'system')
         self.await_map('host-1', 'system')
-        self.crossed_as_patch('host-2', 'system', 'java')
+        self.assert_crosses_as_patch('host-2', 'system', 'java')
 
-    def crossed_as_patch(self, host, base, image):
+    def assert_crosses_as_patch(self, host, base, image):
         """Start a server; its image comes as a patch."""
         patch = self.site.hosts[host].site_map.current().patch(
             self.patch_key(base, image).id)
@@ -117,7 +117,7 @@ class BorrowedTest(test_embedded.EmbeddedTestCase):
         self.assertEqual({self.template('system')}, self.borrowed('host-1'))
         self.assertEqual([], verified)
         self.await_map('host-1', 'system')
-        self.crossed_as_patch('host-1', 'system', 'java')
+        self.assert_crosses_as_patch('host-1', 'system', 'java')
 
     def test_a_second_host_costs_nothing(self):
         self.boot('host-1', 'system')
@@ -130,7 +130,7 @@ class BorrowedTest(test_embedded.EmbeddedTestCase):
 
     def test_the_next_build_is_its_patch(self):
         self.boot('host-1', 'system')
-        self.crossed_as_patch('host-1', 'system', 'java')
+        self.assert_crosses_as_patch('host-1', 'system', 'java')
 
     def test_what_nova_downloaded_itself_is_verified_first(self):
         for host, content in (('host-1', self.images['system']),

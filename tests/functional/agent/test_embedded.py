@@ -387,14 +387,14 @@ class LossTest(EmbeddedTestCase):
             self.assertNotIn(base_key, held)
 
     def test_a_bit_flipped_patch(self):
-        self.patch_is_useless(lambda path: family.damage(
+        self.assert_patch_is_useless(lambda path: family.damage(
             path, path.stat().st_size - 1000))
 
     def test_a_truncated_patch(self):
-        self.patch_is_useless(lambda path: os.truncate(
+        self.assert_patch_is_useless(lambda path: os.truncate(
             path, path.stat().st_size // 2))
 
-    def patch_is_useless(self, spoil):
+    def assert_patch_is_useless(self, spoil):
         key = self.patch_key('system', 'java')
         self.hold(host_1=[self.template('system'), key])
         held = self.site.hosts['host-1'].held

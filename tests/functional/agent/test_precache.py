@@ -111,6 +111,8 @@ class TestRate(test_embedded.EmbeddedTestCase):
         self.control.update_precache_job(self.context, job_id, 1,
                                          {'rate': None})
         self.watch(job_id)
+        [target] = self.targets(job_id)
+        self.assertEqual(target['bytes_total'], target['bytes_done'])
 
     def test_what_the_source_lost_is_told(self):
         repository = self.site.repository.held

@@ -127,7 +127,8 @@ class TestRaw(RawTestCase):
             path.write_bytes(b'x')
         self.site.processes['host-1'].stop(signal.SIGKILL)
         self.site.start_agent('host-1')
-        self.site.wait(lambda: self.files() == ['data', 'disk'])
+        self.site.wait(lambda: not any(path.exists() for path in left))
+        self.assertEqual(['data', 'disk'], self.files())
 
 
 @filesystems.NEEDED

@@ -66,7 +66,7 @@ class TestServers(servers.ServersTestCase):
         self.site.wait(lambda: self.site.version(version_id)['task'][
             'state'] == 'running')
         self.site.start_agent('host-1')
-        self.saved(version_id)
+        self.assertEqual(version_id, self.saved(version_id)['id'])
 
     def test_way_back_is_chosen_by_cost_unless_one_is_asked_for(self):
         self.power_on()

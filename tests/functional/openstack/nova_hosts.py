@@ -131,7 +131,7 @@ class NovaTest(machine.TestCase):
         return sum(self.tally(host)['fallbacks'].values())
 
     @contextlib.contextmanager
-    def delivers(self, host: str, count: int = 1):
+    def assert_delivers(self, host: str, count: int = 1):
         """What is done meanwhile takes so many deliveries and no fallback."""
         before = self.deliveries(host), self.fallbacks(host)
         yield
@@ -172,7 +172,7 @@ class NovaTest(machine.TestCase):
         return int(self.guest(server).rpartition('boot=')[2])
 
     @contextlib.contextmanager
-    def boots_again(self, server: str):
+    def assert_boots_again(self, server: str):
         """The guest comes up once more meanwhile, with the same disk."""
         before = self.boots(server)
         yield

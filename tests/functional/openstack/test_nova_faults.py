@@ -104,7 +104,7 @@ class TestProcesses(FaultTest):
         self.wait_until(lambda: self.known(self.host, image),
                         'the agent is back')
         self.again(server, image)
-        with self.delivers(self.host):
+        with self.assert_delivers(self.host):
             self.assertRight(self.start(image, self.host), image, path)
 
     def test_conductor_that_is_down(self):
@@ -131,13 +131,13 @@ class TestDamage(FaultTest):
             f'{self.other} knows who has it')
         damaged = self.held(self.host, image)
         with self.found_damaged(self.host, damaged), \
-                self.delivers(self.other):
+                self.assert_delivers(self.other):
             server = self.start(image, self.other)
             self.assertRight(server, image, path)
         self.again(server, image)
         damaged = self.held(self.other, image)
         with self.found_damaged(self.other, damaged), \
-                self.delivers(self.other):
+                self.assert_delivers(self.other):
             self.assertRight(self.start(image, self.other), image, path)
 
     @contextlib.contextmanager
@@ -175,7 +175,7 @@ class TestFullDisk(FaultTest):
             f'{self.host}-nova', f'Image {image} needs', position)
             if '[DEFAULT] instances_path' in line])
         self.assertFalse(self.base(self.host, image).exists())
-        with self.delivers(self.host):
+        with self.assert_delivers(self.host):
             self.assertRight(self.start(image, self.host), image, path)
 
     @contextlib.contextmanager

@@ -39,7 +39,7 @@ class OneServer(nova_hosts.NovaTest):
 
     def make(self):
         web = self.image_of('web', 'qcow2')
-        with self.delivers(self.host):
+        with self.assert_delivers(self.host):
             return {'web': web, 'server': self.create(web, self.host)}
 
 
@@ -55,13 +55,14 @@ class TestOneServer(OneServer):
         self.assertTrue(base.stat().st_mode & 0o004)
 
     def test_hard_reboot(self):
-        with self.delivers(self.host, 0), self.boots_again(self.server):
+        with (self.assert_delivers(self.host, 0),
+              self.assert_boots_again(self.server)):
             self.compute.reboot_server(self.server, 'HARD')
             self.wait_for_status(self.server, 'ACTIVE')
 
     def test_rebuild_with_another_image_and_back(self):
         other = self.image_of('database')
-        with self.delivers(self.host):
+        with self.assert_delivers(self.host):
             self.compute.rebuild_server(self.server, image=other)
             self.wait_for_status(self.server, 'ACTIVE')
             self.guest(self.server, name='guest-database', boot=1)
@@ -71,7 +72,8 @@ class TestOneServer(OneServer):
 
     def test_rescue_with_another_image_and_back(self):
         other = self.image_of('both')
-        with self.delivers(self.host), self.boots_again(self.server):
+        with (self.assert_delivers(self.host),
+              self.assert_boots_again(self.server)):
             self.compute.rescue_server(self.server, image_ref=other)
             self.wait_for_status(self.server, 'RESCUE')
             self.guest(self.server, name='guest-both', boot=1)
@@ -86,18 +88,18 @@ class TestOneServer(OneServer):
         self.addCleanup(self.trial.admin.image.delete_image, snapshot.id,
                         ignore_missing=True)
         self.wait_until_known(snapshot.id)
-        with self.delivers(self.host):
+        with self.assert_delivers(self.host):
             server = self.create(snapshot.id, self.host)
         # The snapshot has what the guest had written.
         self.assertEqual(boots + 1, self.boots(server))
 
     def test_a_second_server_and_its_end(self):
-        with self.delivers(self.host, 0):
+        with self.assert_delivers(self.host, 0):
             server = self.create(self.web, self.host)
         self.trial.delete(server)
-        self.wait_until(
-            lambda: not (self.trial.instances(self.host) / server).exists(),
-            'its disk is gone')
+        disk = self.trial.instances(self.host) / server
+        self.wait_until(lambda: not disk.exists(), 'its disk is gone')
+        self.assertTrue(self.is_active(self.server))
         self.assertTrue(self.base(self.host, self.web).exists())
 
 
@@ -116,16 +118,18 @@ class TestMoves(OneServer):
         self.wait_for_status(self.server, 'ACTIVE')
 
     def test_1_cold_migration_to_a_host_without_the_image_and_back(self):
-        with self.boots_again(self.server), self.delivers(self.other):
+        with (self.assert_boots_again(self.server),
+              self.assert_delivers(self.other)):
             self.compute.migrate_server(self.server, host=self.other)
             self.moved(self.other)
         self.assertTrue(self.base(self.other, self.web).exists())
-        with self.boots_again(self.server), self.delivers(self.host, 0):
+        with (self.assert_boots_again(self.server),
+              self.assert_delivers(self.host, 0)):
             self.compute.migrate_server(self.server, host=self.host)
             self.moved(self.host)
 
     def test_2_resize(self):
-        with self.boots_again(self.server):
+        with self.assert_boots_again(self.server):
             self.compute.resize_server(self.server,
                                        self.trial.flavor('small'))
             resized = self.wait_for_status(self.server, 'VERIFY_RESIZE')
@@ -137,7 +141,7 @@ class TestMoves(OneServer):
         self.assertEqual(flavor.disk << 30, _virtual_size(disk))
 
     def test_3_shelve_and_unshelve(self):
-        with self.boots_again(self.server):
+        with self.assert_boots_again(self.server):
             self.compute.shelve_server(self.server)
             shelved = self.wait_for_status(self.server, 'SHELVED',
                                            'SHELVED_OFFLOADED')
@@ -186,7 +190,7 @@ class TestImageCache(nova_hosts.NovaTest):
         self.wait_until(lambda: not base.exists(),
                         'the unused base is gone', nova_hosts.SECONDS)
         # The agent's copy is its own, and serves the next server.
-        with self.delivers(host):
+        with self.assert_delivers(host):
             self.start(image, host)
 
 

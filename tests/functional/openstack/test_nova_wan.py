@@ -35,7 +35,8 @@ class TestAtOnce(nova_hosts.NovaTest):
         # All of the content, or a patch if there is a base at the site.
         cost = self.known(self.hosts[0], image)['wan_bytes']
         before = self.trial.wan_bytes()
-        with self.delivers(self.hosts[0]), self.delivers(self.hosts[1]):
+        with (self.assert_delivers(self.hosts[0]),
+              self.assert_delivers(self.hosts[1])):
             servers = self.start_all(image, self.hosts * (SERVERS // 2))
         moved = self.trial.wan_bytes() - before
         self.assertGreater(moved, NEW * MIB)

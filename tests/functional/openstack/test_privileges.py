@@ -74,7 +74,7 @@ class PrivilegesTest(nova_hosts.NovaTest):
         """An image is delivered; its server is saved and restored."""
         host = self.trial.hosts[0]
         image = self.image_of('web')
-        with self.delivers(host):
+        with self.assert_delivers(host):
             server = self.create(image, host)
         base = self.base(host, image)
         self.assert_same_owner(base, base.parent)
@@ -91,7 +91,7 @@ class PrivilegesTest(nova_hosts.NovaTest):
                             'the guest came up again', nova_hosts.SECONDS)
             self.assert_same_owner(disk, disk.parent)
             # Otherwise it says the same number after the next restore.
-            with self.boots_again(server):
+            with self.assert_boots_again(server):
                 self.compute.reboot_server(server, 'HARD')
                 self.wait_for_status(server, 'ACTIVE')
         self.assertEqual([], [path.name for path in disk.parent.iterdir()

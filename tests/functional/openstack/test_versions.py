@@ -71,7 +71,7 @@ class VersionsTest(nova_hosts.NovaTest):
         return created['id']
 
     def reboot(self, server):
-        with self.boots_again(server):
+        with self.assert_boots_again(server):
             self.compute.reboot_server(server, 'HARD')
             self.wait_for_status(server, 'ACTIVE')
 

@@ -12,14 +12,18 @@
 """tools/test: its stages, and what it counts of them."""
 
 import configparser
+import os
 import re
 import shutil
 import subprocess
+import sys
 
 from tests import base
 from tests.unit.tools import loading
 
 SCRIPT = loading.TREE / 'tools' / 'test'
+# The Python that runs the tests has what tools/lib/results.py imports.
+PATH = f'{os.path.dirname(sys.executable)}:{os.environ["PATH"]}'
 STAGE = loading.TREE / 'tools' / 'lib' / 'stage'
 
 
@@ -29,7 +33,8 @@ def bash(script: str, *arguments: str) -> str:
         # Sourced under another name, it runs nothing.
         ['bash', '-c', f'script=$1; shift; . "$script"; {script}', 'bash',
          SCRIPT, *arguments],
-        check=True, capture_output=True, text=True).stdout.strip()
+        check=True, capture_output=True, text=True,
+        env=os.environ | {'PATH': PATH}).stdout.strip()
 
 
 def defined() -> set[str]:
