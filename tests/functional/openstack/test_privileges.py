@@ -17,7 +17,7 @@ import pwd
 
 from tests.functional.openstack import nova_hosts
 
-from onemachine import suite  # isort: skip
+from onemachine.services import suite  # isort: skip
 
 _CHOWN, _OVERRIDE, _SEARCH = 1 << 0, 1 << 1, 1 << 2
 # As an agent starts them: for outputs, reading, writing, and programs.

@@ -24,8 +24,8 @@ from onemachine import errors
 from onemachine import layout
 from onemachine import place
 from onemachine import processes
+from onemachine.services import suite
 from onemachine import steps
-from onemachine import suite
 from onemachine import tempest
 from onemachine import trial
 

@@ -18,25 +18,25 @@ import pathlib
 import shutil
 import time
 
-from onemachine import broker
-from onemachine import catalogue
-from onemachine import computes
-from onemachine import database
 from onemachine import errors
-from onemachine import glance
-from onemachine import keystone
 from onemachine import layout
-from onemachine import memcache
 from onemachine import network
-from onemachine import neutron
-from onemachine import nova
 from onemachine import place
-from onemachine import placement
+from onemachine.services import broker
+from onemachine.services import catalogue
+from onemachine.services import computes
+from onemachine.services import database
+from onemachine.services import glance
+from onemachine.services import keystone
+from onemachine.services import memcache
+from onemachine.services import neutron
+from onemachine.services import nova
+from onemachine.services import placement
+from onemachine.services import ssh
+from onemachine.services import suite
+from onemachine.services import swift
 from onemachine import shell
-from onemachine import ssh
 from onemachine import steps
-from onemachine import suite
-from onemachine import swift
 
 _READY_SECONDS = 120
 _POLL = 1.0
@@ -186,7 +186,8 @@ class Cloud:
         parts = [
             (code.parent / 'constraints.txt').read_bytes(),
             *((code / name).read_bytes() for name in (
-                'catalogue.py', 'keystone.py', 'nova.py', 'layout.py')),
+                'services/catalogue.py', 'services/keystone.py',
+                'services/nova.py', 'layout.py')),
             *(path.read_bytes() for path in sorted(
                 layout.CHECKOUT.glob(
                     'diffcache_openstack/db/migrations/versions/*.py'))),

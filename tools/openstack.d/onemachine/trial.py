@@ -23,7 +23,6 @@ from keystoneauth1.identity import v3
 import keystoneauth1.session
 from openstack import connection
 
-from onemachine import catalogue
 from onemachine import cloud
 from onemachine import errors
 from onemachine import guests
@@ -31,9 +30,10 @@ from onemachine import layout
 from onemachine import network
 from onemachine import place
 from onemachine import processes
+from onemachine.services import catalogue
+from onemachine.services import suite
 from onemachine import shell
 from onemachine import steps
-from onemachine import suite
 
 # Servers without a network need 2.37, and a host by name 2.74.
 _COMPUTE = '2.93'

@@ -18,9 +18,9 @@ that lies behind the WAN.
 import collections.abc
 import pathlib
 
-from onemachine import common
 from onemachine import layout
 from onemachine import place
+from onemachine.services import common
 from onemachine import shell
 
 

@@ -17,9 +17,9 @@ network. Guests here have none, so that no agent has to run.
 
 import shutil
 
-from onemachine import common
 from onemachine import layout
 from onemachine import place
+from onemachine.services import common
 from onemachine import shell
 
 # The first request that touches ports fails until every mapped class is

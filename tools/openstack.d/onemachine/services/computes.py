@@ -22,12 +22,12 @@ import pathlib
 import pwd
 import uuid
 
-from onemachine import common
-from onemachine import nova
 from onemachine import place
 from onemachine import processes
+from onemachine.services import common
+from onemachine.services import nova
+from onemachine.services import suite
 from onemachine import shell
-from onemachine import suite
 
 DISK_SIZE = 12 << 30
 # Folders that libvirt expects at fixed places.

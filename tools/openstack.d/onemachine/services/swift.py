@@ -18,10 +18,10 @@ address, which is that of the WAN.
 
 import pathlib
 
-from onemachine import common
 from onemachine import layout
 from onemachine import place
 from onemachine import processes
+from onemachine.services import common
 from onemachine import shell
 
 _PARTS = ('account', 'container', 'object')

@@ -13,10 +13,10 @@
 
 import shutil
 
-from onemachine import common
 from onemachine import layout
 from onemachine import place
 from onemachine import processes
+from onemachine.services import common
 from onemachine import shell
 
 _TEMPLATE = '{scheme}://{username}:{password}@{hostname}:{port}/'

@@ -23,11 +23,11 @@ import pathlib
 import shutil
 import sys
 
-from onemachine import common
 from onemachine import errors
 from onemachine import layout
 from onemachine import place
 from onemachine import processes
+from onemachine.services import common
 from onemachine import shell
 
 SITE = 'site'

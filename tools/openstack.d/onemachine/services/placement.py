@@ -11,9 +11,9 @@
 #    under the License.
 """Placement."""
 
-from onemachine import common
 from onemachine import layout
 from onemachine import place
+from onemachine.services import common
 from onemachine import shell
 
 

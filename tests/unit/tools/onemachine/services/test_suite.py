@@ -17,9 +17,9 @@ from unittest import mock
 from onemachine import layout
 from onemachine import place
 from onemachine import processes
+from onemachine.services import suite
 from onemachine import shell
 from onemachine import steps
-from onemachine import suite
 
 from tests import base
 
