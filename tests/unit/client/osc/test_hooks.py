@@ -13,6 +13,7 @@
 
 import argparse
 import datetime
+import threading
 import types
 from unittest import mock
 
@@ -113,6 +114,10 @@ class TestAggregateCacheImage(HookTest):
         self.assertEqual([], list(self.cloud.precache_jobs()))
 
     def test_wait_is_for_a_job(self):
+        answered = threading.Event()
+        self.addCleanup(answered.set)
+        self.conductor._precacher._compute = types.SimpleNamespace(
+            hosts=lambda aggregates, zones: answered.wait() and set())
         error = self.assertRaises(osc_exceptions.CommandError,
                                   self.run_after, '--wait', '--timeout', '0.1')
         self.assertIn('still running', str(error))
