@@ -39,6 +39,7 @@ from diffcache_openstack.agent.images import contents
 from diffcache_openstack.agent.images import costs
 from diffcache_openstack.agent.images import filling
 from diffcache_openstack.agent.images import outputs
+from diffcache_openstack.agent.images import patch_requests
 from diffcache_openstack.agent.images import recipes
 from diffcache_openstack.agent.images import retention
 from diffcache_openstack.agent.images import serving
@@ -59,6 +60,7 @@ from diffcache_openstack.agent.repository import conductor_catalogue
 from diffcache_openstack.agent.repository import image_limits
 from diffcache_openstack.agent.repository import incoming
 from diffcache_openstack.agent.repository import ingest
+from diffcache_openstack.agent.repository import on_demand
 from diffcache_openstack.agent.repository import pair_choice
 from diffcache_openstack.agent.state import borrowed as borrowed_files
 from diffcache_openstack.agent.state import directory
@@ -191,8 +193,12 @@ class Agent(service.Service):
         self._builder = building.Builder(
             self._sources, self.transfers, self.host, self._flights, kept,
             self._tools)
+        self._patch_requests = patch_requests.PatchRequests(
+            self._sources, self.host, self._clients.agents,
+            self._clients.context)
         self._contents = contents.Contents(
-            self._builder, self.host, self._flights, kept, self.transfers)
+            self._builder, self.host, self._flights, kept, self.transfers,
+            self._patch_requests)
         pending = serving.PendingOutputs(self._state / 'outputs')
         pending.clean(self._outputs.find)
         self.requests = request_spool.RequestSpool(self._state / 'requests')
@@ -215,7 +221,8 @@ class Agent(service.Service):
     def _build_reports(self) -> None:
         self.status = statuses.HostStatus(
             self.conf, self.plane, self.host, self.filler, self.requests,
-            self.ingest.report if self.ingest is not None else None)
+            self.ingest.report if self.ingest is not None else None,
+            self._patch_requests.counts)
         self._link = link.ConductorLink(
             self._clients, self.host, self.status, self.requests,
             self.conf.agent.heartbeat_interval, self._revoked)
@@ -411,7 +418,10 @@ class Agent(service.Service):
             agent_endpoint.AgentManager(
                 self.host, self._delivery, self.filler, self.status,
                 self.repository, incoming.Incoming(
-                    self.conf.repository.image_directories)),
+                    self.conf.repository.image_directories),
+                None if self.repository is None else on_demand.OnDemand(
+                    self.repository,
+                    self.conf.repository.patches_on_demand)),
             versions_endpoint.VersionsManager(self.versions))
         started: list = []
 

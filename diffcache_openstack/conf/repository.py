@@ -113,6 +113,18 @@ Most bases from which patches to an image are created: those with the smallest
 patches, as estimated from a sample of both images. Higher values give the
 planner more choices, and take more time and space at the repository.
 '''),
+    cfg.IntOpt(
+        'patches_on_demand',
+        default=20,
+        min=0,
+        help='''
+Most patches within an hour that hosts may have created at once. A host that
+needs an image requests the patch from one of its site's images if there is
+none yet, and waits for it as long as that is faster than the whole image.
+``windows`` and ``max_load`` do not delay it. Creating a patch uses a processor
+for some 15 seconds per gigabyte of the image's data. 0 creates none on
+request.
+'''),
     cfg.FloatOpt(
         'max_load',
         default=0.0,

@@ -21,7 +21,11 @@ from diffcache_openstack.common import messaging
 from diffcache_openstack import objects
 
 TOPIC = 'diffcache-agent'
-VERSION = '1.1'
+VERSION = '1.2'
+
+# Of one call of create_patch.
+MOST_BASES = 64
+MOST_SECONDS = 86400.0
 
 Share = tuple[str, str, str, int | None, list[str]]
 
@@ -41,6 +45,7 @@ class AgentAPI:
 
     * 1.0: first version
     * 1.1: ``hold`` takes shares
+    * 1.2: create_patch
     """
 
     def __init__(self, bus: messaging.Bus, conf: cfg.ConfigOpts):
@@ -94,6 +99,29 @@ class AgentAPI:
         """
         return self._slow(host).call(ctxt, 'register_image', path=path,
                                      template_id=template_id, name=name)
+
+    def create_patch(self, ctxt: contexts.RequestContext, host: str,
+                     target: str, bases: collections.abc.Sequence[str],
+                     seconds: float, mbps: float) -> objects.Patch | None:
+        """Have a repository create a patch, if that is worth waiting for.
+
+        :param target: content id of an image
+        :param bases: content ids of up to MOST_BASES images to choose from
+        :param seconds: what the image takes without the patch; no longer is
+            waited for it
+        :param mbps: rate at which the patch will be read
+        :returns: the best patch, registered; None if the image comes sooner
+            without one
+        :raises Busy: the repository creates no further patch now
+        :raises InvalidInput: the host is no repository, or older than this
+        """
+        seconds = min(seconds, MOST_SECONDS)
+        timeout = max(1.0, seconds)
+        call = self._client.prepared(
+            topic=topic_of(host), timeout=timeout, call_monitor_timeout=min(
+                timeout, self._conf.conductor.rpc_timeout))
+        return call.call(ctxt, 'create_patch', target=target,
+                         bases=list(bases), seconds=seconds, mbps=mbps)
 
     def verify_object(self, ctxt: contexts.RequestContext, host: str,
                       kind: str, object_id: str) -> None:

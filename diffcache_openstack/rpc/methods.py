@@ -27,6 +27,7 @@ from diffcache_openstack.common.signing import host_keys
 from diffcache_openstack.objects import catalogue
 from diffcache_openstack.objects import fields
 from diffcache_openstack.objects import versions
+from diffcache_openstack.rpc import agent_api
 from diffcache_openstack.rpc import conductor_control_api
 from diffcache_openstack.rpc import conductor_costs_api
 from diffcache_openstack.rpc import conductor_versions_api
@@ -333,6 +334,12 @@ AGENT: Table = {
         'mode': fields.StringField(r'[a-z_]{1,32}', nullable=True)}),
     (None, 'register_image'): Method(CONTROLLER, {
         'path': _path(), 'template_id': IMAGE, 'name': LABEL}),
+    (None, 'create_patch'): Method(HOSTS, {
+        'target': fields.HashField(),
+        'bases': fields.ListOfStringsField(fields.HASH_PATTERN,
+                                           agent_api.MOST_BASES),
+        'seconds': _field(NumberWithin(0, agent_api.MOST_SECONDS)),
+        'mbps': _field(NumberWithin(1e-6, 1e9))}),
     (None, 'verify_object'): Method(HOSTS, {
         'kind': KIND, 'object_id': fields.HashField()}),
     (None, 'status'): Method(HOSTS, {}, changes=False),

@@ -22,6 +22,7 @@ from diffcache_openstack.agent.images import status as statuses
 from diffcache_openstack.agent.local import delivery as deliveries
 from diffcache_openstack.agent.repository import catalogue
 from diffcache_openstack.agent.repository import incoming as incomings
+from diffcache_openstack.agent.repository import on_demand
 from diffcache_openstack.agent.state import host as hosts
 from diffcache_openstack.common import context as contexts
 from diffcache_openstack.common import exceptions
@@ -43,6 +44,8 @@ class AgentManager:
     :param status: describes this host
     :param repository: registers images; None where this is no repository
     :param incoming: files that may be registered
+    :param patches: creates patches on request; None where this is no
+        repository
     """
 
     target = oslo_messaging.Target(version=agent_api.VERSION)
@@ -50,8 +53,10 @@ class AgentManager:
     def __init__(self, host: hosts.HostState, delivery: deliveries.Delivery,
                  filler: filling.Filler, status: statuses.HostStatus,
                  repository: catalogue.Repository | None = None,
-                 incoming: incomings.Incoming | None = None) -> None:
+                 incoming: incomings.Incoming | None = None,
+                 patches: on_demand.OnDemand | None = None) -> None:
         self._host = host
+        self._patches = patches
         self._delivery = delivery
         self._incoming = incoming or incomings.Incoming([])
         self._filler = filler
@@ -100,12 +105,31 @@ class AgentManager:
         :raises Conflict: the id belongs to other content already
         """
         if self._repository is None:
-            raise exceptions.InvalidInput(
-                f'Host {self._host.name} is no repository; send the request'
-                f' to the one whose [agent] role is "repository".')
+            raise self._no_repository()
         with self._incoming.open(path) as opened:
             record = self._repository.register(opened, template_id, name)
         return objects.Template(**dataclasses.asdict(record))
+
+    @messaging.exposed
+    def create_patch(self, ctxt: contexts.RequestContext, target: str,
+                     bases: list[str], seconds: float, mbps: float
+                     ) -> objects.Patch | None:
+        """Create a patch that a host waits for, if that is faster.
+
+        :raises InvalidInput: this is no repository
+        :raises Busy: no further patch is created now
+        """
+        if self._patches is None:
+            raise self._no_repository()
+        found = self._patches.create(on_demand.Wanted(
+            target, tuple(bases), seconds, mbps))
+        return None if found is None \
+            else objects.Patch(**dataclasses.asdict(found))
+
+    def _no_repository(self) -> exceptions.InvalidInput:
+        return exceptions.InvalidInput(
+            f'Host {self._host.name} is no repository; send the request'
+            f' to the one whose [agent] role is "repository".')
 
     @messaging.exposed
     def verify_object(self, ctxt: contexts.RequestContext, kind: str,

@@ -18,6 +18,7 @@ import threading
 import uuid
 
 from diffcache_openstack.agent.images import building
+from diffcache_openstack.agent.images import patch_requests
 from diffcache_openstack.agent.images import pulse as pulses
 from diffcache_openstack.agent.images import retention
 from diffcache_openstack.agent.images import single_flight
@@ -65,12 +66,15 @@ class Contents:
     :param flights: single flight of this host
     :param kept: keeps content, if there is room
     :param moved: transfers of this host
+    :param patches: requests patches that there are not yet
     """
 
     def __init__(self, builder: building.Builder, host: hosts.HostState,
                  flights: single_flight.SingleFlight,
                  kept: retention.Retention,
-                 moved: transfers.Transfers) -> None:
+                 moved: transfers.Transfers,
+                 patches: patch_requests.PatchRequests) -> None:
+        self._patches = patches
         self._builder = builder
         self._host = host
         self._single_flight = flights
@@ -98,6 +102,7 @@ class Contents:
                 throttle.progress = watch.progress
                 throttle.abandoned = lambda: (watch.gone.is_set()
                                               and not member.is_shared())
+            self._patches.request(key.id, throttle)
             staged = self._host.held.staging(f'{key.id}.{uuid.uuid4().hex}')
             try:
                 built = self._builder.build(key, staged, throttle, mode)

@@ -32,13 +32,17 @@ class HostStatus:
     :param filler: follows the plan
     :param requests: records that the conductor does not have yet
     :param ingest: reports on images of an image service, at a repository
+    :param patches_requested: counts patches requested from repositories
     """
 
     def __init__(self, conf: cfg.ConfigOpts, plane, host: hosts.HostState,
                  filler: filling.Filler,
                  requests: request_spool.RequestSpool,
                  ingest: typing.Callable[[], dict[str, typing.Any]]
-                 | None = None) -> None:
+                 | None = None,
+                 patches_requested: typing.Callable[[], dict[str, int]]
+                 = dict) -> None:
+        self._patches_requested = patches_requested
         self._conf = conf
         self._plane = plane
         self._host = host
@@ -116,6 +120,7 @@ class HostStatus:
             'unreported_requests': len(self._requests),
             'data_plane': self._plane.stats(),
             'ingest': None if self._ingest is None else self._ingest(),
+            'patches_requested': self._patches_requested(),
             'repositories': self._plane.repositories(),
             'left_alone': {host: round(seconds) for host, seconds
                            in self._plane.left_alone().items()},

@@ -141,6 +141,8 @@ class Repository:
         # no object is dropped whose image is being registered.
         self._changing = threading.Lock()
         self._making = threading.Lock()
+        self._pairs_changed = threading.Condition()
+        self._pairs_under_way: set[Pair] = set()
         self._wake = threading.Condition()
         self._stopped = False
         self._look = False
@@ -361,7 +363,7 @@ class Repository:
                     int(self._options.may_run()))
                 self._sketch(work.sketch)
                 self._compare(work.compare)
-                count += sum(self._create(pair.base, pair.target)
+                count += sum(self.create(pair.base, pair.target)
                              for pair in work.create)
                 if not work.pending:
                     break
@@ -387,7 +389,7 @@ class Repository:
                 create_seconds = time.monotonic() - started
                 self._check_unchanged((base, target), found)
                 declined = pair_choice.judge_size(
-                    patch.stat().st_size, self._data_size(target),
+                    patch.stat().st_size, self.data_size(target),
                     self._options.limits)
                 if declined is not None:
                     LOG.info('Discarding the patch from %s to %s: %s', base,
@@ -402,6 +404,81 @@ class Repository:
         finally:
             patch.unlink(missing_ok=True)
             output.unlink(missing_ok=True)
+
+    def find_patch(self, base: str, target: str) -> PatchRecord | None:
+        """Return the record of a patch, if it is held."""
+        known = self._made.get((base, target))
+        if known is not None \
+                and views.Key(views.PATCHES, known.id) in self._held:
+            return known
+        return None
+
+    def has_content(self, content: str) -> bool:
+        """Return whether an image with this content is served."""
+        return self._all_held(content)
+
+    def has_sketch(self, content: str) -> bool:
+        """Return whether an image is served, and was sketched."""
+        return self._all_held(content) \
+            and (self._sketches / content).exists()
+
+    def data_size(self, content: str) -> int:
+        """Return the bytes of data of an image's content; 0 if unknown."""
+        return self._data_sizes.get(content, 0)
+
+    def estimate(self, base: str, target: str) -> pair_choice.Verdict:
+        """Estimate a patch from the sketches of two images."""
+        try:
+            return pair_choice.judge_estimate(
+                self._estimates.size(base, target), self.data_size(target),
+                self._options.limits)
+        except (exceptions.DiffCacheError, OSError) as error:
+            self._log_failure(
+                f'Could not compare {base} with {target}', error, base,
+                target)
+            return _failure(error)
+
+    def create(self, base: str, target: str) -> bool:
+        """Create a patch unless there is one, or report why there is none.
+
+        If another thread is creating it, wait for that.
+
+        :returns: whether this call created it
+        :raises ServiceUnavailable: the conductor does not answer
+        """
+        with self._alone((base, target)):
+            return self._create(base, target)
+
+    @contextlib.contextmanager
+    def _alone(self, pair: Pair) -> typing.Iterator[None]:
+        """Wait until no other thread works on a pair, and keep them off."""
+        with self._pairs_changed:
+            self._pairs_changed.wait_for(
+                lambda: pair not in self._pairs_under_way)
+            self._pairs_under_way.add(pair)
+        try:
+            yield
+        finally:
+            with self._pairs_changed:
+                self._pairs_under_way.remove(pair)
+                self._pairs_changed.notify_all()
+
+    def _create(self, base: str, target: str) -> bool:
+        try:
+            known = self.find_patch(base, target)
+            if known is not None:
+                self._catalogue.register_patch(known)
+                return False
+            return self.make_patch(base, target)
+        except exceptions.ServiceUnavailable:
+            # The conductor; it has the pair for this host until it answers.
+            raise
+        except (exceptions.DiffCacheError, OSError) as error:
+            self._log_failure(
+                f'Could not create the patch from {base} to {target}', error,
+                base, target)
+            self._report_pairs([(base, target, _failure(error))])
+            return False
 
     # -- inside
 
@@ -490,9 +567,6 @@ class Repository:
             raise exceptions.IntegrityError(
                 f'{key} changed in the repository: {reason}.')
 
-    def _data_size(self, content: str) -> int:
-        return self._data_sizes.get(content, 0)
-
     def _finish(self, patch, base, target, create_seconds,
                 apply_seconds) -> None:
         if not self._all_held(base, target):
@@ -540,38 +614,8 @@ class Repository:
     def _compare(self, pairs: list[objects.PatchPair]) -> None:
         """Estimate patches, and report their sizes."""
         self._report_pairs([
-            (pair.base, pair.target, self._estimate(pair.base, pair.target))
+            (pair.base, pair.target, self.estimate(pair.base, pair.target))
             for pair in pairs])
-
-    def _estimate(self, base: str, target: str) -> pair_choice.Verdict:
-        try:
-            return pair_choice.judge_estimate(
-                self._estimates.size(base, target), self._data_size(target),
-                self._options.limits)
-        except (exceptions.DiffCacheError, OSError) as error:
-            self._log_failure(
-                f'Could not compare {base} with {target}', error, base,
-                target)
-            return _failure(error)
-
-    def _create(self, base: str, target: str) -> bool:
-        """Create a patch, or report why there is none."""
-        known = self._made.get((base, target))
-        try:
-            if known is not None \
-                    and views.Key(views.PATCHES, known.id) in self._held:
-                self._catalogue.register_patch(known)
-                return False
-            return self.make_patch(base, target)
-        except exceptions.ServiceUnavailable:
-            # The conductor; it has the pair for this host until it answers.
-            raise
-        except (exceptions.DiffCacheError, OSError) as error:
-            self._log_failure(
-                f'Could not create the patch from {base} to {target}', error,
-                base, target)
-            self._report_pairs([(base, target, _failure(error))])
-            return False
 
     def _log_failure(self, what: str, error: Exception,
                      *contents: str) -> None:

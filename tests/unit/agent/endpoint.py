@@ -41,6 +41,10 @@ class Endpoint:
         return self._answers.register_image(path, template_id, name)
 
     @messaging.exposed
+    def create_patch(self, ctxt, target, bases, seconds, mbps):
+        return self._answers.create_patch(target, bases, seconds, mbps)
+
+    @messaging.exposed
     def verify_object(self, ctxt, kind, object_id):
         self._answers.verify_object(kind, object_id)
 

@@ -20,6 +20,7 @@ import threading
 from diffcache_openstack.agent.data_plane import interface
 from diffcache_openstack.agent.images import building
 from diffcache_openstack.agent.images import contents
+from diffcache_openstack.agent.images import patch_requests
 from diffcache_openstack.agent.images import retention
 from diffcache_openstack.agent.images import serving
 from diffcache_openstack.agent.images import single_flight
@@ -307,16 +308,43 @@ def verify(key, path):
 
 
 class SiteMap:
-    """The site map of a :class:`Host`, as its test sets it."""
+    """The site map of a :class:`Host`, as its test sets it.
+
+    :ivar next: the map that a refresh brings
+    """
 
     def __init__(self, host):
         self._host = host
+        self.reachable = False
+        self.next = None
+
+    def refresh(self):
+        if self.next is not None:
+            self._host.view = self.next
 
     def current(self):
         return self._host.view
 
     def find(self, template_id):
         return self._host.view.template(template_id)
+
+
+class Agents:
+    """Repositories, of which a test has the answers.
+
+    :ivar answers: returned in turn, or raised; then there is no patch
+    """
+
+    def __init__(self):
+        self.answers = []
+        self.calls = []
+
+    def create_patch(self, ctxt, host, target, bases, seconds, mbps):
+        self.calls.append((host, target, bases, seconds, mbps))
+        answer = self.answers.pop(0) if self.answers else None
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
 
 
 class Tools:
@@ -332,6 +360,7 @@ class Host:
     def __init__(self, directory: pathlib.Path, network: Network, name: str,
                  capacity: int | None = None, keep_requested: bool = False):
         self.view = view.SiteView()
+        self.now = 1000.0
         self.plane = Plane(network, name)
         root = directory / name / 'objects'
         self.borrowed = borrowed.BorrowedFiles(
@@ -351,8 +380,12 @@ class Host:
         self.builder = building.Builder(
             self.sources, self.transfers, self.state, self.flights, kept,
             Tools())
+        self.agents = Agents()
+        self.patch_requests = patch_requests.PatchRequests(
+            self.sources, self.state, self.agents, None, lambda: self.now)
         self.contents = contents.Contents(
-            self.builder, self.state, self.flights, kept, self.transfers)
+            self.builder, self.state, self.flights, kept, self.transfers,
+            self.patch_requests)
         self.requests = request_spool.RequestSpool(
             directory / name / 'requests')
         self.server = serving.ImageServer(

@@ -78,6 +78,7 @@ VALUES = {
     'kind': 'templates', 'object_id': HASH, 'place': 'a' * 16,
     'base': [1, HASH], 'head': [2, HASH],
     'count': 1, 'total': 1, 'terms': 'patch 1', 'nearest': 8, 'creations': 1,
+    'target': HASH, 'bases': ['b' * 64], 'seconds': 60.0, 'mbps': 20.0,
 }
 # No argument is any of these.
 JUNK = ('../../..', '\0', 'x' * 100_000, -1, 2 ** 80, 1.5e300, float('nan'),

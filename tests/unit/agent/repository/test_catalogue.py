@@ -14,6 +14,7 @@ import errno
 import functools
 import logging
 import os
+import threading
 
 import fixtures
 
@@ -205,6 +206,43 @@ class RepositoryTest(base.TestCase):
         self.assertEqual(record, self.catalogue.patches[one, two])
         self.assertEqual(2, len(self.catalogue.templates))
         self.assertEqual([], os.listdir(self.held.root / 'staging'))
+
+    def test_two_threads_create_a_patch_once(self):
+        one, two = self.register_both()
+        calls = []
+        tools = self.repository._tools
+        make_patch = tools.make_patch
+
+        def make_once_both_wait(*arguments):
+            calls.append(arguments)
+            # Until the other thread has come as far as it can.
+            while len(self.repository._pairs_changed._waiters) < 1 \
+                    and len(calls) < 2:
+                os.sched_yield()
+            return make_patch(*arguments)
+
+        tools.make_patch = make_once_both_wait
+        results = []
+        threads = [threading.Thread(target=lambda: results.append(
+            self.repository.create(one, two))) for _number in range(2)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        self.assertEqual([False, True], sorted(results))
+        self.assertEqual(1, len(calls))
+        self.assertEqual(self.repository.patches(),
+                         [self.repository.find_patch(one, two)])
+
+    def test_content_is_known_once_it_was_registered_and_sketched(self):
+        content = fakes.content_id(BASE)
+        self.assertFalse(self.repository.has_content(content))
+        self.repository.register(self.base_file, 'base', 'base')
+        self.assertTrue(self.repository.has_content(content))
+        self.assertFalse(self.repository.has_sketch(content))
+        self.repository.make_missing()
+        self.assertTrue(self.repository.has_sketch(content))
+        self.assertEqual(len(BASE), self.repository.data_size(content))
 
     def test_too_large_a_patch_is_declined(self):
         self.ratio = 0.5

@@ -1,0 +1,147 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Requests for patches that no repository has created yet.
+
+Before an image crosses the WAN whole, the repository is asked whether a patch
+from an image of the site would be the faster way, its creation included. If
+the answer is no, late, or none at all, the image comes as it would have come.
+"""
+
+import collections
+import collections.abc
+import logging
+import threading
+import time
+
+from diffcache_openstack.agent.images import sources as site_sources
+from diffcache_openstack.agent.images import throttle as throttles
+from diffcache_openstack.agent.state import host as hosts
+from diffcache_openstack.common import context as contexts
+from diffcache_openstack.common import exceptions
+from diffcache_openstack.rpc import agent_api
+from diffcache_openstack.sites import routes
+from diffcache_openstack.sites import view as views
+
+LOG = logging.getLogger(__name__)
+
+# What takes less is not worth a question.
+_LEAST_SECONDS = 1.0
+# Seconds without questions after a repository gave no answer.
+_PAUSE = 300.0
+
+CREATED, DECLINED, BUSY, FAILED = 'created', 'declined', 'busy', 'failed'
+
+
+class PatchRequests:
+    """Has repositories create patches for images that are needed now.
+
+    :param sources: what this host may read from
+    :param host: this host's state
+    :param agents: RPC client
+    :param context: of the calls
+    :param clock: seconds, monotonic
+    """
+
+    def __init__(self, sources: site_sources.Sources, host: hosts.HostState,
+                 agents: agent_api.AgentAPI,
+                 context: contexts.RequestContext,
+                 clock: collections.abc.Callable[[], float] = time.monotonic
+                 ) -> None:
+        self._sources = sources
+        self._name = host.name
+        self._held = host.held
+        self._site_map = host.site_map
+        self._agents = agents
+        self._context = context
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._counts: collections.Counter[str] = collections.Counter()
+        self._paused_until: dict[str, float] = {}
+
+    def counts(self) -> dict[str, int]:
+        """Return how many requests had each outcome so far."""
+        with self._lock:
+            return {name: self._counts[name]
+                    for name in (CREATED, DECLINED, BUSY, FAILED)}
+
+    def request(self, content_id: str, throttle: throttles.Throttle) -> None:
+        """Have a patch to an image created if that is the faster way.
+
+        Return once it is on the site map, or is not going to be.
+        """
+        if not self._site_map.reachable:
+            return
+        route = self._cheapest(content_id, throttle)
+        if route is None or route.seconds < _LEAST_SECONDS:
+            return
+        view = self._site_map.current()
+        repository = next((part.host for part in route.parts
+                           if part.host in view.repositories), None)
+        bases = self._bases(view, content_id)
+        if repository is None or not bases or self._is_paused(repository):
+            return
+        outcome = self._ask(repository, content_id, bases, route.seconds)
+        with self._lock:
+            self._counts[outcome] += 1
+
+    def _cheapest(self, content_id, throttle) -> routes.Route | None:
+        table = self._sources.lookup_table(
+            (name, None) for name in throttle.excluded)
+        return next(iter(table.to_template(content_id)), None)
+
+    def _bases(self, view: views.SiteView, content_id: str) -> list[str]:
+        """List images of the site without a patch, this host's first."""
+        known = {patch.base for patch in view.patches
+                 if patch.target == content_id}
+        own = {key.id for key in self._held.readable()
+               if key.kind == views.TEMPLATES}
+        others = {key.id for key in view.holders
+                  if key.kind == views.TEMPLATES}
+        ordered = [*sorted(own), *sorted(others - own)]
+        return [each for each in ordered
+                if each != content_id and each not in known
+                and view.content(each) is not None][:agent_api.MOST_BASES]
+
+    def _is_paused(self, repository: str) -> bool:
+        return self._clock() < self._paused_until.get(repository, 0.0)
+
+    def _ask(self, repository: str, content_id: str, bases: list[str],
+             seconds: float) -> str:
+        links = self._site_map.current().links.of(self._name)
+        try:
+            found = self._agents.create_patch(
+                self._context, repository, content_id, bases, seconds,
+                links.from_repository(repository))
+            if found is None:
+                return DECLINED
+            self._site_map.refresh()
+        except exceptions.Busy as error:
+            LOG.info('Fetching image content %s without a new patch: %s',
+                     content_id, error)
+            return BUSY
+        except exceptions.DiffCacheError as error:
+            self._paused_until[repository] = self._clock() + _PAUSE
+            LOG.warning('Repository %s created no patch to %s, will not ask'
+                        ' it for %.0f s: %s', repository, content_id, _PAUSE,
+                        error)
+            return FAILED
+        return self._check(repository, content_id, found.id)
+
+    def _check(self, repository: str, content_id: str, patch_id: str) -> str:
+        if self._site_map.current().patch(patch_id) is None:
+            LOG.warning('The site map does not have patch %s to %s, which'
+                        ' repository %s says to have created', patch_id,
+                        content_id, repository)
+            return FAILED
+        LOG.info('Repository %s created patch %s to %s on request',
+                 repository, patch_id, content_id)
+        return CREATED
