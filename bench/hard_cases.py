@@ -50,7 +50,7 @@ HOSTS = ('host-1', 'host-2')
 NAMES = ('base', 'next', 'other')
 _NAMESPACE = uuid.UUID('0a6f7f5e-7d0f-4f0e-8f5b-54f3d3a1c001')
 _KEPT = ('images', 'objects/templates', 'objects/manifests',
-         'objects/compressed', 'patches', 'objects/patches')
+         'objects/compressed')
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,7 +78,12 @@ class Measured:
 
 
 class Rig:
-    """A fresh site on which a case runs."""
+    """A fresh site on which a case runs.
+
+    :cvar kept: what the repository has from the preparation
+    """
+
+    kept: tuple[str, ...] = (*_KEPT, 'patches', 'objects/patches')
 
     def __init__(self, bench: 'Bench', directory: pathlib.Path,
                  capacity: int) -> None:
@@ -230,6 +235,27 @@ class PlainRig(Rig):
         packed.unlink()
 
 
+class NoPatchesRig(Rig):
+    """A site whose repository has created no patches yet."""
+
+    kept = _KEPT
+
+    # The thread that creates them waits for an idle machine.
+    def _options(self) -> dict:
+        return {**super()._options(), ('repository', 'max_load'): 1e-9}
+
+    def _prepare(self) -> None:
+        self._site.make_patches()
+        self._site.wait_catalogue(0)
+
+
+class NoRequestsRig(NoPatchesRig):
+    """Likewise, and none is created on request."""
+
+    def _options(self) -> dict:
+        return {**super()._options(), ('repository', 'patches_on_demand'): 0}
+
+
 # -- the cases
 
 def cold_image(rig: Rig) -> None:
@@ -337,6 +363,17 @@ CASES = {
     'conductor outage': (conductor_outage, SMALL),
     '4 servers at once': (four_at_once, SMALL),
     '16 servers at once': (sixteen_at_once, SMALL),
+    'next build, no patch yet': (next_build_unplanned, ROOMY),
+    'next build, none on request': (next_build_unplanned, ROOMY),
+    'same distribution, no patch yet': (same_distribution, ROOMY),
+    'same distribution, none on request': (same_distribution, ROOMY),
+}
+# Sites of DiffCache that differ from the others.
+RIGS = {
+    'next build, no patch yet': NoPatchesRig,
+    'next build, none on request': NoRequestsRig,
+    'same distribution, no patch yet': NoPatchesRig,
+    'same distribution, none on request': NoRequestsRig,
 }
 
 
@@ -379,7 +416,8 @@ class Bench:
         case, share = CASES[name]
         capacity = round(self.images['base'].data_size * share)
         found = {}
-        for label, kind in (('plain', PlainRig), ('ours', Rig)):
+        for label, kind in (('plain', PlainRig),
+                            ('ours', RIGS.get(name, Rig))):
             progress(f'{name}: {label}')
             found[label] = self._run(case, kind, capacity)
         plain, ours = found['plain'], found['ours']
@@ -393,8 +431,8 @@ class Bench:
              kind: type[Rig], capacity: int) -> Measured:
         directory = self._state / 'case'
         shutil.rmtree(directory, ignore_errors=True)
-        if kind is Rig:
-            self._link_repository(directory / 'repository')
+        if kind is not PlainRig:
+            self._link_repository(directory / 'repository', kind)
         rig = kind(self, directory, capacity)
         try:
             case(rig)
@@ -404,9 +442,9 @@ class Bench:
         assert rig.measured is not None
         return rig.measured
 
-    def _link_repository(self, state: pathlib.Path) -> None:
+    def _link_repository(self, state: pathlib.Path, kind: type[Rig]) -> None:
         """Give a case the prepared objects, which never change."""
-        for name in _KEPT:
+        for name in kind.kept:
             (state / name).mkdir(parents=True)
             for path in (self._prepared / name).iterdir():
                 if not path.name.startswith('.'):
