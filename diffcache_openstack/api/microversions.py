@@ -43,7 +43,8 @@ HISTORY: dict[str, str] = {
            ' ``GET /v1/hosts/{name}/pending-images``.',
     '1.8': 'Templates have ``compressed_size``. Plans have what they move and'
            ' save: ``move_wan_bytes``, ``move_lan_bytes``, ``fill_seconds``,'
-           ' ``saved_seconds`` and ``saved_wan_bytes``.',
+           ' ``saved_seconds`` and ``saved_wan_bytes``, and their'
+           ' ``objective`` with ``cost_wan_bytes``.',
 }
 
 

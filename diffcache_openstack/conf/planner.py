@@ -14,6 +14,7 @@
 import copy
 
 from oslo_config import cfg
+from oslo_config import types
 
 GROUP = cfg.OptGroup(
     'planner',
@@ -31,6 +32,30 @@ Solver to use, from the entry point namespace ``diffcache.placement.solvers``.
 ``auto`` finds good plans at any scale with a bound on their distance from the
 optimum; ``ilp`` proves small plans optimal; ``greedy`` is the algorithm of the
 DiffCache paper, which uses no patches at a site with one host.
+'''),
+    cfg.StrOpt(
+        'objective',
+        default='seconds',
+        choices=[
+            ('seconds', 'Seconds that requests wait for their images.'),
+            ('wan_bytes', 'Bytes that requests take from repositories.'),
+        ],
+        mutable=True,
+        help='''
+What plans minimize. Choose ``wan_bytes`` where the link to the repository is
+paid by volume: images then wait somewhat longer. Moving an object to a
+host counts with the bytes that it takes from the repository, and
+``move_weight`` is not used. A plan for seconds is computed as well, each in
+half of ``time_limit``, and the one that fetches fewer bytes is taken.
+'''),
+    cfg.Opt(
+        'site_objective',
+        type=types.Dict(types.String(choices=['seconds', 'wan_bytes'])),
+        default={},
+        mutable=True,
+        help='''
+Objective of sites that differ from ``objective``, as ``SITE:OBJECTIVE`` pairs
+separated by commas.
 '''),
     cfg.IntOpt(
         'interval',

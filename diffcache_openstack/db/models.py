@@ -411,6 +411,8 @@ class Plan(Base):
     fill_seconds: orm.Mapped[float | None] = orm.mapped_column(sa.Double)
     saved_seconds: orm.Mapped[float | None] = orm.mapped_column(sa.Double)
     saved_wan_bytes: orm.Mapped[int | None] = orm.mapped_column(sa.BigInteger)
+    objective: orm.Mapped[str | None] = orm.mapped_column(sa.String(16))
+    cost_wan_bytes: orm.Mapped[int | None] = orm.mapped_column(sa.BigInteger)
 
 
 class PlanHost(Base):

@@ -22,7 +22,7 @@ from diffcache_openstack.db import sites
 from diffcache_openstack import objects
 
 _COPIED = ('site', 'generation', 'solver', 'cost_s', 'lower_bound_s',
-           'proved_optimal', 'solver_seconds', 'created_at',
+           'proved_optimal', 'solver_seconds', 'created_at', 'objective',
            *objects.PLAN_FIGURES)
 _ITEM_COPIED = ('host', 'kind', 'bytes', 'priority', 'saved_seconds')
 

@@ -59,7 +59,7 @@ def finish(session: orm.Session, plan_id: str, plan: objects.Plan) -> bool:
         return False
     row.state, row.base_generation = PROPOSED, plan.generation
     for name in ('solver', 'cost_s', 'lower_bound_s', 'proved_optimal',
-                 'solver_seconds', *objects.PLAN_FIGURES):
+                 'solver_seconds', 'objective', *objects.PLAN_FIGURES):
         setattr(row, name, getattr(plan, name))
     session.add_all(models.PlanHost(plan_id=row.id, host=host)
                     for host in plan.hosts)

@@ -30,6 +30,7 @@ from diffcache_openstack.objects.pending_image import (  # noqa: F401
 from diffcache_openstack.objects.plan import Fill  # noqa: F401
 from diffcache_openstack.objects.plan import Plan  # noqa: F401
 from diffcache_openstack.objects.plan import PLAN_FIGURES  # noqa: F401
+from diffcache_openstack.objects.plan import PLAN_OBJECTIVES  # noqa: F401
 from diffcache_openstack.objects.plan import PlanItem  # noqa: F401
 from diffcache_openstack.objects.precache import PrecacheDemand  # noqa: F401
 from diffcache_openstack.objects.precache import PrecacheJob  # noqa: F401

@@ -17,7 +17,9 @@ from diffcache_openstack.objects import fields
 
 # What a plan moves and saves.
 PLAN_FIGURES = ('move_wan_bytes', 'move_lan_bytes', 'fill_seconds',
-                'saved_seconds', 'saved_wan_bytes')
+                'saved_seconds', 'saved_wan_bytes', 'cost_wan_bytes')
+# What plans minimize.
+PLAN_OBJECTIVES = ('seconds', 'wan_bytes')
 
 
 @base.DiffCacheObjectRegistry.register
@@ -53,6 +55,10 @@ class Plan(base.DiffCacheObject):
     of demand (the sum of rates times seconds); ``solver_seconds`` is what
     computing the plan took.
 
+    ``objective`` is what the plan minimizes: ``cost_s``, or
+    ``cost_wan_bytes``, the bytes that the requests of a day take from
+    repositories.
+
     The rest compares the plan with what hosts held or were about to hold when
     it was computed: bytes that move from the repository and between hosts,
     seconds until the slowest host holds its part, and seconds of waiting and
@@ -62,7 +68,7 @@ class Plan(base.DiffCacheObject):
     Version history:
 
     * 1.0: first version
-    * 1.1: what the plan moves and saves
+    * 1.1: what the plan moves and saves, and its objective
     """
 
     VERSION = '1.1'
@@ -71,6 +77,8 @@ class Plan(base.DiffCacheObject):
         'site': fields.SiteField(),
         'generation': fields.NonNegativeIntegerField(),
         'solver': fields.StringField(),
+        'objective': fields.EnumField(PLAN_OBJECTIVES, nullable=True,
+                                      default=None),
         'cost_s': fields.FloatField(),
         'lower_bound_s': fields.FloatField(),
         'proved_optimal': fields.BooleanField(),

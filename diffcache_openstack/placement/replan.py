@@ -149,7 +149,12 @@ def worth(
     moved = sum(
         move.seconds for move in moves(instance, solution.placement)
     )
-    saved = before - solution.cost_s - terms.weight * moved
+    return pays(before, solution.cost_s + terms.weight * moved, terms)
+
+
+def pays(before: float, after: float, terms: Terms) -> bool:
+    """Return whether a cost, with what moving takes, is enough below."""
+    saved = before - after
     return saved > 0 and saved >= terms.least_saving * before
 
 

@@ -125,7 +125,7 @@ def _plan(request, plan_id):
 def _drop_unknown(request, plan):
     """Remove the fields that the caller's version does not have."""
     if request.version < _FIGURES:
-        for name in objects.PLAN_FIGURES:
+        for name in ('objective', *objects.PLAN_FIGURES):
             del plan[name]
 
 

@@ -30,9 +30,12 @@ _PLAN = {
     'move_lan_bytes': common.COUNT_OR_NULL,
     'fill_seconds': common.NUMBER_OR_NULL,
     'saved_seconds': common.NUMBER_OR_NULL,
-    'saved_wan_bytes': {'type': ['integer', 'null']}}
+    'saved_wan_bytes': {'type': ['integer', 'null']},
+    'cost_wan_bytes': common.COUNT_OR_NULL,
+    'objective': {'type': ['string', 'null'],
+                  'enum': ['seconds', 'wan_bytes', None]}}
 _NEW = ['move_wan_bytes', 'move_lan_bytes', 'fill_seconds', 'saved_seconds',
-        'saved_wan_bytes']
+        'saved_wan_bytes', 'cost_wan_bytes', 'objective']
 _ITEM = common.closed({
     'host': common.NAME, 'kind': _KIND, 'id': common.HASH,
     'bytes': common.COUNT, 'priority': common.COUNT,

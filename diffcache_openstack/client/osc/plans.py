@@ -36,6 +36,8 @@ _SHOWN: list[formats.Column] = [
     ('Lower Bound S', 'lower_bound_s', formats.Rounded),
     ('Gap', 'gap', formats.Share),
     ('Proved Optimal', 'is_proved_optimal', None),
+    ('Objective', 'objective', None),
+    ('Costs Over WAN (per day)', 'cost_wan_bytes', formats.Size),
     ('Solver Seconds', 'solver_seconds', formats.Rounded),
     ('Moves Over WAN', 'move_wan_bytes', formats.Size),
     ('Moves Over LAN', 'move_lan_bytes', formats.Size),

@@ -52,6 +52,10 @@ class Plan(base.Resource):
     #: Seconds of waiting, and bytes from the repository, saved per day.
     saved_seconds = resource.Body('saved_seconds', type=float)
     saved_wan_bytes = resource.Body('saved_wan_bytes', type=int)
+    #: What the plan minimizes: seconds or wan_bytes.
+    objective = resource.Body('objective')
+    #: Bytes that the requests of a day take from repositories.
+    cost_wan_bytes = resource.Body('cost_wan_bytes', type=int)
     error = resource.Body('error')
     created_at = resource.Body('created_at')
     hosts = resource.Body('hosts', type=list)

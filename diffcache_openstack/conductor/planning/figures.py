@@ -33,6 +33,7 @@ def of_plan(instance: instances.Instance, placement: placements.Placement,
     return {
         'move_wan_bytes': float(round(change.wan_mb * units.MB)),
         'move_lan_bytes': float(round(change.peer_mb * units.MB)),
+        'cost_wan_bytes': float(round(after * units.MB)),
         'fill_seconds': max(change.fill_s.values(), default=0.0),
         'saved_seconds': change.cost_before_s - change.cost_after_s,
         'saved_wan_bytes': float(round((before - after) * units.MB))}

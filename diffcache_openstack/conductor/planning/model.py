@@ -29,6 +29,7 @@ from diffcache_openstack.db import history
 from diffcache_openstack import objects
 from diffcache_openstack.placement import demand
 from diffcache_openstack.placement import instance as instances
+from diffcache_openstack.placement import objectives
 from diffcache_openstack.placement import placement as placements
 from diffcache_openstack.placement.solvers import auto
 from diffcache_openstack.sites import site_map as site_maps
@@ -116,13 +117,21 @@ class Model:
         return dataclasses.replace(self, instance=dataclasses.replace(
             self.instance, placed=both))
 
-    def items(self, placement: placements.Placement, hops: int
+    def items(self, placement: placements.Placement, hops: int,
+              objective: objectives.Objective
               ) -> list[objects.PlanItem]:
-        """Convert a placement to items, the most valuable per byte first."""
+        """Convert a placement to items, the most valuable per byte first.
+
+        What is valuable is what lowers the objective.
+        """
         saved = auto.losses(self.instance, placement, hops)
-        items = [self._item(entry, seconds)
-                 for entry, seconds in saved.items()]
-        return _prioritised(items)
+        priced = objective.priced(self.instance)
+        worth = saved if priced is self.instance \
+            else auto.losses(priced, placement, hops)
+        items = {entry: self._item(entry, seconds)
+                 for entry, seconds in saved.items()}
+        return _prioritised(
+            [(item, worth[entry]) for entry, item in items.items()])
 
     def _item(self, entry, saved_seconds):
         """Return the item of (template, host) or (base, target, host)."""
@@ -138,11 +147,12 @@ class Model:
             priority=0, saved_seconds=float(max(0.0, saved_seconds)))
 
 
-def _prioritised(items):
-    def value_density(item):
-        return item.saved_seconds / max(1, item.bytes)
-
-    items.sort(key=lambda item: (item.host, -value_density(item), item.id))
+def _prioritised(valued):
+    """Number (item, worth) on each host, the most worth per byte first."""
+    valued.sort(key=lambda entry: (
+        entry[0].host, -max(0.0, entry[1]) / max(1, entry[0].bytes),
+        entry[0].id))
+    items = [item for item, _worth in valued]
     for _host, group in itertools.groupby(items, lambda item: item.host):
         for priority, item in enumerate(group):
             item.priority = priority
@@ -196,6 +206,16 @@ def horizon(now: datetime.datetime, options: cfg.ConfigOpts.GroupAttr
     """
     return now - datetime.timedelta(
         seconds=HORIZON_HALF_LIVES * options.half_life)
+
+
+def objective_of(site: str, options: cfg.ConfigOpts.GroupAttr
+                 ) -> objectives.Objective:
+    """Return what the plans of a site minimize.
+
+    :param options: the group [planner]
+    """
+    return objectives.OBJECTIVES[
+        options.site_objective.get(site, options.objective)]
 
 
 def links_of(site: str, options: cfg.ConfigOpts.GroupAttr) -> objects.Links:

@@ -34,6 +34,7 @@ from diffcache_openstack.db import sites
 from diffcache_openstack import objects
 from diffcache_openstack.objects import base
 from diffcache_openstack.placement import instance as instances
+from diffcache_openstack.placement import objectives
 from diffcache_openstack.placement import placement as placements
 from diffcache_openstack.placement import replan
 from diffcache_openstack.placement.solvers import auto
@@ -106,36 +107,55 @@ class Planner:
         site_model = model.build(state, options)
         if current is not None:
             site_model = site_model.placed_too(current.items)
+        objective = model.objective_of(site, options)
         solution = self.solve(
             site_model.instance, solvers.load(self._conf.planner.solver),
-            self._conf.planner.time_limit)
+            objective, self._conf.planner.time_limit)
         if current is not None and not self._is_worth_it(
-                site_model, current, solution):
+                site_model, current, solution, objective):
             LOG.info('Site %s keeps plan %s: a new one would cost %.1f s/day',
                      site, current.generation, solution.cost_s)
             self._database.write(plans.set_planned, site, base.now())
             return current
-        return self._store(site, site_model, solution, generation)
+        plan = self.make_plan(site_model, solution, objective)
+        return self._store(plan, generation)
 
     def solve(self, instance: instances.Instance, solver: solvers.Solver,
-              time_limit: float) -> solvers.Solution:
+              objective: objectives.Objective, time_limit: float
+              ) -> solvers.Solution:
         """Compute a placement of a site, including the cost of moves.
 
         :param time_limit: seconds
         """
         options = self._conf.planner
         limits: dict[str, typing.Any] = {
-            'time_limit': time_limit, 'hops': options.max_patches,
-            'threads': options.threads}
-        if isinstance(solver, auto.AutoSolver):
-            return replan.solve(instance, self._terms(), **limits)
-        return solver.solve(instance, **limits)
+            'hops': options.max_patches, 'threads': options.threads}
 
-    def figures(self, instance: instances.Instance,
-                placement: placements.Placement) -> dict[str, float]:
-        """Return what a plan moves and saves (``objects.PLAN_FIGURES``)."""
-        return figures.of_plan(instance, placement, self._terms(),
-                               self._conf.planner.max_patches)
+        def find(priced, terms, seconds):
+            if isinstance(solver, auto.AutoSolver):
+                return replan.solve(
+                    priced, terms, time_limit=seconds, **limits)
+            return solver.solve(priced, time_limit=seconds, **limits)
+
+        return objective.solve(
+            instance, self._terms(), find, time_limit=time_limit,
+            hops=options.max_patches)
+
+    def make_plan(self, site_model: model.Model, solution: solvers.Solution,
+                  objective: objectives.Objective) -> objects.Plan:
+        """Return the plan of a solution, without a generation."""
+        options = self._conf.planner
+        hops = options.max_patches
+        return objects.Plan(
+            site=site_model.instance.name, generation=0,
+            solver=options.solver, objective=objective.name,
+            cost_s=solution.cost_s, lower_bound_s=solution.lower_bound_s,
+            proved_optimal=solution.proved_optimal,
+            solver_seconds=solution.seconds, created_at=base.now(),
+            hosts=site_model.hosts,
+            items=site_model.items(solution.placement, hops, objective),
+            **figures.of_plan(site_model.instance, solution.placement,
+                              self._terms(), hops))
 
     def _terms(self):
         options = self._conf.planner
@@ -177,7 +197,7 @@ class Planner:
                   if host.role == objects.REPOSITORY))
         return generation, plans.current_plan(session, site), state
 
-    def _is_worth_it(self, site_model, current, solution):
+    def _is_worth_it(self, site_model, current, solution, objective):
         """Return whether a solution improves enough on the current plan."""
         if set(current.hosts) != set(site_model.hosts):
             return True
@@ -189,26 +209,20 @@ class Planner:
             return True
         if placements.errors(site_model.instance, placement):
             return True
-        return replan.worth(site_model.instance, placement, solution,
-                            self._terms(), self._conf.planner.max_patches)
+        return objective.worth(
+            site_model.instance, placement, solution, self._terms(),
+            self._conf.planner.max_patches)
 
-    def _store(self, site, site_model, solution, expected):
-        options = self._conf.planner
-        plan = objects.Plan(
-            site=site, generation=0, solver=options.solver,
-            cost_s=solution.cost_s, lower_bound_s=solution.lower_bound_s,
-            proved_optimal=solution.proved_optimal,
-            solver_seconds=solution.seconds, created_at=base.now(),
-            hosts=site_model.hosts,
-            items=site_model.items(solution.placement, options.max_patches),
-            **self.figures(site_model.instance, solution.placement))
+    def _store(self, plan, expected):
+        site = plan.site
         plan = self._database.write(plans.put_plan, plan, expected)
         self._database.write(plans.prune, site, KEPT_PLANS)
         LOG.info(
             'Site %s has plan %s: %d objects on %d hosts, %.1f s/day'
-            ' expected, at least %.1f; solved by %s in %.2f s', site,
+            ' expected, at least %.1f; solved for %s by %s in %.2f s', site,
             plan.generation, len(plan.items), len(plan.hosts), plan.cost_s,
-            plan.lower_bound_s, plan.solver, plan.solver_seconds)
+            plan.lower_bound_s, plan.objective, plan.solver,
+            plan.solver_seconds)
         LOG.info(
             'Plan %s of site %s moves %.0f MB from the repository and %.0f MB'
             ' between hosts, %.0f s for the busiest host, to save %.0f s of'

@@ -143,16 +143,12 @@ class Proposals:
         site_model = model.build(state, options)
         if current is not None:
             site_model = site_model.placed_too(current.items)
+        objective = model.objective_of(site, options)
         solution = self._planner.solve(
-            site_model.instance, solver, time_limit)
-        return objects.Plan(
-            site=site, generation=generation, solver=name,
-            cost_s=solution.cost_s, lower_bound_s=solution.lower_bound_s,
-            proved_optimal=solution.proved_optimal,
-            solver_seconds=solution.seconds, created_at=base.now(),
-            hosts=site_model.hosts,
-            items=site_model.items(solution.placement, options.max_patches),
-            **self._planner.figures(site_model.instance, solution.placement))
+            site_model.instance, solver, objective, time_limit)
+        plan = self._planner.make_plan(site_model, solution, objective)
+        plan.generation, plan.solver = generation, name
+        return plan
 
     def _model(self, site):
         _generation, _plan, state = self._database.read(

@@ -24,7 +24,7 @@ from diffcache_openstack import objects
 
 _SHOWN = ('uuid', 'site', 'state', 'generation', 'base_generation', 'solver',
           'cost_s', 'lower_bound_s', 'proved_optimal', 'solver_seconds',
-          'created_at', 'changes', 'error', *objects.PLAN_FIGURES)
+          'created_at', 'changes', 'error', 'objective', *objects.PLAN_FIGURES)
 # Plans without a result.
 _EMPTY = ('computing', 'failed')
 CURRENT = 'current'

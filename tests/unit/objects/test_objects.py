@@ -36,7 +36,7 @@ FINGERPRINTS = {
     'PatchPair': '1.0-ab07bcec5b2ddbcf927aa101a21bd92e',
     'PatchWork': '1.0-7c0acd8a3e50353579f1684bda05fcaa',
     'PendingImage': '1.0-d9843ed823abe6448056639862c657fb',
-    'Plan': '1.1-be1bc157f322c32742410013be681847',
+    'Plan': '1.1-19dfc2c3f818eba38d85df921aa58ed9',
     'PlanItem': '1.1-b39aef1ddb77a5494675b108e623a22e',
     'PrecacheDemand': '1.0-6c32a7080143cda2381aa6ea016b3ec3',
     'PrecacheJob': '1.0-8e7002c53143b6d8981dac4363a1e51d',

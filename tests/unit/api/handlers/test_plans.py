@@ -57,13 +57,15 @@ class TestProposals(PlanTest):
         self.assertGreater(plan['fill_seconds'], 0.0)
         self.assertGreater(plan['saved_seconds'], 0.0)
         self.assertGreater(plan['saved_wan_bytes'], 0)
+        self.assertEqual('seconds', plan['objective'])
+        self.assertGreaterEqual(plan['cost_wan_bytes'], 0)
         path = f'/v1/plans/{plan["id"]}'
         self.assertEqual(plan, self.get(path, version='1.8')['plan'])
         older = self.get(path, version='1.7')['plan']
         [listed] = self.get('/v1/plans', version='1.7')['plans']
         for found in (older, listed):
             self.assertEqual(
-                set(), found.keys() & set(objects.PLAN_FIGURES))
+                set(), found.keys() & {'objective', *objects.PLAN_FIGURES})
         for user, status in ((None, 401), ('reader', 403), ('other', 403)):
             self.assertEqual(status, self.call('GET', path, user=user)[0])
 

@@ -17,12 +17,14 @@ from diffcache_openstack.conf import opts
 from diffcache_openstack.db import history
 from diffcache_openstack import objects
 from diffcache_openstack.placement import instance
+from diffcache_openstack.placement import objectives
 from diffcache_openstack.placement import placement
 from tests import base
 
 NOW = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
 DAY = 86400
 MB = 10 ** 6
+SECONDS = objectives.OBJECTIVES['seconds']
 A, B, C = (f'{n:064x}' for n in (1, 2, 3))
 PATCH_AB, PATCH_BC = (f'{n:064x}' for n in (12, 23))
 
@@ -203,7 +205,8 @@ class TestBuild(ModelTest):
 
     def test_plan_in_force_is_placed_too(self):
         built = self.build()
-        items = built.items(placement.Placement.of([(1, 2)]), 1)
+        items = built.items(placement.Placement.of([(1, 2)]), 1,
+                            SECONDS)
         self.assertEqual(((1, 2),),
                          built.placed_too(items).instance.placed.templates)
 
@@ -260,7 +263,8 @@ class TestItems(ModelTest):
     def test_most_valuable_bytes_come_first(self):
         self.set_plain()
         built = self.build(demand=[past('h2', A)] + [past('h2', B)] * 100)
-        items = built.items(placement.Placement.of([(0, 2), (1, 2)]), 1)
+        items = built.items(placement.Placement.of([(0, 2), (1, 2)]), 1,
+                            SECONDS)
         self.assertEqual([(B, 0), (A, 1)],
                          [(item.id, item.priority) for item in items])
         self.assertGreater(items[0].saved_seconds, items[1].saved_seconds)
@@ -268,7 +272,8 @@ class TestItems(ModelTest):
     def test_priorities_are_per_host(self):
         built = self.build()
         items = built.items(
-            placement.Placement.of([(0, 2)], [(0, 1, 1), (0, 1, 2)]), 1)
+            placement.Placement.of([(0, 2)], [(0, 1, 1), (0, 1, 2)]), 1,
+            SECONDS)
         by_host = {}
         for item in items:
             by_host.setdefault(item.host, []).append(item.priority)
@@ -276,19 +281,21 @@ class TestItems(ModelTest):
 
     def test_sizes_are_bytes(self):
         built = self.build()
-        items = built.items(placement.Placement.of([(0, 2)], [(0, 1, 1)]), 1)
+        items = built.items(placement.Placement.of([(0, 2)], [(0, 1, 1)]), 1,
+                            SECONDS)
         self.assertEqual({A: 1000 * MB, PATCH_AB: 50 * MB},
                          {item.id: item.bytes for item in items})
 
     def test_placement_of_items_is_the_placement(self):
         built = self.build()
         given = placement.Placement.of([(0, 2), (1, 1)], [(0, 1, 1)])
-        self.assertEqual(given, built.placement(built.items(given, 1)))
+        items = built.items(given, 1, SECONDS)
+        self.assertEqual(given, built.placement(items))
 
     def test_what_is_gone_is_not_placed(self):
         built = self.build()
         items = built.items(
-            placement.Placement.of([(0, 2)], [(0, 1, 1)]), 1)
+            placement.Placement.of([(0, 2)], [(0, 1, 1)]), 1, SECONDS)
         later = self.build(hosts=[host('h2')], patches=[])
         self.assertEqual(placement.Placement.of([(0, 1)]),
                          later.placement(items))

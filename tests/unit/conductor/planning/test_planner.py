@@ -108,6 +108,38 @@ class TestPlan(PlannerTest):
         # 100,000 s at 1 kB/s: three windows of 28,800 s, and a part.
         self.assertAlmostEqual(3 * 86400 + 13600, self.plan().fill_seconds)
 
+    def test_objective_is_bytes_where_the_site_says_so(self):
+        """There is room for one, fast to have, or many bytes of the WAN.
+
+        The disk is slow: of a large image whose compressed form is small, a
+        copy saves bytes, but less time than one of a smaller image does.
+        """
+        self.conf.set_override('local_bandwidth', 50.0, 'planner')
+        self.conf.set_override('peer_bandwidth', 40.0, 'planner')
+        self.conf.set_override('repository_bandwidth', 10.0, 'planner')
+        self.write(catalogue.put_template, database.template(
+            1, data_size=100 * MB, compressed_size=50 * MB),
+            objects_base.now())
+        self.write(catalogue.put_template, database.template(
+            2, data_size=40 * MB), objects_base.now())
+        self.add_requests('t1', 1, 20)
+        self.add_requests('t2', 50, 20)
+        fast = self.plan()
+        self.assertEqual(('seconds', [database.content(2)]),
+                         (fast.objective, self.held(fast)))
+        self.conf.set_override(
+            'site_objective', {database.SITE: 'wan_bytes'}, 'planner')
+        lean = self.plan()
+        self.assertEqual(('wan_bytes', [database.content(1)]),
+                         (lean.objective, self.held(lean)))
+        self.assertLess(lean.cost_wan_bytes, fast.cost_wan_bytes)
+        self.assertGreater(lean.cost_s, fast.cost_s)
+        self.assertLessEqual(lean.lower_bound_s, lean.cost_s)
+        self.assertEqual(lean, self.read(plans.current_plan, database.SITE))
+        self.conf.set_override(
+            'site_objective', {'other': 'wan_bytes'}, 'planner')
+        self.assertEqual([database.content(2)], self.held(self.plan()))
+
     def test_chains_are_planned_if_allowed(self):
         self.add_images(1, 2, 3)
         links = [database.patch(1, 2, size=10 * MB, apply_seconds=0.1),
