@@ -43,18 +43,31 @@ _CHANGEABLE = ('name', 'size', 'data_size', 'disk_format', 'file_size',
                'os_hash_algo', 'os_hash_value', 'owner', 'visibility',
                'status', 'form_id', 'form_size', 'family', 'record',
                'compressed_size')
+# What all repositories have to say alike of an image's file.
+_FILE_FACTS = ('size', 'disk_format', 'file_size', 'os_hash_algo',
+               'os_hash_value')
+# What stays as the repository whose record is kept has registered it.
+_OF_RECORD = ('data_size', 'form_id', 'form_size', 'record',
+              'compressed_size')
 
 
-def put_template(session: orm.Session, template: objects.Template,
-                 when: datetime.datetime
-                 ) -> tuple[objects.Template, set[str]]:
+def put_template(
+        session: orm.Session, template: objects.Template,
+        when: datetime.datetime,
+        keeps_record: collections.abc.Callable[
+            [orm.Session, objects.Template, objects.Template], bool
+        ] | None = None
+) -> tuple[objects.Template, set[str]]:
     """Register a template; of a known one all but the content may be new.
 
     An image that was deleted stays deleted: Glance uses no id twice, so
     a report that differs is outdated.
 
+    :param keeps_record: says whether the record of the known template is to
+        be kept in place of the new one's; None to take the new one's
     :returns: the template, and the sites whose map changed
-    :raises Conflict: the id is registered with other content
+    :raises Conflict: the id is registered with other content, or the record
+        that is kept names another file
     """
     row = session.get(models.Template, template.id)
     _settle_compressed_size(row, template)
@@ -210,8 +223,7 @@ def put_patch(session: orm.Session, patch: objects.Patch,
     session.add(row)
     session.flush()
     patch_pairs.note_patch(session, row)
-    return _patch(row), sites.raise_all_generations(
-        session, [sites.Change(sites.PATCH, row.id)])
+    return _patch(row), sites.raise_all_generations(session, changes)
 
 
 def list_patches(session: orm.Session) -> list[objects.Patch]:

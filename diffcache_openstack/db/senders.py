@@ -17,6 +17,7 @@ import sqlalchemy as sa
 from sqlalchemy import orm
 
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.common.signing import host_keys
 from diffcache_openstack.common.signing import revocations
 from diffcache_openstack.common.signing import signatures
 from diffcache_openstack.db import models
@@ -40,11 +41,18 @@ def check(session: orm.Session, sender: signatures.Sender) -> None:
 
     :raises Forbidden: it is
     """
-    row = session.get(models.RevokedKey, sender.signer.name)
-    if row is not None \
-            and sender.signer.issued <= row.revoked_at.timestamp():
+    check_key(session, sender.signer)
+
+
+def check_key(session: orm.Session, signer: host_keys.Signer) -> None:
+    """Check that the key of a host is not revoked.
+
+    :raises Forbidden: it is
+    """
+    row = session.get(models.RevokedKey, signer.name)
+    if row is not None and signer.issued <= row.revoked_at.timestamp():
         raise exceptions.Forbidden(
-            f'The key of {sender.signer} was revoked at'
+            f'The key of {signer} was revoked at'
             f' {row.revoked_at.isoformat(timespec="seconds")}; if the host is'
             f' trusted again, issue a new one with "diffcache-manage host-key'
             f' create".')

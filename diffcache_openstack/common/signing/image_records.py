@@ -57,34 +57,36 @@ class Verifier:
         self._known: collections.OrderedDict[
             tuple[bytes, str], host_keys.Signer] = collections.OrderedDict()
 
-    def check(self, image: typing.Any) -> None:
+    def check(self, image: typing.Any) -> host_keys.Signer | None:
         """Check the record of an image.
 
         :param image: has the attributes COVERED, and ``record``
+        :returns: the repository that signed it; None if none has to
         :raises Forbidden: it is missing where one is required, wrong, or not
             signed by a repository
         """
         authority = self._security.authority
         if authority is None:
-            return
+            return None
         if image.record is None:
             if self._security.required:
                 raise exceptions.Forbidden(
                     f'Image {image.id} has no signed record; give the'
                     f' repository a key, [messaging] key_file, and restart'
                     f' it.')
-            return
+            return None
         entry = (_content(image), image.record)
         with self._lock:
             signer = self._known.get(entry)
         if signer is not None:
             authority.check_revoked(signer)
-            return
+            return signer
         signer = _verify(authority, image, *entry)
         with self._lock:
             self._known[entry] = signer
             if len(self._known) > _KEPT:
                 self._known.popitem(last=False)
+        return signer
 
 
 def _verify(authority: host_keys.Authority, image: typing.Any,

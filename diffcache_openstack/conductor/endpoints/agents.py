@@ -19,6 +19,7 @@ from oslo_log import log
 import oslo_messaging
 
 from diffcache_openstack.common import context as contexts
+from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import messaging
 from diffcache_openstack.common.signing import host_keys
 from diffcache_openstack.common.signing import image_records
@@ -140,15 +141,33 @@ class ConductorManager:
                           template: objects.Template) -> dict:
         """Add a template to the catalogue.
 
+        If another repository has registered it before, that one's record
+        stays as long as it is valid.
+
         :returns: the template in the version that the caller knows
         :raises Forbidden: no repository vouches for it
+        :raises Conflict: it was registered with another content or file
         """
         version = template.VERSION
         self._records.check(template)
         known, changed = self._database.write(
-            catalogue.put_template, template, base.now())
+            catalogue.put_template, template, base.now(),
+            self._keeps_record)
         self._notifier.maps_changed(changed)
         return known.obj_to_primitive(target_version=version)
+
+    def _keeps_record(self, session, known, given):
+        """Return whether another repository vouches for a known image."""
+        try:
+            earlier = self._records.check(known)
+            if earlier is None:
+                return False
+            senders.check_key(session, earlier)
+        except exceptions.Forbidden as error:
+            LOG.info('Replacing the record of image %s: %s', known.id, error)
+            return False
+        later = self._records.check(given)
+        return later is None or later.name != earlier.name
 
     @messaging.exposed
     def get_template(self, ctxt: contexts.RequestContext, template_id: str

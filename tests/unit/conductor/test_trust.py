@@ -55,11 +55,11 @@ class TrustTest(test_agents.ConductorTest):
         self.addCleanup(bus.close)
         return kind(bus, self.conf)
 
-    def vouched(self, number, **values):
-        """An image with a record of the repository."""
+    def vouched(self, number, by='hub', **values):
+        """An image with a record of a repository."""
         template = database.template(number, **values)
         template.record = image_records.sign(
-            self.keys.key('repository', 'hub'), template)
+            self.keys.key('repository', by), template)
         return template
 
     def unsigned(self, call, *arguments):
@@ -139,6 +139,62 @@ class TestHosts(TrustTest):
                 client.register_template, database.template(2)))
         self.assertRaises(exceptions.NotFound, self.host.get_template,
                           self.ctxt, 't2')
+
+    def test_second_repository_with_another_content_changes_nothing(self):
+        second = self.client('repository', 'hub2')
+        known = self.hub.register_template(self.ctxt, self.vouched(
+            1, os_hash_algo='sha512', os_hash_value='ab' * 64,
+            compressed_size=40))
+        forged = [('content', {'content_id': database.content(666)}),
+                  ('os_hash_value', {'os_hash_value': 'cd' * 64}),
+                  ('file_size', {'file_size': 7}),
+                  ('disk_format', {'disk_format': 'qcow2'})]
+        for what, values in forged:
+            template = self.vouched(1, by='hub2', **{
+                'os_hash_algo': 'sha512', 'os_hash_value': 'ab' * 64,
+                **values})
+            error = self.assertRaises(
+                exceptions.Conflict, second.register_template, self.ctxt,
+                template)
+            self.assertIn(what, str(error))
+        found = self.host.get_template(self.ctxt, 't1')
+        self.assertEqual(known.record, found.record)
+        self.assertEqual('ab' * 64, found.os_hash_value)
+
+    def test_record_of_the_first_repository_stays(self):
+        second = self.client('repository', 'hub2')
+        first = self.hub.register_template(self.ctxt, self.vouched(
+            1, data_size=90, compressed_size=40, form_id='f' * 64,
+            form_size=5))
+        for size in (1, 0, None):
+            second.register_template(self.ctxt, self.vouched(
+                1, by='hub2', data_size=10, compressed_size=size))
+        found = self.host.get_template(self.ctxt, 't1')
+        for name in ('record', 'data_size', 'compressed_size', 'form_id',
+                     'form_size'):
+            self.assertEqual(getattr(first, name), getattr(found, name))
+        # Of what Glance may change, the later word counts.
+        second.register_template(self.ctxt, self.vouched(
+            1, by='hub2', name='renamed'))
+        found = self.host.get_template(self.ctxt, 't1')
+        self.assertEqual(('renamed', first.record),
+                         (found.name, found.record))
+        self.hub.register_template(self.ctxt, self.vouched(
+            1, data_size=90, compressed_size=30))
+        self.assertEqual(30, self.host.get_template(
+            self.ctxt, 't1').compressed_size)
+
+    def test_record_of_a_revoked_repository_is_replaced(self):
+        second = self.client('repository', 'hub2')
+        self.hub.register_template(self.ctxt, self.vouched(
+            1, os_hash_algo='sha512', os_hash_value='cd' * 64))
+        self.database.write(senders.revoke, 'hub', objects_base.now())
+        mended = self.vouched(1, by='hub2', os_hash_algo='sha512',
+                              os_hash_value='ab' * 64)
+        second.register_template(self.ctxt, mended)
+        found = self.other.get_template(self.ctxt, 't1')
+        self.assertEqual((mended.record, 'ab' * 64),
+                         (found.record, found.os_hash_value))
 
     def test_no_host_makes_itself_the_repository(self):
         self.assertIn('issue a key for that role', self.forbidden(

@@ -75,6 +75,20 @@ class TestTemplates(CatalogueTest):
         self.assertRaises(ValueError, database.template, 1,
                           compressed_size=-1)
 
+    def test_repositories_that_take_turns_change_no_map(self):
+        def keep(_session, known, given):
+            return known.record != given.record
+
+        self.put(database.template(1, record='first', compressed_size=20))
+        for record, size in (('second', 1), ('first', 20), ('second', 0)):
+            known, changed = self.write(
+                catalogue.put_template, database.template(
+                    1, record=record, compressed_size=size),
+                database.at(0), keep)
+            self.assertEqual(
+                ('first', 20, set()),
+                (known.record, known.compressed_size, changed))
+
     def test_new_members_concern_no_map(self):
         for members in (['p2', 'p1', 'p2'], ['p2', 'p3'], []):
             known, changed = self.put(database.template(1, members=members))
