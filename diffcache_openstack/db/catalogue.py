@@ -76,6 +76,9 @@ def put_template(
             f'Template {template.id} is registered with content'
             f' {row.content_id}, not {template.content_id}; register the new'
             f' content under a new id, or remove the template first.')
+    if row is not None and keeps_record and keeps_record(
+            session, _template(row), template):
+        _keep_record(row, template)
     if row is not None and (row.status == objects.DELETED
                             or _same(row, template)):
         return _template(row), set()
@@ -201,7 +204,7 @@ def remove_template(session: orm.Session, template_id: str) -> set[str]:
 
 def put_patch(session: orm.Session, patch: objects.Patch,
               when: datetime.datetime) -> tuple[objects.Patch, set[str]]:
-    """Register a patch; the first one of a pair stays.
+    """Register a patch; the first one of a pair stays while there is one.
 
     :returns: the patch that is registered for the pair, and the sites whose
         map changed
@@ -213,6 +216,14 @@ def put_patch(session: orm.Session, patch: objects.Patch,
         models.Patch.id == patch.id,
         sa.and_(models.Patch.base == patch.base,
                 models.Patch.target == patch.target))))
+    changes = [sites.Change(sites.PATCH, patch.id)]
+    if row is not None and row.id != patch.id \
+            and patch_pairs.is_lost(session, row.id):
+        changes.append(sites.Change(sites.PATCH, row.id))
+        session.delete(row)
+        session.flush()
+        plans.drop_items(session, objects.PATCHES, sa.select(models.Patch.id))
+        row = None
     if row is not None:
         patch_pairs.note_patch(session, row)
         return _patch(row), set()
@@ -357,6 +368,20 @@ def _settle_compressed_size(row, template):
     if template.compressed_size is not None:
         template.compressed_size = min(template.compressed_size,
                                        template.data_size)
+
+
+def _keep_record(row, template):
+    """Leave what the record of a known template covers as it is."""
+    for name in _FILE_FACTS:
+        known, given = getattr(row, name), getattr(template, name)
+        if known != given:
+            raise exceptions.Conflict(
+                f'Image {template.id} is registered by another repository'
+                f' with {name} {known}, not {given}. Find out which of the'
+                f' two has the file of Glance, and revoke the key of the'
+                f' other (diffcache-manage host-key revoke).')
+    for name in _OF_RECORD:
+        setattr(template, name, getattr(row, name))
 
 
 def _members(row):

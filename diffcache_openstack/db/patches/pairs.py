@@ -53,6 +53,8 @@ _LAST_RETRY = datetime.timedelta(days=1)
 _NOTABLE = 1.25
 # Contents whose pairs are put in a new order by one call.
 _REORDERED = 500
+# Lost patches whose pairs one call opens again.
+_REOPENED = 256
 # Rows per statement, below the limits on parameters of all engines.
 _BATCH = 400
 
@@ -83,6 +85,7 @@ def work(session: orm.Session, worker: Worker, now: datetime.datetime
     """
     host_id = sites.host_id(session, worker.host)
     reconsidered = _reconsider(session, worker)
+    reconsidered += _reopen_lost(session, host_id)
     searched = sketches.due(session, _SEARCHES)
     for row in searched:
         _add_pairs(session, row)
@@ -182,6 +185,56 @@ def _reconsider(session, worker):
         row.state, row.host, row.terms = FOUND, None, None
     session.flush()
     return len(chosen)
+
+
+def is_lost(session: orm.Session, patch_id: str) -> bool:
+    """Return whether dead repositories hold a patch, and no living one."""
+    found = session.scalars(
+        sa.select(models.Host.alive).join(
+            models.Holding, models.Holding.host_id == models.Host.id)
+        .where(_is_repositorys_patch(),
+               models.Holding.object_id == patch_id)).all()
+    return bool(found) and not any(found)
+
+
+def _is_repositorys_patch():
+    return sa.and_(models.Host.role == objects.REPOSITORY,
+                   models.Holding.kind == objects.PATCHES)
+
+
+def _reopen_lost(session, host_id):
+    """Have patches created again that only dead repositories hold.
+
+    Only those whose images a living repository holds.
+
+    :returns: their number
+    """
+    held, patch = orm.aliased(models.Holding), models.Patch
+    dead = list(session.scalars(sa.select(models.Host.id).where(
+        models.Host.role == objects.REPOSITORY,
+        sa.not_(models.Host.alive))))
+    if not dead:
+        return 0
+    elsewhere = sa.exists().where(
+        _is_repositorys_patch(), models.Host.alive,
+        models.Host.id == models.Holding.host_id,
+        models.Holding.object_id == held.object_id)
+    table = models.PatchPair
+    rows = session.scalars(
+        sa.select(table)
+        .join(patch, sa.and_(patch.base == table.base,
+                             patch.target == table.target))
+        .join(held, sa.and_(held.object_id == patch.id,
+                            held.kind == objects.PATCHES))
+        .where(table.state == MADE, held.host_id.in_(dead),
+               sa.not_(elsewhere), sites.is_held(host_id, table.base),
+               sites.is_held(host_id, table.target))
+        .limit(_REOPENED)).unique().all()
+    for row in rows:
+        row.state, row.host, row.free_at = WANTED, None, None
+    session.flush()
+    _order(session, {row.target for row in rows})
+    return len(rows)
 
 
 def _add_pairs(session, row):

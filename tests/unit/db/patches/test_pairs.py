@@ -104,6 +104,67 @@ class TestWork(PairsTest):
         self.make(1, 2)
         self.assertEqual(objects.PatchWork(), self.work())
 
+    def lose(self, *names):
+        """Declare repositories dead; those that are left report."""
+        for name in {'hub', 'other'} - set(names):
+            self.write(sites.put_host, database.host(
+                name, role=objects.REPOSITORY), database.at(100))
+        self.write(sites.expire_hosts, database.at(50))
+
+    def hold_patch(self, host, base, target, **values):
+        held = self.read(sites.get_host, host).holdings
+        patch = database.patch(base, target, **values)
+        self.write(sites.put_holdings, host, [*held, objects.Holding(
+            kind=objects.PATCHES, id=patch.id, bytes=1)], database.at(0))
+
+    def test_patch_of_a_dead_repository_is_created_again(self):
+        self.add(1, 2)
+        self.compared()
+        self.estimate(p12=100, p21=50)
+        for pair in ((1, 2), (2, 1)):
+            self.make(*pair)
+        self.hold_patch('hub', 1, 2)
+        self.hold_patch('hub', 2, 1)
+        self.hold_patch('other', 2, 1)
+        self.assertEqual([], self.created(OTHER, creations=9))
+        self.lose('hub')
+        self.assertEqual([(1, 2)], self.created(OTHER, creations=9))
+        # As long as it is not there: it is this host's already.
+        self.assertEqual([(1, 2)], self.created(OTHER, creations=9))
+        self.hold_patch('other', 1, 2)
+        self.make(1, 2)
+        self.assertEqual([], self.created(OTHER, creations=9))
+
+    def test_lost_patch_whose_images_are_lost_too_is_not_work(self):
+        self.add(1, 2)
+        self.compared()
+        self.estimate(p12=100)
+        self.make(1, 2)
+        self.hold_patch('hub', 1, 2)
+        self.write(sites.put_holdings, 'other', [database.holding(1)],
+                   database.at(0))
+        self.lose('hub')
+        self.assertEqual([], self.created(OTHER, creations=9))
+
+    def test_patch_that_differs_replaces_a_lost_one(self):
+        self.add(1, 2)
+        self.compared()
+        self.estimate(p12=100)
+        self.make(1, 2)
+        self.hold_patch('hub', 1, 2)
+        first = database.patch(1, 2)
+        anew = database.patch(1, 2, id='e' * 64)
+        kept, _ = self.write(catalogue.put_patch, anew, database.at(0))
+        self.assertEqual(first.id, kept.id)
+        self.lose('hub')
+        kept, changed = self.write(catalogue.put_patch, anew, database.at(0))
+        self.assertEqual(anew.id, kept.id)
+        self.assertEqual({database.SITE}, changed)
+        self.assertEqual([anew.id], [
+            patch.id for patch in self.read(catalogue.list_patches)])
+        self.hold_patch('other', 1, 2, id='e' * 64)
+        self.assertEqual([], self.created(OTHER, creations=9))
+
     def test_unknown_host(self):
         self.assertRaises(exceptions.NotFound, self.work, host='nowhere')
 
