@@ -44,7 +44,8 @@ HISTORY: dict[str, str] = {
     '1.8': 'Templates have ``compressed_size``. Plans have what they move and'
            ' save: ``move_wan_bytes``, ``move_lan_bytes``, ``fill_seconds``,'
            ' ``saved_seconds`` and ``saved_wan_bytes``, and their'
-           ' ``objective`` with ``cost_wan_bytes``.',
+           ' ``objective`` with ``cost_wan_bytes``. Pairs of images that'
+           ' patches are considered for: ``GET /v1/patch-pairs``.',
 }
 
 

@@ -85,6 +85,11 @@ class Proxy(versions.VersionCalls, proxy.Proxy):
         """List patches by ID."""
         return self._list(_template.Patch, **query)
 
+    def patch_pairs(self, **query: typing.Any
+                    ) -> Listing[_template.PatchPair]:
+        """List the pairs of contents that patches are considered for."""
+        return self._list(_template.PatchPair, **query)
+
     def get_patch(self, patch_id: str) -> _template.Patch:
         """Return a patch."""
         return self._get(_template.Patch, patch_id)

@@ -94,6 +94,35 @@ def part_by_time(session: Reader, query: sa.Select,
         page.limit + 1)), page, 'id')
 
 
+def pair_id(first: orm.InstrumentedAttribute,
+            second: orm.InstrumentedAttribute) -> sa.Label:
+    """Return the column ``id`` of rows that two columns identify."""
+    return (first + '.' + second).label('id')
+
+
+def part_by_pair(session: Reader, query: sa.Select,
+                 keys: tuple[orm.InstrumentedAttribute,
+                             orm.InstrumentedAttribute],
+                 page: Page) -> Part:
+    """Select a part of a query's rows, in the order of two columns.
+
+    :param query: of columns; :func:`pair_id` is among them
+    :param keys: unique together
+    :raises InvalidInput: the marker is not the id of such a row
+    """
+    first, second = keys
+    if page.marker is not None:
+        begin, dot, end = page.marker.partition('.')
+        if not dot:
+            raise exceptions.InvalidInput(
+                f'The marker {page.marker} names no entry; begin again'
+                f' without one.')
+        query = query.where(sa.or_(
+            first > begin, sa.and_(first == begin, second > end)))
+    return cut(_entries(session, query.order_by(first, second).limit(
+        page.limit + 1)), page, 'id')
+
+
 def only(session: Reader, query: sa.Select,
          missing: exceptions.NotFound) -> Entry:
     """Select the one row of a query.

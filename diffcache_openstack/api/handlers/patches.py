@@ -14,11 +14,13 @@
 import typing
 
 from diffcache_openstack.api import fields
+from diffcache_openstack.api import microversions
 from diffcache_openstack.api import paging
 from diffcache_openstack.api.policies import patches as policies
 from diffcache_openstack.api import requests
 from diffcache_openstack.api import routing
 from diffcache_openstack.api.schemas import patches as schemas
+from diffcache_openstack.db.views import pair_views
 from diffcache_openstack.db.views import template_views
 
 TABLE = routing.Table()
@@ -41,3 +43,20 @@ def show_patch(request: requests.Request, patch_id: str
                ) -> dict[str, typing.Any]:
     """Show a patch."""
     return {'patch': request.look(template_views.get_patch, patch_id)}
+
+
+@TABLE.route('GET', '/v1/patch-pairs', policy=policies.PAIRS,
+             since=microversions.parse('1.8'), query=schemas.PAIRS_QUERY,
+             shows=fields.OPERATORS, response=schemas.PAIRS)
+def list_pairs(request: requests.Request) -> dict[str, typing.Any]:
+    """List the pairs of images that patches are considered for.
+
+    A ``found`` pair is to be compared. Of a ``wanted`` one, ``host`` is the
+    repository that creates the patch, until ``retry_at``; without a host, the
+    pair waits for its turn, or after a failure until then. Of a ``declined``
+    one, ``reason`` says why, and ``terms`` what decided; other terms reopen
+    it. ``size`` is an estimate until the patch is ``made``.
+    """
+    part = request.look(pair_views.list_pairs, request.filters(),
+                        request.page)
+    return paging.document(request, 'patch_pairs', part)

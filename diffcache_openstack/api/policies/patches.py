@@ -20,3 +20,7 @@ LIST = RULES.add(
 SHOW = RULES.add(
     'show', base.OPERATOR_READER, 'Show a patch.',
     ('GET', '/v1/patches/{patch_id}'))
+PAIRS = RULES.add(
+    'pairs', base.OPERATOR_READER,
+    'List the pairs of images that patches are considered for.',
+    ('GET', '/v1/patch-pairs'))

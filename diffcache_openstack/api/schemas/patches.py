@@ -13,6 +13,7 @@
 
 from diffcache_openstack.api.schemas import common
 
+_STATES = ('found', 'wanted', 'declined', 'made')
 _PATCH = common.closed({
     'id': common.HASH, 'base': common.HASH, 'target': common.HASH,
     'size': common.COUNT, 'create_seconds': common.NUMBER,
@@ -25,4 +26,17 @@ LIST_QUERY = common.paged_query({
     'target': {**common.TEMPLATE, 'description':
                'List only patches to this template or content.'}})
 LIST = common.listing('patches', _PATCH)
+PAIRS_QUERY = common.paged_query({
+    'base': {**common.TEMPLATE, 'description':
+             'List only pairs with this template or content as base.'},
+    'target': {**common.TEMPLATE, 'description':
+               'List only pairs with this template or content as target.'},
+    'state': {'enum': [*_STATES], 'description':
+              'List only pairs in this state.'}})
+PAIRS = common.listing('patch_pairs', common.closed({
+    'id': common.STRING, 'base': common.HASH, 'target': common.HASH,
+    'state': {'enum': [*_STATES]}, 'size': common.COUNT_OR_NULL,
+    'attempts': common.COUNT, 'host': common.TEXT_OR_NULL,
+    'retry_at': common.INSTANT_OR_NULL, 'terms': common.TEXT_OR_NULL,
+    'reason': common.TEXT_OR_NULL}))
 SHOW = common.closed({'patch': _PATCH})

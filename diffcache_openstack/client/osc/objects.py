@@ -33,6 +33,13 @@ _PATCHES: list[formats.Column] = [
     ('Made In (s)', 'create_seconds', formats.Rounded),
     ('Applied In (s)', 'apply_seconds', formats.Rounded),
     ('Hosts', 'host_count', None)]
+_PAIRS: list[formats.Column] = [
+    ('Base', 'base', formats.Hash), ('Target', 'target', formats.Hash),
+    ('State', 'state', None), ('Size', 'size', formats.Size),
+    ('Repository', 'host', None), ('Reason', 'reason', None)]
+_PAIRS_LONG: list[formats.Column] = [
+    *_PAIRS, ('Attempts', 'attempts', None), ('Retry At', 'retry_at', None),
+    ('Terms', 'terms', None)]
 _LOCATIONS: list[formats.Column] = [
     ('Host', 'host', None), ('Site', 'site', None),
     ('Size', 'bytes', formats.Size)]
@@ -94,3 +101,32 @@ class ListPatches(commands.Lister):
         self.name_images(parsed_args, 'base', 'target')
         return formats.table(_PATCHES, self.client.patches(
             **commands.query(parsed_args, 'base', 'target')))
+
+
+class ListPairs(commands.Lister):
+    """List pairs of images that patches are considered for
+
+    A pair is found by the likeness of two images, wanted or declined by the
+    estimated size of the patch, and made once a repository has the patch.
+    """
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        """Add the arguments of the command."""
+        parser = super().get_parser(prog_name)
+        commands.add_filters(parser, 'pairs', base='with this base',
+                             target='with this target')
+        parser.add_argument('--state',
+                            choices=('found', 'wanted', 'declined', 'made'),
+                            help='List only pairs in this state')
+        parser.add_argument('--long', action='store_true',
+                            help='List attempts and terms, too')
+        commands.add_paging(parser)
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace) -> tuple:
+        """Call the service."""
+        self.name_images(parsed_args, 'base', 'target')
+        return formats.table(
+            _PAIRS_LONG if parsed_args.long else _PAIRS,
+            self.client.patch_pairs(**commands.query(
+                parsed_args, 'base', 'target', 'state')))

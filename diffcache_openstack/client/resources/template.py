@@ -76,3 +76,22 @@ class Patch(base.Resource):
     apply_seconds = resource.Body('apply_seconds', type=float)
     host_count = resource.Body('host_count', type=int)
     created_at = resource.Body('created_at')
+
+
+class PatchPair(base.Resource):
+    """Two contents that a patch is considered for."""
+
+    resources_key = 'patch_pairs'
+    base_path = '/patch-pairs'
+    allow_fetch = False
+    _query_mapping = base.query('base', 'target', 'state')
+
+    base = resource.Body('base')
+    target = resource.Body('target')
+    state = resource.Body('state')
+    size = resource.Body('size', type=int)
+    attempts = resource.Body('attempts', type=int)
+    host = resource.Body('host')
+    retry_at = resource.Body('retry_at')
+    terms = resource.Body('terms')
+    reason = resource.Body('reason')

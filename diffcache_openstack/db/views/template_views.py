@@ -97,7 +97,7 @@ def list_patches(session: listing.Reader,
     for name in ('base', 'target'):
         if name in filters:
             query = query.where(getattr(table, name).in_(
-                _contents_named(filters[name])))
+                contents_named(filters[name])))
     return listing.part_by_key(session, query, table.id, page)
 
 
@@ -113,7 +113,8 @@ def get_patch(session: listing.Reader, patch_id: str) -> listing.Entry:
             f' for those that are.'))
 
 
-def _contents_named(text):
+def contents_named(text: str) -> sa.CompoundSelect:
+    """Select the content that an image's id or a content's id names."""
     by_template = sa.select(models.Template.content_id).where(
         models.Template.id == text)
     return sa.union(by_template, sa.select(sa.literal(text)))

@@ -74,6 +74,7 @@ class TestReference(base.ApiTest):
         self.sample('GET', '/v1/patches', query='?target=t2')
         self.sample('GET', '/v1/patches/{patch_id}',
                     patch_id=database.patch(1, 2).id)
+        self.sample('GET', '/v1/patch-pairs', query='?target=t2')
         self.sample('GET', '/v1/lookups',
                     query='?host=h1&template_id=t2&limit=1')
         self.sample('GET', '/v1/requests', query='?site=edge&limit=1')

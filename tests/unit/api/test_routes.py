@@ -40,6 +40,7 @@ MAY = {
     'diffcache:lookups:show': OPERATORS,
     'diffcache:patches:list': OPERATORS,
     'diffcache:patches:show': OPERATORS,
+    'diffcache:patches:pairs': OPERATORS,
     'diffcache:plans:list': OPERATORS,
     'diffcache:plans:show': OPERATORS,
     'diffcache:plans:create': {'admin'},

@@ -13,6 +13,7 @@
 
 from openstack import exceptions
 
+from diffcache_openstack.api import microversions
 from diffcache_openstack.client.resources import base as resources
 from tests.unit.client import cloud
 from tests.unit.db import database
@@ -55,6 +56,8 @@ class TestReading(cloud.CloudTest):
             template.id for template in self.cloud.templates(family='t1')])
 
     def test_latest_version_is_asked_for(self):
+        self.assertEqual(str(microversions.MAXIMUM),
+                         resources.MAX_MICROVERSION)
         self.assertEqual(1, self.cloud.get_template('t1').members)
         self.assertEqual(
             f'diffcache {resources.MAX_MICROVERSION}',
@@ -66,6 +69,9 @@ class TestReading(cloud.CloudTest):
             place.host for place in self.cloud.template_locations('t1')])
         [patch] = self.cloud.patches(target='t2')
         self.assertEqual(patch, self.cloud.get_patch(patch.id))
+        [pair] = self.cloud.patch_pairs(state='made')
+        self.assertEqual((patch.base, patch.target),
+                         (pair.base, pair.target))
 
     def test_documents(self):
         self.assertEqual('local',

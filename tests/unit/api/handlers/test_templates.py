@@ -12,6 +12,7 @@
 """Templates over the API."""
 
 from diffcache_openstack.db import catalogue
+from diffcache_openstack.db import models
 from diffcache_openstack import objects
 from diffcache_openstack.objects import base as objects_base
 from tests.unit.api import base
@@ -131,3 +132,54 @@ class TestPatches(base.ApiTest):
                              (f'target={database.content(2)}', 1)):
             self.assertEqual(
                 count, len(self.get(f'/v1/patches?{query}')['patches']))
+
+
+class TestPairs(base.ApiTest):
+
+    def setUp(self):
+        super().setUp()
+        for number in range(4, 8):
+            self.write(catalogue.put_template, database.template(number),
+                       objects_base.now())
+        self.write(self.add_pairs)
+
+    def add_pairs(self, session):
+        for state, target, more in (
+                ('found', 4, {}), ('wanted', 5, {'size': 70, 'host': 'h3'}),
+                ('declined', 6, {'size': 900, 'reason': 'too large'})):
+            session.add(models.PatchPair(
+                base=database.content(1), target=database.content(target),
+                state=state, **more))
+
+    def pairs(self, query=''):
+        return self.get(f'/v1/patch-pairs{query}')['patch_pairs']
+
+    def test_list(self):
+        made, found, wanted, declined = self.pairs()
+        self.assertEqual(('made', 5), (made['state'], made['size']))
+        self.assertEqual(('found', None), (found['state'], found['size']))
+        self.assertEqual(('wanted', 'h3'), (wanted['state'], wanted['host']))
+        self.assertEqual('too large', declined['reason'])
+
+    def test_some(self):
+        for query, states in (
+                ('base=t1&state=declined', ['declined']),
+                ('target=t5', ['wanted']), ('base=t5', []),
+                (f'target={database.content(4)}', ['found'])):
+            self.assertEqual(states, [
+                pair['state'] for pair in self.pairs(f'?{query}')])
+        self.refused(400, 'GET', '/v1/patch-pairs?state=other')
+
+    def test_in_parts(self):
+        whole = self.pairs()
+        first = self.get('/v1/patch-pairs?limit=3')
+        self.assertEqual(3, len(first['patch_pairs']))
+        self.assertIn('patch_pairs_links', first)
+        marker = first['patch_pairs'][-1]['id']
+        rest = self.get(f'/v1/patch-pairs?limit=3&marker={marker}')
+        self.assertEqual(whole, first['patch_pairs'] + rest['patch_pairs'])
+        self.assertNotIn('patch_pairs_links', rest)
+        self.refused(400, 'GET', '/v1/patch-pairs?marker=unknown')
+
+    def test_since(self):
+        self.refused(404, 'GET', '/v1/patch-pairs', version='1.7')

@@ -177,6 +177,13 @@ class TestObjects(cloud.CommandTest):
         [row] = self.listed(objects.ListPatches, '--base', 't1')
         self.assertEqual(database.patch(1, 2).id, row['ID'])
 
+    def test_pairs(self):
+        [row] = self.listed(objects.ListPairs, '--base', 't1', '--long')
+        self.assertEqual((database.content(2), 'made', 0),
+                         (row['Target'], row['State'], row['Attempts']))
+        self.assertEqual([], self.listed(objects.ListPairs, '--state',
+                                         'declined'))
+
 
 class TestPlans(cloud.CommandTest):
 
@@ -185,7 +192,9 @@ class TestPlans(cloud.CommandTest):
 
     def test_create_apply_explain(self):
         plan = self.create()
-        self.assertEqual('proposed', plan['state'])
+        self.assertEqual(('proposed', 'seconds'),
+                         (plan['state'], plan['objective']))
+        self.assertIsNotNone(plan['moves_over_wan'])
         self.assertEqual('current',
                          self.shown(plans.ApplyPlan, plan['id'])['state'])
         # By the name of its site from now on.
