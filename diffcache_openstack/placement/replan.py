@@ -234,6 +234,76 @@ def moves(
     return found
 
 
+def fill_seconds(
+    instance: instances.Instance, placement: placements.Placement
+) -> dict[tuple[int, ...], float]:
+    """Return the seconds that it takes to bring each object to its host.
+
+    Keys are (template, host) and (base, target, host). For what is held
+    already they are those of having it from the repository again.
+    """
+    found = {
+        (*move.key, move.host): move.seconds
+        for move in moves(instance, placement)
+    }
+    patch_index = instance.patch_index()
+    for *key, host in (*placement.templates, *placement.patches):
+        if (*key, host) not in found:
+            size = float(
+                instance.wire_sizes[key[0]]
+                if len(key) == 1
+                else instance.patch_sizes[patch_index[key[0], key[1]]]
+            )
+            found[(*key, host)] = instances.fetch_seconds(
+                size, float(instance.bandwidths.repo[host - 1])
+            )
+    return found
+
+
+def leave_out_late(
+    instance: instances.Instance,
+    placement: placements.Placement,
+    worth: dict[tuple[int, ...], float],
+    terms: Terms,
+) -> placements.Placement:
+    """Leave out objects that do not arrive while the plan is to last.
+
+    Hosts fetch those first that are worth most per second of transfer. Pinned
+    objects are always kept.
+
+    :param worth: of each object, by the keys of :func:`fill_seconds`
+    """
+    pins = {*instance.pinned.templates, *instance.pinned.patches}
+    while True:
+        late = _late(instance, placement, worth, terms) - pins
+        if not late:
+            return placement
+        # Without a copy that peers would have read, theirs take longer.
+        placement = placements.Placement.of(
+            placement.templates - late, placement.patches - late
+        )
+
+
+def _late(instance, placement, worth, terms) -> set[tuple[int, ...]]:
+    """Return the objects that arrive after the horizon."""
+    transfers = sorted(
+        moves(instance, placement),
+        key=lambda move: (
+            -worth.get((*move.key, move.host), 0.0) / move.seconds, move.key
+        ),
+    )
+    busy: dict[int, float] = {}
+    late = set()
+    for move in transfers:
+        seconds = busy.get(move.host, 0.0) + _limited_seconds(move, terms)
+        busy[move.host] = seconds
+        if _elapsed(seconds, terms) > terms.horizon_s:
+            late.add((*move.key, move.host))
+            # What is worth less, but small, may arrive in its place.
+            busy[move.host] = seconds - _limited_seconds(move, terms)
+    return late
+
+
 def _plan(instance, placement, solution, terms, before) -> Transition:
     transfers = moves(instance, placement)
     drops = [
@@ -262,16 +332,22 @@ def _fill_seconds(transfers, terms) -> dict[int, float]:
     """Compute seconds from the first window until each host is filled."""
     busy: dict[int, float] = {}
     for move in transfers:
-        seconds = move.seconds
-        if terms.max_rate_mbps:
-            limited = instances.fetch_seconds(
-                move.megabytes, terms.max_rate_mbps
-            )
-            seconds = max(seconds, limited)
+        seconds = _limited_seconds(move, terms)
         busy[move.host] = busy.get(move.host, 0.0) + seconds
-    day = 86400.0
-    fills = {}
-    for host, seconds in busy.items():
-        days = max(0, math.ceil(seconds / terms.window_s) - 1)
-        fills[host] = days * day + seconds - days * terms.window_s
-    return fills
+    return {host: _elapsed(seconds, terms) for host, seconds in busy.items()}
+
+
+def _limited_seconds(move, terms) -> float:
+    """Return the seconds of a transfer, within the limit on rates."""
+    if not terms.max_rate_mbps:
+        return move.seconds
+    return max(
+        move.seconds,
+        instances.fetch_seconds(move.megabytes, terms.max_rate_mbps),
+    )
+
+
+def _elapsed(seconds, terms) -> float:
+    """Return when transfers end that are made in windows alone."""
+    days = max(0, math.ceil(seconds / terms.window_s) - 1)
+    return days * 86400.0 + seconds - days * terms.window_s

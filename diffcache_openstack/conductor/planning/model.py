@@ -31,6 +31,7 @@ from diffcache_openstack.placement import demand
 from diffcache_openstack.placement import instance as instances
 from diffcache_openstack.placement import objectives
 from diffcache_openstack.placement import placement as placements
+from diffcache_openstack.placement import replan
 from diffcache_openstack.placement.solvers import auto
 from diffcache_openstack.sites import site_map as site_maps
 
@@ -120,18 +121,19 @@ class Model:
     def items(self, placement: placements.Placement, hops: int,
               objective: objectives.Objective
               ) -> list[objects.PlanItem]:
-        """Convert a placement to items, the most valuable per byte first.
+        """Convert a placement to items, the first to be fetched first.
 
-        What is valuable is what lowers the objective.
+        Those lower the objective most per second of transfer.
         """
         saved = auto.losses(self.instance, placement, hops)
         priced = objective.priced(self.instance)
         worth = saved if priced is self.instance \
             else auto.losses(priced, placement, hops)
-        items = {entry: self._item(entry, seconds)
-                 for entry, seconds in saved.items()}
-        return _prioritised(
-            [(item, worth[entry]) for entry, item in items.items()])
+        transfers = replan.fill_seconds(self.instance, placement)
+        return _prioritised([
+            (self._item(entry, seconds),
+             max(0.0, worth[entry]) / transfers[entry])
+            for entry, seconds in saved.items()])
 
     def _item(self, entry, saved_seconds):
         """Return the item of (template, host) or (base, target, host)."""
@@ -148,10 +150,8 @@ class Model:
 
 
 def _prioritised(valued):
-    """Number (item, worth) on each host, the most worth per byte first."""
-    valued.sort(key=lambda entry: (
-        entry[0].host, -max(0.0, entry[1]) / max(1, entry[0].bytes),
-        entry[0].id))
+    """Number (item, worth per second) on each host, the highest first."""
+    valued.sort(key=lambda entry: (entry[0].host, -entry[1], entry[0].id))
     items = [item for item, _worth in valued]
     for _host, group in itertools.groupby(items, lambda item: item.host):
         for priority, item in enumerate(group):

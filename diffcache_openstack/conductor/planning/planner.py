@@ -11,6 +11,7 @@
 #    under the License.
 """Rounds of planning: the objects that each host of a site should hold."""
 
+import dataclasses
 import datetime
 import itertools
 import time
@@ -33,6 +34,7 @@ from diffcache_openstack.db import precache
 from diffcache_openstack.db import sites
 from diffcache_openstack import objects
 from diffcache_openstack.objects import base
+from diffcache_openstack.placement import cost
 from diffcache_openstack.placement import instance as instances
 from diffcache_openstack.placement import objectives
 from diffcache_openstack.placement import placement as placements
@@ -137,9 +139,29 @@ class Planner:
                     priced, terms, time_limit=seconds, **limits)
             return solver.solve(priced, time_limit=seconds, **limits)
 
-        return objective.solve(
+        solution = objective.solve(
             instance, self._terms(), find, time_limit=time_limit,
             hops=options.max_patches)
+        return self._without_late(instance, solution, objective)
+
+    def _without_late(self, instance, solution, objective):
+        """Leave out of a solution what would arrive too late to pay."""
+        hops = self._conf.planner.max_patches
+        worth = auto.losses(objective.priced(instance), solution.placement,
+                            hops)
+        kept = replan.leave_out_late(
+            instance, solution.placement, worth, self._terms())
+        late = len(worth) - len(kept.templates) - len(kept.patches)
+        if not late:
+            return solution
+        LOG.warning(
+            'The plan of site %s leaves out %d objects that hosts cannot'
+            ' fetch within %d s ([planner] horizon); raise [fill] max_rate or'
+            ' widen [fill] windows', instance.name, late,
+            self._conf.planner.horizon)
+        return dataclasses.replace(
+            solution, placement=kept, proved_optimal=False,
+            cost_s=cost.total_cost(instance, kept, hops))
 
     def make_plan(self, site_model: model.Model, solution: solvers.Solution,
                   objective: objectives.Objective) -> objects.Plan:
@@ -230,4 +252,11 @@ class Planner:
             plan.generation, site, plan.move_wan_bytes / units.MB,
             plan.move_lan_bytes / units.MB, plan.fill_seconds,
             plan.saved_seconds, plan.saved_wan_bytes / units.MB)
+        interval = self._conf.planner.interval
+        if 0 < interval < plan.fill_seconds:
+            LOG.warning(
+                'Plan %s of site %s takes %.0f s to fill, and the next one is'
+                ' due in %d s ([planner] interval): hosts fetch first what'
+                ' saves most', plan.generation, site, plan.fill_seconds,
+                interval)
         return plan

@@ -29,6 +29,49 @@ def placed(instance, placement):
     return dataclasses.replace(instance, placed=held)
 
 
+class TestLate(base.TestCase):
+    """Two images of 100 MB take a host 80 s each; windows are of 100 s."""
+
+    def left(self, days, hosts=1, **values):
+        instance = instances.from_dict({
+            'sizes': [100, 100], 'patch_sizes': [],
+            'capacities': [200] * hosts, 'rates': [[1] * hosts, [3] * hosts],
+            'bandwidths': {'local': 800, 'peer': 400, 'repo': 10}, **values})
+        both = placements.Placement.of(
+            [(n, host) for n in (0, 1) for host in range(1, hosts + 1)])
+        terms = replan.Terms(horizon_s=days * 86400.0, window_s=100.0)
+        worth = {(n, host): float(instance.rates[n, host - 1])
+                 for n, host in both.templates}
+        return set(replan.leave_out_late(
+            instance, both, worth, terms).templates)
+
+    def test_what_saves_most_is_fetched_first(self):
+        # The second one ends after 20 s + 80 s, in the window of the next
+        # day: 86400 s + 60 s.
+        self.assertEqual({(1, 1)}, self.left(1.0))
+        self.assertEqual({(0, 1), (1, 1)}, self.left(1.001))
+
+    def test_nothing_arrives_that_takes_longer_than_the_plan_lasts(self):
+        self.assertEqual(set(), self.left(79 / 86400))
+        self.assertEqual({(1, 1)}, self.left(80 / 86400))
+
+    def test_pinned_and_held_objects_stay(self):
+        for field in ('pinned', 'placed'):
+            held = {'templates': [[0, 1]], 'patches': []}
+            self.assertIn((0, 1), self.left(79 / 86400, **{field: held}))
+
+    def test_copy_from_a_late_peer_is_late_too(self):
+        """Hosts read an image from one another in 2 s.
+
+        Host 2 holds the first one, and reads the second from host 1, which
+        has both after 82 s.
+        """
+        self.assertEqual({(0, 1), (0, 2), (1, 1), (1, 2)}, self.left(
+            82 / 86400, hosts=2,
+            placed={'templates': [[0, 2]], 'patches': []}))
+        self.assertEqual(set(), self.left(79 / 86400, hosts=2))
+
+
 class TestReplan(base.TestCase):
     def setUp(self):
         super().setUp()

@@ -9,7 +9,10 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
+import logging
 import threading
+
+import fixtures
 
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.conductor.planning import planner
@@ -139,6 +142,31 @@ class TestPlan(PlannerTest):
         self.conf.set_override(
             'site_objective', {'other': 'wan_bytes'}, 'planner')
         self.assertEqual([database.content(2)], self.held(self.plan()))
+
+    def test_what_arrives_too_late_is_left_out(self):
+        """100 MB at 1 kB/s take four windows of 8 h, until the fourth day."""
+        self.add_images(1)
+        self.conf.set_override('max_rate', 1000, 'fill')
+        self.conf.set_override('windows', ['22:00-06:00'], 'fill')
+        self.conf.set_override('horizon', 3 * 86400, 'planner')
+        late = self.plan()
+        self.assertEqual(([], 0.0), (late.items, late.fill_seconds))
+        self.assertFalse(late.proved_optimal)
+        self.conf.set_override('horizon', 4 * 86400, 'planner')
+        self.assertEqual([database.content(1)], self.held(self.plan()))
+
+    def test_plan_that_is_not_filled_before_the_next_one_says_so(self):
+        self.add_images(1)
+        log = self.useFixture(fixtures.FakeLogger(level=logging.WARNING))
+        self.conf.set_override('interval', 40, 'planner')
+        self.assertEqual(40.0, self.plan().fill_seconds)
+        self.assertNotIn('to fill', log.output)
+        self.conf.set_override('interval', 30, 'planner')
+        self.add_images(2)
+        self.add_requests('t2', 1, 50)
+        self.plan()
+        self.assertIn('40 s to fill', log.output)
+        self.assertIn('due in 30 s', log.output)
 
     def test_chains_are_planned_if_allowed(self):
         self.add_images(1, 2, 3)
