@@ -1,0 +1,29 @@
+//! Prefetching for instances that boot from an image which is still arriving.
+//!
+//! Follows Nicolae, Cappello and Antoniu, "Optimizing Multi-deployment on Clouds by Means of
+//! Self-adaptive Prefetching" (section 2). Pure: no I/O and no clock, so that a daemon and the
+//! simulation in [`replay`] run the same policy. Times are nanoseconds, unless named otherwise.
+//!
+//! * [`profile`]: how many instances read each chunk, and when;
+//! * [`threshold`]: from how many readers on a chunk is a hint;
+//! * [`tree`]: the binary segment tree that finds such chunks, and what of it an instance caches;
+//! * [`learn`]: counts reads and answers misses with hints;
+//! * [`sequence`]: read-ahead where nothing is known;
+//! * [`queue`]: what one instance prefetches next;
+//! * [`replay`]: recorded boots in virtual time.
+
+pub mod chunks;
+pub mod learn;
+pub mod profile;
+pub mod queue;
+pub mod replay;
+pub mod sequence;
+pub mod threshold;
+pub mod tree;
+
+pub use chunks::{Chunk, ChunkSet};
+pub use learn::{Hint, Learner, Reader, Reply};
+pub use profile::{Profile, ProfileError, Record};
+pub use queue::Queue;
+pub use sequence::Sequences;
+pub use threshold::Threshold;

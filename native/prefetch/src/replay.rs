@@ -1,0 +1,225 @@
+//! Recorded boots of many instances in virtual time, over modelled links.
+//!
+//! The home of chunk c is instance c modulo N. A transfer takes half a round trip, waits for the
+//! sender's port (in order of arrival), takes its bytes over the rate, then half a round trip. The
+//! repository's port is the WAN, each instance's the LAN; nothing else limits. A home fetches a
+//! chunk over the WAN once, when it is first asked for, unless the image is striped over the homes.
+
+mod engine;
+mod ports;
+mod report;
+#[cfg(test)]
+mod tests;
+
+use thiserror::Error;
+
+use crate::chunks::Chunk;
+use crate::profile::Profile;
+
+pub use report::{Boot, Event, Report};
+
+const NS_PER_MS: f64 = 1e6;
+/// Nanoseconds for a bit at 1 Mbit/s.
+const NS_PER_BIT: f64 = 1e3;
+/// About 31 years. Sums of two times below it do not overflow.
+const MAX_NS: u64 = 1_000_000_000_000_000_000;
+
+/// Why a scenario cannot be replayed.
+#[derive(Debug, Error, PartialEq, Eq)]
+pub enum ReplayError {
+    /// {0}: {1}
+    #[error("{0}: {1}")]
+    Field(&'static str, &'static str),
+    /// the replay would last longer than 31 years; raise the rates of the links
+    #[error("the replay would last longer than 31 years; raise the rates of the links")]
+    TooLong,
+}
+
+/// One read of an instance.
+#[derive(Debug, Clone, Copy)]
+pub struct Read {
+    /// Time from the completion of the read before it, or from the start.
+    pub think_ns: u64,
+    /// First byte.
+    pub offset: u64,
+    /// Number of bytes, at least 1.
+    pub length: u64,
+}
+
+/// What an instance reads while it boots.
+#[derive(Debug, Clone, Default)]
+pub struct Trace {
+    /// Time of its start.
+    pub start_ns: u64,
+    /// Its reads, in order.
+    pub reads: Vec<Read>,
+}
+
+impl Trace {
+    fn think_ns(&self) -> u64 {
+        let thinks = self.reads.iter().map(|read| read.think_ns);
+        thinks.fold(0, u64::saturating_add)
+    }
+}
+
+/// Rates in Mbit/s, round-trip times in milliseconds.
+#[derive(Debug, Clone, Copy)]
+pub struct Links {
+    /// Rate of the link to the repository.
+    pub wan_mbps: f64,
+    /// Round trip to the repository.
+    pub wan_rtt_ms: f64,
+    /// Rate at which an instance sends to others.
+    pub lan_mbps: f64,
+    /// Round trip between instances.
+    pub lan_rtt_ms: f64,
+}
+
+/// How an instance prefetches.
+#[derive(Debug, Clone, Copy)]
+pub struct Policy {
+    /// Requests that it has in flight at most.
+    pub in_flight: usize,
+    /// Chunks that it reads ahead at most; 0: none.
+    pub read_ahead: Chunk,
+}
+
+impl Default for Policy {
+    fn default() -> Self {
+        Self {
+            in_flight: 64,
+            read_ahead: 16,
+        }
+    }
+}
+
+/// Boots of one image.
+#[derive(Debug, Clone)]
+pub struct Scenario {
+    /// Size of the image.
+    pub image_bytes: u64,
+    /// Size of a chunk.
+    pub chunk_bytes: u64,
+    /// Number of readers from which on a chunk is a hint.
+    pub least: u64,
+    /// Whether the homes have their chunks at the start.
+    pub striped: bool,
+    /// The links.
+    pub links: Links,
+    /// The instances, by number.
+    pub instances: Vec<Trace>,
+    /// What is known of the image; [`Mode::Later`] needs it.
+    pub profile: Option<Profile>,
+    /// How instances prefetch.
+    pub policy: Policy,
+}
+
+/// How chunks come to the instances.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Mode {
+    /// All are there.
+    Local,
+    /// Each when it is read.
+    OnDemand,
+    /// By hints, and nothing is known at first.
+    First,
+    /// By hints, and the profile is known.
+    Later,
+    /// All before the first read.
+    Broadcast,
+    /// Those that the instance will read, in this order, from its start.
+    Oracle,
+}
+
+impl Mode {
+    fn learns(self) -> bool {
+        matches!(self, Mode::First | Mode::Later)
+    }
+}
+
+impl Scenario {
+    /// The number of the image's chunks.
+    fn chunks(&self) -> Chunk {
+        let chunks = self.image_bytes.div_ceil(self.chunk_bytes.max(1));
+        Chunk::try_from(chunks).unwrap_or(Chunk::MAX)
+    }
+
+    fn bytes_of(&self, chunk: Chunk) -> u64 {
+        let start = u64::from(chunk) * self.chunk_bytes;
+        self.chunk_bytes.min(self.image_bytes.saturating_sub(start))
+    }
+
+    /// The chunks of a read.
+    fn chunks_of(&self, read: &Read) -> std::ops::RangeInclusive<Chunk> {
+        let last = read.offset + (read.length - 1);
+        // Checked to be below the number of chunks.
+        (read.offset / self.chunk_bytes) as Chunk..=(last / self.chunk_bytes) as Chunk
+    }
+
+    fn check(&self) -> Result<(), ReplayError> {
+        let refuse = |field, reason| Err(ReplayError::Field(field, reason));
+        if self.chunk_bytes == 0 || self.image_bytes == 0 {
+            return refuse("image_bytes", "an image and a chunk have at least one byte");
+        }
+        if self.image_bytes.div_ceil(self.chunk_bytes) >= u64::from(Chunk::MAX) {
+            return refuse("chunk", "the image has too many chunks");
+        }
+        if self.instances.is_empty() {
+            return refuse("instances", "there has to be at least one");
+        }
+        let links = self.links;
+        for rate in [links.wan_mbps, links.lan_mbps] {
+            if !(rate.is_finite() && rate > 0.0) {
+                return refuse("links", "rates have to be finite and above 0");
+            }
+        }
+        for rtt in [links.wan_rtt_ms, links.lan_rtt_ms] {
+            if !(rtt.is_finite() && rtt >= 0.0) {
+                return refuse("links", "round trips have to be finite and not negative");
+            }
+        }
+        for trace in &self.instances {
+            let fits = |read: &Read| {
+                let end = read.offset.checked_add(read.length);
+                read.length > 0 && end.is_some_and(|end| end <= self.image_bytes)
+            };
+            if !trace.reads.iter().all(fits) {
+                return refuse("instances", "a read is empty or ends beyond the image");
+            }
+            if trace.start_ns.saturating_add(trace.think_ns()) > MAX_NS {
+                return Err(ReplayError::TooLong);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Replays the boots of a scenario; the same scenario gives the same report.
+///
+/// `events` receives every access to a chunk, in order.
+pub fn replay(
+    scenario: &Scenario,
+    mode: Mode,
+    events: &mut dyn FnMut(Event),
+) -> Result<Report, ReplayError> {
+    scenario.check()?;
+    let profile = match (mode, &scenario.profile) {
+        (Mode::Later, Some(profile)) => profile.clone(),
+        (Mode::Later, None) => {
+            engine::run(scenario, Mode::First, Profile::default(), &mut |_| {})?.profile
+        }
+        _ => Profile::default(),
+    };
+    engine::run(scenario, mode, profile, events)
+}
+
+/// The nanoseconds that this many bytes take at a rate.
+fn sending_ns(bytes: u64, mbps: f64) -> u64 {
+    // Saturates; such a replay is refused as too long.
+    (8.0 * bytes as f64 * NS_PER_BIT / mbps).round() as u64
+}
+
+/// The nanoseconds of half a round trip.
+fn half_ns(rtt_ms: f64) -> u64 {
+    (rtt_ms * NS_PER_MS / 2.0).round() as u64
+}

@@ -1,0 +1,442 @@
+//! The simulation: instances, homes and ports, event by event.
+
+use std::collections::btree_map::{BTreeMap, Entry};
+use std::collections::HashMap;
+
+use super::ports::{Agenda, Happening, Instance, Port, Request};
+use super::report::{Boot, Distinct, Event, Report, Requests};
+use super::{half_ns, sending_ns, Mode, ReplayError, Scenario, MAX_NS};
+use crate::chunks::{Chunk, ChunkSet};
+use crate::learn::{Learner, Reader, Reply};
+use crate::profile::Profile;
+use crate::queue::Queue;
+use crate::sequence::Sequences;
+use crate::tree::Visit;
+
+/// Why a chunk is on its way to an instance.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Reason {
+    Demand,
+    Prefetch,
+}
+
+/// One instance: what it has, what it waits for, and how far its boot is.
+struct Guest {
+    have: ChunkSet,
+    coming: HashMap<Chunk, Reason>,
+    /// Prefetched and not read yet.
+    unread: ChunkSet,
+    next_read: usize,
+    /// Chunks that the current read waits for.
+    missing: ChunkSet,
+    missing_count: usize,
+    reader: Reader,
+    queue: Queue,
+    sequences: Sequences,
+    boot: Boot,
+}
+
+struct Engine<'a> {
+    scenario: &'a Scenario,
+    mode: Mode,
+    agenda: Agenda,
+    guests: Vec<Guest>,
+    wan: Port,
+    lan: Vec<Port>,
+    /// Requests that wait at a chunk's home until it is there.
+    arriving: HashMap<Chunk, Vec<Request>>,
+    learner: Learner,
+    read: Distinct,
+    visit: Visit,
+    accesses: u64,
+    requests: BTreeMap<Chunk, Requests>,
+    events: &'a mut dyn FnMut(Event),
+}
+
+/// Runs one mode from what is known of the image.
+pub fn run(
+    scenario: &Scenario,
+    mode: Mode,
+    known: Profile,
+    events: &mut dyn FnMut(Event),
+) -> Result<Report, ReplayError> {
+    let chunks = scenario.chunks();
+    let guest = || Guest {
+        have: ChunkSet::default(),
+        coming: HashMap::new(),
+        unread: ChunkSet::default(),
+        next_read: 0,
+        missing: ChunkSet::default(),
+        missing_count: 0,
+        reader: Reader::default(),
+        queue: Queue::new(scenario.policy.in_flight),
+        sequences: Sequences::new(chunks, scenario.policy.read_ahead),
+        boot: Boot::default(),
+    };
+    let count = scenario.instances.len();
+    let mut engine = Engine {
+        scenario,
+        mode,
+        agenda: Agenda::default(),
+        guests: (0..count).map(|_| guest()).collect(),
+        wan: Port::default(),
+        lan: vec![Port::default(); count],
+        arriving: HashMap::new(),
+        learner: Learner::new(chunks, scenario.least, known),
+        read: Distinct::default(),
+        visit: Visit::default(),
+        accesses: 0,
+        requests: BTreeMap::new(),
+        events,
+    };
+    engine.start();
+    while let Some((now, happening)) = engine.agenda.take() {
+        if now > MAX_NS {
+            return Err(ReplayError::TooLong);
+        }
+        engine.handle(now, happening);
+    }
+    Ok(engine.report())
+}
+
+impl Engine<'_> {
+    /// Lets every instance start: with its first read, or with what has to be there before.
+    fn start(&mut self) {
+        for (number, trace) in self.scenario.instances.iter().enumerate() {
+            let instance = number as Instance;
+            match self.mode {
+                Mode::Broadcast => {
+                    for chunk in 0..self.scenario.chunks() {
+                        self.prefetch(trace.start_ns, instance, chunk, 0);
+                        self.wait_for(instance, chunk);
+                    }
+                }
+                Mode::Oracle => self.ask_in_order(instance),
+                _ => {}
+            }
+            if self.guests[number].missing_count == 0 {
+                self.schedule_read(trace.start_ns, instance);
+            }
+        }
+    }
+
+    /// Asks for what an instance will read, in the order of use.
+    fn ask_in_order(&mut self, instance: Instance) {
+        let trace = &self.scenario.instances[instance as usize];
+        let mut rank = 0;
+        for read in &trace.reads {
+            for chunk in self.scenario.chunks_of(read) {
+                if !self.is_there(instance, chunk) && !self.is_coming(instance, chunk) {
+                    rank += 1;
+                    self.prefetch(trace.start_ns, instance, chunk, rank);
+                }
+            }
+        }
+    }
+
+    fn handle(&mut self, now: u64, happening: Happening) {
+        match happening {
+            Happening::Delivery(instance, chunk) => self.deliver(now, instance, chunk),
+            Happening::Issue(instance) => self.issue(now, instance),
+            Happening::AtHome(request) => self.arrive_at_home(now, request),
+            Happening::AtRepository(request) => self.enter_port(now, None, request),
+            Happening::Free(port) => self.serve(now, port),
+        }
+    }
+
+    fn home_of(&self, chunk: Chunk) -> Instance {
+        chunk % self.guests.len() as Instance
+    }
+
+    fn is_there(&self, instance: Instance, chunk: Chunk) -> bool {
+        is_present(
+            self.scenario,
+            self.mode,
+            instance,
+            chunk,
+            &self.guests[instance as usize].have,
+        )
+    }
+
+    fn is_coming(&self, instance: Instance, chunk: Chunk) -> bool {
+        self.guests[instance as usize].coming.contains_key(&chunk)
+            || (self.home_of(chunk) == instance && self.arriving.contains_key(&chunk))
+    }
+
+    fn wait_for(&mut self, instance: Instance, chunk: Chunk) {
+        if self.is_there(instance, chunk) {
+            return;
+        }
+        let guest = &mut self.guests[instance as usize];
+        if guest.missing.insert(chunk) {
+            guest.missing_count += 1;
+        }
+    }
+
+    /// Plans the next read of an instance whose last one completed, if there is one.
+    fn schedule_read(&mut self, now: u64, instance: Instance) {
+        let trace = &self.scenario.instances[instance as usize];
+        let guest = &mut self.guests[instance as usize];
+        match trace.reads.get(guest.next_read) {
+            Some(read) => self.agenda.add(
+                now.saturating_add(read.think_ns),
+                Happening::Issue(instance),
+            ),
+            None => {
+                guest.boot.boot_ns = now - trace.start_ns;
+                guest.boot.stall_ns = guest.boot.boot_ns.saturating_sub(trace.think_ns());
+            }
+        }
+    }
+
+    fn issue(&mut self, now: u64, instance: Instance) {
+        let trace = &self.scenario.instances[instance as usize];
+        let read = trace.reads[self.guests[instance as usize].next_read];
+        self.guests[instance as usize].next_read += 1;
+        for chunk in self.scenario.chunks_of(&read) {
+            self.access(now, instance, chunk);
+        }
+        if self.guests[instance as usize].missing_count == 0 {
+            self.schedule_read(now, instance);
+        }
+        self.fill_links(now, instance);
+    }
+
+    fn access(&mut self, now: u64, instance: Instance, chunk: Chunk) {
+        self.accesses += 1;
+        self.read.add(chunk, self.scenario.bytes_of(chunk));
+        let there = self.is_there(instance, chunk);
+        let guest = &mut self.guests[instance as usize];
+        if guest.unread.remove(chunk) {
+            guest.boot.used += 1;
+        }
+        let miss = !there && guest.coming.get(&chunk) != Some(&Reason::Prefetch);
+        let reply = self.learn(now, instance, chunk, miss);
+        if miss {
+            self.guests[instance as usize].boot.misses += 1;
+            if !self.is_coming(instance, chunk) {
+                self.request(now, instance, chunk, Reason::Demand, 0);
+            }
+        }
+        self.wait_for(instance, chunk);
+        (self.events)(Event {
+            time_ns: now,
+            instance,
+            chunk,
+            miss,
+            hints: reply.hints.iter().map(|hint| hint.chunk).collect(),
+            visit: reply.visit,
+        });
+        self.plan_prefetches(instance, chunk, miss, reply);
+    }
+
+    /// Counts an access, and asks for hints if it is a miss.
+    fn learn(&mut self, now: u64, instance: Instance, chunk: Chunk, miss: bool) -> Reply {
+        let since = now - self.scenario.instances[instance as usize].start_ns;
+        let Guest { reader, have, .. } = &mut self.guests[instance as usize];
+        if !(miss && self.mode.learns()) {
+            self.learner.read(reader, chunk, since);
+            return Reply::default();
+        }
+        let (scenario, mode) = (self.scenario, self.mode);
+        let reply = self.learner.miss(reader, chunk, since, |chunk| {
+            is_present(scenario, mode, instance, chunk, have)
+        });
+        self.visit.remote += reply.visit.remote;
+        self.visit.cached += reply.visit.cached;
+        self.visit.skipped += reply.visit.skipped;
+        reply
+    }
+
+    fn plan_prefetches(&mut self, instance: Instance, chunk: Chunk, miss: bool, reply: Reply) {
+        if !self.mode.learns() {
+            return;
+        }
+        let guest = &mut self.guests[instance as usize];
+        let ahead = guest.sequences.read(chunk);
+        guest.queue.add_sequence(ahead);
+        guest.queue.add_hints(reply.hints);
+        if miss {
+            guest.queue.stop();
+        }
+    }
+
+    /// Requests what the instance's queue lets be in flight.
+    fn fill_links(&mut self, now: u64, instance: Instance) {
+        loop {
+            let mut queue =
+                std::mem::replace(&mut self.guests[instance as usize].queue, Queue::new(0));
+            let next = queue
+                .next(|chunk| self.is_there(instance, chunk) || self.is_coming(instance, chunk));
+            self.guests[instance as usize].queue = queue;
+            let Some(chunk) = next else {
+                return;
+            };
+            self.prefetch(now, instance, chunk, 0);
+        }
+    }
+
+    /// Requests a chunk that is not read yet, unless it is there.
+    fn prefetch(&mut self, now: u64, instance: Instance, chunk: Chunk, rank: u32) {
+        if self.is_there(instance, chunk) {
+            return;
+        }
+        let guest = &mut self.guests[instance as usize];
+        guest.boot.prefetched += 1;
+        guest.unread.insert(chunk);
+        self.request(now, instance, chunk, Reason::Prefetch, rank);
+    }
+
+    fn request(&mut self, now: u64, instance: Instance, chunk: Chunk, reason: Reason, rank: u32) {
+        self.note_request(now, chunk);
+        self.guests[instance as usize].coming.insert(chunk, reason);
+        let request = Request {
+            arrival: now,
+            rank,
+            instance,
+            chunk,
+        };
+        if self.home_of(chunk) == instance {
+            self.fetch_home(now, request);
+        } else {
+            let at = now.saturating_add(half_ns(self.scenario.links.lan_rtt_ms));
+            self.agenda.add(at, Happening::AtHome(request));
+        }
+    }
+
+    fn note_request(&mut self, now: u64, chunk: Chunk) {
+        match self.requests.entry(chunk) {
+            Entry::Vacant(entry) => {
+                entry.insert(Requests {
+                    chunk,
+                    count: 1,
+                    first_ns: now,
+                    total_ns: u128::from(now),
+                    last_ns: now,
+                });
+            }
+            Entry::Occupied(mut entry) => {
+                let asked = entry.get_mut();
+                asked.count += 1;
+                asked.first_ns = asked.first_ns.min(now);
+                asked.total_ns += u128::from(now);
+                asked.last_ns = asked.last_ns.max(now);
+            }
+        }
+    }
+
+    /// Has the home fetch its chunk over the WAN, unless it is on its way.
+    fn fetch_home(&mut self, now: u64, request: Request) {
+        if self.arriving.contains_key(&request.chunk) {
+            return;
+        }
+        self.arriving.insert(request.chunk, Vec::new());
+        let at = now.saturating_add(half_ns(self.scenario.links.wan_rtt_ms));
+        self.agenda.add(at, Happening::AtRepository(request));
+    }
+
+    fn arrive_at_home(&mut self, now: u64, request: Request) {
+        let home = self.home_of(request.chunk);
+        if self.is_there(home, request.chunk) {
+            self.enter_port(now, Some(home), request);
+            return;
+        }
+        self.fetch_home(now, request);
+        if let Some(waiting) = self.arriving.get_mut(&request.chunk) {
+            waiting.push(request);
+        }
+    }
+
+    fn port(&mut self, port: Option<Instance>) -> &mut Port {
+        match port {
+            Some(instance) => &mut self.lan[instance as usize],
+            None => &mut self.wan,
+        }
+    }
+
+    fn enter_port(&mut self, now: u64, port: Option<Instance>, mut request: Request) {
+        request.arrival = now;
+        if self.port(port).add(request) {
+            self.agenda.add(now, Happening::Free(port));
+        }
+    }
+
+    /// Sends the next chunk from a port that is free.
+    fn serve(&mut self, now: u64, port: Option<Instance>) {
+        let Some(request) = self.port(port).take() else {
+            return;
+        };
+        let links = self.scenario.links;
+        let bytes = self.scenario.bytes_of(request.chunk);
+        let (mbps, rtt, receiver) = match port {
+            Some(_) => (links.lan_mbps, links.lan_rtt_ms, request.instance),
+            None => (
+                links.wan_mbps,
+                links.wan_rtt_ms,
+                self.home_of(request.chunk),
+            ),
+        };
+        self.port(port).bytes += bytes;
+        let sent = now.saturating_add(sending_ns(bytes, mbps));
+        self.agenda.add(sent, Happening::Free(port));
+        self.agenda.add(
+            sent.saturating_add(half_ns(rtt)),
+            Happening::Delivery(receiver, request.chunk),
+        );
+    }
+
+    fn deliver(&mut self, now: u64, instance: Instance, chunk: Chunk) {
+        let guest = &mut self.guests[instance as usize];
+        guest.have.insert(chunk);
+        if guest.coming.remove(&chunk) == Some(Reason::Prefetch) {
+            guest.queue.done();
+        }
+        if guest.missing.remove(chunk) {
+            guest.missing_count -= 1;
+            if guest.missing_count == 0 {
+                guest.queue.resume();
+                self.schedule_read(now, instance);
+            }
+        }
+        if self.home_of(chunk) == instance {
+            for request in self.arriving.remove(&chunk).unwrap_or_default() {
+                self.enter_port(now, Some(instance), request);
+            }
+        }
+        self.fill_links(now, instance);
+    }
+
+    fn report(self) -> Report {
+        let unread = self.guests.iter().flat_map(|guest| guest.unread.iter());
+        let thinks = self.scenario.instances.iter().map(super::Trace::think_ns);
+        let crossing = if self.scenario.striped {
+            0
+        } else {
+            sending_ns(self.read.bytes, self.scenario.links.wan_mbps)
+        };
+        Report {
+            wasted_bytes: unread.map(|chunk| self.scenario.bytes_of(chunk)).sum(),
+            wan_bytes: self.wan.bytes,
+            lan_bytes: self.lan.iter().map(|port| port.bytes).sum(),
+            unique_bytes: self.read.bytes,
+            bound_ns: thinks.max().unwrap_or(0).max(crossing),
+            visit: self.visit,
+            accesses: self.accesses,
+            requests: self.requests.into_values().collect(),
+            profile: self.learner.profile().clone(),
+            boots: self.guests.iter().map(|guest| guest.boot).collect(),
+        }
+    }
+}
+
+/// Whether an instance has a chunk: it was delivered, or was there from the start.
+fn is_present(
+    scenario: &Scenario,
+    mode: Mode,
+    instance: Instance,
+    chunk: Chunk,
+    have: &ChunkSet,
+) -> bool {
+    let own = chunk % scenario.instances.len() as Instance == instance;
+    mode == Mode::Local || (scenario.striped && own) || have.contains(chunk)
+}
