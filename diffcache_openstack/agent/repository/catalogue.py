@@ -124,8 +124,12 @@ class Repository:
         self._tools = tools
         self._catalogue = catalogue
         self._options = options
-        self._images = records.Records(state / 'images', ImageRecord)
-        self._patches = records.Records(state / 'patches', PatchRecord)
+        self._images = records.Records(
+            state / 'images', ImageRecord,
+            lambda image: (image.content_id, image.form_id))
+        self._patches = records.Records(
+            state / 'patches', PatchRecord,
+            lambda patch: (patch.base, patch.target))
         self._data_sizes = {image.content_id: image.data_size
                             for image in self._images.all()}
         self._made = {(patch.base, patch.target): patch
@@ -305,9 +309,8 @@ class Repository:
     def _report_compressed(self, content_id: str) -> None:
         """Report the images of a content, whose form is new."""
         try:
-            for image in self.images():
-                if image.content_id == content_id:
-                    self._report(image)
+            for image in self._images.of(content_id):
+                self._report(image)
         except exceptions.DiffCacheError as error:
             # All images are reported when the conductor answers again.
             LOG.warning('Could not report the compressed size of %s, which'
@@ -491,25 +494,25 @@ class Repository:
 
     def _apply_status(self, record: ImageRecord) -> None:
         """Serve an image's objects, or set them aside, by its status."""
-        others = [image for image in self.images() if image.id != record.id]
-        active = {image.content_id for image in others
-                  if image.status == views.ACTIVE}
+        others = [image for image in self._images.of(record.content_id)
+                  if image.id != record.id]
         if record.status == views.ACTIVE:
-            self._bring_back(record, active | {record.content_id})
-        elif record.content_id in active:
+            self._bring_back(record)
+        elif any(image.status == views.ACTIVE for image in others):
             # Only a recipe can be this image's alone.
-            if record.form_id not in {image.form_id for image in others}:
+            if record.form_id and self._images.of(record.form_id) == [record]:
                 self._withdraw(record.status, self._recipe_keys(record))
-        elif any(image.content_id == record.content_id for image in others):
+        elif others:
             self._withdraw_all(record, views.DEACTIVATED)
         else:
             self._withdraw_all(record, record.status)
 
-    def _bring_back(self, record: ImageRecord, active: set[str]) -> None:
+    def _bring_back(self, record: ImageRecord) -> None:
         keys = [*_content_keys(record), *self._recipe_keys(record)]
         keys += [views.Key(views.PATCHES, patch.id)
                  for patch in self._patches_of(record)
-                 if active >= {patch.base, patch.target}]
+                 if self._is_active(patch.base)
+                 and self._is_active(patch.target)]
         for key in keys:
             self._held.bring_back(key)
 
@@ -525,10 +528,13 @@ class Repository:
             (self._sketches / record.content_id).unlink(missing_ok=True)
         self._withdraw(status, keys)
 
+    def _is_active(self, content_id: str) -> bool:
+        return any(image.status == views.ACTIVE
+                   for image in self._images.of(content_id))
+
     def _patches_of(self, record: ImageRecord) -> list[PatchRecord]:
         """Return patches that contain data of an image."""
-        return [patch for patch in self._patches.all()
-                if record.content_id in (patch.base, patch.target)]
+        return self._patches.of(record.content_id)
 
     def _withdraw(self, status: str, keys: list[views.Key]) -> None:
         for key in keys:

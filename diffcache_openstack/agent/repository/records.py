@@ -37,14 +37,19 @@ Record = typing.TypeVar('Record', bound=Identified)
 
 
 class Records(typing.Generic[Record]):
-    """The records of a directory.
+    """The records of a directory, found by their ids and by objects.
 
     :param directory: is created if it is missing
     :param kind: the dataclass that a document has the fields of
+    :param objects: returns the ids of objects that a record is found by, too;
+        there may be None
     """
 
-    def __init__(self, directory: pathlib.Path,
-                 kind: collections.abc.Callable[..., Record]) -> None:
+    def __init__(
+            self, directory: pathlib.Path,
+            kind: collections.abc.Callable[..., Record],
+            objects: collections.abc.Callable[[Record], tuple[str | None, ...]]
+    ) -> None:
         directory.mkdir(mode=modes.PRIVATE.directory, parents=True,
                         exist_ok=True)
         self._directory = directory
@@ -53,8 +58,12 @@ class Records(typing.Generic[Record]):
                      for path in sorted(directory.glob('*.json'))]
         records = [kind(**document) for document in documents
                    if document is not None]
-        self._records: dict[str, Record] = {
-            record.id: record for record in records}
+        self._objects = objects
+        self._records: dict[str, Record] = {}
+        # Record ids by object id, in the order of their storing.
+        self._by_object: dict[str, dict[str, None]] = {}
+        for record in records:
+            self._add(record)
 
     def get(self, record_id: str) -> Record | None:
         """Return the record with an id."""
@@ -66,19 +75,45 @@ class Records(typing.Generic[Record]):
         with self._lock:
             return list(self._records.values())
 
+    def of(self, object_id: str) -> list[Record]:
+        """Return the records that are found by an object's id."""
+        with self._lock:
+            return [self._records[record_id]
+                    for record_id in self._by_object.get(object_id, ())]
+
     def put(self, record: Record) -> None:
         """Store a record, in place of an older one with its id."""
         with self._lock:
             files.write_json(self._path(record.id),
                              dataclasses.asdict(typing.cast(typing.Any,
                                                             record)))
-            self._records[record.id] = record
+            self._discard(record.id)
+            self._add(record)
 
     def remove(self, record_id: str) -> None:
         """Remove a record, if there is one."""
         with self._lock:
-            self._records.pop(record_id, None)
+            self._discard(record_id)
             self._path(record_id).unlink(missing_ok=True)
+
+    def _add(self, record: Record) -> None:
+        self._records[record.id] = record
+        for object_id in self._objects_of(record):
+            self._by_object.setdefault(object_id, {})[record.id] = None
+
+    def _discard(self, record_id: str) -> None:
+        known = self._records.pop(record_id, None)
+        if known is None:
+            return
+        for object_id in self._objects_of(known):
+            named = self._by_object[object_id]
+            del named[record_id]
+            if not named:
+                del self._by_object[object_id]
+
+    def _objects_of(self, record: Record) -> set[str]:
+        return {object_id for object_id in self._objects(record)
+                if object_id is not None}
 
     def _path(self, record_id: str) -> pathlib.Path:
         # Ids are checked by the catalogue; here they must not leave the
