@@ -16,7 +16,7 @@ use thiserror::Error;
 use crate::chunks::Chunk;
 use crate::profile::Profile;
 
-pub use report::{Boot, Event, Report};
+pub use report::{Boot, Event, Report, Requests};
 
 const NS_PER_MS: f64 = 1e6;
 /// Nanoseconds for a bit at 1 Mbit/s.

@@ -11,6 +11,7 @@ mod directories;
 mod errors;
 mod filesystems;
 mod placement;
+mod prefetch;
 mod qcow2;
 mod sketch;
 mod version_disks;
@@ -27,6 +28,7 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     errors::register(m)?;
     filesystems::register(m)?;
     placement::register(m)?;
+    prefetch::register(m)?;
     qcow2::register(m)?;
     sketch::register(m)?;
     version_disks::register(m)?;

@@ -1,0 +1,111 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+import io
+import json
+from unittest import mock
+
+from diffcache_openstack.cmd import toolbox
+from tests import base
+
+# Figure 3 of the paper: four instances, four chunks, a threshold of 2.
+FIGURE_3 = {
+    'image_bytes': 4 * 262144, 'chunk': 262144, 'threshold': 2,
+    'striped': False,
+    'links': {'wan_mbps': 100, 'wan_rtt_ms': 20, 'lan_mbps': 1000,
+              'lan_rtt_ms': 0.1},
+    'instances': [
+        {'start_us': 0, 'reads': [[0, 0, 1], [1e6, 1 * 262144, 1]]},
+        {'start_us': 0, 'reads': [[0, 0, 1], [2e6, 2 * 262144, 1]]},
+        {'start_us': 0, 'reads': [[0, 0, 1], [3e6, 2 * 262144, 1]]},
+        {'start_us': 0, 'reads': [[0, 0, 1], [4e6, 3 * 262144, 1]]}],
+    'profile': None}
+
+
+class TestReplay(base.TestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.scenario = self.write_file('figure-3.json',
+                                        json.dumps(FIGURE_3).encode())
+
+    def run_command(self, *words):
+        """(exit code, stdout, stderr) of ``diffcache lazy ...``."""
+        out, err = io.StringIO(), io.StringIO()
+        with mock.patch('sys.stdout', out), mock.patch('sys.stderr', err):
+            app = toolbox.Toolbox()
+            app.stdout, app.stderr = out, err
+            try:
+                code = app.run(['lazy', *map(str, words)])
+            except SystemExit as ended:
+                code = ended.code
+        return code, out.getvalue(), err.getvalue()
+
+    def replay(self, mode, *words):
+        code, out, err = self.run_command(
+            'replay', self.scenario, '--mode', mode, '-f', 'json', *words)
+        self.assertEqual(0, code, err)
+        return json.loads(out)
+
+    def test_figure_3(self):
+        events = self.replay('first', '--events')['events']
+        seen = [(event['instance'], event['chunk'], event['hints'],
+                 event['remote'], event['cached'], event['skipped'])
+                for event in events if event['miss']]
+        self.assertEqual(
+            [(0, 0, [], 3, 0, 4), (1, 0, [], 3, 0, 4), (2, 0, [], 3, 0, 4),
+             (3, 0, [], 3, 0, 4),
+             # Figure 3(b): B is fetched, the right half skipped.
+             (0, 1, [], 1, 3, 3),
+             (1, 2, [], 2, 3, 2),
+             # Figure 3(c): B is skipped, C and D are fetched with the node
+             # above them, and C is a hint.
+             (3, 3, [2], 3, 3, 1)], seen)
+
+    def test_fields(self):
+        found = self.replay('on-demand')
+        self.assertEqual(
+            ['mode', 'boot_s', 'stall_s', 'misses', 'prefetched',
+             'prefetched_used', 'wasted_bytes', 'wan_bytes', 'lan_bytes',
+             'unique_bytes', 'bound_s', 'tree', 'instances', 'profile'],
+            list(found))
+        self.assertEqual(4, found['bound_s'])
+        self.assertEqual(FIGURE_3['image_bytes'], found['unique_bytes'])
+        self.assertEqual(['boot_s', 'stall_s', 'misses', 'prefetched', 'used'],
+                         list(found['instances'][0]))
+
+    def test_table(self):
+        code, out, err = self.run_command(
+            'replay', self.scenario, '--mode', 'later', '--in-flight', 1,
+            '--read-ahead', 0)
+        self.assertEqual(0, code, err)
+        self.assertIn('4 entries', out)
+        self.assertIn('last 4.', out)
+
+    def test_errors_name_the_field(self):
+        bad = dict(FIGURE_3, threshold=-1)
+        self.scenario.write_text(json.dumps(bad))
+        code, out, err = self.run_command(
+            'replay', self.scenario, '--mode', 'first', '-f', 'json')
+        self.assertEqual((1, ''), (code, out))
+        self.assertIn('threshold: expected', err)
+
+    def test_wrong_usage(self):
+        for words in ((), ('--mode', 'fast'),
+                      ('--mode', 'first', '--in-flight', '0'),
+                      ('--mode', 'first', '--read-ahead', '-1'),
+                      ('--mode', 'first', '--read-ahead', 'x')):
+            with self.subTest(words=words):
+                code, out, err = self.run_command('replay', self.scenario,
+                                                  *words)
+                self.assertEqual((2, ''), (code, out))
+                self.assertIn('--', err)
