@@ -85,11 +85,11 @@ class Replay(quick.Quick, show.ShowOne):
         parser.add_argument(
             '--in-flight', type=_count(1), metavar='N',
             help='Let each instance prefetch at most N chunks at once'
-                 ' (default: 64).')
+                 ' (default: 3).')
         parser.add_argument(
             '--read-ahead', type=_count(0), metavar='N',
             help='Read at most N chunks ahead where an instance reads in'
-                 ' sequence; 0: none (default: 16).')
+                 ' sequence; 0: none (default: 2).')
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace

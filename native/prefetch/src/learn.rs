@@ -22,6 +22,14 @@ pub struct Reader {
     cache: NodeCache,
 }
 
+impl Reader {
+    /// Whether the instance was given the chunk, as a hint or as what it asked for.
+    #[must_use]
+    pub fn was_given(&self, chunk: Chunk) -> bool {
+        self.given.contains(chunk)
+    }
+}
+
 /// A chunk to prefetch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Hint {

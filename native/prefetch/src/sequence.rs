@@ -44,8 +44,9 @@ impl Sequences {
 
     /// Returns the chunks to read ahead after a read of this chunk; often none.
     ///
-    /// The window begins with as many chunks as were read in order.
-    pub fn read(&mut self, chunk: Chunk) -> Range<Chunk> {
+    /// The window begins with as many chunks as were read in order. After a chunk that other
+    /// instances are known to have read (`is_known`) none are: hints say what follows it.
+    pub fn read(&mut self, chunk: Chunk, is_known: bool) -> Range<Chunk> {
         let none = chunk..chunk;
         let follows = |s: &Stream| s.next == chunk || s.next == chunk.wrapping_add(1);
         let Some(at) = self.streams.iter().position(follows) else {
@@ -60,7 +61,7 @@ impl Sequences {
             stream.run = stream.run.saturating_add(1);
         }
         let mut wanted = none;
-        if stream.run >= RUN {
+        if stream.run >= RUN && !is_known {
             let end = stream.next.saturating_add(stream.run.min(self.window));
             wanted = stream.ahead.max(stream.next)..end.min(self.chunks);
             stream.ahead = stream.ahead.max(wanted.end);
@@ -87,7 +88,7 @@ mod tests {
     #[test]
     fn begins_with_the_third_chunk_in_order() {
         let mut reads = Sequences::new(100, 4);
-        let wanted: Vec<_> = (10..16).map(|chunk| reads.read(chunk)).collect();
+        let wanted: Vec<_> = (10..16).map(|chunk| reads.read(chunk, false)).collect();
         let none = |range: &Range<Chunk>| range.is_empty();
         assert!(wanted[..2].iter().all(none));
         assert_eq!([13..16, 16..18, 18..19, 19..20], wanted[2..]);
@@ -97,26 +98,33 @@ mod tests {
     fn a_chunk_read_again_belongs_to_its_sequence() {
         let mut reads = Sequences::new(100, 4);
         for chunk in [5, 5, 6, 6] {
-            assert!(reads.read(chunk).is_empty());
+            assert!(reads.read(chunk, false).is_empty());
         }
-        assert_eq!(8..11, reads.read(7));
-        assert!(reads.read(7).is_empty());
+        assert_eq!(8..11, reads.read(7, false));
+        assert!(reads.read(7, false).is_empty());
     }
 
     #[test]
     fn sequences_may_alternate() {
         let mut reads = Sequences::new(100, 4);
         for chunk in [5, 50, 6, 51] {
-            assert!(reads.read(chunk).is_empty());
+            assert!(reads.read(chunk, false).is_empty());
         }
-        assert_eq!(8..11, reads.read(7));
-        assert_eq!(53..56, reads.read(52));
+        assert_eq!(8..11, reads.read(7, false));
+        assert_eq!(53..56, reads.read(52, false));
+    }
+
+    #[test]
+    fn where_others_have_read_hints_say_what_follows() {
+        let mut reads = Sequences::new(100, 4);
+        assert!((0..9).all(|chunk| reads.read(chunk, true).is_empty()));
+        assert_eq!(10..14, reads.read(9, false));
     }
 
     #[test]
     fn without_a_window_nothing_is_read_ahead() {
         let mut reads = Sequences::new(100, 0);
-        assert!((0..100).all(|chunk| reads.read(chunk).is_empty()));
+        assert!((0..100).all(|chunk| reads.read(chunk, false).is_empty()));
     }
 
     proptest! {
@@ -127,7 +135,7 @@ mod tests {
             let mut reads = Sequences::new(chunks, window);
             let mut asked = std::collections::BTreeSet::new();
             for chunk in 0..chunks {
-                for ahead in reads.read(chunk) {
+                for ahead in reads.read(chunk, false) {
                     prop_assert!(ahead > chunk && ahead < chunks && ahead - chunk <= window);
                     prop_assert!(asked.insert(ahead));
                 }
@@ -138,7 +146,7 @@ mod tests {
         fn any_chunk_may_be_read(chunks in prop::collection::vec(any::<Chunk>(), 0..50)) {
             let mut reads = Sequences::new(Chunk::MAX, 16);
             for chunk in chunks {
-                let _ = reads.read(chunk);
+                let _ = reads.read(chunk, false);
                 prop_assert!(reads.streams.len() <= STREAMS);
             }
         }

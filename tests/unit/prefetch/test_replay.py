@@ -172,7 +172,7 @@ class TestModes(base.TestCase):
             'instances': [{'start_us': 0, 'reads': [
                 [0, n * CHUNK, CHUNK] for n in range(100)]}]}
         without = run(document, 'first', read_ahead=0)
-        ahead = run(document, 'first')
+        ahead = run(document, 'first', read_ahead=16, in_flight=16)
         self.assertEqual((100, 0), (without['misses'], without['prefetched']))
         self.assertGreater(10, ahead['misses'])
         self.assertEqual(0, ahead['wasted_bytes'])

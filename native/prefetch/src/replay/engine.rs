@@ -36,6 +36,18 @@ struct Guest {
     boot: Boot,
 }
 
+impl Guest {
+    /// Queues what to prefetch after an access.
+    fn plan_prefetches(&mut self, chunk: Chunk, miss: bool, is_known: bool, reply: Reply) {
+        self.queue
+            .add_sequence(self.sequences.read(chunk, is_known));
+        self.queue.add_hints(reply.hints);
+        if miss {
+            self.queue.stop();
+        }
+    }
+}
+
 struct Engine<'a> {
     scenario: &'a Scenario,
     mode: Mode,
@@ -211,6 +223,7 @@ impl Engine<'_> {
             guest.boot.used += 1;
         }
         let miss = !there && guest.coming.get(&chunk) != Some(&Reason::Prefetch);
+        let is_known = guest.reader.was_given(chunk);
         let reply = self.learn(now, instance, chunk, miss);
         if miss {
             self.guests[instance as usize].boot.misses += 1;
@@ -227,7 +240,9 @@ impl Engine<'_> {
             hints: reply.hints.iter().map(|hint| hint.chunk).collect(),
             visit: reply.visit,
         });
-        self.plan_prefetches(instance, chunk, miss, reply);
+        if self.mode.learns() {
+            self.guests[instance as usize].plan_prefetches(chunk, miss, is_known, reply);
+        }
     }
 
     /// Counts an access, and asks for hints if it is a miss.
@@ -246,19 +261,6 @@ impl Engine<'_> {
         self.visit.cached += reply.visit.cached;
         self.visit.skipped += reply.visit.skipped;
         reply
-    }
-
-    fn plan_prefetches(&mut self, instance: Instance, chunk: Chunk, miss: bool, reply: Reply) {
-        if !self.mode.learns() {
-            return;
-        }
-        let guest = &mut self.guests[instance as usize];
-        let ahead = guest.sequences.read(chunk);
-        guest.queue.add_sequence(ahead);
-        guest.queue.add_hints(reply.hints);
-        if miss {
-            guest.queue.stop();
-        }
     }
 
     /// Requests what the instance's queue lets be in flight.
