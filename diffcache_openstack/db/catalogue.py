@@ -32,6 +32,7 @@ from diffcache_openstack.db.patches import sketches
 from diffcache_openstack.db import plans
 from diffcache_openstack.db import sites
 from diffcache_openstack import objects
+from diffcache_openstack.objects import fingerprints
 
 # Weight of a new measurement in a patch's time: settles within some ten
 # applications and forgets a slow one as quickly.
@@ -46,9 +47,6 @@ _CHANGEABLE = ('name', 'size', 'data_size', 'disk_format', 'file_size',
 # What all repositories have to say alike of an image's file.
 _FILE_FACTS = ('size', 'disk_format', 'file_size', 'os_hash_algo',
                'os_hash_value')
-# What stays as the repository whose record is kept has registered it.
-_OF_RECORD = ('data_size', 'form_id', 'form_size', 'record',
-              'compressed_size')
 
 
 def put_template(
@@ -113,6 +111,49 @@ def templates_of(session: orm.Session,
             sa.select(models.Template).where(models.Template.id.in_(
                 template_ids[start:start + _BATCH]))))
     return sorted(found, key=lambda template: template.id)
+
+
+def find_unregistered_templates(
+        session: orm.Session,
+        given: collections.abc.Mapping[str, fingerprints.Fingerprint],
+        keeps_record: collections.abc.Callable[
+            [orm.Session, objects.Template], bool]
+) -> list[str]:
+    """Return the images that are not in the catalogue as a repository's are.
+
+    :param given: its fingerprints by image id
+    :param keeps_record: says whether the record of a known template stays
+        in place of that repository's
+    """
+    same = set()
+    for template in templates_of(session, list(given)):
+        known = fingerprints.of_template(template)
+        wanted = given[template.id]
+        if known == wanted or template.status == objects.DELETED or (
+                known.common == wanted.common
+                and keeps_record(session, template)):
+            same.add(template.id)
+    return [name for name in given if name not in same]
+
+
+def find_unregistered_patches(
+        session: orm.Session,
+        given: collections.abc.Sequence[objects.Patch]) -> list[str]:
+    """Return the patches, of some, whose pair has none that can be read."""
+    found = []
+    for start in range(0, len(given), _BATCH):
+        batch = given[start:start + _BATCH]
+        known = set(session.scalars(sa.select(models.Patch.id).where(
+            models.Patch.id.in_([patch.id for patch in batch]))))
+        found += [patch.id for patch in batch if patch.id not in known
+                  and not _has_readable_patch(session, patch)]
+    return found
+
+
+def _has_readable_patch(session, pair):
+    row = session.scalar(sa.select(models.Patch).where(
+        models.Patch.base == pair.base, models.Patch.target == pair.target))
+    return row is not None and not patch_pairs.is_lost(session, row.id)
 
 
 def patches_of(session: orm.Session,
@@ -380,7 +421,7 @@ def _keep_record(row, template):
                 f' with {name} {known}, not {given}. Find out which of the'
                 f' two has the file of Glance, and revoke the key of the'
                 f' other (diffcache-manage host-key revoke).')
-    for name in _OF_RECORD:
+    for name in fingerprints.OF_RECORD:
         setattr(template, name, getattr(row, name))
 
 

@@ -19,6 +19,7 @@ import oslo_messaging
 from diffcache_openstack.common import context as contexts
 from diffcache_openstack.common import messaging
 from diffcache_openstack import objects
+from diffcache_openstack.objects import fingerprints
 
 TOPIC = 'diffcache-conductor'
 VERSION = '1.7'
@@ -45,7 +46,7 @@ class ConductorAPI:
       called by older agents
     * 1.5: report_pending_images
     * 1.6: update_site_map, change_holdings
-    * 1.7: report_borrowed
+    * 1.7: report_borrowed, find_unregistered
     """
 
     def __init__(self, bus: messaging.Bus, conf: cfg.ConfigOpts):
@@ -142,6 +143,25 @@ class ConductorAPI:
         """
         return self._client.call(ctxt, 'register_template',
                                  template=template)
+
+    def find_unregistered(
+            self, ctxt: contexts.RequestContext, host: str,
+            templates: collections.abc.Mapping[str, fingerprints.Fingerprint],
+            patches: collections.abc.Sequence[objects.Patch]
+    ) -> tuple[list[str], list[str]]:
+        """Return what a repository has to register.
+
+        :param templates: fingerprints of images by their ids
+        :returns: ids of templates that the catalogue has not like that, and
+            of patches whose pair has none
+        :raises InvalidInput: the conductor is older than this method
+        """
+        found = self._client.call(
+            ctxt, 'find_unregistered', host=host,
+            templates=[[name, *hashes] for name, hashes in templates.items()],
+            patches=[[patch.id, patch.base, patch.target]
+                     for patch in patches])
+        return found[0], found[1]
 
     def get_template(self, ctxt: contexts.RequestContext, template_id: str
                      ) -> objects.Template:

@@ -209,6 +209,14 @@ _AGENTS: Table = {
     (None, 'remove_dead_host'): Method(CONTROLLER, {'host': HOST}),
     (None, 'register_template'): Method(
         REPOSITORY, {'template': _object('Template')}),
+    (None, 'find_unregistered'): Method(
+        REPOSITORY, {
+            'host': HOST,
+            'templates': _tuples(IMAGE, fields.HashField(),
+                                 fields.HashField()),
+            'patches': _tuples(fields.HashField(), fields.HashField(),
+                               fields.HashField())},
+        changes=False, speakers=_argument_host),
     (None, 'get_template'): Method(
         HOSTS, {'template_id': IMAGE}, changes=False),
     (None, 'remove_template'): Method(CONTROLLER, {'template_id': IMAGE}),

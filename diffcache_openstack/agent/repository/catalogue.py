@@ -41,6 +41,9 @@ LOG = logging.getLogger(__name__)
 
 Pair = pair_choice.Pair
 
+# Images, and patches, of one question to the conductor: some 200 KB.
+_COMPARED = 1000
+
 
 @dataclasses.dataclass(frozen=True)
 class ImageRecord(views.TemplateRef):
@@ -71,6 +74,14 @@ class PatchRecord:
 
 class Catalogue(typing.Protocol):
     """The catalogue of images and patches: the conductor's."""
+
+    def find_unregistered(
+            self, images: list[ImageRecord], patches: list[PatchRecord]
+    ) -> tuple[list[ImageRecord], list[PatchRecord]]:
+        """Return the images and patches that the catalogue lacks as given.
+
+        :raises ServiceUnavailable: the conductor does not answer
+        """
 
     def register_template(self, record: ImageRecord) -> None:
         """Register a template; repeating it has no effect."""
@@ -254,19 +265,19 @@ class Repository:
                 if views.Key(views.PATCHES, record.id) in self._held]
 
     def announce(self) -> bool:
-        """Report all images and patches; the conductor ignores known ones.
+        """Report the images and patches that the conductor does not know.
 
         :returns: whether the conductor was reached
         """
-        images = self.images()
-        contents = {image.content_id for image in images}
+        try:
+            images, patches = self._find_unregistered()
+        except exceptions.RetryableError as error:
+            LOG.warning('Could not compare images with those that the'
+                        ' conductor knows, will retry: %s', error)
+            return False
         calls: list[tuple[typing.Any, typing.Any]] = [
-            (self._report, image) for image in images]
-        # Patches of removed images are kept, as the image may return, but
-        # not registered.
-        calls += [(self._catalogue.register_patch, patch)
-                  for patch in self.patches()
-                  if contents >= {patch.base, patch.target}]
+            *((self._report, image) for image in images),
+            *((self._catalogue.register_patch, patch) for patch in patches)]
         for call, record in calls:
             try:
                 call(record)
@@ -278,6 +289,26 @@ class Repository:
                 LOG.error('The conductor refused %s: %s', record.id, error)
         self.look()
         return True
+
+    def _find_unregistered(self):
+        images = self.images()
+        # Patches of removed images are kept, as the image may return, but
+        # not registered.
+        contents = {image.content_id for image in images}
+        patches = [patch for patch in self.patches()
+                   if contents >= {patch.base, patch.target}]
+        # After they were reported, records of deleted images are removed.
+        found = [image for image in images if image.status == views.DELETED]
+        compared = [self._with_compressed_size(image) for image in images
+                    if image.status != views.DELETED]
+        missing: list[PatchRecord] = []
+        for start in range(0, max(len(compared), len(patches)), _COMPARED):
+            more, pairs = self._catalogue.find_unregistered(
+                compared[start:start + _COMPARED],
+                patches[start:start + _COMPARED])
+            found += more
+            missing += pairs
+        return found, missing
 
     # -- compressed forms
 
@@ -486,11 +517,14 @@ class Repository:
     # -- inside
 
     def _report(self, record: ImageRecord) -> None:
-        self._catalogue.register_template(dataclasses.replace(
-            record, compressed_size=self._compressed_size(record.content_id)))
+        self._catalogue.register_template(self._with_compressed_size(record))
         if record.status == views.DELETED:
             # The catalogue remembers; Glance never uses the id again.
             self._images.remove(record.id)
+
+    def _with_compressed_size(self, record: ImageRecord) -> ImageRecord:
+        return dataclasses.replace(
+            record, compressed_size=self._compressed_size(record.content_id))
 
     def _apply_status(self, record: ImageRecord) -> None:
         """Serve an image's objects, or set them aside, by its status."""

@@ -12,13 +12,18 @@
 """The conductor's catalogue, where a repository registers its objects."""
 
 import dataclasses
+import logging
 
 from diffcache_openstack.agent.repository import catalogue
 from diffcache_openstack.common import context as contexts
+from diffcache_openstack.common import exceptions
 from diffcache_openstack.common.signing import host_keys
 from diffcache_openstack.common.signing import image_records
 from diffcache_openstack import objects
+from diffcache_openstack.objects import fingerprints
 from diffcache_openstack.rpc import conductor_api
+
+LOG = logging.getLogger(__name__)
 
 
 class ConductorCatalogue:
@@ -38,19 +43,39 @@ class ConductorCatalogue:
         self._host = host
         self._key = key
 
+    def find_unregistered(
+            self, images: list[catalogue.ImageRecord],
+            patches: list[catalogue.PatchRecord]
+    ) -> tuple[list[catalogue.ImageRecord], list[catalogue.PatchRecord]]:
+        """Return the images and patches that the conductor lacks so."""
+        prints = {image.id: fingerprints.of_template(self._template(image))
+                  for image in images}
+        try:
+            found, pairs = self._conductor.find_unregistered(
+                self._context, self._host, prints,
+                [_patch(patch) for patch in patches])
+        except exceptions.InvalidInput as error:
+            LOG.info('The conductor is older than this agent, so all images'
+                     ' and patches are registered again: %s', error)
+            return images, patches
+        names = {*found}, {*pairs}
+        return ([image for image in images if image.id in names[0]],
+                [patch for patch in patches if patch.id in names[1]])
+
     def register_template(self, record: catalogue.ImageRecord) -> None:
         """Register an image, or its new state."""
-        template = objects.Template(**dataclasses.asdict(record))
-        if self._key is not None:
-            template.record = image_records.sign(self._key, template)
-        self._conductor.register_template(self._context, template)
+        self._conductor.register_template(self._context,
+                                          self._template(record))
 
     def register_patch(self, record: catalogue.PatchRecord) -> None:
         """Register a patch."""
-        self._conductor.register_patch(self._context, objects.Patch(
-            id=record.id, base=record.base, target=record.target,
-            size=record.size, create_seconds=record.create_seconds,
-            apply_seconds=record.apply_seconds))
+        self._conductor.register_patch(self._context, _patch(record))
+
+    def _template(self, record):
+        template = objects.Template(**dataclasses.asdict(record))
+        if self._key is not None:
+            template.record = image_records.sign(self._key, template)
+        return template
 
     def patch_work(self, terms: str, nearest: int, creations: int
                    ) -> objects.PatchWork:
@@ -66,3 +91,10 @@ class ConductorCatalogue:
                      ) -> None:
         """Report what was found about pairs."""
         self._conductor.report_pairs(self._context, self._host, terms, pairs)
+
+
+def _patch(record):
+    return objects.Patch(
+        id=record.id, base=record.base, target=record.target,
+        size=record.size, create_seconds=record.create_seconds,
+        apply_seconds=record.apply_seconds)

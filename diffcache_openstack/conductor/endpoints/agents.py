@@ -39,6 +39,7 @@ from diffcache_openstack.db import senders
 from diffcache_openstack.db import sites
 from diffcache_openstack import objects
 from diffcache_openstack.objects import base
+from diffcache_openstack.objects import fingerprints
 from diffcache_openstack.rpc import conductor_api
 
 LOG = log.getLogger(__name__)
@@ -158,6 +159,11 @@ class ConductorManager:
 
     def _keeps_record(self, session, known, given):
         """Return whether another repository vouches for a known image."""
+        later = self._records.check(given)
+        return self._is_vouched_for(session, known, later and later.name)
+
+    def _is_vouched_for(self, session, known, host):
+        """Return whether another repository than a host vouches for it."""
         try:
             earlier = self._records.check(known)
             if earlier is None:
@@ -166,8 +172,25 @@ class ConductorManager:
         except exceptions.Forbidden as error:
             LOG.info('Replacing the record of image %s: %s', known.id, error)
             return False
-        later = self._records.check(given)
-        return later is None or later.name != earlier.name
+        return earlier.name != host
+
+    @messaging.exposed
+    def find_unregistered(self, ctxt: contexts.RequestContext, host: str,
+                          templates: list, patches: list) -> list:
+        """Return ids of templates and of patches that are to be registered."""
+        wanted = {name: fingerprints.Fingerprint(*hashes)
+                  for name, *hashes in templates}
+        pairs = [objects.Patch(id=patch_id, base=source, target=target)
+                 for patch_id, source, target in patches]
+
+        def find(session):
+            return [
+                catalogue.find_unregistered_templates(
+                    session, wanted, lambda session, known:
+                    self._is_vouched_for(session, known, host)),
+                catalogue.find_unregistered_patches(session, pairs)]
+
+        return self._database.read(find)
 
     @messaging.exposed
     def get_template(self, ctxt: contexts.RequestContext, template_id: str

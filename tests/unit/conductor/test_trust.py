@@ -26,6 +26,7 @@ from diffcache_openstack.db import sites
 from diffcache_openstack.db.versions import tasks as version_tasks
 from diffcache_openstack import objects
 from diffcache_openstack.objects import base as objects_base
+from diffcache_openstack.objects import fingerprints
 from diffcache_openstack.rpc import conductor_api
 from diffcache_openstack.rpc import conductor_costs_api
 from diffcache_openstack.rpc import conductor_versions_api
@@ -183,6 +184,24 @@ class TestHosts(TrustTest):
             1, data_size=90, compressed_size=30))
         self.assertEqual(30, self.host.get_template(
             self.ctxt, 't1').compressed_size)
+
+    def test_image_that_another_repository_vouches_for_is_registered(self):
+        second = self.client('repository', 'hub2')
+        self.hub.register_template(self.ctxt, self.vouched(
+            1, data_size=90, compressed_size=40))
+        mine = self.vouched(1, by='hub2', data_size=10, compressed_size=0)
+
+        def unregistered(template):
+            return second.find_unregistered(self.ctxt, 'hub2', {
+                't1': fingerprints.of_template(template)}, [])
+
+        self.assertEqual(([], []), unregistered(mine))
+        renamed = self.vouched(1, by='hub2', name='renamed')
+        self.assertEqual((['t1'], []), unregistered(renamed))
+        self.database.write(senders.revoke, 'hub', objects_base.now())
+        self.assertEqual((['t1'], []), unregistered(mine))
+        self.assertIn('for host hub', self.forbidden(
+            second.find_unregistered, 'hub', {}, []))
 
     def test_record_of_a_revoked_repository_is_replaced(self):
         second = self.client('repository', 'hub2')

@@ -12,6 +12,8 @@
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.db import catalogue
 from diffcache_openstack.db import sites
+from diffcache_openstack import objects
+from diffcache_openstack.objects import fingerprints
 from tests.unit.db import database
 
 
@@ -197,8 +199,56 @@ class TestTemplates(CatalogueTest):
         self.assertRaises(exceptions.NotFound, self.write,
                           catalogue.remove_template, 't9')
 
+    def test_what_is_stored_need_not_be_registered(self):
+        """Each registration is known, as it was and in no other form."""
+        forms = [{}, {'compressed_size': 40}, {'members': ['b', 'a']},
+                 {'compressed_size': 70}, {'name': 'new'},
+                 {'status': objects.DEACTIVATED}]
+        for values in forms:
+            template = database.template(1, **{'compressed_size': 0,
+                                               **values})
+            given = {'t1': fingerprints.of_template(template)}
+            if values:
+                self.assertEqual(['t1'], self.unregistered(given), values)
+            self.write(catalogue.put_template, template, database.at(1))
+            self.assertEqual([], self.unregistered(given), values)
+
+    def test_deleted_images_need_not_be_registered(self):
+        self.write(catalogue.put_template, database.template(
+            1, status=objects.DELETED), database.at(1))
+        given = fingerprints.of_template(database.template(1))
+        self.assertEqual(['t2'], self.unregistered({'t1': given,
+                                                    't2': given}))
+
+    def unregistered(self, given):
+        return self.read(catalogue.find_unregistered_templates, given,
+                         lambda session, known: False)
+
 
 class TestPatches(CatalogueTest):
+
+    def test_patch_of_a_pair_that_has_one_need_not_be_registered(self):
+        given = [database.patch(1, 2), database.patch(2, 1),
+                 database.patch(1, 2, id=database.content(77))]
+        self.assertEqual([patch.id for patch in given],
+                         self.unregistered(given))
+        self.put(given[0])
+        self.assertEqual([given[1].id], self.unregistered(given))
+
+    def test_patch_of_a_pair_whose_patch_is_lost_is_registered(self):
+        self.put(database.patch(1, 2))
+        self.write(sites.put_host, database.host('hub', role='repository'),
+                   database.at(0))
+        self.write(sites.put_holdings, 'hub', [database.holding(
+            0, kind=objects.PATCHES, id=database.patch(1, 2).id)],
+            database.at(0))
+        mine = database.patch(1, 2, id=database.content(77))
+        self.assertEqual([], self.unregistered([mine]))
+        self.write(sites.expire_hosts, database.at(1))
+        self.assertEqual([mine.id], self.unregistered([mine]))
+
+    def unregistered(self, given):
+        return self.read(catalogue.find_unregistered_patches, given)
 
     def test_first_of_a_pair_stays(self):
         first, changed = self.put(database.patch(1, 2))

@@ -78,6 +78,7 @@ VALUES = {
     'kind': 'templates', 'object_id': HASH, 'place': 'a' * 16,
     'base': [1, HASH], 'head': [2, HASH],
     'count': 1, 'total': 1, 'terms': 'patch 1', 'nearest': 8, 'creations': 1,
+    'templates': [['t', HASH, HASH]], 'patches': [[HASH, HASH, HASH]],
     'target': HASH, 'bases': ['b' * 64], 'seconds': 60.0, 'mbps': 20.0,
 }
 # No argument is any of these.

@@ -86,14 +86,25 @@ class Catalogue:
         self.sketches = {}
         self.reports = {}
         self.terms = []
+        self.compared = []
+        self.registered = []
         self.dead = False
 
     def _answer(self):
         if self.dead:
             raise exceptions.ServiceUnavailable('no answer')
 
+    def find_unregistered(self, images, patches):
+        self._answer()
+        self.compared.append((len(images), len(patches)))
+        return ([image for image in images
+                 if image.id not in self.templates],
+                [patch for patch in patches
+                 if (patch.base, patch.target) not in self.patches])
+
     def register_template(self, record):
         self._answer()
+        self.registered.append(record.id)
         # What is compressed is no part of the image's own record.
         self.templates[record.id] = dataclasses.replace(
             record, compressed_size=None)
@@ -366,6 +377,33 @@ class RepositoryTest(base.TestCase):
         self.catalogue.dead = False
         self.assertTrue(self.repository.announce())
         self.assertEqual({'base', 'target'}, set(self.catalogue.templates))
+
+    def test_known_images_and_patches_are_not_reported_again(self):
+        self.register_both()
+        self.repository.make_missing()
+        del self.catalogue.templates['base']
+        self.catalogue.registered.clear()
+        self.patch(self.catalogue, 'register_patch', None)
+        self.assertTrue(self.new().announce())
+        self.assertEqual(['base'], self.catalogue.registered)
+        self.assertEqual([(2, 2)], self.catalogue.compared)
+
+    def test_images_are_compared_some_at_a_time(self):
+        self.patch(catalogue, '_COMPARED', 2)
+        for number in range(5):
+            path = self.write_file('image.raw', b'%d' % number)
+            self.repository.register(path, f'image-{number}', 'name')
+        self.repository.announce()
+        self.assertEqual([(2, 0), (2, 0), (1, 0)], self.catalogue.compared)
+
+    def test_deleted_images_are_reported_whatever_is_known(self):
+        record = self.repository.register(self.base_file, ID, 'base')
+        self.catalogue.dead = True
+        self.repository.put(dataclasses.replace(record, status=view.DELETED))
+        self.catalogue.dead = False
+        self.assertTrue(self.repository.announce())
+        self.assertEqual(view.DELETED, self.catalogue.templates[ID].status)
+        self.assertEqual([], self.repository.images())
 
     def test_runs_in_the_background_when_something_is_registered(self):
         done = []

@@ -37,6 +37,9 @@ class Conductor:
         self.compressed_sizes = {}
         self.dead = False
 
+    def find_unregistered(self, images, patches):
+        return images, patches
+
     def register_template(self, record):
         if self.dead:
             raise exceptions.ServiceUnavailable('no answer')
