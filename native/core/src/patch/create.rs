@@ -5,7 +5,8 @@
 //!    both images' leaves for their content ids.
 //! 2. *Match* (parallel): what is left of the target is looked up in the index, at any block of the base. Only hits are read again, and compared byte
 //!    by byte.
-//! 3. *Search* (parallel): what is left then are the literals. Where there are many, the base is searched for content that resembles them.
+//! 3. *Search* (parallel): what is left then are the literals. Where there are many, and a sample of them resembles the base, all of the base is
+//!    searched for content that resembles them.
 //! 4. *Compress* (parallel): literals are coded as near copies, or compressed.
 
 use std::path::Path;
@@ -20,7 +21,7 @@ use super::format::{FrameKind, Header, FIRST_VERSION, MAX_SIZE, NEAR_VERSION, ST
 use super::literal_frames::{compress_all, compress_copies, Effort};
 use super::literals::Literals;
 use super::matching::match_moved;
-use super::near_index::index_base;
+use super::near_index::search_base;
 use super::options::CreateOptions;
 use super::repeats::find_repeats;
 use super::runs::{Run, Src, BLOCK};
@@ -94,14 +95,11 @@ pub fn create_in(
     count_blocks(&mut header, &literals.runs);
     let (new, known) = (header.blocks_inserted, header.blocks_copied);
     let parts = literals.new_parts();
-    let near = match options.near {
-        true => index_base(&images, &parts, literals.count, options)?,
-        false => None,
-    };
+    let resemblance = search_base(&images, &parts, literals.count, options)?;
     let effort = Effort {
         zstd_level: zstd_level(options.level, new, known),
-        is_near: options.near,
-        near: near.as_ref(),
+        is_near: resemblance.is_possible(),
+        near: resemblance.index(),
         task: options.task,
     };
     let mut coded = compress_all(&images, &literals, &parts, &effort, &mut file)?;
