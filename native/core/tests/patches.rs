@@ -514,6 +514,27 @@ fn patches_without_near_copies_are_of_the_first_version() {
 }
 
 #[test]
+fn few_new_blocks_take_no_more_than_without_near_copies() {
+    let base = noise(1, 32 << 20);
+    let mut target = base.clone();
+    let text: Vec<u8> = (0..256 * 1024u32)
+        .flat_map(|line| (line / 7 * 7919 % 1000).to_string().into_bytes())
+        .collect();
+    // A twentieth is new, in stretches that compress well together.
+    for (at, part) in (0..).step_by(1 << 20).zip(text.chunks_exact(14 * BLOCK)) {
+        target[at..at + part.len()].copy_from_slice(part);
+    }
+    let files = Files::new();
+    let options = CreateOptions {
+        near: false,
+        ..CreateOptions::default()
+    };
+    let plain = create(&base, &target, &files.path("plain"), &options).unwrap();
+    let patch = make(&base, &target, 3);
+    assert!(patch.len() as u64 <= plain.header.patch_size);
+}
+
+#[test]
 fn a_patch_does_not_depend_on_the_number_of_threads() {
     let (base, target) = next_build(7, 6_000_000);
     let [one, four] = [1, 4].map(|threads| {

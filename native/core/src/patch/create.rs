@@ -18,7 +18,7 @@ use super::compare::{Compared, Images};
 use super::compress::zstd_level;
 use super::error::PatchError;
 use super::format::{FrameKind, Header, FIRST_VERSION, MAX_SIZE, NEAR_VERSION, STALE_UNKNOWN};
-use super::literal_frames::{compress_all, compress_copies, Effort};
+use super::literal_frames::{compress_all, compress_copies, is_smaller_near, Effort};
 use super::literals::Literals;
 use super::matching::match_moved;
 use super::near_index::search_base;
@@ -96,12 +96,15 @@ pub fn create_in(
     let (new, known) = (header.blocks_inserted, header.blocks_copied);
     let parts = literals.new_parts();
     let resemblance = search_base(&images, &parts, literals.count, options)?;
-    let effort = Effort {
+    let mut effort = Effort {
         zstd_level: zstd_level(options.level, new, known),
         is_near: resemblance.is_possible(),
         near: resemblance.index(),
         task: options.task,
     };
+    if resemblance.is_uncertain() {
+        effort.is_near = is_smaller_near(&images, &literals, &parts, &effort)?;
+    }
     let mut coded = compress_all(&images, &literals, &parts, &effort, &mut file)?;
     let copies = literals.unshare(&coded);
     compress_copies(&images, &copies, &effort, &mut file, &mut coded)?;

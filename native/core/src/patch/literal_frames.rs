@@ -18,6 +18,8 @@ use crate::task::Task;
 
 /// Literal blocks per unit of work: 4 MiB. Frames do not cross units, and are smaller at their ends.
 const UNIT_BLOCKS: u32 = 1024;
+/// Most units that are coded with and without near copies where a sample is to decide.
+const MAX_SAMPLES: u32 = 8;
 /// Most threads that compress, each with up to three units in memory.
 const MAX_THREADS: usize = 4;
 
@@ -95,40 +97,26 @@ pub(super) fn compress_all(
     let threads = effort.task.threads_for(u64::from(units)).min(MAX_THREADS);
     let meter = effort.task.meter(u64::from(literals.count) * BLOCK);
     let mut coded = Coded::default();
-    let has_base = !images.base.is_empty() && effort.is_near;
-    let edge = if has_base { EDGE } else { MIXED };
     std::thread::scope(|scope| {
         // Bounded, so that a slow disk holds the compressors up instead of filling the memory.
         let (sender, receiver) = sync_channel(threads);
         for _ in 0..threads {
             let sender = sender.clone();
             let next = &next;
-            let compressor = Compressor::new(effort.zstd_level, edge)?;
-            let coder = || NearCoder::new(images.base, effort.near, effort.zstd_level);
-            let near = has_base.then(coder).transpose()?;
-            scope.spawn(move || {
-                let mut worker = Worker {
-                    images,
-                    runs: &literals.runs,
-                    parts,
-                    compressor,
-                    near,
-                    raw: Vec::new(),
-                };
-                loop {
-                    let unit = next.fetch_add(1, Ordering::Relaxed);
-                    if unit >= units {
-                        return;
-                    }
-                    let frames = effort
-                        .task
-                        .check()
-                        .map_err(PatchError::from)
-                        .and_then(|()| worker.unit(unit));
-                    // The receiver is gone after an error: the rest is not needed.
-                    if sender.send((unit, frames)).is_err() {
-                        return;
-                    }
+            let mut worker = Worker::new(images, literals, parts, effort)?;
+            scope.spawn(move || loop {
+                let unit = next.fetch_add(1, Ordering::Relaxed);
+                if unit >= units {
+                    return;
+                }
+                let frames = effort
+                    .task
+                    .check()
+                    .map_err(PatchError::from)
+                    .and_then(|()| worker.unit(unit));
+                // The receiver is gone after an error: the rest is not needed.
+                if sender.send((unit, frames)).is_err() {
+                    return;
                 }
             });
         }
@@ -145,6 +133,28 @@ pub(super) fn compress_all(
         Ok(())
     })
     .map(|()| coded)
+}
+
+/// Returns whether a sample of the literals is smaller with near copies. Their frames are smaller, so that what resembles nothing takes more bytes.
+pub(super) fn is_smaller_near(
+    images: &Images<'_>,
+    literals: &Literals,
+    parts: &[Part],
+    effort: &Effort<'_>,
+) -> Result<bool, PatchError> {
+    let units = literals.count.div_ceil(UNIT_BLOCKS);
+    let step = units.div_ceil(MAX_SAMPLES).max(1) as usize;
+    let mut bytes = [0, 0];
+    for (is_near, bytes) in [false, true].into_iter().zip(&mut bytes) {
+        let effort = Effort { is_near, ..*effort };
+        let mut worker = Worker::new(images, literals, parts, &effort)?;
+        for unit in (0..units).step_by(step) {
+            effort.task.check()?;
+            let frames = worker.unit(unit)?;
+            *bytes += frames.iter().map(|frame| frame.bytes.len()).sum::<usize>();
+        }
+    }
+    Ok(bytes[1] < bytes[0])
 }
 
 /// Appends a unit's frames; returns the bytes that they hold.
@@ -207,7 +217,25 @@ struct Worker<'a> {
     raw: Vec<u8>,
 }
 
-impl Worker<'_> {
+impl<'a> Worker<'a> {
+    fn new(
+        images: &'a Images<'a>,
+        literals: &'a Literals,
+        parts: &'a [Part],
+        effort: &Effort<'a>,
+    ) -> Result<Worker<'a>, PatchError> {
+        let has_base = !images.base.is_empty() && effort.is_near;
+        let coder = || NearCoder::new(images.base, effort.near, effort.zstd_level);
+        Ok(Worker {
+            images,
+            runs: &literals.runs,
+            parts,
+            compressor: Compressor::new(effort.zstd_level, if has_base { EDGE } else { MIXED })?,
+            near: has_base.then(coder).transpose()?,
+            raw: Vec::new(),
+        })
+    }
+
     fn unit(&mut self, unit: u32) -> Result<Vec<Encoded>, PatchError> {
         let (from, to) = (unit * UNIT_BLOCKS, (unit + 1) * UNIT_BLOCKS);
         let parts: Vec<Part> = parts_between(self.parts, from, to).collect();

@@ -57,6 +57,11 @@ impl Resemblance {
         !matches!(self, Resemblance::None)
     }
 
+    /// Returns whether only coding literals tells whether near copies pay.
+    pub fn is_uncertain(&self) -> bool {
+        matches!(self, Resemblance::Neighbours)
+    }
+
     /// Returns where the base has the literals' anchors, if it was searched.
     pub fn index(&self) -> Option<&AnchorIndex> {
         match self {
@@ -237,6 +242,6 @@ mod tests {
     fn the_rest_of_a_large_base_is_not_searched() {
         let (base, target) = (noise(1, LEN), noise(2, LEN / 40));
         let found = searched(&base, &target, true);
-        assert!(found.is_possible() && found.index().is_none());
+        assert!(found.is_uncertain() && found.index().is_none());
     }
 }
