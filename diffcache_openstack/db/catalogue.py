@@ -160,11 +160,25 @@ def patches_of(session: orm.Session,
                patch_ids: collections.abc.Sequence[str]
                ) -> list[objects.Patch]:
     """Return those of some patches that a map has, by id."""
-    found = []
+    found: list[models.Patch] = []
     for start in range(0, len(patch_ids), _BATCH):
-        found += map(_patch, session.scalars(_listed_patches().where(
-            models.Patch.id.in_(patch_ids[start:start + _BATCH]))))
-    return sorted(found, key=lambda patch: patch.id)
+        found += session.scalars(sa.select(models.Patch).where(
+            models.Patch.id.in_(patch_ids[start:start + _BATCH])))
+    # Not in the same statement: SQLite would look through all patches.
+    active = _active_of(session, sorted(
+        {content for row in found for content in (row.base, row.target)}))
+    return [_patch(row) for row in sorted(found, key=lambda row: row.id)
+            if active >= {row.base, row.target}]
+
+
+def _active_of(session, contents):
+    """Return which of some contents an active image has."""
+    found = set()
+    for start in range(0, len(contents), _BATCH):
+        found.update(session.scalars(_active_contents().where(
+            models.Template.content_id.in_(
+                contents[start:start + _BATCH]))))
+    return found
 
 
 def get_template(session: orm.Session, template_id: str) -> objects.Template:

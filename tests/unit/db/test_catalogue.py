@@ -9,6 +9,8 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
+import sqlalchemy as sa
+
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.db import catalogue
 from diffcache_openstack.db import sites
@@ -226,6 +228,33 @@ class TestTemplates(CatalogueTest):
 
 
 class TestPatches(CatalogueTest):
+
+    def test_some_patches_are_found_without_looking_through_all(self):
+        """The steps of SQLite do not grow with the catalogue."""
+        known = [self.put(database.patch(1, 2))[0].id,
+                 self.put(database.patch(2, 1))[0].id]
+        some = [*known, *(f'{number:064d}' for number in range(100))]
+        few = self.steps(catalogue.patches_of, some)
+        for number in range(4, 100):
+            self.put(database.template(number))
+            self.put(database.patch(1, number))
+            self.put(database.patch(number, 1))
+        self.assertEqual(known, [patch.id for patch in self.read(
+            catalogue.patches_of, some)])
+        self.assertLess(self.steps(catalogue.patches_of, some), 2 * few)
+
+    def steps(self, function, *arguments):
+        steps = []
+
+        def count(connection, *_):
+            connection.connection.driver_connection.set_progress_handler(
+                lambda: steps.append(1), 10)
+
+        engine = self.database.engine
+        sa.event.listen(engine, 'before_cursor_execute', count)
+        self.read(function, *arguments)
+        sa.event.remove(engine, 'before_cursor_execute', count)
+        return len(steps)
 
     def test_patch_of_a_pair_that_has_one_need_not_be_registered(self):
         given = [database.patch(1, 2), database.patch(2, 1),
