@@ -55,7 +55,7 @@ class TestZsh(base.TestCase):
 
     def test_first_words(self):
         self.assertEqual(
-            'offered complete help image patch placement testbed version',
+            'offered complete help image lazy patch placement testbed version',
             self.zsh('complete_words diffcache ""'))
 
     def test_commands_of_a_group(self):
