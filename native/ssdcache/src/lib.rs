@@ -1,0 +1,8 @@
+//! The host's SSD as a cache of volumes, partitioned per volume.
+//!
+//! Follows "Differentiated SSD caching" (one global list of unused cache blocks; per volume a
+//! lookup tree, an eviction list and a limit; limits from reuse distances). Knows no service and
+//! no network.
+
+/// Number of a block within a volume; blocks have the cache's block size, 4 KiB by default.
+pub type Block = u64;
