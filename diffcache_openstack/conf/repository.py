@@ -120,7 +120,8 @@ planner more choices, and take more time and space at the repository.
         help='''
 Most patches within an hour that hosts may have created at once. A host that
 needs an image requests the patch from one of its site's images if there is
-none yet, and waits for it as long as that is faster than the whole image.
+none yet, if that is faster than the whole image, and waits for it for half of
+the time of the whole image at most.
 ``windows`` and ``max_load`` do not delay it. Creating a patch uses a processor
 for some 15 seconds per gigabyte of the image's data. 0 creates none on
 request.

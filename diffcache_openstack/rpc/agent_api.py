@@ -12,6 +12,7 @@
 """Client side of the agent RPC API."""
 
 import collections.abc
+import dataclasses
 
 from oslo_config import cfg
 import oslo_messaging
@@ -26,6 +27,10 @@ VERSION = '1.2'
 # Of one call of create_patch.
 MOST_BASES = 64
 MOST_SECONDS = 86400.0
+# What a host waits for a patch at most, of what the image takes without it.
+WAIT_FRACTION = 0.5
+# The shortest time that is waited, seconds.
+LEAST_WAIT = 1.0
 
 Share = tuple[str, str, str, int | None, list[str]]
 
@@ -33,6 +38,32 @@ Share = tuple[str, str, str, int | None, list[str]]
 def topic_of(host: str) -> str:
     """Return the topic that a host's agent listens on."""
     return f'{TOPIC}.{host}'
+
+
+def longest_wait(seconds: float) -> float:
+    """Return how long a host waits at most for a patch to be created.
+
+    :param seconds: what the image takes without the patch
+    """
+    return max(LEAST_WAIT, WAIT_FRACTION * min(seconds, MOST_SECONDS))
+
+
+@dataclasses.dataclass(frozen=True)
+class PatchWanted:
+    """A patch that a host requests.
+
+    :param target: content id of an image
+    :param bases: content ids of up to MOST_BASES images to choose from
+    :param seconds: what the image takes without the patch
+    :param mbps: rate at which the patch will be read
+    :param wait: seconds after which the host takes the image without it
+    """
+
+    target: str
+    bases: collections.abc.Sequence[str]
+    seconds: float
+    mbps: float
+    wait: float
 
 
 class AgentAPI:
@@ -101,27 +132,23 @@ class AgentAPI:
                                      template_id=template_id, name=name)
 
     def create_patch(self, ctxt: contexts.RequestContext, host: str,
-                     target: str, bases: collections.abc.Sequence[str],
-                     seconds: float, mbps: float) -> objects.Patch | None:
+                     wanted: PatchWanted) -> objects.Patch | None:
         """Have a repository create a patch, if that is worth waiting for.
 
-        :param target: content id of an image
-        :param bases: content ids of up to MOST_BASES images to choose from
-        :param seconds: what the image takes without the patch; no longer is
-            waited for it
-        :param mbps: rate at which the patch will be read
         :returns: the best patch, registered; None if the image comes sooner
             without one
         :raises Busy: the repository creates no further patch now
         :raises InvalidInput: the host is no repository, or older than this
+        :raises ServiceUnavailable: no answer within the seconds to wait
         """
-        seconds = min(seconds, MOST_SECONDS)
-        timeout = max(1.0, seconds)
         call = self._client.prepared(
-            topic=topic_of(host), timeout=timeout, call_monitor_timeout=min(
-                timeout, self._conf.conductor.rpc_timeout))
-        return call.call(ctxt, 'create_patch', target=target,
-                         bases=list(bases), seconds=seconds, mbps=mbps)
+            topic=topic_of(host), timeout=wanted.wait,
+            call_monitor_timeout=min(
+                wanted.wait, self._conf.conductor.rpc_timeout))
+        return call.call(
+            ctxt, 'create_patch', target=wanted.target,
+            bases=list(wanted.bases),
+            seconds=min(wanted.seconds, MOST_SECONDS), mbps=wanted.mbps)
 
     def verify_object(self, ctxt: contexts.RequestContext, host: str,
                       kind: str, object_id: str) -> None:

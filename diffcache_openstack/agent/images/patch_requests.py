@@ -14,11 +14,17 @@
 Before an image crosses the WAN whole, the repository is asked whether a patch
 from an image of the site would be the faster way, its creation included. If
 the answer is no, late, or none at all, the image comes as it would have come.
+
+A late answer costs time, so the wait has two limits: a fraction of what the
+image takes whole (``agent_api.WAIT_FRACTION``), and a multiple of what such a
+patch takes to create by those created before. The repository keeps a patch
+that is late; the next host finds it.
 """
 
 import collections
 import collections.abc
 import logging
+import statistics
 import threading
 import time
 
@@ -27,6 +33,7 @@ from diffcache_openstack.agent.images import throttle as throttles
 from diffcache_openstack.agent.state import host as hosts
 from diffcache_openstack.common import context as contexts
 from diffcache_openstack.common import exceptions
+from diffcache_openstack import objects
 from diffcache_openstack.rpc import agent_api
 from diffcache_openstack.sites import routes
 from diffcache_openstack.sites import view as views
@@ -37,8 +44,14 @@ LOG = logging.getLogger(__name__)
 _LEAST_SECONDS = 1.0
 # Seconds without questions after a repository gave no answer.
 _PAUSE = 300.0
+# A patch is late after so many times what it takes by those created before.
+_LATE = 3.0
+# Patches that this is the median of.
+_TIMED = 32
 
-CREATED, DECLINED, BUSY, FAILED = 'created', 'declined', 'busy', 'failed'
+CREATED, DECLINED, BUSY = 'created', 'declined', 'busy'
+LATE, FAILED = 'late', 'failed'
+OUTCOMES = CREATED, DECLINED, BUSY, LATE, FAILED
 
 
 class PatchRequests:
@@ -66,12 +79,13 @@ class PatchRequests:
         self._lock = threading.Lock()
         self._counts: collections.Counter[str] = collections.Counter()
         self._paused_until: dict[str, float] = {}
+        self._seconds_per_byte: collections.deque[float] = collections.deque(
+            maxlen=_TIMED)
 
     def counts(self) -> dict[str, int]:
         """Return how many requests had each outcome so far."""
         with self._lock:
-            return {name: self._counts[name]
-                    for name in (CREATED, DECLINED, BUSY, FAILED)}
+            return {name: self._counts[name] for name in OUTCOMES}
 
     def request(self, content_id: str, throttle: throttles.Throttle) -> None:
         """Have a patch to an image created if that is the faster way.
@@ -114,13 +128,30 @@ class PatchRequests:
     def _is_paused(self, repository: str) -> bool:
         return self._clock() < self._paused_until.get(repository, 0.0)
 
+    def _wait_limit(self, content_id: str, seconds: float) -> float:
+        """Return for how many seconds to wait for a patch.
+
+        :param seconds: what the image takes whole
+        """
+        limit = agent_api.longest_wait(seconds)
+        template = self._site_map.current().content(content_id)
+        with self._lock:
+            timed = list(self._seconds_per_byte)
+        if template is None or not timed:
+            return limit
+        usual = statistics.median(timed) * template.data_size
+        return min(limit, max(_LATE * usual, agent_api.LEAST_WAIT))
+
     def _ask(self, repository: str, content_id: str, bases: list[str],
              seconds: float) -> str:
         links = self._site_map.current().links.of(self._name)
+        wait = self._wait_limit(content_id, seconds)
+        started = self._clock()
         try:
             found = self._agents.create_patch(
-                self._context, repository, content_id, bases, seconds,
-                links.from_repository(repository))
+                self._context, repository, agent_api.PatchWanted(
+                    content_id, bases, seconds,
+                    links.from_repository(repository), wait))
             if found is None:
                 return DECLINED
             self._site_map.refresh()
@@ -130,11 +161,22 @@ class PatchRequests:
             return BUSY
         except exceptions.DiffCacheError as error:
             self._paused_until[repository] = self._clock() + _PAUSE
-            LOG.warning('Repository %s created no patch to %s, will not ask'
-                        ' it for %.0f s: %s', repository, content_id, _PAUSE,
-                        error)
-            return FAILED
+            waited = self._clock() - started
+            LOG.warning('Repository %s created no patch to %s within %.1f s,'
+                        ' fetching the image without it, will not ask the'
+                        ' repository for %.0f s: %s', repository, content_id,
+                        waited, _PAUSE, error)
+            return LATE if waited >= wait else FAILED
+        self._learn(content_id, found)
         return self._check(repository, content_id, found.id)
+
+    def _learn(self, content_id: str, patch: objects.Patch) -> None:
+        """Note what a patch took the repository to create and to time."""
+        template = self._site_map.current().content(content_id)
+        if template is not None and template.data_size > 0:
+            seconds = patch.create_seconds + patch.apply_seconds
+            with self._lock:
+                self._seconds_per_byte.append(seconds / template.data_size)
 
     def _check(self, repository: str, content_id: str, patch_id: str) -> str:
         if self._site_map.current().patch(patch_id) is None:

@@ -14,8 +14,9 @@
 The background thread creates patches between images that it finds similar, in
 an order and at times of its own. A host that needs an image now, and that has
 another one, may have the patch between the two created at once, as long as
-that is the faster way. Requests come from many hosts and cost a minute of all
-processors each, so one patch is created at a time, and so many in an hour.
+that is the faster way and the patch is there before the host stops waiting.
+Requests come from many hosts and cost a minute of all processors each, so one
+patch is created at a time, and so many in an hour.
 """
 
 import collections
@@ -31,6 +32,7 @@ from diffcache_openstack.agent.repository import catalogue
 from diffcache_openstack.agent.repository import pair_choice
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.objects import patch_work
+from diffcache_openstack.rpc import agent_api
 
 LOG = logging.getLogger(__name__)
 
@@ -116,13 +118,13 @@ class OnDemand:
             else self._follow(wanted, work)
 
     def _follow(self, wanted, work) -> catalogue.PatchRecord | None:
+        wait = agent_api.longest_wait(wanted.seconds)
         try:
-            work.result(wanted.seconds)
+            work.result(wait)
         except TimeoutError as error:
             raise exceptions.Busy(
                 f'The patch to {wanted.target} is still being created after'
-                f' {wanted.seconds:.0f} s; fetch the image without'
-                f' it.') from error
+                f' {wait:.0f} s; fetch the image without it.') from error
         finally:
             with self._lock:
                 self._waiting -= 1
@@ -166,6 +168,7 @@ class OnDemand:
         """Yield bases whose patch is the faster way, with the seconds."""
         target = wanted.target
         making = self._making_seconds(target)
+        in_time = making <= agent_api.longest_wait(wanted.seconds)
         for base in dict.fromkeys(wanted.bases):
             if base == target or (base, target) in self._declined \
                     or not self._repository.has_sketch(base):
@@ -173,6 +176,8 @@ class OnDemand:
             known = self._repository.find_patch(base, target)
             if known is not None:
                 size, more = known.size, known.apply_seconds
+            elif not in_time:
+                continue
             else:
                 estimate = self._repository.estimate(base, target)
                 if estimate.kind != patch_work.ESTIMATED:

@@ -24,7 +24,8 @@ from tests.functional.agent import test_embedded
 class OnRequestTestCase(test_embedded.EmbeddedTestCase):
     """A repository whose background thread creates no patches.
 
-    Hosts take the WAN for so slow that any patch is the faster way.
+    Hosts take the WAN for so slow that any patch is the faster way, and wait
+    for one for as long as it may take here.
     """
 
     on_demand = 20
@@ -37,7 +38,7 @@ class OnRequestTestCase(test_embedded.EmbeddedTestCase):
 
     def new_site(self, options=None):
         return super().new_site({
-            ('planner', 'repository_bandwidth'): 0.5,
+            ('planner', 'repository_bandwidth'): 0.1,
             ('repository', 'patches_on_demand'): self.on_demand,
             **(options or {})})
 
@@ -95,7 +96,8 @@ class PatchesOnRequestTest(OnRequestTestCase):
 
         def ask(target, *bases):
             return agent._clients.agents.create_patch(
-                ctxt, 'repository', target, bases, 10.0 ** 9, 0.5)
+                ctxt, 'repository', agent_api.PatchWanted(
+                    target, bases, 10.0 ** 9, 0.02, 600.0))
 
         for number in range(200):
             self.assertRaises(exceptions.NotFound, ask, f'{number:064x}',
@@ -116,7 +118,9 @@ class PatchesOnRequestTest(OnRequestTestCase):
         self.assertRaises(
             exceptions.InvalidInput, agent._clients.agents.create_patch,
             context.RequestContext.for_service('test'), 'host-1',
-            self.contents['database'], [self.contents['system']], 60.0, 0.5)
+            agent_api.PatchWanted(
+                self.contents['database'], [self.contents['system']], 60.0,
+                0.02, 60.0))
 
 
 class NoPatchesOnRequestTest(OnRequestTestCase):

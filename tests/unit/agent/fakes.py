@@ -332,16 +332,19 @@ class SiteMap:
 class Agents:
     """Repositories, of which a test has the answers.
 
-    :ivar answers: returned in turn, or raised; then there is no patch
+    :ivar answers: returned in turn, or raised, or called for one of these;
+        then there is no patch
     """
 
     def __init__(self):
         self.answers = []
         self.calls = []
 
-    def create_patch(self, ctxt, host, target, bases, seconds, mbps):
-        self.calls.append((host, target, bases, seconds, mbps))
+    def create_patch(self, ctxt, host, wanted):
+        self.calls.append((host, wanted))
         answer = self.answers.pop(0) if self.answers else None
+        if callable(answer):
+            answer = answer()
         if isinstance(answer, Exception):
             raise answer
         return answer

@@ -19,6 +19,8 @@ from tests.unit.agent.images import test_serving
 
 BASE, TARGET = test_serving.BASE, test_serving.TARGET
 PATCH = fakes.make_patch(BASE, TARGET)
+# Seconds that the image takes over the WAN.
+WHOLE = fakes.SIZE * 8 / 20e6
 
 
 class PatchRequestsTest(test_serving.ServeTestCase):
@@ -36,7 +38,7 @@ class PatchRequestsTest(test_serving.ServeTestCase):
         self.hosts['h2'].put(BASE)
         self.refresh()
 
-    def create(self):
+    def create(self, seconds=1.0):
         """Have the repository create the patch on the next request."""
         self.hosts['repo'].put(PATCH, view.PATCHES)
         self.site_map.next = fakes.site_view(
@@ -44,11 +46,11 @@ class PatchRequestsTest(test_serving.ServeTestCase):
         self.agents.answers = [objects.Patch(
             id=fakes.content_id(PATCH), base=fakes.content_id(BASE),
             target=fakes.content_id(TARGET), size=len(PATCH),
-            create_seconds=1.0, apply_seconds=0.1)]
+            create_seconds=seconds, apply_seconds=0.1)]
 
     def assert_counts(self, **counts):
         self.assertEqual(
-            {'created': 0, 'declined': 0, 'busy': 0, 'failed': 0, **counts},
+            {**dict.fromkeys(patch_requests.OUTCOMES, 0), **counts},
             self.requests.counts())
 
     def assert_whole(self):
@@ -65,15 +67,62 @@ class PatchRequestsTest(test_serving.ServeTestCase):
                              (served.way, served.wan_bytes))
             self.refresh()
         self.assert_counts(created=2)
-        host, target, bases, seconds, mbps = self.agents.calls[0]
+        host, wanted = self.agents.calls[0]
         self.assertEqual(
             ('repo', fakes.content_id(TARGET), [fakes.content_id(BASE)],
-             20.0), (host, target, bases, mbps))
-        self.assertAlmostEqual(fakes.SIZE * 8 / 20e6, seconds, 3)
+             20.0), (host, wanted.target, wanted.bases, wanted.mbps))
+        self.assertAlmostEqual(WHOLE, wanted.seconds, 3)
 
     def test_without_a_patch_the_image_comes_whole(self):
         self.assert_whole()
         self.assert_counts(declined=1)
+
+    def answer_late(self):
+        """Answer the next request when the host no longer waits for it."""
+        def answer():
+            self.host.now += self.agents.calls[-1][1].wait
+            return exceptions.ServiceUnavailable('no answer in time')
+
+        self.agents.answers = [answer]
+
+    def test_half_the_time_of_the_image_is_waited_at_most(self):
+        self.answer_late()
+        started = self.host.now
+        self.assert_whole()
+        self.assertAlmostEqual(WHOLE / 2, self.host.now - started, 3)
+        self.assert_counts(late=1)
+
+    def test_a_late_repository_is_left_alone_for_a_while(self):
+        self.answer_late()
+        for _attempt in range(2):
+            self.assert_whole()
+            self.network.claims.clear()
+        self.assertEqual(1, len(self.agents.calls))
+        self.host.now += 301
+        self.create()
+        self.assertEqual('build', self.serve().way)
+        self.assert_counts(late=1, created=1)
+
+    def test_what_patches_took_before_limits_the_wait(self):
+        self.create(seconds=2.9)
+        self.assertEqual('build', self.serve().way)
+        self.host.view = fakes.site_view(
+            list(self.hosts.values()), self.templates, [])
+        self.network.claims.clear()
+        self.answer_late()
+        started = self.host.now
+        self.assert_whole()
+        # Three times the 3 s that the last one took; half would be 20 s.
+        self.assertAlmostEqual(9.0, self.host.now - started, 3)
+
+    def test_quick_patches_leave_a_second(self):
+        self.create(seconds=0.0)
+        self.assertEqual('build', self.serve().way)
+        self.host.view = fakes.site_view(
+            list(self.hosts.values()), self.templates, [])
+        self.network.claims.clear()
+        self.assert_whole()
+        self.assertEqual(1.0, self.agents.calls[-1][1].wait)
 
     def test_a_busy_repository_is_asked_again(self):
         self.agents.answers = [exceptions.Busy('busy')]
@@ -145,6 +194,6 @@ class PatchRequestsTest(test_serving.ServeTestCase):
         self.host.view = fakes.site_view(
             list(self.hosts.values()), {**self.templates, **others}, [])
         self.assert_whole()
-        bases = self.agents.calls[0][2]
+        bases = self.agents.calls[0][1].bases
         self.assertEqual(patch_requests.agent_api.MOST_BASES, len(bases))
         self.assertEqual(fakes.content_id(others['image 099']), bases[0])

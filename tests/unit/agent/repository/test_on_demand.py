@@ -100,16 +100,28 @@ class OnDemandTest(base.TestCase):
         self.assertEqual(1, len(self.repository.created))
 
     def test_none_is_created_if_the_image_comes_sooner(self):
-        # 600 MB are 20 s of work until one was timed; 10 MB cross in 4 s.
-        self.assertIsNone(self.create(NEAR, seconds=23.9))
+        # 600 MB are 20 s of work until one was timed; 50 MB cross in 40 s at
+        # 10 Mbit/s.
+        self.assertIsNone(self.create(FAR, seconds=59.9, mbps=10.0))
         self.assertEqual([], self.repository.created)
-        self.assertIsNotNone(self.create(NEAR, seconds=24.1))
+        self.assertIsNotNone(self.create(FAR, seconds=60.1, mbps=10.0))
+
+    def test_none_is_created_that_the_host_would_not_wait_for(self):
+        # 20 s of work; the host waits half the time of the image.
+        self.assertIsNone(self.create(NEAR, seconds=39.9))
+        self.assertEqual([], self.repository.created)
+        self.assertIsNotNone(self.create(NEAR, seconds=40.1))
+
+    def test_a_patch_that_exists_is_returned_without_any_work(self):
+        self.create(NEAR)
+        self.assertIsNotNone(self.create(NEAR, seconds=5.1))
+        self.assertEqual(1, len(self.repository.created))
 
     def test_the_time_of_patches_created_before_counts(self):
         self.create(FAR)
         # That took 10 s, and will be applied twice, in 1 s each.
-        self.assertIsNone(self.create(NEAR, seconds=15.9))
-        self.assertIsNotNone(self.create(NEAR, seconds=16.1))
+        self.assertIsNone(self.create(NEAR, seconds=23.9))
+        self.assertIsNotNone(self.create(NEAR, seconds=24.1))
 
     def test_unlike_images_are_left_out(self):
         self.assertIsNone(self.create(OTHER, seconds=10 ** 6))
