@@ -100,16 +100,33 @@ def _add_from_version(parser):
 def _version_as_image(hook, parsed_args):
     """Use the image of a version as if it had been given as the image.
 
-    :raises CommandError: both are named
+    :raises CommandError: both are named, or the version has several disks
     """
     if not parsed_args.from_version:
         return
     if parsed_args.image:
         raise exceptions.CommandError(
             'Give either --image or --from-version.')
+    client = hook.cmd.app.client_manager.diffcache
     with commands.errors_in_words():
-        parsed_args.image = versions.export(
-            hook.cmd.app.client_manager.diffcache, parsed_args.from_version)
+        _need_one_disk(client.get_server_version(parsed_args.from_version))
+        parsed_args.image = versions.export(client, parsed_args.from_version)
+
+
+def _need_one_disk(version):
+    """Refuse a version that an image could have only a part of.
+
+    :raises CommandError: it has several disks
+    """
+    devices = [disk['device'] for disk in version.disks or ()]
+    if len(devices) > 1:
+        raise exceptions.CommandError(
+            f'Version {version.id} has {len(devices)} disks'
+            f' ({", ".join(devices)}), and an image has one. To restore all'
+            f' of them to their server:  "openstack server version restore'
+            f' {version.id}". To use {devices[0]} alone, export it with'
+            f' "openstack server version export {version.id}", and give its'
+            f' image with --image.')
 
 
 class ServerRebuild(Hook):

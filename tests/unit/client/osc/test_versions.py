@@ -20,6 +20,7 @@ from osc_lib import exceptions
 from diffcache_openstack.client.osc import hooks
 from diffcache_openstack.client.osc import version_policies
 from diffcache_openstack.client.osc import versions
+from diffcache_openstack import objects
 from diffcache_openstack.objects import versions as states
 from tests.unit.client import cloud
 from tests.unit.conductor import fakes
@@ -63,10 +64,10 @@ class VersionsTest(cloud.CommandTest):
         self.compute = Compute(self.nova)
         self.app.client_manager.sdk_connection.compute = self.compute
 
-    def save(self, number=1, server='stopped'):
+    def save(self, number=1, server='stopped', **values):
         """The id of a version that was saved."""
         shown = self.shown(versions.CreateVersion, server)
-        self.host.report(self.host.next(), saved=fakes.saved(number))
+        self.host.report(self.host.next(), saved=fakes.saved(number, **values))
         return shown['id']
 
     def soon(self, host, **values):
@@ -246,6 +247,21 @@ class TestHooks(VersionsTest):
             self.soon(self.hub, result=json.dumps({'image_id': 'an-image'}))
             self.assertEqual('an-image', self.before(
                 kind, image=None, from_version=version_id).image)
+
+    def test_version_with_several_disks_is_refused(self):
+        first = fakes.saved().disks[0]
+        second = objects.VersionDisk(
+            device='vdb', size=2 ** 20,
+            version='00000000-0000-4000-8000-000000000002')
+        version_id = self.save(disks=[first, second])
+        for kind in (hooks.ServerCreate, hooks.ServerRebuild):
+            error = self.assertRaises(
+                exceptions.CommandError, self.before, kind, image=None,
+                from_version=version_id)
+            self.assertIn('2 disks (vda, vdb)', str(error))
+        # Nothing was started.
+        self.assertEqual(['save'], [
+            task.kind for task in self.cloud.version_tasks()])
 
     def test_without_a_version_nothing_changes(self):
         self.assertEqual('t1', self.before(
