@@ -104,7 +104,11 @@ class MapChange(Base):
 
 
 class Host(Base):
-    """A host that runs an agent."""
+    """A host that runs an agent.
+
+    ``held_objects`` and ``held_bytes`` are the sums of its holdings, so that a
+    report of changes is compared with the host's sums without counting rows.
+    """
 
     __tablename__ = 'hosts'
     __table_args__ = (
@@ -123,6 +127,10 @@ class Host(Base):
     alive: orm.Mapped[bool]
     plan_generation: orm.Mapped[int] = orm.mapped_column(sa.BigInteger)
     seen_at: orm.Mapped[datetime.datetime] = orm.mapped_column(UTCDateTime)
+    held_objects: orm.Mapped[int] = orm.mapped_column(
+        sa.BigInteger, default=0, server_default='0')
+    held_bytes: orm.Mapped[int] = orm.mapped_column(
+        sa.BigInteger, default=0, server_default='0')
 
 
 class Holding(Base):

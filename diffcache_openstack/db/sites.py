@@ -108,7 +108,7 @@ def put_holdings(session: orm.Session, name: str,
     :returns: the sites whose map changed
     :raises NotFound: the host is not registered
     """
-    row = _need_host(session, name)
+    row = _locked_host(session, name)
     # Columns, not entities: entities that are deleted and added again with
     # another size would meet themselves in the session.
     before = {(kind, object_id): size for kind, object_id, size in
@@ -117,12 +117,14 @@ def put_holdings(session: orm.Session, name: str,
                   models.Holding.bytes).where(
                   models.Holding.host_id == row.id))}
     after = {(held.kind, held.id): held.bytes for held in holdings}
+    row.held_objects, row.held_bytes = len(after), sum(after.values())
     revived, row.alive, row.seen_at = not row.alive, True, when
     if before == after and not revived:
         return set()
-    return _change_holdings(
-        session, row, revived,
-        [key for key in before if before[key] != after.get(key)],
+    dropped = [key for key in before if before[key] != after.get(key)]
+    _drop_holdings(session, row.id, dropped)
+    return _add_holdings(
+        session, row, revived, dropped,
         {key: size for key, size in after.items() if before.get(key) != size})
 
 
@@ -149,28 +151,37 @@ def change_holdings(session: orm.Session, name: str, delta: HoldingsDelta,
     :raises NotFound: the host is not registered
     :raises Conflict: the result is not what the host has
     """
-    row = _need_host(session, name)
+    row = _locked_host(session, name)
     revived, row.alive, row.seen_at = not row.alive, True, when
     added = {(held.kind, held.id): held.bytes for held in delta.added}
     removed = [(held.kind, held.id) for held in delta.removed]
     changed = set()
     if added or removed or revived:
-        changed = _change_holdings(session, row, revived,
-                                   [*removed, *added], added)
-    table = models.Holding
-    found = session.execute(
-        sa.select(sa.func.count(), sa.func.sum(table.bytes))
-        .where(table.host_id == row.id)).one()
-    if (found[0], int(found[1] or 0)) != (delta.count, delta.total):
+        dropped = sorted({*removed, *added})
+        sums = _sums_of(session, row.id, dropped)
+        _drop_holdings(session, row.id, dropped)
+        row.held_objects += len(added) - sums[0]
+        row.held_bytes += sum(added.values()) - sums[1]
+        changed = _add_holdings(session, row, revived, dropped, added)
+    if (row.held_objects, row.held_bytes) != (delta.count, delta.total):
         raise exceptions.Conflict(
             f'The objects of host {name} are not known as it has them:'
-            f' {found[0]} instead of {delta.count}; report all of them.')
+            f' {row.held_objects} instead of {delta.count}; report all of'
+            f' them.')
     return changed
 
 
-def _change_holdings(session, row, revived, dropped, added):
-    """Replace some holdings of a host, and note that."""
-    _drop_holdings(session, row.id, dropped)
+def _locked_host(session, name):
+    """Return a host's row, locked as :func:`lock_host` does."""
+    row = session.scalar(sa.select(models.Host).where(
+        models.Host.name == name).with_for_update())
+    if row is None:
+        raise unknown_host(name)
+    return row
+
+
+def _add_holdings(session, row, revived, dropped, added):
+    """Add holdings to a host, and note these and dropped ones as changed."""
     session.add_all(
         models.Holding(host_id=row.id, kind=kind, object_id=object_id,
                        bytes=size)
@@ -188,14 +199,28 @@ def _change_holdings(session, row, revived, dropped, added):
 
 
 def _drop_holdings(session, host_id, keys):
+    for condition in _each_batch(host_id, keys):
+        session.execute(sa.delete(models.Holding).where(condition)
+                        .execution_options(synchronize_session=False))
+
+
+def _sums_of(session, host_id, keys):
+    """Return number and bytes of those of some objects that a host holds."""
+    size = models.Holding.bytes
+    sums = [session.execute(
+        sa.select(sa.func.count(), sa.func.coalesce(sa.func.sum(size), 0))
+        .where(condition)).one() for condition in _each_batch(host_id, keys)]
+    return sum(count for count, _ in sums), sum(int(each) for _, each in sums)
+
+
+def _each_batch(host_id, keys):
+    """Yield conditions that select some objects of a host, in batches."""
     table = models.Holding
-    for kind in {kind for kind, _ in keys}:
+    for kind in sorted({kind for kind, _ in keys}):
         ids = [object_id for key, object_id in keys if key == kind]
         for start in range(0, len(ids), _BATCH):
-            session.execute(sa.delete(table).where(
-                table.host_id == host_id, table.kind == kind,
-                table.object_id.in_(ids[start:start + _BATCH]))
-                .execution_options(synchronize_session=False))
+            yield sa.and_(table.host_id == host_id, table.kind == kind,
+                          table.object_id.in_(ids[start:start + _BATCH]))
 
 
 def put_borrowed(session: orm.Session, name: str,

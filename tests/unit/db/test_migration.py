@@ -78,3 +78,25 @@ class TestSQLite(Migrations, MigrationTest):
         self.assertEqual((2, {'a', 'b'}), (found.number, set(found.hosts)))
         database.write(senders.revoke, 'a', objects_base.now())
         self.assertIsNone(database.read(senders.newer_list, 3))
+
+    def test_sums_of_what_hosts_hold_are_computed(self):
+        migration.upgrade(self.conf, '0018')
+        database = engine.Database(self.conf)
+        self.addCleanup(database.close)
+        with database.engine.begin() as connection:
+            for statement in (
+                    "INSERT INTO sites (name, map_generation, plan_generation)"
+                    " VALUES ('edge', 1, 0)",
+                    "INSERT INTO hosts (id, name, site, role, capacity, alive,"
+                    " plan_generation, seen_at) VALUES"
+                    " (1, 'a', 'edge', 'compute', 1, 1, 0, '2026-11-01'),"
+                    " (2, 'b', 'edge', 'compute', 1, 1, 0, '2026-11-01')",
+                    "INSERT INTO holdings (host_id, kind, object_id, bytes)"
+                    " VALUES (1, 'templates', 'x', 5), (1, 'patches', 'y', 2)"
+            ):
+                connection.execute(sa.text(statement))
+        migration.upgrade(self.conf)
+        with database.engine.begin() as connection:
+            self.assertEqual([('a', 2, 7), ('b', 0, 0)], connection.execute(
+                sa.text('SELECT name, held_objects, held_bytes FROM hosts'
+                        ' ORDER BY name')).all())

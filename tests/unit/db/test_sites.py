@@ -10,8 +10,12 @@
 #    License for the specific language governing permissions and limitations
 #    under the License.
 import datetime
+import re
+
+import sqlalchemy as sa
 
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.db import models
 from diffcache_openstack.db import sites
 from diffcache_openstack import objects
 from tests.unit.db import database
@@ -203,6 +207,52 @@ class TestHoldings(SitesTest):
         self.hold('h1', *many[1200:])
         self.assertEqual(many[1200:],
                          self.read(sites.get_host, 'h1').holdings)
+
+    def change(self, host, added, removed, count, total):
+        return self.write(sites.change_holdings, host, sites.HoldingsDelta(
+            added, removed, count, total), database.at(0))
+
+    def test_changes_are_compared_with_the_sums_of_all(self):
+        one, two, three = (database.holding(n) for n in (1, 2, 3))
+        self.hold('h1', one, two)
+        # One is larger now, one is new, one that is gone was never known.
+        self.change('h1', [database.holding(1, bytes=70), three],
+                    [database.holding(9)], 3, 170)
+        self.change('h1', [], [two, database.holding(1)], 1, 50)
+        self.assertEqual([three], self.read(sites.get_host, 'h1').holdings)
+        self.assertRaises(exceptions.Conflict, self.change, 'h1', [one], [],
+                          3, 100)
+        self.assertEqual([three], self.read(sites.get_host, 'h1').holdings)
+
+    def test_one_object_in_several_batches_is_counted_once(self):
+        many = [database.holding(n) for n in range(700)]
+        self.hold('h1', *many)
+        self.change('h1', many, many, 700, 700 * 50)
+
+    def test_no_statement_of_a_change_reads_all_holdings(self):
+        self.hold('h1', database.holding(1), database.holding(2))
+        statements = []
+        sa.event.listen(
+            self.database.engine, 'before_cursor_execute',
+            lambda _connection, _cursor, text, *_: statements.append(text))
+        self.change('h1', [database.holding(3)], [database.holding(1)], 2,
+                    100)
+        touching = [text for text in statements
+                    if re.search(r'(FROM|UPDATE) holdings', text)]
+        self.assertTrue(touching)
+        self.assertEqual([], [text for text in touching
+                              if 'object_id IN' not in text])
+
+    def test_sums_of_another_release_are_mended_by_a_whole_report(self):
+        held = database.holding(1)
+        self.hold('h1', held)
+        # As a conductor that does not know the sums leaves them.
+        self.write(lambda session: session.execute(
+            sa.update(models.Host).values(held_objects=0, held_bytes=0)))
+        self.assertRaises(exceptions.Conflict, self.change, 'h1', [], [], 1,
+                          50)
+        self.assert_changes([], self.hold, 'h1', held)
+        self.assertEqual(set(), self.change('h1', [], [], 1, 50))
 
 
 class TestLiveness(SitesTest):
