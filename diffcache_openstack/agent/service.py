@@ -222,7 +222,8 @@ class Agent(service.Service):
         self.status = statuses.HostStatus(
             self.conf, self.plane, self.host, self.filler, self.requests,
             self.ingest.report if self.ingest is not None else None,
-            self._patch_requests.counts)
+            {'patches_requested': self._patch_requests.counts,
+             'build_modes': self.server.modes.report})
         self._link = link.ConductorLink(
             self._clients, self.host, self.status, self.requests,
             self.conf.agent.heartbeat_interval, self._revoked)

@@ -78,8 +78,11 @@ option: it holds everything.
 '''),
     cfg.StrOpt(
         'serve_mode',
-        default='on_the_fly',
+        default='auto',
         choices=[
+            ('auto', 'The mode in which earlier builds of this host took less'
+                     ' time for the same size. Each is measured again now and'
+                     ' then.'),
             ('fetch_and_patch', 'Copy base and patch to this host, then apply'
                                 ' the patch. Needs more space and time, but'
                                 ' reads from a peer only once.'),

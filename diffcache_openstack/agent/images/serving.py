@@ -26,6 +26,7 @@ import time
 import typing
 import uuid
 
+from diffcache_openstack.agent.images import build_modes
 from diffcache_openstack.agent.images import building
 from diffcache_openstack.agent.images import contents
 from diffcache_openstack.agent.images import outputs
@@ -88,14 +89,15 @@ class ImageServer:
     :param new_throttle: gives the throttle of a request
     :param pending: notes outputs while they are written
     :param requests: keeps records until the conductor has them
-    :param default_mode: one of building.MODES
+    :param default_mode: one of building.MODES; build_modes.AUTO for the
+        faster one
     """
 
     def __init__(self, shared: contents.Contents, host: hosts.HostState,
                  new_throttle: typing.Callable[[], throttles.Throttle],
                  pending: PendingOutputs,
                  requests: request_spool.RequestSpool,
-                 default_mode: str = building.ON_THE_FLY) -> None:
+                 default_mode: str = build_modes.AUTO) -> None:
         self._contents = shared
         self._host = host
         self._staging = host.held.root / holdings.STAGING
@@ -104,6 +106,7 @@ class ImageServer:
         self._pending = pending
         self._requests = requests
         self._default_mode = default_mode
+        self.modes = build_modes.BuildModes()
 
     def deliver(self, template: views.TemplateRef, output: pathlib.Path,
                 mode: str | None = None) -> objects.Request:
@@ -131,7 +134,7 @@ class ImageServer:
         check_mode(mode)
         request = objects.Request(
             id=str(uuid.uuid4()), template_id=template.id,
-            host=self._host.name, mode=mode or self._default_mode,
+            host=self._host.name, mode=mode or self._choose_mode(),
             started_at=datetime.datetime.now(datetime.UTC), way=WAY_FAILED,
             predicted_seconds=0.0)
         started = time.monotonic()
@@ -163,6 +166,11 @@ class ImageServer:
         self.deliver(template, output)
         return True
 
+    def _choose_mode(self) -> str:
+        if self._default_mode == build_modes.AUTO:
+            return self.modes.choose()
+        return self._default_mode
+
     def _report(self, request: objects.Request) -> None:
         self._requests.add(request)
         self._host.report_due.set()
@@ -183,6 +191,8 @@ class ImageServer:
                         f'The output {output.path} cannot be written: '
                         f'{error.strerror}; choose another path.') from error
                 if content.leads:
+                    self.modes.learn(mode, content.outcome,
+                                     template.data_size)
                     return content.outcome
                 return dataclasses.replace(content.outcome,
                                            moved=transfers.Moved())

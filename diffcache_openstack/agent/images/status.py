@@ -11,6 +11,7 @@
 #    under the License.
 """Status of one host: for the conductor, and for operators."""
 
+import collections.abc
 import datetime
 import typing
 
@@ -32,7 +33,7 @@ class HostStatus:
     :param filler: follows the plan
     :param requests: records that the conductor does not have yet
     :param ingest: reports on images of an image service, at a repository
-    :param patches_requested: counts patches requested from repositories
+    :param more: functions that return further entries, by name
     """
 
     def __init__(self, conf: cfg.ConfigOpts, plane, host: hosts.HostState,
@@ -40,9 +41,10 @@ class HostStatus:
                  requests: request_spool.RequestSpool,
                  ingest: typing.Callable[[], dict[str, typing.Any]]
                  | None = None,
-                 patches_requested: typing.Callable[[], dict[str, int]]
-                 = dict) -> None:
-        self._patches_requested = patches_requested
+                 more: collections.abc.Mapping[
+                     str, typing.Callable[[], typing.Any]]
+                 | None = None) -> None:
+        self._more = more or {}
         self._conf = conf
         self._plane = plane
         self._host = host
@@ -120,7 +122,7 @@ class HostStatus:
             'unreported_requests': len(self._requests),
             'data_plane': self._plane.stats(),
             'ingest': None if self._ingest is None else self._ingest(),
-            'patches_requested': self._patches_requested(),
+            **{name: values() for name, values in self._more.items()},
             'repositories': self._plane.repositories(),
             'left_alone': {host: round(seconds) for host, seconds
                            in self._plane.left_alone().items()},

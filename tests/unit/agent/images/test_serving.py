@@ -100,6 +100,17 @@ class ServeTest(ServeTestCase):
         self.assertEqual(('peer', 0, len(TARGET)), (
             served.way, served.wan_bytes, served.lan_bytes))
 
+    def test_without_a_mode_both_are_measured(self):
+        self.hosts['h2'].put(BASE)
+        self.hosts['h3'].put(PATCH, view.PATCHES)
+        self.refresh()
+        for _time in range(6):
+            self.serve(None)
+        self.assertEqual(
+            dict.fromkeys(building.MODES, 3),
+            {mode: found['builds'] for mode, found
+             in self.server('h1').modes.report().items()})
+
     def test_built_in_both_modes(self):
         self.hosts['h2'].put(BASE)
         self.hosts['h3'].put(PATCH, view.PATCHES)
