@@ -3,6 +3,10 @@
 //! Follows "Differentiated SSD caching" (one global list of unused cache blocks; per volume a
 //! lookup tree, an eviction list and a limit; limits from reuse distances). Knows no service and
 //! no network.
+//!
+//! * [`partition`]: which block is in which slot of the cache.
+
+pub mod partition;
 
 /// Number of a block within a volume; blocks have the cache's block size, 4 KiB by default.
 pub type Block = u64;

@@ -1,0 +1,438 @@
+//! Partitions of a cache: one global list of unused blocks; per volume a look-up structure, and
+//! per partition an eviction order and a limit.
+//!
+//! Follows the partitioner of "Differentiated SSD caching". Usually a volume has a partition of
+//! its own; volumes that share one are what the paper calls a unified cache. Decides which slot of
+//! the cache has which block, and knows neither data nor devices. At most 32 bytes of memory for
+//! each cached block: 24 of its slot, 2 of the index, and 4 where evicted blocks are remembered.
+
+mod admission;
+pub mod eviction;
+mod ghost;
+mod index;
+mod slots;
+
+#[cfg(test)]
+mod models;
+#[cfg(test)]
+mod tests;
+
+use thiserror::Error;
+
+pub use admission::Streams;
+use eviction::{Eviction, Policy};
+use ghost::Ghost;
+use index::Index;
+use slots::{List, Slots};
+pub use slots::{Slot, MAX_BLOCK};
+
+use crate::Block;
+
+/// Number of a partition.
+pub type PartitionId = usize;
+/// Number of a volume.
+pub type VolumeId = u16;
+
+/// A cache has fewer blocks than this.
+pub const MAX_CAPACITY: u32 = u32::MAX;
+/// Volumes of one cache.
+const MAX_VOLUMES: usize = 1 << 16;
+
+/// Why the partitioner refused.
+#[derive(Debug, Error, PartialEq, Eq)]
+pub enum PartitionError {
+    /// Limits add up to {sum} blocks, but the cache has {capacity}; lower some
+    #[error("limits add up to {sum} blocks, but the cache has {capacity}; lower some")]
+    Limits {
+        /// The sum of all limits.
+        sum: u64,
+        /// Blocks of the cache.
+        capacity: u32,
+    },
+    /// A cache has at most 65536 volumes; detach one
+    #[error("a cache has at most 65536 volumes; detach one")]
+    Volumes,
+    /// The partition has no room: its limit is 0, or blocks above it must be evicted or written back
+    #[error(
+        "the partition has no room: its limit is 0, or blocks above it must be evicted or written back"
+    )]
+    Full,
+    /// Block {0} is beyond the largest volume
+    #[error("block {0} is beyond the largest volume")]
+    Block(Block),
+}
+
+/// A block that left the cache.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Evicted {
+    /// Its volume.
+    pub volume: VolumeId,
+    /// Its number within the volume.
+    pub block: Block,
+    /// The slot that held it.
+    pub slot: Slot,
+}
+
+/// How a cache works.
+#[derive(Debug, Clone, Copy)]
+pub struct Settings {
+    /// Blocks of the cache.
+    pub capacity: u32,
+    /// Which block leaves a full partition.
+    pub eviction: Policy,
+    /// A block is cached at this reference to it, if it is remembered until then; at least 1.
+    pub admission: u8,
+    /// Secret number, against guests that choose block numbers to slow look-ups down.
+    pub seed: u64,
+}
+
+/// Blocks with a common limit and eviction order.
+#[derive(Debug)]
+struct Partition {
+    order: Box<dyn Eviction>,
+    dirty: List,
+    ghost: Ghost,
+    limit: u32,
+    held: u32,
+}
+
+impl Partition {
+    /// Ends the membership of a slot; its block leaves the cache.
+    fn forget(&mut self, slots: &mut Slots, slot: Slot) {
+        if slots.is_dirty(slot) {
+            self.dirty.remove(slots, slot);
+        } else {
+            self.order.remove(slots, slot);
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Volume {
+    partition: PartitionId,
+    index: Index,
+}
+
+/// Which block is in which slot of the cache.
+///
+/// Partitions, volumes and slots are those that it returned itself: with others, it panics.
+#[derive(Debug)]
+pub struct Partitioner {
+    settings: Settings,
+    slots: Slots,
+    partitions: Vec<Partition>,
+    volumes: Vec<Volume>,
+    removed: Vec<VolumeId>,
+}
+
+impl Partitioner {
+    /// An empty cache without partitions.
+    #[must_use]
+    pub fn new(settings: Settings) -> Self {
+        Self {
+            settings,
+            slots: Slots::new(settings.capacity),
+            partitions: Vec::new(),
+            volumes: Vec::new(),
+            removed: Vec::new(),
+        }
+    }
+
+    /// Adds a partition of at most `limit` blocks.
+    ///
+    /// # Errors
+    /// The limits add up to more than the cache has.
+    pub fn add_partition(&mut self, limit: u32) -> Result<PartitionId, PartitionError> {
+        let id = self.partitions.len();
+        self.check_limits(&[(id, limit)])?;
+        let order = self.settings.eviction.create(limit);
+        let window = self.window(order.as_ref(), limit);
+        self.partitions.push(Partition {
+            order,
+            dirty: List::default(),
+            ghost: Ghost::new(window, self.settings.seed),
+            limit,
+            held: 0,
+        });
+        Ok(id)
+    }
+
+    /// Adds a volume without cached blocks to a partition.
+    ///
+    /// # Errors
+    /// There are too many volumes.
+    pub fn add_volume(&mut self, partition: PartitionId) -> Result<VolumeId, PartitionError> {
+        let volume = Volume {
+            partition,
+            index: Index::new(self.settings.seed),
+        };
+        if let Some(id) = self.removed.pop() {
+            self.volumes[usize::from(id)] = volume;
+            return Ok(id);
+        }
+        if self.volumes.len() == MAX_VOLUMES {
+            return Err(PartitionError::Volumes);
+        }
+        self.volumes.push(volume);
+        Ok((self.volumes.len() - 1) as VolumeId)
+    }
+
+    /// Removes a volume with its blocks, dirty ones included. Its number is used again.
+    pub fn remove_volume(&mut self, volume: VolumeId) {
+        while self.pop(volume).is_some() {}
+        self.removed.push(volume);
+    }
+
+    /// Removes any block of a volume; `None` if it has no more.
+    pub fn pop(&mut self, volume: VolumeId) -> Option<Evicted> {
+        let slot = self.volume(volume).index.last()?;
+        Some(self.remove(slot))
+    }
+
+    /// The slot of a block; no reference to it is noted.
+    #[must_use]
+    pub fn find(&self, volume: VolumeId, block: Block) -> Option<Slot> {
+        self.volume(volume).index.find(&self.slots, block)
+    }
+
+    /// Notes a reference to a block, and returns its slot if it is cached.
+    pub fn reference(&mut self, volume: VolumeId, block: Block) -> Option<Slot> {
+        let slot = self.find(volume, block)?;
+        if self.slots.is_dirty(slot) {
+            self.slots.raise_frequency(slot);
+        } else {
+            let partition = self.volume(volume).partition;
+            let order = &mut self.partitions[partition].order;
+            order.touch(&mut self.slots, slot);
+        }
+        Some(slot)
+    }
+
+    /// Notes a reference to a block that is not cached, and returns whether to cache it now.
+    pub fn admit(&mut self, volume: VolumeId, block: Block) -> bool {
+        let wanted = u32::from(self.settings.admission);
+        if wanted <= 1 {
+            return true;
+        }
+        let partition = self.volume(volume).partition;
+        let ghost = &mut self.partitions[partition].ghost;
+        ghost.count(ghost_key(volume, block)) >= wanted
+    }
+
+    /// Caches a block that is not cached, and evicts another one where the partition is full.
+    ///
+    /// # Errors
+    /// No block of the partition can be evicted, or the block's number is too large.
+    pub fn insert(
+        &mut self,
+        volume: VolumeId,
+        block: Block,
+    ) -> Result<(Slot, Option<Evicted>), PartitionError> {
+        debug_assert!(self.find(volume, block).is_none());
+        if block > MAX_BLOCK {
+            return Err(PartitionError::Block(block));
+        }
+        let id = self.volume(volume).partition;
+        let evicted = self.make_room(id)?;
+        let slots = &mut self.slots;
+        let slot = slots.take(volume, block).ok_or(PartitionError::Full)?;
+        self.volumes[usize::from(volume)].index.insert(slots, slot);
+        let partition = &mut self.partitions[id];
+        let returned = partition.ghost.take(ghost_key(volume, block)).is_some();
+        partition.order.insert(slots, slot, returned);
+        partition.held += 1;
+        Ok((slot, evicted))
+    }
+
+    /// Removes a block that is no longer valid, dirty or not.
+    pub fn remove(&mut self, slot: Slot) -> Evicted {
+        let partition = self.partition_of(slot);
+        self.partitions[partition].forget(&mut self.slots, slot);
+        self.release(slot)
+    }
+
+    /// Notes that a slot holds what its volume lacks: it is not evicted until it is clean.
+    pub fn mark_dirty(&mut self, slot: Slot) {
+        if self.slots.is_dirty(slot) {
+            return;
+        }
+        let partition = self.partition_of(slot);
+        let partition = &mut self.partitions[partition];
+        partition.order.remove(&mut self.slots, slot);
+        partition.dirty.push(&mut self.slots, slot);
+        self.slots.set_dirty(slot, true);
+    }
+
+    /// Notes that a dirty slot was written back. The block leaves the cache if its partition is
+    /// above its limit.
+    pub fn mark_clean(&mut self, slot: Slot) -> Option<Evicted> {
+        if !self.slots.is_dirty(slot) {
+            return None;
+        }
+        let partition = self.partition_of(slot);
+        let partition = &mut self.partitions[partition];
+        partition.dirty.remove(&mut self.slots, slot);
+        self.slots.set_dirty(slot, false);
+        if partition.held > partition.limit {
+            return Some(self.release(slot));
+        }
+        let returned = self.slots.frequency(slot) > 0;
+        partition.order.insert(&mut self.slots, slot, returned);
+        None
+    }
+
+    /// Changes limits together. Blocks above a lowered limit stay until [`shrink`](Self::shrink).
+    ///
+    /// # Errors
+    /// The limits add up to more than the cache has; none is changed.
+    pub fn set_limits(&mut self, limits: &[(PartitionId, u32)]) -> Result<(), PartitionError> {
+        self.check_limits(limits)?;
+        for &(id, limit) in limits {
+            let window = self.window(self.partitions[id].order.as_ref(), limit);
+            let partition = &mut self.partitions[id];
+            partition.limit = limit;
+            partition.order.resize(limit);
+            partition.ghost.resize(window);
+        }
+        Ok(())
+    }
+
+    /// Evicts one clean block of a partition above its limit. `None`: it is within its limit, or
+    /// its [`oldest dirty block`](Self::oldest_dirty) must be written back first.
+    pub fn shrink(&mut self, partition: PartitionId) -> Option<Evicted> {
+        let Partition { held, limit, .. } = self.partitions[partition];
+        if held <= limit {
+            return None;
+        }
+        self.evict(partition)
+    }
+
+    /// The block of a partition that has been dirty for the longest time.
+    #[must_use]
+    pub fn oldest_dirty(&self, partition: PartitionId) -> Option<Slot> {
+        self.partitions[partition].dirty.tail()
+    }
+
+    /// The most blocks of a partition.
+    #[must_use]
+    pub fn limit(&self, partition: PartitionId) -> u32 {
+        self.partitions[partition].limit
+    }
+
+    /// The cached blocks of a partition.
+    #[must_use]
+    pub fn held(&self, partition: PartitionId) -> u32 {
+        self.partitions[partition].held
+    }
+
+    /// The dirty blocks of a partition.
+    #[must_use]
+    pub fn dirty(&self, partition: PartitionId) -> u32 {
+        self.partitions[partition].dirty.len()
+    }
+
+    /// The cached blocks of a volume.
+    #[must_use]
+    pub fn blocks(&self, volume: VolumeId) -> u32 {
+        self.volume(volume).index.len()
+    }
+
+    /// Blocks of the cache.
+    #[must_use]
+    pub fn capacity(&self) -> u32 {
+        self.slots.capacity()
+    }
+
+    /// Unused blocks of the cache.
+    #[must_use]
+    pub fn unused(&self) -> u32 {
+        self.slots.unused()
+    }
+
+    /// Bytes of memory for slots, indexes and ghosts.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        let indexes = self.volumes.iter().map(|v| v.index.memory_bytes());
+        let ghosts = self.partitions.iter().map(|p| p.ghost.memory_bytes());
+        self.slots.memory_bytes() + indexes.chain(ghosts).sum::<usize>()
+    }
+
+    fn volume(&self, volume: VolumeId) -> &Volume {
+        &self.volumes[usize::from(volume)]
+    }
+
+    fn partition_of(&self, slot: Slot) -> PartitionId {
+        self.volume(self.slots.volume(slot)).partition
+    }
+
+    /// Evicts a block if a partition cannot take one more.
+    fn make_room(&mut self, id: PartitionId) -> Result<Option<Evicted>, PartitionError> {
+        let Partition { held, limit, .. } = self.partitions[id];
+        // Others may hold, above their limits, what is missing below this one's.
+        if held < limit && self.slots.unused() > 0 {
+            return Ok(None);
+        }
+        if held > limit {
+            return Err(PartitionError::Full);
+        }
+        self.evict(id).map(Some).ok_or(PartitionError::Full)
+    }
+
+    fn evict(&mut self, id: PartitionId) -> Option<Evicted> {
+        let partition = &mut self.partitions[id];
+        let victim = partition.order.evict(&mut self.slots)?;
+        if victim.remember {
+            let (volume, block) = (
+                self.slots.volume(victim.slot),
+                self.slots.block(victim.slot),
+            );
+            partition.ghost.count(ghost_key(volume, block));
+        }
+        Some(self.release(victim.slot))
+    }
+
+    /// Returns a slot that is in no list to the unused ones.
+    fn release(&mut self, slot: Slot) -> Evicted {
+        let volume = self.slots.volume(slot);
+        let block = self.slots.block(slot);
+        let owner = &mut self.volumes[usize::from(volume)];
+        owner.index.remove(&mut self.slots, slot);
+        self.partitions[owner.partition].held -= 1;
+        self.slots.give(slot);
+        Evicted {
+            volume,
+            block,
+            slot,
+        }
+    }
+
+    /// Blocks that a partition remembers without data.
+    fn window(&self, order: &dyn Eviction, limit: u32) -> u32 {
+        let refused = if self.settings.admission > 1 {
+            limit
+        } else {
+            0
+        };
+        refused.max(order.remembered(limit))
+    }
+
+    fn check_limits(&self, changed: &[(PartitionId, u32)]) -> Result<(), PartitionError> {
+        let stays = |id: PartitionId| changed.iter().all(|&(of, _)| of != id);
+        let kept = self.partitions.iter().enumerate();
+        let kept = kept.filter(|&(id, _)| stays(id));
+        let sum = kept.map(|(_, p)| u64::from(p.limit)).sum::<u64>()
+            + changed
+                .iter()
+                .map(|&(_, limit)| u64::from(limit))
+                .sum::<u64>();
+        let capacity = self.capacity();
+        if sum > u64::from(capacity) {
+            return Err(PartitionError::Limits { sum, capacity });
+        }
+        Ok(())
+    }
+}
+
+fn ghost_key(volume: VolumeId, block: Block) -> u64 {
+    block | u64::from(volume) << 48
+}

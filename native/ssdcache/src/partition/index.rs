@@ -1,0 +1,174 @@
+//! The look-up structure of one volume: block number to slot.
+//!
+//! Linear hashing (Litwin, 1980) with chains through the slots: it grows and shrinks by one bucket
+//! at a time, so that no request waits while a large table is built anew, and takes two bytes for
+//! each block besides the chain.
+
+use super::slots::{Slot, Slots, NONE};
+use crate::Block;
+
+/// Blocks for each bucket.
+const LOAD: u32 = 2;
+/// Buckets that are allocated at a time.
+const SEGMENT: u32 = 1024;
+
+/// The slots of one volume's blocks.
+#[derive(Debug)]
+pub struct Index {
+    segments: Vec<Box<[Slot]>>,
+    buckets: u32,
+    len: u32,
+    seed: u64,
+}
+
+impl Index {
+    /// An empty index. Guests choose block numbers: with a secret `seed` they cannot choose such
+    /// that are all in one chain.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        Self {
+            segments: vec![segment()],
+            buckets: 1,
+            len: 0,
+            seed,
+        }
+    }
+
+    /// Number of blocks.
+    #[must_use]
+    pub fn len(&self) -> u32 {
+        self.len
+    }
+
+    /// Bytes of memory.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        self.segments.len() * SEGMENT as usize * size_of::<Slot>()
+            + self.segments.capacity() * size_of::<Box<[Slot]>>()
+    }
+
+    /// The slot of a block.
+    #[must_use]
+    pub fn find(&self, slots: &Slots, block: Block) -> Option<Slot> {
+        let mut slot = self.head(self.bucket(block));
+        while slot != NONE && slots.block(slot) != block {
+            slot = slots.chain(slot);
+        }
+        (slot != NONE).then_some(slot)
+    }
+
+    /// Adds a slot; its block is not here yet.
+    pub fn insert(&mut self, slots: &mut Slots, slot: Slot) {
+        let bucket = self.bucket(slots.block(slot));
+        slots.set_chain(slot, self.head(bucket));
+        self.set_head(bucket, slot);
+        self.len += 1;
+        if self.len > self.buckets.saturating_mul(LOAD) {
+            self.split(slots);
+        }
+    }
+
+    /// Removes a slot that is here.
+    pub fn remove(&mut self, slots: &mut Slots, slot: Slot) {
+        let bucket = self.bucket(slots.block(slot));
+        let after = slots.chain(slot);
+        let mut before = self.head(bucket);
+        if before == slot {
+            self.set_head(bucket, after);
+        } else {
+            while slots.chain(before) != slot {
+                before = slots.chain(before);
+            }
+            slots.set_chain(before, after);
+        }
+        self.len -= 1;
+        // Half of what makes it grow, so that it does not go back and forth.
+        if self.buckets > 1 && self.len < (self.buckets - 1) / 2 * LOAD {
+            self.merge(slots);
+        }
+    }
+
+    /// Any of its slots.
+    #[must_use]
+    pub fn last(&self) -> Option<Slot> {
+        let mut heads = (0..self.buckets).rev().map(|bucket| self.head(bucket));
+        heads.find(|&slot| slot != NONE)
+    }
+
+    /// Divides the bucket whose turn it is.
+    fn split(&mut self, slots: &mut Slots) {
+        let made = self.buckets;
+        if made % SEGMENT == 0 {
+            self.segments.push(segment());
+        }
+        self.buckets += 1;
+        let source = buddy(made);
+        let mut slot = self.head(source);
+        let (mut stays, mut moves) = (NONE, NONE);
+        while slot != NONE {
+            let next = slots.chain(slot);
+            let list = if self.bucket(slots.block(slot)) == made {
+                &mut moves
+            } else {
+                &mut stays
+            };
+            slots.set_chain(slot, *list);
+            *list = slot;
+            slot = next;
+        }
+        self.set_head(source, stays);
+        self.set_head(made, moves);
+    }
+
+    /// Undoes the last division.
+    fn merge(&mut self, slots: &mut Slots) {
+        self.buckets -= 1;
+        let gone = self.buckets;
+        let target = buddy(gone);
+        let mut slot = self.head(gone);
+        while slot != NONE {
+            let next = slots.chain(slot);
+            slots.set_chain(slot, self.head(target));
+            self.set_head(target, slot);
+            slot = next;
+        }
+        self.set_head(gone, NONE);
+        if gone % SEGMENT == 0 {
+            self.segments.pop();
+        }
+    }
+
+    fn bucket(&self, block: Block) -> u32 {
+        let hash = mix(block ^ self.seed) as u32;
+        let bucket = hash & (self.buckets.next_power_of_two() - 1);
+        if bucket < self.buckets {
+            bucket
+        } else {
+            buddy(bucket)
+        }
+    }
+
+    fn head(&self, bucket: u32) -> Slot {
+        self.segments[(bucket / SEGMENT) as usize][(bucket % SEGMENT) as usize]
+    }
+
+    fn set_head(&mut self, bucket: u32, slot: Slot) {
+        self.segments[(bucket / SEGMENT) as usize][(bucket % SEGMENT) as usize] = slot;
+    }
+}
+
+fn segment() -> Box<[Slot]> {
+    vec![NONE; SEGMENT as usize].into_boxed_slice()
+}
+
+/// The bucket that `bucket` was divided from: without its highest bit.
+fn buddy(bucket: u32) -> u32 {
+    bucket ^ 1 << (31 - bucket.leading_zeros())
+}
+
+/// Mixes the bits of a number (the finisher of MurmurHash3).
+pub(super) fn mix(mut x: u64) -> u64 {
+    x = (x ^ x >> 33).wrapping_mul(0xff51_afd7_ed55_8ccd);
+    x = (x ^ x >> 33).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
+    x ^ x >> 33
+}
