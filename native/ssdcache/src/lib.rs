@@ -8,5 +8,7 @@
 
 pub mod partition;
 
+pub mod trace;
+
 /// Number of a block within a volume; blocks have the cache's block size, 4 KiB by default.
 pub type Block = u64;

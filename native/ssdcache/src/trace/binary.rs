@@ -1,0 +1,150 @@
+//! Binary traces: little-endian, all requests of the same length.
+//!
+//! | bytes | |
+//! |---|---|
+//! | 8 | [`MAGIC`] |
+//! | 4 | number of volumes |
+//! | 4 | bytes of their names |
+//! | ... | the names in UTF-8, each followed by a newline |
+//! | 24 each | requests: `time_us` (8), `offset` (8), `length` (4), volume (4) |
+//!
+//! The highest bit of the volume's number is set if the request writes.
+
+use std::io::{self, BufRead, Read, Write};
+
+use super::{request, Op, Request, TraceError, Volumes, BATCH, MAX_NAME, MAX_VOLUMES};
+
+/// First bytes of a binary trace.
+pub const MAGIC: &[u8] = b"DCTRACE1";
+const HEADER: u64 = 16;
+const RECORD: usize = 24;
+const WRITES: u32 = 1 << 31;
+
+/// Position in a binary trace.
+pub struct Records {
+    offset: u64,
+}
+
+impl Records {
+    /// Reads what is before the requests.
+    pub fn read_header(
+        input: &mut impl BufRead,
+        volumes: &mut Volumes,
+    ) -> Result<Self, TraceError> {
+        let mut header = [0; HEADER as usize];
+        read_whole(input, &mut header, 0)?;
+        let (count, bytes) = (u32_at(&header, 8), u32_at(&header, 12));
+        if count as usize > MAX_VOLUMES || bytes as usize > MAX_VOLUMES * (MAX_NAME + 1) {
+            return Err(invalid(
+                8,
+                format!("there are more than {MAX_VOLUMES} volumes"),
+            ));
+        }
+        let mut names = vec![0; bytes as usize];
+        read_whole(input, &mut names, HEADER)?;
+        for name in names.split_inclusive(|&byte| byte == b'\n') {
+            let name = name.strip_suffix(b"\n").unwrap_or(name);
+            volumes
+                .number(name)
+                .map_err(|reason| invalid(HEADER, reason))?;
+        }
+        if volumes.names().len() != count as usize {
+            let reason = format!("{count} different names of volumes are expected");
+            return Err(invalid(HEADER, reason));
+        }
+        Ok(Records {
+            offset: HEADER + u64::from(bytes),
+        })
+    }
+
+    /// See [`super::Reader::fill`].
+    pub fn fill(
+        &mut self,
+        input: &mut impl BufRead,
+        volumes: &Volumes,
+        batch: &mut Vec<Request>,
+    ) -> Result<(), TraceError> {
+        while batch.len() < BATCH {
+            let available = input.fill_buf()?;
+            if available.is_empty() {
+                return Ok(());
+            }
+            let count = (available.len() / RECORD).min(BATCH - batch.len());
+            if count == 0 {
+                let mut record = [0; RECORD];
+                read_whole(input, &mut record, self.offset)?;
+                batch.push(self.decode(&record, volumes)?);
+                continue;
+            }
+            for record in available[..count * RECORD].chunks_exact(RECORD) {
+                batch.push(self.decode(record, volumes)?);
+            }
+            input.consume(count * RECORD);
+        }
+        Ok(())
+    }
+
+    fn decode(&mut self, record: &[u8], volumes: &Volumes) -> Result<Request, TraceError> {
+        let number = u32_at(record, 20);
+        let (volume, op) = match number & WRITES {
+            0 => (number, Op::Read),
+            _ => (number & !WRITES, Op::Write),
+        };
+        let length = u64::from(u32_at(record, 16));
+        let found = if (volume as usize) < volumes.names().len() {
+            request(u64_at(record, 0), volume, op, u64_at(record, 8), length)
+        } else {
+            Err(format!("there is no volume {volume}"))
+        };
+        let found = found.map_err(|reason| invalid(self.offset, reason))?;
+        self.offset += RECORD as u64;
+        Ok(found)
+    }
+}
+
+/// Writes what is before the requests.
+pub fn write_header(output: &mut impl Write, volumes: &[String]) -> io::Result<()> {
+    let bytes: usize = volumes.iter().map(|name| name.len() + 1).sum();
+    output.write_all(MAGIC)?;
+    output.write_all(&(volumes.len() as u32).to_le_bytes())?;
+    output.write_all(&(bytes as u32).to_le_bytes())?;
+    for name in volumes {
+        output.write_all(name.as_bytes())?;
+        output.write_all(b"\n")?;
+    }
+    Ok(())
+}
+
+/// Writes a request.
+pub fn write_request(output: &mut impl Write, request: &Request) -> io::Result<()> {
+    let writes = if request.op == Op::Write { WRITES } else { 0 };
+    let mut record = [0; RECORD];
+    record[..8].copy_from_slice(&request.time_us.to_le_bytes());
+    record[8..16].copy_from_slice(&request.offset.to_le_bytes());
+    record[16..20].copy_from_slice(&request.length.to_le_bytes());
+    record[20..].copy_from_slice(&(request.volume | writes).to_le_bytes());
+    output.write_all(&record)
+}
+
+fn read_whole(input: &mut impl Read, into: &mut [u8], offset: u64) -> Result<(), TraceError> {
+    input.read_exact(into).map_err(|error| match error.kind() {
+        io::ErrorKind::UnexpectedEof => invalid(offset, "the file ends too early".into()),
+        _ => TraceError::Io(error),
+    })
+}
+
+fn invalid(offset: u64, reason: String) -> TraceError {
+    TraceError::Binary { offset, reason }
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> u32 {
+    let mut value = [0; 4];
+    value.copy_from_slice(&bytes[at..at + 4]);
+    u32::from_le_bytes(value)
+}
+
+fn u64_at(bytes: &[u8], at: usize) -> u64 {
+    let mut value = [0; 8];
+    value.copy_from_slice(&bytes[at..at + 8]);
+    u64::from_le_bytes(value)
+}
