@@ -4,10 +4,12 @@
 //! lookup tree, an eviction list and a limit; limits from reuse distances). Knows no service and
 //! no network.
 //!
+//! * [`trace`]: requests that were recorded;
+//! * [`curve`]: hits of a cache of any size, from reuse distances;
 //! * [`partition`]: which block is in which slot of the cache.
 
+pub mod curve;
 pub mod partition;
-
 pub mod trace;
 
 /// Number of a block within a volume; blocks have the cache's block size, 4 KiB by default.

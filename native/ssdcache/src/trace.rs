@@ -141,7 +141,21 @@ enum Form {
 }
 
 /// What follows the first bytes, which say what form a trace has.
-type Input<R> = BufReader<io::Chain<Cursor<Vec<u8>>, R>>;
+type Input<R> = BufReader<io::Chain<Cursor<Vec<u8>>, Counted<R>>>;
+
+/// Counts the bytes that are read.
+struct Counted<R> {
+    source: R,
+    bytes: u64,
+}
+
+impl<R: Read> Read for Counted<R> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let length = self.source.read(into)?;
+        self.bytes += length as u64;
+        Ok(length)
+    }
+}
 
 /// Reads a trace from its beginning to its end.
 pub struct Reader<R> {
@@ -159,7 +173,8 @@ impl Reader<File> {
 
 impl<R: Read> Reader<R> {
     /// Reads a trace, text or binary, from the current position of a source.
-    pub fn new(mut source: R) -> Result<Self, TraceError> {
+    pub fn new(source: R) -> Result<Self, TraceError> {
+        let mut source = Counted { source, bytes: 0 };
         let mut first = Vec::new();
         source
             .by_ref()
@@ -178,6 +193,12 @@ impl<R: Read> Reader<R> {
             form,
             volumes,
         })
+    }
+
+    /// Returns how many bytes of the source were read.
+    pub fn bytes(&self) -> u64 {
+        let (_first, source) = self.input.get_ref().get_ref();
+        source.bytes
     }
 
     /// Returns the volumes of the requests that were read so far.

@@ -1,0 +1,78 @@
+//! Reuse distances of all references of one volume.
+//!
+//! Split in two halves that can run on two cores: [`Finder`] finds the position of the reference
+//! before to the same block, [`Counter`] counts the blocks that were referenced since.
+
+use super::positions::Positions;
+use super::table::{Table, AHEAD};
+use super::Curve;
+use crate::Block;
+
+/// In place of the reference before the first one to a block.
+pub const NONE: u64 = u64::MAX;
+
+/// Finds the reference before.
+#[derive(Default)]
+pub struct Finder {
+    last: Table,
+    position: u64,
+}
+
+impl Finder {
+    /// Makes a finder whose table has a seed.
+    pub fn with_seed(seed: u64) -> Self {
+        Finder {
+            last: Table::with_seed(seed),
+            position: 0,
+        }
+    }
+
+    /// Replaces references by the position of those before, or [`NONE`].
+    pub fn find(&mut self, references: &mut [Block]) {
+        for part in references.chunks_mut(AHEAD) {
+            self.last.prefetch(part);
+            for reference in part {
+                *reference = self.next(*reference).unwrap_or(NONE);
+            }
+        }
+    }
+
+    fn next(&mut self, block: Block) -> Option<u64> {
+        let position = self.position;
+        self.position += 1;
+        self.last.replace(block, position)
+    }
+}
+
+/// Counts references by their distance.
+#[derive(Default)]
+pub struct Counter {
+    latest: Positions,
+    references: u64,
+    distinct: u64,
+    distances: Vec<u64>,
+}
+
+impl Counter {
+    /// Takes what [`Finder::find`] returned, in the same order.
+    pub fn count(&mut self, before: &[u64]) {
+        self.references += before.len() as u64;
+        for &position in before {
+            if position == NONE {
+                self.distinct += 1;
+            } else {
+                let distance = self.latest.take(position) as usize;
+                if distance >= self.distances.len() {
+                    self.distances.resize((distance + 1).next_power_of_two(), 0);
+                }
+                self.distances[distance] += 1;
+            }
+            self.latest.push();
+        }
+    }
+
+    /// Returns the curve.
+    pub fn curve(&self) -> Curve {
+        Curve::from_distances(self.distinct, self.references, &self.distances)
+    }
+}

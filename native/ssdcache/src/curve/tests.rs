@@ -1,0 +1,232 @@
+//! Tests of curves: against the definition, and against each other.
+
+use diffcache_core::task::Task;
+use proptest::prelude::*;
+
+use super::analysis::{analyse, Method, References, Volume};
+use super::exact::{Counter, Finder};
+use super::positions::Positions;
+use super::sampled::{Sample, Sampler};
+use super::table::Table;
+use super::*;
+use crate::trace::Reader;
+use crate::Block;
+
+fn exact(references: &[Block]) -> Curve {
+    let (mut finder, mut counter) = (Finder::default(), Counter::default());
+    let mut before = references.to_vec();
+    for part in before.chunks_mut(100) {
+        finder.find(part);
+        counter.count(part);
+    }
+    counter.curve()
+}
+
+fn sampled(references: &[Block], sample: Sample) -> Curve {
+    let mut sampler = Sampler::new(sample);
+    sampler.take(references);
+    sampler.curve()
+}
+
+/// Distances as they are defined.
+fn by_definition(references: &[Block]) -> Curve {
+    let mut distances = vec![0; references.len()];
+    let mut distinct = 0;
+    for (at, block) in references.iter().enumerate() {
+        match references[..at].iter().rposition(|each| each == block) {
+            None => distinct += 1,
+            Some(before) => {
+                let between = &references[before + 1..at];
+                let different: std::collections::HashSet<_> = between.iter().collect();
+                distances[different.len()] += 1;
+            }
+        }
+    }
+    Curve::from_distances(distinct, references.len() as u64, &distances)
+}
+
+/// Repeatable numbers below `end`.
+fn numbers(count: usize, end: u64) -> Vec<Block> {
+    let mut state = 1_u64;
+    (0..count)
+        .map(|_| {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(1);
+            (state >> 33) % end
+        })
+        .collect()
+}
+
+#[test]
+fn the_example_of_the_paper() {
+    let references: Vec<Block> = "dacbccebadac".bytes().map(u64::from).collect();
+    let curve = exact(&references);
+    assert_eq!((12, 5), (curve.references, curve.distinct));
+    let hits: Vec<u64> = (1..=6).map(|size| curve.hits(size)).collect();
+    assert_eq!(vec![1, 3, 4, 5, 7, 7], hits);
+    assert_eq!(0, curve.hits(0));
+    assert_eq!(7, curve.most_hits());
+    assert_eq!(curve, sampled(&references, Sample::Rate(1.0)));
+    assert_eq!(curve, sampled(&references, Sample::Blocks(5)));
+}
+
+#[test]
+fn no_reference() {
+    let curve = exact(&[]);
+    assert_eq!(Curve::default(), curve);
+    assert_eq!(0, curve.hits(10));
+    assert_eq!(curve, sampled(&[], Sample::Rate(0.1)));
+}
+
+#[test]
+fn many_positions() {
+    let mut positions = Positions::default();
+    let count = 3_000_000;
+    for expected in 0..count {
+        assert_eq!(expected, positions.push());
+    }
+    // Each second one, so that ranks have lines with gaps before them.
+    for position in (0..count).step_by(2) {
+        assert_eq!(count - 1 - position, positions.take(position));
+    }
+    assert!(positions.contains(1) && !positions.contains(2) && !positions.contains(count));
+    for position in (1..count).step_by(2) {
+        assert_eq!((count - 1 - position) / 2, positions.take(position));
+    }
+    assert_eq!(0, positions.members());
+}
+
+#[test]
+fn thinned_curves_keep_their_ends() {
+    let curve = exact(&numbers(50_000, 5000));
+    assert!(curve.steps.len() > 1000);
+    let few = curve.thinned(100);
+    assert!((90..=101).contains(&few.len()), "{}", few.len());
+    assert_eq!(curve.steps.last(), few.last());
+    assert!(few.iter().all(|step| curve.hits(step.size) == step.hits));
+    assert_eq!(curve.steps, curve.thinned(curve.steps.len()));
+}
+
+/// Mean difference of two curves' hit ratios over sizes up to `end`.
+fn mean_error(one: &Curve, other: &Curve, end: u64) -> f64 {
+    let sizes = (1..=100).map(|part| end * part / 100);
+    let ratio = |curve: &Curve, size| curve.hits(size) as f64 / curve.references as f64;
+    sizes
+        .map(|size| (ratio(one, size) - ratio(other, size)).abs())
+        .sum::<f64>()
+        / 100.0
+}
+
+#[test]
+fn samples_resemble_the_whole() {
+    // Half of the references to a tenth of the blocks.
+    let mut references = numbers(600_000, 100_000);
+    for each in references.iter_mut().step_by(2) {
+        *each %= 10_000;
+    }
+    let whole = exact(&references);
+    for sample in [Sample::Rate(0.05), Sample::Blocks(5000)] {
+        let part = sampled(&references, sample);
+        assert_eq!(whole.references, part.references);
+        let error = mean_error(&whole, &part, 100_000);
+        assert!(error < 0.01, "{sample:?}: {error}");
+        let distinct = part.distinct as f64 / whole.distinct as f64;
+        assert!((0.95..1.05).contains(&distinct), "{sample:?}: {distinct}");
+    }
+}
+
+#[test]
+fn a_sample_stays_small() {
+    let mut sampler = Sampler::new(Sample::Blocks(100));
+    sampler.take(&numbers(200_000, 50_000));
+    assert!(
+        (0.001..0.004).contains(&sampler.rate()),
+        "{}",
+        sampler.rate()
+    );
+}
+
+fn volumes(text: &str, writes: bool, method: Method) -> Vec<Volume> {
+    let reader = Reader::new(text.as_bytes()).unwrap();
+    let references = References {
+        block: 4096,
+        writes,
+    };
+    analyse(reader, references, method, 0, &Task::default()).unwrap()
+}
+
+#[test]
+fn volumes_have_curves_of_their_own() {
+    let text = "1,a,r,0,8192\n2,b,w,0,4096\n3,a,r,4096,4096\n4,b,r,0,4096\n";
+    for method in [Method::Exact, Method::Shards(Sample::Rate(1.0))] {
+        let found = volumes(text, true, method);
+        assert_eq!(
+            vec!["a", "b"],
+            found.iter().map(|v| &v.name).collect::<Vec<_>>()
+        );
+        let step = Step { size: 1, hits: 1 };
+        for (volume, references, distinct) in [(&found[0], 3, 2), (&found[1], 2, 1)] {
+            let steps = vec![step];
+            assert_eq!(
+                Curve {
+                    references,
+                    distinct,
+                    steps
+                },
+                volume.curve
+            );
+        }
+        let found = volumes(text, false, method);
+        assert_eq!(
+            (1, 0),
+            (found[1].curve.references, found[1].curve.most_hits())
+        );
+    }
+}
+
+#[test]
+fn a_volume_of_which_nothing_counts() {
+    let found = volumes("1,a,r,0,4096\n2,b,w,0,4096\n", false, Method::Exact);
+    assert_eq!(Curve::default(), found[1].curve);
+}
+
+#[test]
+fn a_trace_with_an_error_has_no_curves() {
+    for method in [Method::Exact, Method::Shards(Sample::Blocks(10))] {
+        let reader = Reader::new(&b"1,a,r,0,4096\nx\n"[..]).unwrap();
+        let references = References {
+            block: 4096,
+            writes: true,
+        };
+        let error = analyse(reader, references, method, 0, &Task::default()).unwrap_err();
+        assert!(error.to_string().starts_with("line 2: "), "{error}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn distances_are_as_defined(references in proptest::collection::vec(0..40_u64, 0..300)) {
+        let curve = by_definition(&references);
+        prop_assert_eq!(&curve, &exact(&references));
+        prop_assert_eq!(&curve, &sampled(&references, Sample::Rate(1.0)));
+        prop_assert_eq!(&curve, &sampled(&references, Sample::Blocks(40)));
+    }
+
+    #[test]
+    fn the_table_is_a_map(
+        steps in proptest::collection::vec((0..60_u64, any::<bool>()), 0..400), seed in any::<u64>()
+    ) {
+        let mut table = Table::with_seed(seed);
+        let mut model = std::collections::HashMap::new();
+        for (position, (block, removes)) in steps.into_iter().enumerate() {
+            let position = position as u64;
+            if removes {
+                prop_assert_eq!(model.remove(&block), table.remove(block));
+            } else {
+                prop_assert_eq!(model.insert(block, position), table.replace(block, position));
+            }
+            prop_assert_eq!(model.len(), table.len());
+        }
+    }
+}
