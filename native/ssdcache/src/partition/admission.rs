@@ -1,7 +1,5 @@
 //! Which blocks a volume's cache takes in.
 
-use crate::Block;
-
 /// Sequential streams of a volume that are told apart.
 const STREAMS: usize = 16;
 
@@ -16,12 +14,12 @@ pub struct Streams {
 /// Requests of which each begins where the one before ended.
 #[derive(Debug, Clone, Copy, Default)]
 struct Stream {
-    end: Block,
-    blocks: u64,
+    end: u64,
+    bytes: u64,
 }
 
 impl Streams {
-    /// Requests bypass the cache after `cutoff` blocks in sequence; 0: never.
+    /// Requests bypass the cache after `cutoff` bytes in sequence; 0: never.
     #[must_use]
     pub fn new(cutoff: u64) -> Self {
         Self {
@@ -30,27 +28,22 @@ impl Streams {
         }
     }
 
-    /// Changes the length of a sequence after which requests bypass the cache.
-    pub fn set_cutoff(&mut self, cutoff: u64) {
-        self.cutoff = cutoff;
-    }
-
-    /// Notes a request for `count` blocks from `first` on, and returns whether it bypasses the
-    /// cache.
-    pub fn bypass(&mut self, first: Block, count: u64) -> bool {
+    /// Notes a request, and returns whether it bypasses the cache.
+    pub fn bypass(&mut self, offset: u64, length: u64) -> bool {
         if self.cutoff == 0 {
             return false;
         }
-        let continues = |stream: &Stream| stream.blocks > 0 && stream.end == first;
+        let continues = |stream: &Stream| stream.bytes > 0 && stream.end == offset;
         let found = self.streams.iter().position(continues);
         let place = found.unwrap_or(STREAMS - 1);
-        let blocks = found.map_or(0, |n| self.streams[n].blocks) + count;
+        let before = found.map_or(0, |n| self.streams[n].bytes);
+        let bytes = before.saturating_add(length);
         self.streams.copy_within(..place, 1);
         self.streams[0] = Stream {
-            end: first + count,
-            blocks,
+            end: offset.saturating_add(length),
+            bytes,
         };
-        blocks > self.cutoff
+        bytes > self.cutoff
     }
 }
 

@@ -1,0 +1,182 @@
+//! The paper's tables by simulation, and properties.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn scenario(capacity: u32, sharing: Sharing) -> Scenario {
+    Scenario {
+        capacity,
+        block: 4096,
+        sharing,
+        eviction: Policy::Lru,
+        admission: 1,
+        sequential: 0,
+        ignore_writes: false,
+        occupancy_us: None,
+    }
+}
+
+fn run(scenario: Scenario, trace: &str) -> Result<Report, SimulateError> {
+    let reader = Reader::new(trace.as_bytes()).unwrap();
+    simulate(reader, scenario, &mut || true)
+}
+
+/// A trace that reads `blocks` blocks in sequence, `passes` times, 1024 at once.
+fn sequential(blocks: u64, passes: u64) -> String {
+    let requests = (0..passes).flat_map(|_| (0..blocks).step_by(1024));
+    let line = |(n, first): (usize, u64)| {
+        let count = (blocks - first).min(1024);
+        format!("{n},v,r,{},{}\n", first * 4096, count * 4096)
+    };
+    requests.enumerate().map(line).collect()
+}
+
+fn counts(references: u64, hits: u64, evictions: u64, written: u64) -> Counts {
+    Counts {
+        references,
+        hits,
+        evictions,
+        written,
+    }
+}
+
+#[test]
+fn table_of_correctness_without_evictions() {
+    let own = Sharing::Partitioned(vec![("v".into(), 524_288)]);
+    for sharing in [Sharing::Unified, own] {
+        for (passes, expected) in [
+            (1, counts(131_072, 0, 0, 131_072)),
+            (2, counts(262_144, 131_072, 0, 131_072)),
+        ] {
+            let found = run(
+                scenario(524_288, sharing.clone()),
+                &sequential(131_072, passes),
+            );
+            assert_eq!(vec![("v".into(), expected)], found.unwrap().volumes);
+        }
+    }
+}
+
+#[test]
+fn table_of_correctness_with_evictions() {
+    let own = Sharing::Partitioned(vec![("v".into(), 128_000)]);
+    for sharing in [Sharing::Unified, own] {
+        for (passes, expected) in [
+            (1, counts(131_072, 0, 3072, 131_072)),
+            (2, counts(262_144, 0, 3072 + 131_072, 262_144)),
+        ] {
+            let found = run(
+                scenario(128_000, sharing.clone()),
+                &sequential(131_072, passes),
+            );
+            assert_eq!(vec![("v".into(), expected)], found.unwrap().volumes);
+        }
+    }
+}
+
+#[test]
+fn occupancy_is_sampled_in_the_time_of_the_trace() {
+    let trace = "1000,a,r,0,8192\n1900,b,w,0,4096\n3500,a,r,8192,4096\n";
+    let mut scenario = scenario(2, Sharing::Unified);
+    scenario.occupancy_us = NonZeroU64::new(1000);
+    let rows = run(scenario, trace).unwrap().occupancy;
+    let rows: Vec<_> = rows
+        .iter()
+        .map(|row| (row.time_us, &row.blocks[..]))
+        .collect();
+    let expected: [(u64, &[u32]); 3] = [(1000, &[1, 1]), (2000, &[1, 1]), (2500, &[1, 1])];
+    assert_eq!(expected, rows[..]);
+}
+
+#[test]
+fn a_leap_in_time_does_not_exhaust_the_memory() {
+    let mut scenario = scenario(2, Sharing::Unified);
+    scenario.occupancy_us = NonZeroU64::new(1);
+    let trace = "0,a,r,0,4096\n9000000000000000000,a,r,0,4096\n";
+    assert!(matches!(run(scenario, trace), Err(SimulateError::Samples)));
+}
+
+#[test]
+fn a_simulation_can_be_stopped() {
+    let reader = Reader::new("0,a,r,0,4096\n".as_bytes()).unwrap();
+    let stopped = simulate(reader, scenario(2, Sharing::Unified), &mut || false);
+    assert!(matches!(stopped, Err(SimulateError::Stopped)));
+}
+
+#[test]
+fn writes_are_cached_or_left_out() {
+    let trace = "0,a,w,0,4096\n1,a,r,0,4096\n2,b,w,0,4096\n";
+    let mut scenario = scenario(8, Sharing::Unified);
+    let found = run(scenario.clone(), trace).unwrap().volumes;
+    assert_eq!(counts(2, 1, 0, 1), found[0].1);
+    scenario.ignore_writes = true;
+    scenario.sharing = Sharing::Partitioned(vec![("a".into(), 8)]);
+    let found = run(scenario, trace).unwrap().volumes;
+    assert_eq!(vec![("a".into(), counts(1, 0, 0, 1))], found);
+}
+
+#[test]
+fn a_volume_without_a_size_is_named() {
+    let sizes = Sharing::Partitioned(vec![("a".into(), 8)]);
+    let error = run(scenario(8, sizes), "0,b,r,0,4096\n").unwrap_err();
+    assert_eq!("volume b has no size; add it to --sizes", error.to_string());
+}
+
+#[test]
+fn a_scan_bypasses_the_cache_after_the_cutoff() {
+    let mut scenario = scenario(4096, Sharing::Unified);
+    scenario.sequential = 1024 * 4096;
+    let found = run(scenario, &sequential(4096, 2)).unwrap().volumes;
+    assert_eq!(counts(8192, 1024, 0, 1024), found[0].1);
+}
+
+#[test]
+fn blocks_are_admitted_at_the_second_reference() {
+    let mut scenario = scenario(4096, Sharing::Unified);
+    scenario.admission = 2;
+    let found = run(scenario, &sequential(2048, 3)).unwrap().volumes;
+    assert_eq!(counts(3 * 2048, 2048, 0, 2048), found[0].1);
+}
+
+/// Hits by reuse distances, which LRU follows: those below the size.
+fn hits_by_distance(references: &[u64], size: usize) -> u64 {
+    let mut stack: Vec<u64> = Vec::new();
+    let mut hits = 0;
+    for &block in references {
+        if let Some(distance) = stack.iter().position(|&other| other == block) {
+            hits += u64::from(distance < size);
+            stack.remove(distance);
+        }
+        stack.insert(0, block);
+    }
+    hits
+}
+
+proptest! {
+    #[test]
+    fn hits_of_partitions_are_those_of_their_reuse_distances(
+        references in proptest::collection::vec((0..3_u8, 0..40_u64), 1..400),
+        sizes in [0..30_u32, 0..30_u32, 0..30_u32],
+    ) {
+        let line = |(n, (v, block)): (usize, &(u8, u64))| format!("{n},{v},r,{},1\n", block * 4096);
+        let trace: String = references.iter().enumerate().map(line).collect();
+        let named = sizes.iter().enumerate().map(|(v, &size)| (v.to_string(), size));
+        let sharing = Sharing::Partitioned(named.collect());
+        let found = run(scenario(90, sharing), &trace).unwrap();
+        let mut own: BTreeMap<u8, Vec<u64>> = BTreeMap::new();
+        for &(v, block) in &references {
+            own.entry(v).or_default().push(block);
+        }
+        for (v, blocks) in own {
+            let expected = hits_by_distance(&blocks, sizes[usize::from(v)] as usize);
+            prop_assert_eq!(expected, found.volumes[usize::from(v)].1.hits);
+        }
+        let all: Vec<u64> = references.iter().map(|&(v, b)| u64::from(v) << 32 | b).collect();
+        let unified = run(scenario(20, Sharing::Unified), &trace).unwrap();
+        let hits: u64 = unified.volumes.iter().map(|(_, counts)| counts.hits).sum();
+        prop_assert_eq!(hits_by_distance(&all, 20), hits);
+    }
+}

@@ -1,0 +1,110 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+import io
+import json
+from unittest import mock
+
+from diffcache_openstack.cmd import toolbox
+from tests import base
+
+# Two volumes of two blocks each, read twice.
+TRACE = b''.join(b'%d,%s,r,0,8192\n' % (n * 1000000, b'ab'[n % 2:][:1])
+                 for n in range(4))
+
+
+class TestSimulate(base.TestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.trace = self.write_file('trace.csv', TRACE)
+
+    def run_command(self, *words):
+        """(exit code, stdout, stderr) of ``diffcache trace simulate``."""
+        out, err = io.StringIO(), io.StringIO()
+        with mock.patch('sys.stdout', out), mock.patch('sys.stderr', err):
+            app = toolbox.Toolbox()
+            app.stdout, app.stderr = out, err
+            try:
+                code = app.run(['trace', 'simulate', *map(str, words)])
+            except SystemExit as ended:
+                code = ended.code
+        return code, out.getvalue(), err.getvalue()
+
+    def simulate(self, *words):
+        code, out, err = self.run_command(self.trace, '-f', 'json', *words)
+        self.assertEqual(0, code, err)
+        return json.loads(out)
+
+    def test_unified(self):
+        found = self.simulate('--capacity', 4, '--mode', 'unified')
+        self.assertEqual((4, 'unified', 'lru'), (
+            found['capacity'], found['mode'], found['evict']))
+        self.assertEqual(
+            {'references': 8, 'hits': 4, 'misses': 4, 'evictions': 0,
+             'hit_ratio': 0.5, 'size': 4, 'written': 4}, found['total'])
+        self.assertEqual({'a', 'b'}, set(found['volumes']))
+        self.assertEqual([], found['occupancy'])
+        self.assertEqual([[0.0, {'a': 4, 'b': 4}]], found['sizes'])
+
+    def test_partitioned(self):
+        found = self.simulate('--capacity', 4, '--mode', 'partitioned',
+                              '--sizes', 'a=3,b=1', '--occupancy', '2')
+        self.assertEqual([2, 0], [found['volumes'][name]['hits']
+                                  for name in 'ab'])
+        self.assertEqual([3, 1], [found['volumes'][name]['size']
+                                  for name in 'ab'])
+        self.assertEqual([[2.0, {'a': 2, 'b': 1}], [3.0, {'a': 2, 'b': 1}]],
+                         found['occupancy'])
+
+    def test_policies(self):
+        for evict in ('lru', 'sieve', 's3fifo'):
+            found = self.simulate('--capacity', 4, '--mode', 'unified',
+                                  '--evict', evict)
+            self.assertEqual(evict, found['evict'])
+            self.assertEqual(4, found['total']['hits'])
+
+    def test_writes(self):
+        self.write_file('trace.csv', TRACE.replace(b'b,r', b'b,w'))
+        found = self.simulate('--capacity', 4, '--mode', 'unified',
+                              '--writes', 'ignore')
+        self.assertEqual(['a'], list(found['volumes']))
+
+    def test_table(self):
+        code, out, err = self.run_command(
+            self.trace, '--capacity', 4, '--mode', 'unified')
+        self.assertEqual((0, ''), (code, err))
+        self.assertIn('a: references 4, hits 2, misses 2', out)
+
+    def test_errors_are_one_line(self):
+        self.write_file('trace.csv', TRACE + b'garbage\n')
+        for words, text in (
+                (['--mode', 'unified'], 'trace.csv: line 5: '),
+                (['--mode', 'partitioned'], '--sizes'),
+                (['--mode', 'unified', '--sizes', 'a=1'], '--sizes'),
+                (['--mode', 'partitioned', '--sizes', 'a=3,b=2'],
+                 'add up to 5 blocks')):
+            code, out, err = self.run_command(self.trace, '--capacity', 4,
+                                              *words)
+            self.assertEqual((1, '', 1), (code, out, err.count('\n')), err)
+            self.assertIn(text, err)
+
+    def test_options_that_cannot_be_understood(self):
+        for words in (['--capacity', '0'], ['--sizes', 'a'],
+                      ['--sizes', '=1'], ['--sizes', 'a=1,a=2'],
+                      ['--sizes', 'a=-1'], ['--occupancy', 'nan'],
+                      ['--occupancy', '0'], ['--admission', '0'],
+                      ['--sequential', '-1'], ['--evict', 'mru']):
+            code, _, err = self.run_command(
+                self.trace, '--capacity', 4, '--mode', 'unified', *words)
+            self.assertEqual(2, code, words)
+            self.assertIn(words[0], err)
