@@ -13,12 +13,19 @@
 
 import argparse
 import dataclasses
+import json
+import os
+import shutil
+import socket
+import sys
 import typing
 
 from cliff import columns
+from cliff import command
 from cliff import show
 
 from diffcache_openstack.cmd import quick
+from diffcache_openstack.common import exceptions
 from diffcache_openstack.prefetch import replay
 from diffcache_openstack.prefetch import scenario as scenarios
 
@@ -100,3 +107,133 @@ class Replay(quick.Quick, show.ShowOne):
             read_ahead=args.read_ahead)
         document = replay.replay(scenario, args.mode, args.events)
         return list(document), [_column(v) for v in document.values()]
+
+
+class DaemonNotFound(exceptions.InvalidInput):
+    """The program diffcached is not installed."""
+
+
+class NotServed(exceptions.InvalidInput):
+    """No daemon answers for a state folder."""
+
+
+def _hydrate(text: str) -> typing.Any:
+    """Parse when to hydrate, as the daemon's configuration has it."""
+    if text in ('none', 'idle'):
+        return text
+    return {'seconds': _count(1)(text)}
+
+
+def _seconds(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value <= 1e9:
+        raise argparse.ArgumentTypeError(
+            f'{text!r} is not a number of seconds 0..1e9')
+    return value
+
+
+def _rate(text: str) -> int:
+    if not text.isascii() or not text.isdigit() or not 0 < int(text) < 1 << 63:
+        raise argparse.ArgumentTypeError(
+            f'{text!r} is not a positive number of bytes')
+    return int(text)
+
+
+def _find_daemon() -> str:
+    """Return the path of diffcached: beside this Python, or in PATH."""
+    beside = os.path.join(os.path.dirname(sys.executable), 'diffcached')
+    found = shutil.which(beside) or shutil.which('diffcached')
+    if found is None:
+        raise DaemonNotFound(
+            f'diffcached is neither at {beside} nor in PATH: install the'
+            ' package diffcache-openstack again')
+    return found
+
+
+class Serve(quick.Quick, command.Command):
+    """Serve an image over FUSE while it is still arriving.
+
+    Mounts a folder with one read-only file, named by the image's content ID,
+    and prints one line of JSON when the file can be read. SIGTERM unmounts it.
+    """
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser = super().get_parser(prog_name)
+        parser.add_argument(
+            'image', metavar='IMAGE',
+            help='Raw image: a path, or the URL of an HTTP server that answers'
+                 ' Range requests.')
+        parser.add_argument(
+            '--manifest', required=True, metavar='FILE',
+            help='Manifest of the image (diffcache image manifest). Every leaf'
+                 ' is verified against it before it is served.')
+        parser.add_argument('--mount', required=True, metavar='DIR',
+                            help='Existing folder to mount at.')
+        parser.add_argument(
+            '--state', required=True, metavar='DIR',
+            help='Folder for what was fetched; a later run continues with it.')
+        parser.add_argument(
+            '--hydrate', type=_hydrate, default='none',
+            metavar='none|idle|SECONDS',
+            help='When to fetch the rest of the image: never, while no read'
+                 ' waits, or within SECONDS (default: none).')
+        parser.add_argument(
+            '--rate', type=_rate, metavar='BYTES',
+            help='Hydrate at most at BYTES per second.')
+        parser.add_argument(
+            '--wait', type=_seconds, default=30.0, metavar='SECONDS',
+            help='Fail a read with EIO when no source serves it within SECONDS'
+                 ' (default: 30). Later reads are attempted again.')
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace) -> None:
+        args = parsed_args
+        image = args.image
+        if not image.startswith(('http://', 'https://')):
+            image = os.path.abspath(image)
+        config = {
+            'image': image, 'manifest': os.path.abspath(args.manifest),
+            'mount': os.path.abspath(args.mount),
+            'state': os.path.abspath(args.state), 'hydrate': args.hydrate,
+            'rate': args.rate, 'wait': args.wait}
+        daemon = _find_daemon()
+        sys.stdout.flush()
+        os.execv(daemon, [daemon, 'serve', json.dumps(config)])
+
+
+def _read_status(state: str) -> dict[str, typing.Any]:
+    """Return what the daemon of a state folder answers."""
+    try:
+        # A socket's path is at most 107 bytes long; a state folder's is not.
+        folder = os.open(state, os.O_PATH | os.O_DIRECTORY)
+    except OSError as error:
+        raise NotServed(f'Cannot open {state}: {error.strerror}') from error
+    try:
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.connect(f'/proc/self/fd/{folder}/socket')
+            with connection.makefile('rb') as answer:
+                return typing.cast(dict[str, typing.Any], json.load(answer))
+    except (OSError, ValueError) as error:
+        raise NotServed(
+            f'No diffcached answers for {state} ({error}): start it with'
+            f' diffcache lazy serve --state {state}') from error
+    finally:
+        os.close(folder)
+
+
+class Status(quick.Quick, show.ShowOne):
+    """Show what diffcache lazy serve has served and fetched."""
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser = super().get_parser(prog_name)
+        parser.add_argument('--state', required=True, metavar='DIR',
+                            help='State folder of a running daemon.')
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace
+                    ) -> tuple[list[str], list[typing.Any]]:
+        document = _read_status(parsed_args.state)
+        return list(document), list(document.values())

@@ -1,0 +1,267 @@
+//! The process that mounts, holds the descriptor and keeps a worker running.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::path::Path;
+use std::process::{Child, Command};
+use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use diffcache_core::manifest::Manifest;
+use rustix::fs::{FlockOperation, OFlags};
+use rustix::io::FdFlags;
+use rustix::mount::{MountFlags, UnmountFlags};
+use serde_json::json;
+
+use crate::config::Config;
+use crate::error::DaemonError;
+use crate::leaves::CHUNK;
+use crate::shared::{Counter, Shared};
+use crate::signals::{self, Signal};
+use crate::status;
+
+/// A worker that lived this long did not fail at its start.
+const SOUND_LIFE: Duration = Duration::from_secs(1);
+const FIRST_PAUSE: Duration = Duration::from_millis(10);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+/// How long a worker may take to end when it is asked to.
+const DRAIN: Duration = Duration::from_secs(10);
+
+/// From linux/prctl.h.
+const PR_SET_IO_FLUSHER: libc::c_int = 57;
+
+/// A mounted directory, unmounted when dropped.
+struct Mount<'a>(&'a Path);
+
+impl Drop for Mount<'_> {
+    fn drop(&mut self) {
+        if let Err(error) = rustix::mount::unmount(self.0, UnmountFlags::DETACH) {
+            eprintln!("Could not unmount {}: {error}", self.0.display());
+        }
+    }
+}
+
+struct Keeper<'a> {
+    config: &'a Config,
+    manifest: Arc<Manifest>,
+    shared: Arc<Shared>,
+    fuse: OwnedFd,
+    memory: OwnedFd,
+}
+
+/// Mount an image and serve it until SIGTERM.
+///
+/// # Errors
+/// As `DaemonError`; nothing is left mounted.
+pub fn run(config: &Config) -> Result<(), DaemonError> {
+    signals::block();
+    let manifest = Arc::new(config.load_manifest()?);
+    let _lock = lock_state(&config.state)?;
+    let memory = Shared::create()?;
+    let shared = Arc::new(Shared::map(&memory)?);
+    let fuse = rustix::fs::open("/dev/fuse", OFlags::RDWR, rustix::fs::Mode::empty());
+    let fuse = fuse.map_err(DaemonError::at("open", Path::new("/dev/fuse")))?;
+    for fd in [&fuse, &memory] {
+        rustix::io::fcntl_setfd(fd, FdFlags::empty())
+            .map_err(DaemonError::system("hand a descriptor over"))?;
+    }
+    flush_io();
+    prepare_mount(&config.mount)?;
+    mount(&config.mount, &fuse)?;
+    let mounted = Mount(&config.mount);
+    let keeper = Keeper {
+        config,
+        manifest,
+        shared,
+        fuse,
+        memory,
+    };
+    let ended = keeper.keep_serving(mounted);
+    match fs::remove_file(status::socket_path(&config.state)) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            eprintln!("Could not remove the socket of the status: {error}");
+        }
+        _ => {}
+    }
+    ended
+}
+
+/// Create the state folder and refuse a second daemon on it.
+fn lock_state(state: &Path) -> Result<File, DaemonError> {
+    let made = DirBuilder::new().recursive(true).mode(0o700).create(state);
+    made.map_err(DaemonError::at("create", state))?;
+    let path = state.join("lock");
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(false);
+    let file = options
+        .mode(0o600)
+        .custom_flags(libc::O_NOFOLLOW)
+        .open(&path);
+    let file = file.map_err(DaemonError::at("open", &path))?;
+    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(file),
+        Err(rustix::io::Errno::WOULDBLOCK) => Err(DaemonError::Config(format!(
+            "another diffcached uses {}: stop it first or give another --state",
+            state.display()
+        ))),
+        Err(error) => Err(DaemonError::at("lock", &path)(error)),
+    }
+}
+
+/// Check the folder to mount at, and free it from the mount of a daemon that died.
+fn prepare_mount(path: &Path) -> Result<(), DaemonError> {
+    let found = match fs::symlink_metadata(path) {
+        Err(error) if error.raw_os_error() == Some(libc::ENOTCONN) => {
+            eprintln!("Unmounting {}, left by a daemon that died", path.display());
+            rustix::mount::unmount(path, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW)
+                .map_err(DaemonError::at("unmount", path))?;
+            fs::symlink_metadata(path)
+        }
+        found => found,
+    };
+    let found = found.map_err(DaemonError::at("mount at", path))?;
+    if !found.is_dir() {
+        let reason = io::Error::from_raw_os_error(libc::ENOTDIR);
+        return Err(DaemonError::at("mount at", path)(reason));
+    }
+    Ok(())
+}
+
+fn mount(path: &Path, fuse: &OwnedFd) -> Result<(), DaemonError> {
+    let options = format!(
+        "fd={},rootmode=40555,user_id=0,group_id=0,allow_other,max_read={}",
+        fuse.as_raw_fd(),
+        1 << 20
+    );
+    let options =
+        std::ffi::CString::new(options).map_err(|error| DaemonError::Config(error.to_string()))?;
+    let flags = MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
+    rustix::mount::mount(
+        "diffcached",
+        path,
+        "fuse.diffcached",
+        flags,
+        options.as_c_str(),
+    )
+    .map_err(DaemonError::at("mount at", path))
+}
+
+/// Keep writes of this process and its workers from waiting for memory that only they could free.
+fn flush_io() {
+    // SAFETY: a call with plain numbers.
+    if unsafe { libc::prctl(PR_SET_IO_FLUSHER, 1, 0, 0, 0) } != 0 {
+        let error = io::Error::last_os_error();
+        eprintln!("Running without the kernel's I/O flusher mark: {error}");
+    }
+}
+
+impl Keeper<'_> {
+    fn keep_serving(&self, mounted: Mount<'_>) -> Result<(), DaemonError> {
+        let mut worker = self.start_worker()?;
+        status::serve(
+            self.config.clone(),
+            self.manifest.clone(),
+            self.shared.clone(),
+        )?;
+        self.announce(&worker)?;
+        let (mut born, mut pause) = (Instant::now(), FIRST_PAUSE);
+        loop {
+            if signals::wait(None) == Some(Signal::Stop) {
+                drop(mounted);
+                return self.stop(&mut worker);
+            }
+            let ended = worker
+                .try_wait()
+                .map_err(DaemonError::system("wait for the worker"))?;
+            let Some(ended) = ended else { continue };
+            if ended.code().is_some() && self.shared.get(Counter::WorkerPid) == 0 {
+                let reason = "the worker could not start: its reason is above";
+                return Err(DaemonError::Config(reason.to_owned()));
+            }
+            eprintln!("Starting a new worker: the last one ended ({ended})");
+            self.shared.add(Counter::WorkerRestarts, 1);
+            if born.elapsed() < SOUND_LIFE {
+                if signals::wait(Some(pause)) == Some(Signal::Stop) {
+                    return Ok(());
+                }
+                pause = (pause * 2).min(LONGEST_PAUSE);
+            } else {
+                pause = FIRST_PAUSE;
+            }
+            worker = self.start_worker()?;
+            born = Instant::now();
+        }
+    }
+
+    fn start_worker(&self) -> Result<Child, DaemonError> {
+        let program = std::env::current_exe().map_err(DaemonError::system("find diffcached"))?;
+        let config = serde_json::to_string(self.config)
+            .map_err(|error| DaemonError::Config(error.to_string()))?;
+        Command::new(&program)
+            .args(["worker", &config])
+            .arg(self.fuse.as_fd().as_raw_fd().to_string())
+            .arg(self.memory.as_fd().as_raw_fd().to_string())
+            .spawn()
+            .map_err(DaemonError::at("start", &program))
+    }
+
+    /// Print the line that says that the file can be read, from a thread: it waits for the worker's first answers.
+    fn announce(&self, worker: &Child) -> Result<(), DaemonError> {
+        let path = self.config.mount.join(self.manifest.content_id_hex());
+        let line = json!({
+            "ready": true,
+            "path": path,
+            "size": self.manifest.size(),
+            "chunk": CHUNK,
+            "pid": std::process::id(),
+            "worker_pid": worker.id(),
+        });
+        let run = move || {
+            let found = fs::metadata(&path);
+            let mut out = io::stdout().lock();
+            let printed = found
+                .and_then(|_| writeln!(out, "{line}"))
+                .and_then(|()| out.flush());
+            if let Err(error) = printed {
+                eprintln!("Could not announce {}: {error}", path.display());
+            }
+        };
+        let thread = std::thread::Builder::new()
+            .name("ready".to_owned())
+            .spawn(run);
+        thread
+            .map(drop)
+            .map_err(DaemonError::system("start a thread"))
+    }
+
+    /// End the worker after its answers; kill it when it takes too long, which costs no more than a new verification.
+    fn stop(&self, worker: &mut Child) -> Result<(), DaemonError> {
+        self.shared
+            .counter(Counter::WorkerPid)
+            .store(0, Ordering::SeqCst);
+        if let Some(pid) = rustix::process::Pid::from_raw(worker.id() as i32) {
+            rustix::process::kill_process(pid, rustix::process::Signal::TERM)
+                .map_err(DaemonError::system("stop the worker"))?;
+        }
+        let start = Instant::now();
+        while start.elapsed() < DRAIN {
+            let ended = worker
+                .try_wait()
+                .map_err(DaemonError::system("wait for the worker"))?;
+            if ended.is_some() {
+                return Ok(());
+            }
+            signals::wait(Some(Duration::from_millis(20)));
+        }
+        eprintln!(
+            "Killing a worker that did not end within {} s",
+            DRAIN.as_secs()
+        );
+        worker
+            .kill()
+            .map_err(DaemonError::system("kill the worker"))
+    }
+}

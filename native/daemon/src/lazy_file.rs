@@ -1,0 +1,345 @@
+//! A file whose chunks are fetched when they are read.
+
+use std::collections::HashMap;
+use std::io;
+use std::os::unix::fs::FileExt;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::config::{Config, Hydrate};
+use crate::leaves::{Leaves, CHUNK};
+use crate::shared::{Counter, Shared};
+use crate::source::{Source, SourceError};
+
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// Where the bytes of a chunk are.
+#[derive(Clone)]
+pub enum Chunk {
+    /// In the local file.
+    Local,
+    /// Only here: the disk did not take them.
+    Bytes(Arc<Vec<u8>>),
+}
+
+/// Why a chunk could not be had.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum ChunkError {
+    /// The source failed.
+    #[error("source failed: {0}")]
+    Source(#[from] SourceError),
+    /// Bytes that are not the image's.
+    #[error("leaf {0} has wrong bytes: the source holds another image or is damaged")]
+    Wrong(u64),
+    /// The local disk failed.
+    #[error("local disk failed: {0}")]
+    Disk(String),
+    /// The fetch ended without a result.
+    #[error("the fetch was abandoned")]
+    Abandoned,
+}
+
+type Outcome = Result<Chunk, ChunkError>;
+
+#[derive(Default)]
+struct Flight {
+    outcome: Mutex<Option<Outcome>>,
+    ended: Condvar,
+}
+
+/// The one fetch of a chunk; its outcome goes to all that wait, whatever ends it.
+struct Landing<'a> {
+    file: &'a LazyFile,
+    chunk: u64,
+    flight: Arc<Flight>,
+    outcome: Outcome,
+}
+
+impl Drop for Landing<'_> {
+    fn drop(&mut self) {
+        lock(&self.file.flights).remove(&self.chunk);
+        *lock(&self.flight.outcome) = Some(self.outcome.clone());
+        self.flight.ended.notify_all();
+    }
+}
+
+/// Lock a mutex whose data stay valid when a holder panics.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// One image.
+pub struct LazyFile {
+    leaves: Leaves,
+    source: Box<dyn Source>,
+    shared: Arc<Shared>,
+    wait: Duration,
+    flights: Mutex<HashMap<u64, Arc<Flight>>>,
+    /// Reads that wait for a chunk.
+    demand: Mutex<usize>,
+    no_demand: Condvar,
+}
+
+struct Demand<'a>(&'a LazyFile);
+
+impl Drop for Demand<'_> {
+    fn drop(&mut self) {
+        *lock(&self.0.demand) -= 1;
+        self.0.no_demand.notify_all();
+    }
+}
+
+impl LazyFile {
+    /// Serve an image from its local part and a source; a read waits at most `wait`.
+    pub fn new(
+        leaves: Leaves,
+        source: Box<dyn Source>,
+        shared: Arc<Shared>,
+        wait: Duration,
+    ) -> LazyFile {
+        LazyFile {
+            leaves,
+            source,
+            shared,
+            wait,
+            flights: Mutex::default(),
+            demand: Mutex::default(),
+            no_demand: Condvar::new(),
+        }
+    }
+
+    /// Return the local part.
+    pub fn leaves(&self) -> &Leaves {
+        &self.leaves
+    }
+
+    /// Return the size of the image.
+    pub fn size(&self) -> u64 {
+        self.leaves.manifest().size()
+    }
+
+    /// Make the chunks of a range available. Those that the disk did not take are returned by number; all others are in the local file.
+    ///
+    /// # Errors
+    /// Of the last attempt, when the time to wait is over.
+    pub fn prepare(
+        &self,
+        offset: u64,
+        len: usize,
+    ) -> Result<HashMap<u64, Arc<Vec<u8>>>, ChunkError> {
+        let mut kept_out = HashMap::new();
+        let end = offset.saturating_add(len as u64).min(self.size());
+        let mut demand = None;
+        let start = Instant::now();
+        for chunk in offset / CHUNK..end.div_ceil(CHUNK) {
+            if self.is_local(chunk)? {
+                continue;
+            }
+            demand.get_or_insert_with(|| self.enter_demand());
+            if let Chunk::Bytes(bytes) = self.obtain_within(chunk, start)? {
+                kept_out.insert(chunk, bytes);
+            }
+        }
+        self.note_complete();
+        if demand.is_some() {
+            self.shared.add(Counter::Misses, 1);
+            self.shared
+                .add(Counter::StallUs, start.elapsed().as_micros() as u64);
+        }
+        Ok(kept_out)
+    }
+
+    /// Copy a range whose chunks were prepared.
+    ///
+    /// # Errors
+    /// Of the local disk.
+    pub fn copy(
+        &self,
+        offset: u64,
+        buffer: &mut [u8],
+        kept_out: &HashMap<u64, Arc<Vec<u8>>>,
+    ) -> io::Result<()> {
+        let mut done = 0;
+        while done < buffer.len() {
+            let at = offset + done as u64;
+            let within = (at % CHUNK) as usize;
+            let len = (CHUNK as usize - within).min(buffer.len() - done);
+            let target = &mut buffer[done..done + len];
+            match kept_out.get(&(at / CHUNK)) {
+                Some(bytes) => target.copy_from_slice(&bytes[within..within + len]),
+                None => self.leaves.file().read_exact_at(target, at)?,
+            }
+            done += len;
+        }
+        Ok(())
+    }
+
+    fn is_local(&self, chunk: u64) -> Result<bool, ChunkError> {
+        let local = self.leaves.check(chunk);
+        local.map_err(|error| ChunkError::Disk(error.to_string()))
+    }
+
+    fn enter_demand(&self) -> Demand<'_> {
+        *lock(&self.demand) += 1;
+        Demand(self)
+    }
+
+    fn obtain_within(&self, chunk: u64, start: Instant) -> Outcome {
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let error = match self.obtain(chunk) {
+                Err(error) => error,
+                found => return found,
+            };
+            let left = self.wait.saturating_sub(start.elapsed());
+            if left.is_zero() {
+                return Err(error);
+            }
+            std::thread::sleep(pause.min(left));
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+    }
+
+    /// Fetch a chunk, or wait for the fetch that is on its way.
+    fn obtain(&self, chunk: u64) -> Outcome {
+        let mut flights = lock(&self.flights);
+        if let Some(flight) = flights.get(&chunk).cloned() {
+            drop(flights);
+            let outcome = flight
+                .ended
+                .wait_while(lock(&flight.outcome), |o| o.is_none());
+            let outcome = outcome.unwrap_or_else(PoisonError::into_inner).clone();
+            return outcome.unwrap_or(Err(ChunkError::Abandoned));
+        }
+        let flight = Arc::new(Flight::default());
+        flights.insert(chunk, flight.clone());
+        drop(flights);
+        let mut landing = Landing {
+            file: self,
+            chunk,
+            flight,
+            outcome: Err(ChunkError::Abandoned),
+        };
+        // Another fetch may have ended between the caller's look and this one's beginning.
+        landing.outcome = match self.is_local(chunk) {
+            Ok(true) => Ok(Chunk::Local),
+            Ok(false) => self.fetch(chunk),
+            Err(error) => Err(error),
+        };
+        landing.outcome.clone()
+    }
+
+    fn fetch(&self, chunk: u64) -> Outcome {
+        let (start, len) = self.leaves.chunk_range(chunk);
+        let mut bytes = vec![0; len];
+        self.shared.add(Counter::SourceRequests, 1);
+        let fetched = self.source.read_at(start, &mut bytes);
+        if let Err(error) = fetched {
+            self.shared.add(Counter::SourceFailures, 1);
+            return Err(error.into());
+        }
+        self.shared.add(Counter::SourceBytes, len as u64);
+        if let Some(leaf) = self.leaves.find_wrong(chunk, &bytes) {
+            self.shared.add(Counter::Corrupt, 1);
+            eprintln!(
+                "Dropped leaf {leaf} from {}: wrong bytes",
+                self.source.name()
+            );
+            return Err(ChunkError::Wrong(leaf));
+        }
+        self.shared.add(Counter::BytesFetched, len as u64);
+        match self.leaves.keep(chunk, &bytes) {
+            Ok(()) => {
+                self.note_complete();
+                Ok(Chunk::Local)
+            }
+            Err(error) => {
+                self.shared.add(Counter::NotKept, 1);
+                eprintln!("Serving chunk {chunk} without keeping it: {error}");
+                Ok(Chunk::Bytes(Arc::new(bytes)))
+            }
+        }
+    }
+
+    /// Fetch all chunks in order while no read waits; ends when all are local.
+    pub fn hydrate(&self, config: &Config) {
+        let start = Instant::now();
+        let rate = pace(config, self.leaves.manifest().data_size());
+        let (mut fetched, mut pause) = (0.0, FIRST_PAUSE);
+        let mut chunk = 0;
+        while chunk < self.leaves.chunk_count() {
+            if self.is_local(chunk).unwrap_or(false) {
+                chunk += 1;
+                continue;
+            }
+            self.wait_for_no_demand();
+            let outcome = self.obtain(chunk);
+            if let Ok(Chunk::Local) = outcome {
+                fetched += CHUNK as f64;
+                chunk += 1;
+                pause = FIRST_PAUSE;
+                let due = rate.map_or(Duration::ZERO, |rate| {
+                    Duration::try_from_secs_f64(fetched / rate).unwrap_or(Duration::MAX)
+                });
+                std::thread::sleep(due.saturating_sub(start.elapsed()));
+            } else {
+                std::thread::sleep(pause);
+                pause = (pause * 2).min(LONGEST_PAUSE);
+            }
+        }
+        self.note_complete();
+    }
+
+    fn note_complete(&self) {
+        let complete = u64::from(self.leaves.is_complete());
+        self.shared
+            .counter(Counter::Complete)
+            .store(complete, Ordering::Relaxed);
+    }
+
+    fn wait_for_no_demand(&self) {
+        let waited = self
+            .no_demand
+            .wait_while(lock(&self.demand), |count| *count > 0);
+        drop(waited.unwrap_or_else(PoisonError::into_inner));
+    }
+
+    /// Count an answered or failed read.
+    pub fn count(&self, outcome: Result<usize, &ChunkError>) {
+        match outcome {
+            Ok(bytes) => {
+                self.shared.add(Counter::Reads, 1);
+                self.shared.add(Counter::BytesRead, bytes as u64);
+            }
+            Err(error) => {
+                self.shared.add(Counter::Errors, 1);
+                let name = self.source.name();
+                eprintln!("Could not read from {name}, answering EIO: {error}");
+            }
+        }
+    }
+
+    /// Return a number for a new handle.
+    pub fn next_handle(&self) -> u64 {
+        self.shared
+            .counter(Counter::Handles)
+            .fetch_add(1, Ordering::Relaxed)
+            + 1
+    }
+}
+
+/// Return the bytes per second of hydration: the limit, or what a deadline needs if that is less.
+fn pace(config: &Config, bytes: u64) -> Option<f64> {
+    let limit = config.rate.map(|rate| rate as f64);
+    let needed = match config.hydrate {
+        // A tenth is left for reads, which go first.
+        Hydrate::Seconds(seconds) => Some(bytes as f64 / (seconds as f64 * 0.9).max(1e-3)),
+        _ => None,
+    };
+    match (limit, needed) {
+        (Some(limit), Some(needed)) => Some(limit.min(needed)),
+        (limit, needed) => limit.or(needed),
+    }
+}

@@ -1,0 +1,42 @@
+//! `diffcached`: see the library.
+
+use std::os::fd::BorrowedFd;
+use std::process::ExitCode;
+
+use diffcache_daemon::config::Config;
+use diffcache_daemon::error::DaemonError;
+use diffcache_daemon::{keeper, worker};
+
+fn descriptor(text: &str) -> Result<BorrowedFd<'static>, DaemonError> {
+    match text.parse() {
+        // SAFETY: the keeper left the descriptor open for this process, which keeps it to its end.
+        Ok(number) if number > 2 => Ok(unsafe { BorrowedFd::borrow_raw(number) }),
+        _ => Err(DaemonError::Config(format!("'{text}' is not a descriptor"))),
+    }
+}
+
+fn run(arguments: &[&str]) -> Result<(), DaemonError> {
+    match arguments {
+        ["serve", config] => keeper::run(&Config::parse(config)?),
+        ["worker", config, fuse, memory] => worker::run(
+            &Config::parse(config)?,
+            descriptor(fuse)?,
+            descriptor(memory)?,
+        ),
+        _ => Err(DaemonError::Config(
+            "usage: diffcached serve CONFIG (use diffcache lazy serve)".to_owned(),
+        )),
+    }
+}
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    match run(&arguments) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("diffcached: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! Memory that outlives a worker: counters, and a slot for each thread's request.
+//!
+//! A slot holds the request that its thread reads next. The first word of a FUSE request is its length, which is zero here until the kernel has
+//! copied a request, and again after the answer; so a worker killed at any moment leaves each unanswered request to be found.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use rustix::mm::{MapFlags, ProtFlags};
+
+use crate::error::DaemonError;
+
+/// Threads of a worker, each with one slot.
+pub const SLOTS: usize = 64;
+/// Bytes of a slot: the kernel refuses a buffer smaller than a write of 1 MiB and its header.
+pub const SLOT_LEN: usize = (1 << 20) + 8192;
+const COUNTERS_LEN: usize = 4096;
+const LEN: usize = COUNTERS_LEN + SLOTS * SLOT_LEN;
+
+/// What is counted since the daemon started.
+#[derive(Clone, Copy, Debug)]
+#[repr(usize)]
+pub enum Counter {
+    /// Reads answered.
+    Reads,
+    /// Bytes answered.
+    BytesRead,
+    /// Bytes fetched and verified.
+    BytesFetched,
+    /// Reads that waited for at least one chunk.
+    Misses,
+    /// Microseconds that reads waited.
+    StallUs,
+    /// Reads that failed.
+    Errors,
+    /// Leaves dropped because their bytes were wrong.
+    Corrupt,
+    /// Workers started after the first.
+    WorkerRestarts,
+    /// 1 when all of the image is on the local disk, verified.
+    Complete,
+    /// Chunks served without keeping them, because the disk was full.
+    NotKept,
+    /// Requests to the source.
+    SourceRequests,
+    /// Bytes from the source.
+    SourceBytes,
+    /// Requests that the source failed.
+    SourceFailures,
+    /// Process id of the worker.
+    WorkerPid,
+    /// Number given to the last file handle.
+    Handles,
+}
+
+/// A mapping of the shared memory.
+pub struct Shared {
+    base: NonNull<u8>,
+}
+
+// SAFETY: the mapping lives as long as the value; counters are atomic, and each slot is used by one thread (`Slot` is handed out once per index).
+unsafe impl Send for Shared {}
+// SAFETY: as above.
+unsafe impl Sync for Shared {}
+
+impl Shared {
+    /// Create the memory.
+    ///
+    /// # Errors
+    /// `System`.
+    pub fn create() -> Result<OwnedFd, DaemonError> {
+        let fd = rustix::fs::memfd_create("diffcached", rustix::fs::MemfdFlags::empty())
+            .map_err(DaemonError::system("create shared memory"))?;
+        rustix::fs::ftruncate(&fd, LEN as u64)
+            .map_err(DaemonError::system("size shared memory"))?;
+        Ok(fd)
+    }
+
+    /// Map the memory.
+    ///
+    /// # Errors
+    /// `System`.
+    pub fn map(fd: impl AsFd) -> Result<Shared, DaemonError> {
+        // SAFETY: a new mapping at an address of the kernel's choice; the descriptor is one of ours, of LEN bytes, and never shrunk.
+        let base = unsafe {
+            rustix::mm::mmap(
+                std::ptr::null_mut(),
+                LEN,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::SHARED,
+                fd,
+                0,
+            )
+        };
+        let base = base.map_err(DaemonError::system("map shared memory"))?;
+        let base = NonNull::new(base.cast::<u8>())
+            .ok_or_else(|| DaemonError::Config("the shared memory has no address".to_owned()))?;
+        Ok(Shared { base })
+    }
+
+    /// Return a counter.
+    pub fn counter(&self, counter: Counter) -> &AtomicU64 {
+        // SAFETY: within the first page of the mapping and aligned to 8 bytes; it is only ever used as an atomic.
+        unsafe { self.base.cast::<AtomicU64>().add(counter as usize).as_ref() }
+    }
+
+    /// Add to a counter.
+    pub fn add(&self, counter: Counter, count: u64) {
+        self.counter(counter).fetch_add(count, Ordering::Relaxed);
+    }
+
+    /// Return the value of a counter.
+    pub fn get(&self, counter: Counter) -> u64 {
+        self.counter(counter).load(Ordering::Relaxed)
+    }
+
+    /// Return the bytes of a slot.
+    ///
+    /// # Safety
+    /// The caller is the only user of slot `index` in this process while the reference lives.
+    #[allow(clippy::mut_from_ref)]
+    pub unsafe fn slot(&self, index: usize) -> &mut [u8] {
+        assert!(index < SLOTS, "a slot past the end");
+        // SAFETY: within the mapping; the caller has the slot for itself.
+        unsafe {
+            let start = self.base.add(COUNTERS_LEN + index * SLOT_LEN);
+            std::slice::from_raw_parts_mut(start.as_ptr(), SLOT_LEN)
+        }
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // SAFETY: the mapping was made by `map` and nothing borrows from it any more.
+        if let Err(error) = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), LEN) } {
+            eprintln!("Could not unmap shared memory: {error}");
+        }
+    }
+}
+
+/// Return the length of the request in a slot, 0 if there is none.
+pub fn request_len(slot: &[u8]) -> usize {
+    match slot.first_chunk::<4>() {
+        Some(len) => u32::from_ne_bytes(*len) as usize,
+        None => 0,
+    }
+}
+
+/// Free a slot after its answer.
+pub fn free(slot: &mut [u8]) {
+    if let Some(len) = slot.first_chunk_mut::<4>() {
+        // SAFETY: a slot begins at a page; one aligned store, so that a kill leaves the whole old or the whole new value.
+        unsafe { AtomicU32::from_ptr(len.as_mut_ptr().cast()) }.store(0, Ordering::SeqCst);
+    }
+}

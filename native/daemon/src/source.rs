@@ -1,0 +1,129 @@
+//! Where chunks come from.
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::fs::FileExt;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Longest time for one request, so that a silent server is left.
+const REQUEST_TIME: Duration = Duration::from_secs(60);
+const CONNECT_TIME: Duration = Duration::from_secs(10);
+
+/// Why a source did not serve a range. All are tried again until the read's time is over.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum SourceError {
+    /// The file or the server cannot be reached, or stops in the middle.
+    #[error("{0}")]
+    Unreachable(String),
+    /// The server sent the whole image instead of a range.
+    #[error("the server ignores Range requests: serve the image from one that answers them")]
+    NoRange,
+    /// The server refused.
+    #[error("HTTP status {0}")]
+    Status(u16),
+    /// The server answered with another range.
+    #[error("asked for {asked}, received Content-Range {received:?}")]
+    OtherRange {
+        /// The range asked for.
+        asked: String,
+        /// What the server says that it sent.
+        received: String,
+    },
+}
+
+impl From<io::Error> for SourceError {
+    fn from(error: io::Error) -> SourceError {
+        SourceError::Unreachable(error.to_string())
+    }
+}
+
+/// What serves ranges of an image. Its bytes are not trusted.
+pub trait Source: Send + Sync {
+    /// Path or URL.
+    fn name(&self) -> &str;
+    /// Fill `buffer` with the bytes from `offset` on.
+    ///
+    /// # Errors
+    /// As `SourceError`.
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), SourceError>;
+}
+
+/// Return the source for a path or URL.
+pub fn open(image: &str) -> Box<dyn Source> {
+    if image.starts_with("http://") || image.starts_with("https://") {
+        return Box::new(HttpSource::new(image));
+    }
+    Box::new(FileSource {
+        name: image.to_owned(),
+        path: image.into(),
+    })
+}
+
+/// A local file, opened for each range: it may be replaced or come back.
+struct FileSource {
+    name: String,
+    path: PathBuf,
+}
+
+impl Source for FileSource {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), SourceError> {
+        Ok(File::open(&self.path)?.read_exact_at(buffer, offset)?)
+    }
+}
+
+/// A file of an HTTP server that answers Range.
+struct HttpSource {
+    url: String,
+    agent: ureq::Agent,
+}
+
+impl HttpSource {
+    fn new(url: &str) -> HttpSource {
+        let config = ureq::Agent::config_builder()
+            .http_status_as_error(false)
+            .timeout_connect(Some(CONNECT_TIME))
+            .timeout_global(Some(REQUEST_TIME))
+            .build();
+        HttpSource {
+            url: url.to_owned(),
+            agent: config.into(),
+        }
+    }
+}
+
+impl Source for HttpSource {
+    fn name(&self) -> &str {
+        &self.url
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), SourceError> {
+        let range = format!("{offset}-{}", offset + (buffer.len() as u64).max(1) - 1);
+        let request = self.agent.get(&self.url);
+        let request = request.header("Range", format!("bytes={range}"));
+        let response = request.header("Accept-Encoding", "identity").call();
+        let mut response = response.map_err(|error| SourceError::Unreachable(error.to_string()))?;
+        match response.status().as_u16() {
+            206 => {}
+            200 => return Err(SourceError::NoRange),
+            status => return Err(SourceError::Status(status)),
+        }
+        let received = response.headers().get("content-range");
+        let received = received.and_then(|value| value.to_str().ok()).unwrap_or("");
+        if !received.starts_with(&format!("bytes {range}/")) {
+            return Err(SourceError::OtherRange {
+                asked: range,
+                received: received.to_owned(),
+            });
+        }
+        let mut body = response.body_mut().as_reader();
+        body.read_exact(buffer)?;
+        // The connection is used again only if its end was read.
+        let _ = body.read(&mut [0])?;
+        Ok(())
+    }
+}

@@ -1,0 +1,182 @@
+//! Tests of the lazy file, without a mount.
+
+use std::os::unix::fs::FileExt;
+use std::sync::{Arc, Barrier, Mutex};
+use std::time::Duration;
+
+use diffcache_core::manifest::{leaf_hash, Builder, LeafHash, Manifest, LEAF_SIZE};
+use diffcache_core::task::Task;
+
+use crate::lazy_file::{ChunkError, LazyFile};
+use crate::leaves::{data_path, Leaves, CHUNK};
+use crate::shared::{free, request_len, Counter, Shared};
+use crate::source::{Source, SourceError};
+
+struct Memory {
+    content: Arc<Vec<u8>>,
+    requests: Arc<Mutex<Vec<u64>>>,
+    wrong: bool,
+}
+
+impl Source for Memory {
+    fn name(&self) -> &str {
+        "memory"
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), SourceError> {
+        self.requests.lock().unwrap().push(offset);
+        let start = offset as usize;
+        buffer.copy_from_slice(&self.content[start..start + buffer.len()]);
+        if self.wrong {
+            buffer[0] ^= 1;
+        }
+        Ok(())
+    }
+}
+
+struct Fixture {
+    folder: tempfile::TempDir,
+    content: Arc<Vec<u8>>,
+    manifest: Manifest,
+    requests: Arc<Mutex<Vec<u64>>>,
+}
+
+impl Fixture {
+    fn new() -> Fixture {
+        let content: Vec<u8> = (0..3 * CHUNK as u32 + 1234)
+            .map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8)
+            .collect();
+        let mut builder = Builder::new(content.len() as u64);
+        for (index, leaf) in (0..).zip(content.chunks(LEAF_SIZE as usize)) {
+            builder.add(index, &[LeafHash::Data(leaf_hash(index, leaf))]);
+        }
+        Fixture {
+            folder: tempfile::tempdir().unwrap(),
+            manifest: builder.finish(&Task::default()).unwrap(),
+            content: Arc::new(content),
+            requests: Arc::default(),
+        }
+    }
+
+    fn open(&self, wrong: bool) -> (LazyFile, Arc<Shared>) {
+        let shared = Arc::new(Shared::map(Shared::create().unwrap()).unwrap());
+        let leaves = Leaves::open(self.folder.path(), self.manifest.clone()).unwrap();
+        let source = Memory {
+            content: self.content.clone(),
+            requests: self.requests.clone(),
+            wrong,
+        };
+        let file = LazyFile::new(leaves, Box::new(source), shared.clone(), Duration::ZERO);
+        (file, shared)
+    }
+
+    fn requests(&self) -> Vec<u64> {
+        std::mem::take(&mut self.requests.lock().unwrap())
+    }
+}
+
+fn read(file: &LazyFile, offset: u64, len: usize) -> Result<Vec<u8>, ChunkError> {
+    let kept_out = file.prepare(offset, len)?;
+    let mut buffer = vec![0; len];
+    file.copy(offset, &mut buffer, &kept_out).unwrap();
+    Ok(buffer)
+}
+
+#[test]
+fn a_read_fetches_its_chunks_and_nothing_else() {
+    let fixture = Fixture::new();
+    let (file, shared) = fixture.open(false);
+    let start = CHUNK as usize - 10;
+    assert_eq!(
+        read(&file, start as u64, 20).unwrap(),
+        fixture.content[start..start + 20]
+    );
+    assert_eq!(fixture.requests(), [0, CHUNK]);
+    assert_eq!(shared.get(Counter::Misses), 1);
+    read(&file, 0, 2 * CHUNK as usize).unwrap();
+    assert!(fixture.requests().is_empty());
+    assert!(!file.leaves().is_complete());
+    read(&file, 0, fixture.content.len()).unwrap();
+    assert!(file.leaves().is_complete() && shared.get(Counter::Complete) == 1);
+}
+
+#[test]
+fn readers_of_one_chunk_share_its_fetch() {
+    let fixture = Fixture::new();
+    let (file, _) = fixture.open(false);
+    let barrier = Barrier::new(8);
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                barrier.wait();
+                assert_eq!(read(&file, 0, 100).unwrap(), fixture.content[..100]);
+            });
+        }
+    });
+    assert_eq!(fixture.requests(), [0]);
+}
+
+#[test]
+fn wrong_bytes_are_not_kept() {
+    let fixture = Fixture::new();
+    let (file, shared) = fixture.open(true);
+    assert!(matches!(read(&file, 0, 1), Err(ChunkError::Wrong(0))));
+    assert!(shared.get(Counter::Corrupt) > 0 && shared.get(Counter::BytesFetched) == 0);
+    drop(file);
+    let (file, _) = fixture.open(false);
+    assert_eq!(read(&file, 0, 9).unwrap(), fixture.content[..9]);
+}
+
+#[test]
+fn a_clean_end_is_trusted_and_an_unclean_one_verified() {
+    let fixture = Fixture::new();
+    let (file, _) = fixture.open(false);
+    read(&file, 0, 2 * CHUNK as usize).unwrap();
+    file.leaves().close().unwrap();
+    drop(file);
+    fixture.requests();
+    let (file, _) = fixture.open(false);
+    assert_eq!(
+        read(&file, CHUNK, 9).unwrap(),
+        fixture.content[CHUNK as usize..][..9]
+    );
+    assert!(fixture.requests().is_empty());
+    // Not closed: the bytes of the first chunk are damaged on the disk.
+    file.leaves().file().write_all_at(b"damage", 7).unwrap();
+    drop(file);
+    let (file, _) = fixture.open(false);
+    assert_eq!(read(&file, 0, 20).unwrap(), fixture.content[..20]);
+    assert_eq!(
+        read(&file, CHUNK, 9).unwrap(),
+        fixture.content[CHUNK as usize..][..9]
+    );
+    assert_eq!(fixture.requests(), [0]);
+}
+
+#[test]
+fn marks_of_another_length_are_not_used() {
+    let fixture = Fixture::new();
+    let (file, _) = fixture.open(false);
+    read(&file, 0, 1).unwrap();
+    file.leaves().close().unwrap();
+    drop(file);
+    let marks = data_path(fixture.folder.path(), &fixture.manifest).with_extension("leaves");
+    std::fs::write(&marks, b"DCLEAVES").unwrap();
+    fixture.requests();
+    let (file, _) = fixture.open(false);
+    assert_eq!(read(&file, 0, 20).unwrap(), fixture.content[..20]);
+    assert_eq!(fixture.requests(), [0]);
+}
+
+#[test]
+fn a_slot_holds_its_request_until_it_is_freed() {
+    let memory = Shared::create().unwrap();
+    let (first, second) = (Shared::map(&memory).unwrap(), Shared::map(&memory).unwrap());
+    // SAFETY: the two references are used one after the other.
+    let (slot, seen) = unsafe { (first.slot(3), second.slot(3)) };
+    assert_eq!(request_len(slot), 0);
+    slot[..4].copy_from_slice(&40u32.to_ne_bytes());
+    assert_eq!(request_len(seen), 40);
+    free(seen);
+    assert_eq!(request_len(slot), 0);
+}

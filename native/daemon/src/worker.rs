@@ -1,0 +1,147 @@
+//! The process that answers requests: one thread per slot.
+
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::Arc;
+use std::time::Duration;
+
+use caps::CapSet;
+use fuse_backend_rs::api::server::Server;
+use fuse_backend_rs::transport::{FuseBuf, FuseDevWriter, Reader};
+use rustix::io::Errno;
+
+use crate::config::{Config, Hydrate};
+use crate::error::DaemonError;
+use crate::filesystem::Directory;
+use crate::lazy_file::LazyFile;
+use crate::leaves::Leaves;
+use crate::shared::{free, request_len, Counter, Shared, SLOTS, SLOT_LEN};
+use crate::signals::{self, Signal};
+use crate::source;
+
+/// A request needs this much at least to be one.
+const HEADER_LEN: usize = 40;
+
+struct Service {
+    server: Server<Directory>,
+    fuse: BorrowedFd<'static>,
+    shared: Arc<Shared>,
+    ended: AtomicBool,
+}
+
+/// Answer requests of `fuse` until SIGTERM or the end of the mount, with the memory of `memory`.
+///
+/// # Errors
+/// As `DaemonError`, before the first answer.
+pub fn run(
+    config: &Config,
+    fuse: BorrowedFd<'static>,
+    memory: BorrowedFd<'_>,
+) -> Result<(), DaemonError> {
+    signals::block();
+    drop_privileges()?;
+    let shared = Arc::new(Shared::map(memory)?);
+    let leaves = Leaves::open(&config.state, config.load_manifest()?)?;
+    let wait = Duration::from_secs_f64(config.wait);
+    let file = LazyFile::new(leaves, source::open(&config.image), shared.clone(), wait);
+    let file = Arc::new(file);
+    let service = Arc::new(Service {
+        server: Server::new(Directory::new(file.clone())),
+        fuse,
+        shared: shared.clone(),
+        ended: AtomicBool::new(false),
+    });
+    for index in 0..SLOTS {
+        let service = service.clone();
+        spawn("fuse", move || service.serve_slot(index))?;
+    }
+    if config.hydrate != Hydrate::None {
+        let (file, config) = (file.clone(), config.clone());
+        spawn("hydrate", move || file.hydrate(&config))?;
+    }
+    let pid = u64::from(std::process::id());
+    shared
+        .counter(Counter::WorkerPid)
+        .store(pid, Ordering::SeqCst);
+    while !service.ended.load(Ordering::SeqCst) {
+        if signals::wait(Some(Duration::from_millis(200))) == Some(Signal::Stop) {
+            break;
+        }
+    }
+    let closed = file.leaves().close();
+    closed.map_err(DaemonError::at("close the state of", &config.state))
+}
+
+fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), DaemonError> {
+    let thread = std::thread::Builder::new().name(name.to_owned()).spawn(run);
+    thread
+        .map(drop)
+        .map_err(DaemonError::system("start a thread"))
+}
+
+/// Give up all capabilities, and end with the keeper.
+fn drop_privileges() -> Result<(), DaemonError> {
+    let signal = Some(rustix::process::Signal::TERM);
+    rustix::process::set_parent_process_death_signal(signal)
+        .map_err(DaemonError::system("tie the worker to its keeper"))?;
+    rustix::thread::set_no_new_privs(true).map_err(DaemonError::system("forbid new privileges"))?;
+    for set in [CapSet::Effective, CapSet::Inheritable, CapSet::Permitted] {
+        caps::clear(None, set).map_err(|error| {
+            DaemonError::System("drop capabilities", std::io::Error::other(error))
+        })?;
+    }
+    Ok(())
+}
+
+impl Service {
+    fn serve_slot(&self, index: usize) {
+        // SAFETY: each index is given to one thread.
+        let slot = unsafe { self.shared.slot(index) };
+        let mut reply = vec![0; SLOT_LEN];
+        // What the worker before this one did not answer.
+        let left = request_len(slot);
+        if left != 0 {
+            self.answer(slot, left, &mut reply);
+            free(slot);
+        }
+        // The pages of any request are there before the kernel fills them: a kill cannot interrupt that.
+        slot[..8192].fill(0);
+        loop {
+            match rustix::io::read(self.fuse, &mut *slot) {
+                Ok(len) => self.answer(slot, len, &mut reply),
+                // A request was interrupted before it was read, or a signal came.
+                Err(Errno::INTR | Errno::AGAIN | Errno::NOENT) => {}
+                Err(Errno::NODEV) => break,
+                Err(error) => {
+                    eprintln!("Could not read a FUSE request: {error}");
+                    break;
+                }
+            }
+            free(slot);
+        }
+        self.ended.store(true, Ordering::SeqCst);
+    }
+
+    fn answer(&self, slot: &mut [u8], len: usize, reply: &mut [u8]) {
+        let Some(request) = slot.get_mut(..len).filter(|_| len >= HEADER_LEN) else {
+            eprintln!("Ignoring a FUSE request of {len} bytes");
+            return;
+        };
+        let reader = Reader::<()>::from_fuse_buffer(FuseBuf::new(request));
+        let writer = FuseDevWriter::<()>::new(self.fuse.as_raw_fd(), reply);
+        let (Ok(reader), Ok(writer)) = (reader, writer) else {
+            eprintln!("Could not prepare the answer of a FUSE request");
+            return;
+        };
+        // ENOENT: the kernel has forgotten the request, or has the answer of the worker before this one.
+        if let Err(error) = self
+            .server
+            .handle_message(reader, writer.into(), None, None)
+        {
+            let text = error.to_string();
+            if !text.contains("os error 2)") {
+                eprintln!("Could not answer a FUSE request: {text}");
+            }
+        }
+    }
+}
