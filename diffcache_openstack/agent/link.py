@@ -41,6 +41,8 @@ RETRY_SECONDS = 2.0
 # Holdings are compared with the conductor's after so many heartbeats, changed
 # or not: that finds what a lost or overtaken report left wrong.
 REPEAT_HOLDINGS = 20
+# Factor by which a rate has to change to be reported before its time.
+_MUCH = 1.25
 
 
 class Clients(typing.NamedTuple):
@@ -79,6 +81,8 @@ class ConductorLink:
         self._reported_at = 0.0
         self._reported_borrowed: dict[views.Key, int] | None = None
         self._borrowed_at = 0.0
+        self._reported_network: objects.HostNetwork | None = None
+        self._network_at = 0.0
         self._reported_fills: list[dict] | None = None
         self._reported_pending: list[dict] | None = None
         self._on_contact: list[typing.Callable[[], object]] = []
@@ -108,6 +112,7 @@ class ConductorLink:
         self._send_heartbeat()
         self._report_holdings()
         self._report_borrowed()
+        self._report_network()
         self._report_fills()
         self._report_pending_images()
         # The map is needed to serve images; the history can wait.
@@ -195,6 +200,25 @@ class ConductorLink:
         self._reported_borrowed = borrowed
         self._borrowed_at = time.monotonic()
 
+    def _report_network(self) -> None:
+        """Report measured links, at once if they changed much."""
+        found = self._status.network()
+        if found is None:
+            return
+        due = self._network_at + REPEAT_HOLDINGS * self._interval
+        if self._reported_network is not None \
+                and time.monotonic() < due \
+                and not _is_news(self._reported_network, found):
+            return
+        try:
+            self._conductor.report_network(self._context, self._host.name,
+                                           found)
+        except exceptions.InvalidInput as error:
+            LOG.info('The conductor is older than this agent, so plans do not'
+                     ' know how this host fills its cache: %s', error)
+        self._reported_network = found
+        self._network_at = time.monotonic()
+
     def _report_fills(self) -> None:
         found = self._status.fills()
         compared = _without_retries(found)
@@ -245,7 +269,7 @@ class ConductorLink:
         site_map.reachable = False
         # It may come back with an empty database.
         self._registered_at = self._reported_holdings = None
-        self._reported_borrowed = None
+        self._reported_borrowed = self._reported_network = None
         self._reported_fills = self._reported_pending = None
 
     def _note_contact(self) -> None:
@@ -264,6 +288,28 @@ def _without_retries(found: collections.abc.Iterable[typing.Any]
     """
     return [{**each.obj_to_primitive()['diffcache_object.data'],
              'retry_at': None} for each in found]
+
+
+def _is_news(reported: objects.HostNetwork, found: objects.HostNetwork
+             ) -> bool:
+    """Return whether what is found differs much from what was reported."""
+    before, now = ((
+        each.fill_rate, each.fill_windows,
+        [(seen.name, seen.answers) for seen in each.repositories])
+        for each in (reported, found))
+    return before != now or any(
+        _moved(*rates) for rates in zip(_rates(reported), _rates(found)))
+
+
+def _rates(network: objects.HostNetwork) -> list[float | None]:
+    return [network.peer_mbps, *(seen.mbps for seen in network.repositories)]
+
+
+def _moved(before: float | None, now: float | None) -> bool:
+    """Return whether a rate changed by more than a quarter."""
+    if not before or not now:
+        return before != now
+    return max(before, now) > _MUCH * min(before, now)
 
 
 def _holdings(held: dict[views.Key, int]) -> list[objects.Holding]:

@@ -45,7 +45,10 @@ HISTORY: dict[str, str] = {
            ' save: ``move_wan_bytes``, ``move_lan_bytes``, ``fill_seconds``,'
            ' ``saved_seconds`` and ``saved_wan_bytes``, and their'
            ' ``objective`` with ``cost_wan_bytes``. Pairs of images that'
-           ' patches are considered for: ``GET /v1/patch-pairs``.',
+           ' patches are considered for: ``GET /v1/patch-pairs``. A host has'
+           ' what it reported of its links: ``fill``, ``measured``,'
+           ' ``repositories`` and ``clients``. What-if has ``objective``,'
+           ' ``cost_wan_bytes``, ``mean_wan_bytes`` and ``saving_wan``.',
 }
 
 

@@ -121,12 +121,16 @@ class Proxy(versions.VersionCalls, proxy.Proxy):
         return self._document(f'/plans/{base.part(plan_id)}/explanation',
                               query)['explanation']
 
-    def what_if(self, site: str, **changes: typing.Any
-                ) -> dict[str, typing.Any]:
-        """Estimate the cost of a site if it were different."""
+    def what_if(self, site: str, objective: str | None = None,
+                **changes: typing.Any) -> dict[str, typing.Any]:
+        """Estimate the cost of a site if it were different.
+
+        :param objective: seconds or wan_bytes; None for that of the site
+        """
+        chosen = {} if objective is None else {'objective': objective}
         return self.post(
             '/what-if', microversion=base.MAX_MICROVERSION,
-            json={'what_if': {'site': site, 'changes': changes}},
+            json={'what_if': {'site': site, 'changes': changes, **chosen}},
         ).json()['what_if']
 
     def lookup(self, host: str, template_id: str, **query: typing.Any

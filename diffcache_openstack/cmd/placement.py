@@ -30,6 +30,7 @@ from diffcache_openstack.placement import cost
 from diffcache_openstack.placement import explain
 from diffcache_openstack.placement import figures
 from diffcache_openstack.placement import instance as instances
+from diffcache_openstack.placement import objectives
 from diffcache_openstack.placement import placement as placements
 from diffcache_openstack.placement import replan
 from diffcache_openstack.placement.solvers import base
@@ -341,7 +342,7 @@ class Plan(show.ShowOne):
         parser.add_argument(
             '--window',
             type=_positive(float),
-            default=defaults.window_s,
+            default=defaults.fill.window_s,
             metavar='S',
             help='Seconds per day in which transfers run.',
         )
@@ -361,8 +362,7 @@ class Plan(show.ShowOne):
             period_s=args.period,
             horizon_s=args.horizon,
             move_weight=args.move_weight,
-            max_rate_mbps=args.max_rate,
-            window_s=args.window,
+            fill=replan.FillLimits(args.max_rate, args.window),
         )
         with _Watcher(sys.stderr) as watcher:
             plan = replan.replan(
@@ -430,6 +430,13 @@ class WhatIf(show.ShowOne):
             metavar='X',
             help='Multiply all request rates by X.',
         )
+        parser.add_argument(
+            '--objective',
+            choices=sorted(objectives.OBJECTIVES),
+            default='seconds',
+            help='Minimize seconds of waiting (default), or bytes from the'
+            ' repository.',
+        )
         _add_solver_options(parser)
         return parser
 
@@ -448,25 +455,36 @@ class WhatIf(show.ShowOne):
             raise exceptions.InvalidInput(
                 'what-if: name a change, for instance --add-hosts 1'
             )
+        objective = objectives.OBJECTIVES[args.objective]
         with _Watcher(sys.stderr) as watcher:
-            result = whatif.compare(
-                instance,
-                change,
-                lambda case: solver.solve(
+            def find(case, seconds):
+                return solver.solve(
                     case,
                     progress=watcher,
                     stop=watcher.stop,
-                    **_solver_options(args),
-                ),
+                    **{**_solver_options(args), 'time_limit': seconds},
+                )
+
+            result = whatif.compare(
+                instance,
+                change,
+                lambda case: objective.solve_afresh(
+                    case, find, time_limit=args.time_limit, hops=args.hops),
+                args.hops,
             )
+        before, after = result.before, result.after
         fields = {
-            'mean_before_s': result.mean_before_s,
-            'mean_after_s': result.mean_after_s,
+            'mean_before_s': before.mean_s,
+            'mean_after_s': after.mean_s,
             'saving': result.saving,
-            'cost_before_s': result.before.cost_s,
-            'cost_after_s': result.after.cost_s,
-            'gap_before': result.before.gap,
-            'gap_after': result.after.gap,
+            'cost_before_s': before.solution.cost_s,
+            'cost_after_s': after.solution.cost_s,
+            'gap_before': before.solution.gap,
+            'gap_after': after.solution.gap,
+            'objective': objective.name,
+            'mean_wan_before_mb': before.mean_wan_mb,
+            'mean_wan_after_mb': after.mean_wan_mb,
+            'saving_wan': result.saving_wan,
         }
         return list(fields), list(fields.values())
 

@@ -119,7 +119,8 @@ class Maps:
 
     def _complete(self, change: objects.MapChange, digest: str | None
                   ) -> objects.MapChange:
-        change.links = model.links_of(change.site, self._conf.planner)
+        change.links = self._database.read(
+            model.read_links, change.site, self._conf.planner)
         change.hops = self._conf.planner.max_patches
         change.digest = digest
         return change
@@ -131,6 +132,10 @@ class Maps:
                          default=0)
             if change.generation >= newest and len(kept) < _KEPT_CHANGES:
                 kept[change.previous] = change
+
+    def show_measured(self) -> bool:
+        """Return whether maps show the rates that hosts measured."""
+        return self._conf.planner.measured_bandwidths
 
     def note_options(self) -> set[str]:
         """Mark maps as changed if the options that they show changed.
@@ -144,7 +149,7 @@ class Maps:
         for site in self._database.read(sites.list_sites):
             links = model.links_of(site, self._conf.planner)
             options = (site_map.to_links(links),
-                       self._conf.planner.max_patches)
+                       self._conf.planner.max_patches, self.show_measured())
             if self._shown.get(site) != options:
                 changed[site] = options
         if changed:
@@ -162,7 +167,7 @@ class Maps:
             templates=catalogue.known_templates(session),
             patches=catalogue.list_patches(session),
             hosts=sites.map_hosts(session, site),
-            links=model.links_of(site, self._conf.planner),
+            links=model.read_links(session, site, self._conf.planner),
             hops=self._conf.planner.max_patches)
 
 

@@ -255,6 +255,17 @@ choose, and Nova's weigher take it into account.
 Mbit/s from other hosts of the site for hosts that differ from
 ``peer_bandwidth``, as ``HOST:MBITS`` pairs separated by commas.
 '''),
+    cfg.BoolOpt(
+        'measured_bandwidths',
+        default=False,
+        mutable=True,
+        help='''
+Use the bandwidths that each host measured with its transfers (those of
+"openstack image cache host show") in plans, in the routes that it chooses and
+in Nova's weigher, from its first 8 MiB on. ``host_repository_bandwidth`` and
+``host_peer_bandwidth`` take precedence. Leave it off where the configured
+bandwidths are a policy, such as a low one for a WAN that is to be spared.
+'''),
     cfg.FloatOpt(
         'patch_seconds_base',
         default=0.5,

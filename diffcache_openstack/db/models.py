@@ -201,6 +201,45 @@ class PendingImage(Base):
         UTCDateTime)
 
 
+class HostNetwork(Base):
+    """When a host fills its cache, and what it measured of its links.
+
+    ``fill_windows`` is a JSON list.
+    """
+
+    __tablename__ = 'host_networks'
+
+    host_id: orm.Mapped[int] = orm.mapped_column(
+        sa.ForeignKey('hosts.id', ondelete='CASCADE'), primary_key=True,
+        autoincrement=False)
+    fill_rate: orm.Mapped[int | None] = orm.mapped_column(sa.BigInteger)
+    fill_windows: orm.Mapped[str] = orm.mapped_column(sa.Text)
+    peer_mbps: orm.Mapped[float | None] = orm.mapped_column(sa.Double)
+
+
+class RepositoryStanding(Base):
+    """A repository as one host sees it."""
+
+    __tablename__ = 'repository_standings'
+    __table_args__ = (
+        sa.Index('ix_repository_standings_name', 'name'),
+        TABLE_OPTIONS,
+    )
+
+    host_id: orm.Mapped[int] = orm.mapped_column(
+        sa.ForeignKey('hosts.id', ondelete='CASCADE'), primary_key=True,
+        autoincrement=False)
+    name: orm.Mapped[str] = orm.mapped_column(HOST, primary_key=True)
+    answers: orm.Mapped[bool]
+    since: orm.Mapped[datetime.datetime | None] = orm.mapped_column(
+        UTCDateTime)
+    reason: orm.Mapped[str | None] = orm.mapped_column(sa.Text)
+    mbps: orm.Mapped[float | None] = orm.mapped_column(sa.Double)
+    transfers: orm.Mapped[int] = orm.mapped_column(sa.BigInteger)
+    failures: orm.Mapped[int] = orm.mapped_column(sa.BigInteger)
+    bytes: orm.Mapped[int] = orm.mapped_column(sa.BigInteger)
+
+
 class Template(Base):
     """An image."""
 

@@ -458,6 +458,16 @@ def raise_generation(session: orm.Session, sites: set[str],
         _note_changes(session, models.Site.name.in_(sites), changes, 0)
 
 
+def raise_generation_of(session: orm.Session, host: str) -> set[str]:
+    """Mark the map of a host's site as changed, and name the site.
+
+    :raises NotFound: the host is not registered
+    """
+    changed = {_need_host(session, host).site}
+    raise_generation(session, changed)
+    return changed
+
+
 def raise_all_generations(session: orm.Session,
                           changes: collections.abc.Iterable[Change]
                           ) -> set[str]:

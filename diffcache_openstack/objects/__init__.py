@@ -40,10 +40,13 @@ from diffcache_openstack.objects.site import Holding  # noqa: F401
 from diffcache_openstack.objects.site import Host  # noqa: F401
 from diffcache_openstack.objects.site import HostHoldings  # noqa: F401
 from diffcache_openstack.objects.site import HostLinks  # noqa: F401
+from diffcache_openstack.objects.site import HostNetwork  # noqa: F401
 from diffcache_openstack.objects.site import Links  # noqa: F401
 from diffcache_openstack.objects.site import MapChange  # noqa: F401
 from diffcache_openstack.objects.site import REPOSITORY  # noqa: F401
 from diffcache_openstack.objects.site import RepositoryLink  # noqa: F401
+from diffcache_openstack.objects.site import (  # noqa: F401
+    RepositoryStanding)
 from diffcache_openstack.objects.site import SiteMap  # noqa: F401
 from diffcache_openstack.objects.versions import NewVersion  # noqa: F401
 from diffcache_openstack.objects.versions import SavedVersion  # noqa: F401

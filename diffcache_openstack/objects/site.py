@@ -65,6 +65,51 @@ class Host(base.DiffCacheObject):
 
 
 @base.DiffCacheObjectRegistry.register
+class RepositoryStanding(base.DiffCacheObject):
+    """A repository as one host sees it.
+
+    ``since`` is when it stopped to answer, and ``reason`` how that showed;
+    the counters begin with the start of the host's agent. ``mbps`` is what
+    the host received at, none until that was measured.
+    """
+
+    VERSION = '1.0'
+
+    fields = {
+        'name': fields.HostField(),
+        'answers': fields.BooleanField(default=True),
+        'since': fields.DateTimeField(nullable=True, default=None),
+        'reason': fields.TextField(nullable=True, default=None),
+        'mbps': fields.NonNegativeFloatField(nullable=True, default=None),
+        'transfers': fields.NonNegativeIntegerField(default=0),
+        'failures': fields.NonNegativeIntegerField(default=0),
+        'bytes': fields.NonNegativeIntegerField(default=0),
+    }
+
+
+@base.DiffCacheObjectRegistry.register
+class HostNetwork(base.DiffCacheObject):
+    """When a host fills its cache, and what it measured of its links.
+
+    ``fill_rate`` is in bytes per second, none if there is no limit; without
+    ``fill_windows`` fills may always run. ``peer_mbps`` is none until it was
+    measured.
+    """
+
+    VERSION = '1.0'
+
+    fields = {
+        'fill_rate': fields.NonNegativeIntegerField(nullable=True,
+                                                    default=None),
+        'fill_windows': fields.ListOfStringsField(max_items=100, default=[]),
+        'peer_mbps': fields.NonNegativeFloatField(nullable=True,
+                                                  default=None),
+        'repositories': fields.ListOfObjectsField('RepositoryStanding', 1000,
+                                                  default=[]),
+    }
+
+
+@base.DiffCacheObjectRegistry.register
 class HostLinks(base.DiffCacheObject):
     """Mbit/s at which a host receives from its peers and the repository."""
 

@@ -18,6 +18,7 @@ seconds, so the bytes of a placement are those of these ways.
 import abc
 import collections.abc
 import dataclasses
+import math
 
 from diffcache_openstack.placement import cost
 from diffcache_openstack.placement import instance as instances
@@ -74,6 +75,25 @@ class Objective(abc.ABC):
         :returns: its cost and its bound are seconds; it is proved optimal if
             no placement is better by the measure
         """
+
+    def solve_afresh(
+        self,
+        instance: instances.Instance,
+        find: collections.abc.Callable[
+            [instances.Instance, float | None], base.Solution],
+        *,
+        time_limit: float | None = None,
+        hops: int = 1,
+    ) -> base.Solution:
+        """Find a placement that is good by this measure, whatever it moves.
+
+        :param find: solves an instance, in some seconds
+        """
+        lasting = replan.Terms(horizon_s=math.inf)
+        return self.solve(
+            instance, lasting,
+            lambda priced, _terms, seconds: find(priced, seconds),
+            time_limit=time_limit, hops=hops)
 
     def worth(
         self,

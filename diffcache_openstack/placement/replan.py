@@ -17,6 +17,7 @@ users and seconds of busy links are weighed by ``Terms.move_weight``; dividing
 by the horizon gives the solver one cost per period of the rates.
 """
 
+import collections.abc
 import dataclasses
 import math
 import typing
@@ -30,6 +31,18 @@ from diffcache_openstack.placement.solvers import sites
 
 
 @dataclasses.dataclass(frozen=True)
+class FillLimits:
+    """When and how fast a host fetches what a plan places there.
+
+    :param max_rate_mbps: limit on every link; None for none
+    :param window_s: seconds per day in which fills run
+    """
+
+    max_rate_mbps: float | None = None
+    window_s: float = 86400.0
+
+
+@dataclasses.dataclass(frozen=True)
 class Terms:
     """Conditions under which a change pays.
 
@@ -39,16 +52,21 @@ class Terms:
         is worth; 0 moves for any saving
     :param least_saving: share of the cost a new plan must save to replace
         the present one, so that noise in the history moves nothing
-    :param max_rate_mbps: limit that fills keep on every link; None for none
-    :param window_s: seconds per day in which fills run
+    :param fill: limits of hosts that ``fills`` does not have
+    :param fills: limits of single hosts, by number
     """
 
     period_s: float = 86400.0
     horizon_s: float = 86400.0
     move_weight: float = 0.1
     least_saving: float = 0.01
-    max_rate_mbps: float | None = None
-    window_s: float = 86400.0
+    fill: FillLimits = FillLimits()
+    fills: collections.abc.Mapping[int, FillLimits] = dataclasses.field(
+        default_factory=dict)
+
+    def limits(self, host: int) -> FillLimits:
+        """Return the limits of a host's fills."""
+        return self.fills.get(host, self.fill)
 
     @property
     def weight(self) -> float:
@@ -297,7 +315,7 @@ def _late(instance, placement, worth, terms) -> set[tuple[int, ...]]:
     for move in transfers:
         seconds = busy.get(move.host, 0.0) + _limited_seconds(move, terms)
         busy[move.host] = seconds
-        if _elapsed(seconds, terms) > terms.horizon_s:
+        if _elapsed(seconds, terms.limits(move.host)) > terms.horizon_s:
             late.add((*move.key, move.host))
             # What is worth less, but small, may arrive in its place.
             busy[move.host] = seconds - _limited_seconds(move, terms)
@@ -334,20 +352,19 @@ def _fill_seconds(transfers, terms) -> dict[int, float]:
     for move in transfers:
         seconds = _limited_seconds(move, terms)
         busy[move.host] = busy.get(move.host, 0.0) + seconds
-    return {host: _elapsed(seconds, terms) for host, seconds in busy.items()}
+    return {host: _elapsed(seconds, terms.limits(host))
+            for host, seconds in busy.items()}
 
 
 def _limited_seconds(move, terms) -> float:
     """Return the seconds of a transfer, within the limit on rates."""
-    if not terms.max_rate_mbps:
+    rate = terms.limits(move.host).max_rate_mbps
+    if not rate:
         return move.seconds
-    return max(
-        move.seconds,
-        instances.fetch_seconds(move.megabytes, terms.max_rate_mbps),
-    )
+    return max(move.seconds, instances.fetch_seconds(move.megabytes, rate))
 
 
-def _elapsed(seconds, terms) -> float:
+def _elapsed(seconds, limits) -> float:
     """Return when transfers end that are made in windows alone."""
-    days = max(0, math.ceil(seconds / terms.window_s) - 1)
-    return days * 86400.0 + seconds - days * terms.window_s
+    days = max(0, math.ceil(seconds / limits.window_s) - 1)
+    return days * 86400.0 + seconds - days * limits.window_s

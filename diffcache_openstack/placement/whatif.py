@@ -16,6 +16,7 @@ import dataclasses
 
 import numpy as np
 
+from diffcache_openstack.placement import cost
 from diffcache_openstack.placement import instance as instances
 from diffcache_openstack.placement.solvers import base
 
@@ -39,20 +40,48 @@ class Change:
 
 
 @dataclasses.dataclass(frozen=True)
+class Outcome:
+    """The best placement found of a site, and what requests take with it.
+
+    :param wan_mb: from repositories, per period of the rates
+    :param demand: requests per period of the rates
+    """
+
+    solution: base.Solution
+    wan_mb: float
+    demand: float
+
+    @property
+    def mean_s(self) -> float:
+        """Seconds per request."""
+        return self.solution.cost_s / max(self.demand, 1e-12)
+
+    @property
+    def mean_wan_mb(self) -> float:
+        """MB from repositories per request."""
+        return self.wan_mb / max(self.demand, 1e-12)
+
+
+@dataclasses.dataclass(frozen=True)
 class Comparison:
     """The best placements found before and after a change."""
 
-    before: base.Solution
-    after: base.Solution
-    mean_before_s: float
-    mean_after_s: float
+    before: Outcome
+    after: Outcome
 
     @property
     def saving(self) -> float:
         """Share of the mean service time that the change saves."""
-        if not self.mean_before_s:
-            return 0.0
-        return 1.0 - self.mean_after_s / self.mean_before_s
+        return _share_saved(self.before.mean_s, self.after.mean_s)
+
+    @property
+    def saving_wan(self) -> float:
+        """Share of the bytes from repositories that the change saves."""
+        return _share_saved(self.before.mean_wan_mb, self.after.mean_wan_mb)
+
+
+def _share_saved(before, after):
+    return 1.0 - after / before if before else 0.0
 
 
 def apply(instance: instances.Instance, change: Change) -> instances.Instance:
@@ -89,16 +118,21 @@ def compare(
     instance: instances.Instance,
     change: Change,
     solve: collections.abc.Callable[[instances.Instance], base.Solution],
+    hops: int = 1,
 ) -> Comparison:
-    """Solve the instance as it is and as it might be."""
-    other = apply(instance, change)
-    before, after = solve(instance), solve(other)
-    return Comparison(
-        before,
-        after,
-        before.cost_s / max(instance.demand, 1e-12),
-        after.cost_s / max(other.demand, 1e-12),
-    )
+    """Solve the instance as it is and as it might be.
+
+    :param hops: patches that may be applied one after another
+    """
+    return Comparison(*(
+        _outcome(each, solve(each), hops)
+        for each in (instance, apply(instance, change))))
+
+
+def _outcome(instance, solution, hops):
+    return Outcome(
+        solution, cost.wan_megabytes(instance, solution.placement, hops),
+        instance.demand)
 
 
 def _with_hosts(instance, more):

@@ -46,7 +46,7 @@ class ConductorAPI:
       called by older agents
     * 1.5: report_pending_images
     * 1.6: update_site_map, change_holdings
-    * 1.7: report_borrowed, find_unregistered
+    * 1.7: report_borrowed, find_unregistered, report_network
     """
 
     def __init__(self, bus: messaging.Bus, conf: cfg.ConfigOpts):
@@ -99,6 +99,16 @@ class ConductorAPI:
         """
         self._client.call(ctxt, 'report_borrowed', host=host,
                           holdings=list(holdings))
+
+    def report_network(self, ctxt: contexts.RequestContext, host: str,
+                       network: objects.HostNetwork) -> None:
+        """Replace what a host measured of its links, and how it fills.
+
+        :raises NotFound: the host is not registered
+        :raises InvalidInput: a window cannot be parsed, or the conductor is
+            older than this method
+        """
+        self._client.call(ctxt, 'report_network', host=host, network=network)
 
     def report_fills(self, ctxt: contexts.RequestContext, host: str,
                      fills: collections.abc.Sequence[objects.Fill]) -> None:

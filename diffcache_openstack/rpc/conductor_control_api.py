@@ -88,14 +88,19 @@ class ControlAPI:
         return self._slow().call(ctxt, 'explain_plan', plan_id=plan_id)
 
     def what_if(self, ctxt: contexts.RequestContext, site: str,
-                changes: dict[str, typing.Any]) -> dict[str, typing.Any]:
+                changes: dict[str, typing.Any],
+                objective: str | None = None) -> dict[str, typing.Any]:
         """Estimate the cost change if a host or link were different.
 
+        :param objective: what placements minimize; None for what the plans
+            of the site do
         :raises NotFound: the site has no living host, or no image is known
         :raises InvalidInput: the change is contradictory
         """
+        # Conductors of earlier releases know no objectives.
+        chosen = {} if objective is None else {'objective': objective}
         return self._slow(2).call(ctxt, 'what_if', site=site,
-                                  changes=changes)
+                                  changes=changes, **chosen)
 
     def create_precache_job(self, ctxt: contexts.RequestContext,
                             job: objects.PrecacheJob) -> None:

@@ -26,6 +26,7 @@ from diffcache_openstack.common import exceptions
 from diffcache_openstack.common.signing import host_keys
 from diffcache_openstack.objects import catalogue
 from diffcache_openstack.objects import fields
+from diffcache_openstack.objects import plan as plan_objects
 from diffcache_openstack.objects import versions
 from diffcache_openstack.rpc import agent_api
 from diffcache_openstack.rpc import conductor_control_api
@@ -199,6 +200,9 @@ _AGENTS: Table = {
     (None, 'report_borrowed'): Method(
         HOSTS, {'host': HOST, 'holdings': _objects('Holding')},
         speakers=_argument_host),
+    (None, 'report_network'): Method(
+        HOSTS, {'host': HOST, 'network': _object('HostNetwork')},
+        speakers=_argument_host),
     (None, 'report_fills'): Method(
         HOSTS, {'host': HOST, 'fills': _objects('Fill')},
         speakers=_argument_host),
@@ -265,7 +269,9 @@ _CONTROL: Table = {
                 capacity_bytes=_field(NumberWithin(-2 ** 60, 2 ** 60)),
                 repository_mbps=_field(NumberWithin(0, 10 ** 9)),
                 peer_mbps=_field(NumberWithin(0, 10 ** 9)),
-                demand_factor=_field(NumberWithin(0, 10 ** 6))))},
+                demand_factor=_field(NumberWithin(0, 10 ** 6)))),
+            'objective': fields.EnumField(plan_objects.PLAN_OBJECTIVES,
+                                          nullable=True)},
             changes=False),
         'create_precache_job': Method(CONTROLLER,
                                       {'job': _object('PrecacheJob')}),

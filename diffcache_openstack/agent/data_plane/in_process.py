@@ -78,6 +78,10 @@ class InProcessDataPlane(interface.DataPlane):
         """See :meth:`.interface.DataPlane.repositories`."""
         return self._native.repositories()
 
+    def peer_mbps(self) -> float | None:
+        """See :meth:`.interface.DataPlane.peer_mbps`."""
+        return self._native.peer_mbps()
+
     def deliver(self, order: interface.Order, handle: interface.Handle,
                 progress: interface.Progress | None = None
                 ) -> interface.Delivery:

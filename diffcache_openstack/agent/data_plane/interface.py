@@ -212,8 +212,16 @@ class DataPlane(abc.ABC):
         """Return what is known of each repository.
 
         :returns: ``name``, completed ``transfers``, ``failures`` and
-            ``bytes`` since the start; ``down_s`` and ``reason`` are None
-            unless it is not used until it answers again
+            ``bytes`` since the start; ``mbps`` is the measured rate, None
+            until enough came; ``down_s`` and ``reason`` are None unless it
+            is not used until it answers again
+        """
+
+    @abc.abstractmethod
+    def peer_mbps(self) -> float | None:
+        """Return the measured rate from hosts of the site, in Mbit/s.
+
+        :returns: None until enough came
         """
 
     @abc.abstractmethod

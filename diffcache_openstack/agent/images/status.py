@@ -71,6 +71,21 @@ class HostStatus:
             now + datetime.timedelta(seconds=round(found.retry_in)))
             for found in self._filler.report()]
 
+    def network(self) -> objects.HostNetwork | None:
+        """Return when this host fills, and what it measured of its links.
+
+        :returns: None for a repository, which fetches nothing
+        """
+        if self._conf.agent.role == objects.REPOSITORY:
+            return None
+        options, now = self._conf.fill, objects_base.now()
+        return objects.HostNetwork(
+            fill_rate=options.max_rate or None,
+            fill_windows=list(options.windows),
+            peer_mbps=self._plane.peer_mbps(),
+            repositories=[_standing(found, now)
+                          for found in self._plane.repositories()])
+
     def pending_images(self) -> list[objects.PendingImage] | None:
         """List images that this repository could not add yet, by ID.
 
@@ -134,3 +149,17 @@ class HostStatus:
         paths = borrowed.paths()
         return [[*key, size, str(paths.get(key, ''))]
                 for key, size in sorted(borrowed.sizes().items())]
+
+
+def _standing(found, now):
+    """Return a repository as it is reported.
+
+    :param found: as :meth:`.interface.DataPlane.repositories` returns it
+    """
+    down = found['down_s']
+    return objects.RepositoryStanding(
+        answers=down is None, reason=found['reason'],
+        since=None if down is None else
+        now - datetime.timedelta(seconds=round(down)),
+        **{name: found[name] for name in (
+            'name', 'mbps', 'transfers', 'failures', 'bytes')})

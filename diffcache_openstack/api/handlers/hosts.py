@@ -23,11 +23,13 @@ from diffcache_openstack.api.schemas import common
 from diffcache_openstack.api.schemas import hosts as schemas
 from diffcache_openstack.conductor.planning import model
 from diffcache_openstack.db.views import host_views
+from diffcache_openstack.db.views import network_views
 from diffcache_openstack.sites import site_map
 
 TABLE = routing.Table()
 # Since this version, hosts that are alive cannot be removed.
 _ONLY_DEAD = microversions.parse('1.5')
+_NETWORK = microversions.parse('1.8')
 _PENDING = microversions.parse('1.7')
 
 
@@ -46,12 +48,23 @@ def list_hosts(request: requests.Request) -> dict[str, typing.Any]:
              response=schemas.SHOW)
 def show_host(request: requests.Request, name: str
               ) -> dict[str, typing.Any]:
-    """Show a host and its assumed bandwidth of receiving (Mbit/s)."""
+    """Show a host and its assumed bandwidth of receiving (Mbit/s).
+
+    From version 1.8 on, ``fill`` and ``measured`` are what the host reported:
+    when it fetches what plans place there, and its measured bandwidths.
+    ``repositories`` are those that it reads from; for a repository,
+    ``clients`` are the hosts that read from it. One that does not ``answer``
+    is used by this host again once it does.
+    """
     host = request.look(host_views.get_host, name)
-    links = site_map.to_links(model.links_of(
-        host['site'], request.services.conf.planner)).of(name)
-    return {'host': {**host, 'links': {
-        'local': links.local, 'peer': links.peer, 'repo': links.repo}}}
+    links = site_map.to_links(request.read(
+        model.read_links, host['site'], request.services.conf.planner)
+        ).of(name)
+    host['links'] = {
+        'local': links.local, 'peer': links.peer, 'repo': links.repo}
+    if request.version >= _NETWORK:
+        host |= request.read(network_views.show, name)
+    return {'host': host}
 
 
 @TABLE.route('GET', '/v1/hosts/<name>/objects', policy=policies.SHOW,

@@ -109,10 +109,28 @@ def cancel_plan(request: requests.Request, plan_id: str
              body=schemas.WHAT_IF, shows=fields.OPERATORS,
              response=schemas.WHAT_IF_ANSWER)
 def what_if(request: requests.Request) -> dict[str, typing.Any]:
-    """Compare the best plans of a site before and after a change."""
+    """Compare the best plans of a site before and after a change.
+
+    ``saving`` is the share of the mean seconds that images are waited for.
+    From version 1.8 on, ``objective`` is what both plans minimize, by default
+    what plans of the site do; bytes are those that requests take from
+    repositories, per day and per request.
+    """
     change = request.document['what_if']
+    if request.version < _FIGURES and 'objective' in change:
+        raise http.BadRequest(
+            f'what_if.objective needs version {_FIGURES} of the API; send'
+            f' "{microversions.HEADER}: {microversions.SERVICE_TYPE}'
+            f' {_FIGURES}".')
     answer = request.services.control.what_if(
-        request.context, change['site'], change['changes'])
+        request.context, change['site'], change['changes'],
+        change.get('objective'))
+    if request.version < _FIGURES:
+        for name in ('objective', 'saving_wan'):
+            answer.pop(name, None)
+        for name in ('cost_wan_bytes', 'mean_wan_bytes'):
+            for outcome in (answer['before'], answer['after']):
+                outcome.pop(name, None)
     return {'what_if': {**change, **answer}}
 
 

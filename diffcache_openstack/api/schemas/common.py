@@ -56,6 +56,11 @@ def closed(properties: Schema, optional: typing.Iterable[str] = ()
             'additionalProperties': False}
 
 
+def or_null(schema: Schema) -> Schema:
+    """Return a schema of an object that may be missing."""
+    return {**schema, 'type': [schema['type'], 'null']}
+
+
 def listing(name: str, entry: Schema) -> Schema:
     """Return the schema of one page of a listing."""
     links = f'{name}_links'

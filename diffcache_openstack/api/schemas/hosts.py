@@ -37,10 +37,27 @@ LIST_QUERY = common.paged_query({
               'List only hosts that hold the object with this hash.'}})
 LIST = common.listing('hosts', common.closed(_HOST))
 
+_STANDING = {
+    'answers': common.BOOLEAN, 'since': common.INSTANT_OR_NULL,
+    'reason': common.TEXT_OR_NULL, 'mbps': common.NUMBER_OR_NULL,
+    'transfers': common.COUNT, 'failures': common.COUNT,
+    'bytes': common.COUNT}
+# From version 1.8 on.
+_NETWORK = {
+    'fill': common.or_null(common.closed({
+        'max_rate': common.COUNT_OR_NULL,
+        'windows': {'type': 'array', 'items': common.STRING},
+        'seconds_per_day': common.NUMBER})),
+    'measured': common.or_null(common.closed({
+        'peer': common.NUMBER_OR_NULL, 'repo': common.NUMBER_OR_NULL})),
+    'repositories': {'type': 'array', 'items': common.closed({
+        'name': common.NAME, **_STANDING})},
+    'clients': {'type': 'array', 'items': common.closed({
+        'host': common.NAME, **_STANDING})}}
 SHOW = common.closed({'host': common.closed({
     **_HOST, 'links': common.closed({
         'local': common.NUMBER, 'peer': common.NUMBER,
-        'repo': common.NUMBER})})})
+        'repo': common.NUMBER}), **_NETWORK}, _NETWORK)})
 
 OBJECTS_QUERY = common.paged_query({
     'kind': {**_KIND, 'description': 'List only objects of this kind.'}})

@@ -95,11 +95,17 @@ _REASON = common.closed({
 EXPLANATION = common.closed({
     'explanation': {'type': 'array', 'items': _REASON}})
 
+_OBJECTIVE = {'type': 'string', 'enum': ['seconds', 'wan_bytes']}
 WHAT_IF = common.closed({'what_if': common.closed({
-    'site': common.SITE, 'changes': CHANGES})})
+    'site': common.SITE, 'changes': CHANGES, 'objective': {
+        **_OBJECTIVE, 'description': 'What both plans minimize (default: what'
+                                     ' plans of the site do); from version'
+                                     ' 1.8 on.'}}, ['objective'])})
 _OUTCOME = common.closed({
     'cost_s': common.NUMBER, 'lower_bound_s': common.NUMBER,
-    'mean_s': common.NUMBER})
+    'mean_s': common.NUMBER, 'cost_wan_bytes': common.COUNT,
+    'mean_wan_bytes': common.COUNT}, ['cost_wan_bytes', 'mean_wan_bytes'])
 WHAT_IF_ANSWER = common.closed({'what_if': common.closed({
-    'site': common.SITE, 'changes': CHANGES, 'before': _OUTCOME,
-    'after': _OUTCOME, 'saving': common.NUMBER})})
+    'site': common.SITE, 'changes': CHANGES, 'objective': _OBJECTIVE,
+    'before': _OUTCOME, 'after': _OUTCOME, 'saving': common.NUMBER,
+    'saving_wan': common.NUMBER}, ['objective', 'saving_wan'])})

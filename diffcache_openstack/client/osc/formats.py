@@ -109,12 +109,47 @@ _SOURCES = {'repo': 'repository'}
 
 
 class Links(columns.FormattableColumn):
-    """Assumed bandwidths of a host; in tables as a sentence."""
+    """Bandwidths of a host; in tables as a sentence."""
 
     def human_readable(self) -> str:
-        """Return each kind of source with its bandwidth."""
-        return ', '.join(f'{_SOURCES.get(name, name)} {mbps:g} Mbit/s'
-                         for name, mbps in (self._value or {}).items())
+        """Return each kind of source whose bandwidth is known, with it."""
+        return ', '.join(
+            f'{_SOURCES.get(name, name)} {round(mbps, 2):g} Mbit/s'
+            for name, mbps in (self._value or {}).items()
+            if mbps is not None)
+
+
+class FillLimits(columns.FormattableColumn):
+    """Limits of the fills of a host; in tables as a sentence."""
+
+    def human_readable(self) -> str:
+        """Return rate and windows."""
+        limits = self._value
+        if not limits:
+            return ''
+        rate = 'no limit' if not limits['max_rate'] else \
+            f'at most {units.format_size(limits["max_rate"])}/s'
+        return f'{rate}, {", ".join(limits["windows"]) or "at any time"}'
+
+
+class Standings(columns.FormattableColumn):
+    """How hosts and repositories reach each other; a line for each."""
+
+    def human_readable(self) -> str:
+        """Return whether each one answers, and what it delivered."""
+        return '\n'.join(map(self._line, self._value or ()))
+
+    @staticmethod
+    def _line(standing):
+        name = standing.get('name') or standing.get('host')
+        state = 'answers' if standing['answers'] else \
+            f'does not answer since {standing["since"]}' \
+            f' ({standing["reason"]})'
+        rate = '' if standing['mbps'] is None else \
+            f', {round(standing["mbps"], 2):g} Mbit/s'
+        return (f'{name}: {state}{rate}, {standing["transfers"]} transfers,'
+                f' {standing["failures"]} failures,'
+                f' {units.format_size(standing["bytes"])}')
 
 
 class HostCounts(columns.FormattableColumn):

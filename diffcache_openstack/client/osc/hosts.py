@@ -26,7 +26,11 @@ _LISTED: list[formats.Column] = [
     ('Capacity', 'capacity', formats.Size), ('Plan', 'plan', formats.Fill)]
 _SHOWN: list[formats.Column] = [
     *_LISTED, ('Plan Generation', 'plan_generation', None),
-    ('Seen At', 'seen_at', None), ('Links', 'link_speeds', formats.Links)]
+    ('Seen At', 'seen_at', None), ('Links', 'link_speeds', formats.Links),
+    ('Measured', 'measured', formats.Links),
+    ('Fills', 'fill', formats.FillLimits),
+    ('Repositories', 'repositories', formats.Standings),
+    ('Clients', 'clients', formats.Standings)]
 _OBJECTS: list[formats.Column] = [
     ('ID', 'id', None), ('Kind', 'kind', None),
     ('Size', 'bytes', formats.Size), ('Images', 'templates', formats.Names)]

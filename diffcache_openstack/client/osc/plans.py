@@ -61,7 +61,13 @@ _OUTCOME: list[formats.Column] = [
     ('Mean After S', 'after.mean_s', formats.Rounded),
     ('Cost Before S', 'before.cost_s', formats.Rounded),
     ('Cost After S', 'after.cost_s', formats.Rounded),
-    ('Saving', 'saving', formats.Share)]
+    ('Saving', 'saving', formats.Share),
+    ('Objective', 'objective', None),
+    ('WAN per Request Before', 'before.mean_wan_bytes', formats.Size),
+    ('WAN per Request After', 'after.mean_wan_bytes', formats.Size),
+    ('WAN per Day Before', 'before.cost_wan_bytes', formats.Size),
+    ('WAN per Day After', 'after.cost_wan_bytes', formats.Size),
+    ('Saving Over WAN', 'saving_wan', formats.Share)]
 _STATES = ('computing', 'proposed', 'failed', 'cancelled', 'current',
            'superseded')
 _WAIT_SECONDS = 900.0
@@ -266,6 +272,10 @@ class WhatIf(commands.SiteCommand, commands.ShowOne):
                             help='Set the bandwidth of the WAN (Mbit/s)')
         parser.add_argument('--peer-mbps', type=float, metavar='<n>',
                             help='Set the bandwidth of the LAN (Mbit/s)')
+        parser.add_argument('--objective', choices=('seconds', 'wan_bytes'),
+                            help='Minimize seconds of waiting, or bytes from'
+                                 ' repositories (default: what the plans of'
+                                 ' the site do)')
         parser.add_argument('--demand-factor', type=float, metavar='<n>',
                             help='Multiply the number of requests by this')
         return parser
@@ -281,7 +291,8 @@ class WhatIf(commands.SiteCommand, commands.ShowOne):
                 'Nothing to compare; change something, such as'
                 ' "--add-hosts 1".')
         return formats.fields(_OUTCOME, self.client.what_if(
-            self.site_name(parsed_args.site), **changes))
+            self.site_name(parsed_args.site), parsed_args.objective,
+            **changes))
 
 
 def _picture(text):

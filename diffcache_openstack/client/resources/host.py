@@ -39,6 +39,14 @@ class Host(base.Resource):
     plan = resource.Body('plan', type=dict)
     #: Mbit/s that it is taken to receive at.
     link_speeds = resource.Body('links', type=dict)
+    #: Bytes per second and windows of fetching what plans place there.
+    fill = resource.Body('fill', type=dict)
+    #: Mbit/s that it measured.
+    measured = resource.Body('measured', type=dict)
+    #: Repositories that it reads from: whether they answer, since when not.
+    repositories = resource.Body('repositories', type=list)
+    #: Hosts that read from it, if it is a repository.
+    clients = resource.Body('clients', type=list)
 
 
 class HeldObject(base.Resource):

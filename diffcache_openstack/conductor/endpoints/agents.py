@@ -31,6 +31,7 @@ from diffcache_openstack.db import catalogue
 from diffcache_openstack.db import engine
 from diffcache_openstack.db import fills as fill_reports
 from diffcache_openstack.db import history
+from diffcache_openstack.db import networks
 from diffcache_openstack.db.patches import pairs as patch_pairs
 from diffcache_openstack.db.patches import sketches as image_sketches
 from diffcache_openstack.db import pending_images
@@ -109,6 +110,18 @@ class ConductorManager:
         """Replace the list of templates that a host borrows."""
         self._notifier.maps_changed(self._database.write(
             sites.put_borrowed, host, holdings))
+
+    @messaging.exposed
+    def report_network(self, ctxt: contexts.RequestContext, host: str,
+                       network: objects.HostNetwork) -> None:
+        """Replace what a host measured of its links, and how it fills."""
+        def write(session):
+            if networks.put(session, host, network) \
+                    and self._maps.show_measured():
+                return sites.raise_generation_of(session, host)
+            return set()
+
+        self._notifier.maps_changed(self._database.write(write))
 
     @messaging.exposed
     def report_fills(self, ctxt: contexts.RequestContext, host: str,

@@ -69,9 +69,10 @@ class ControlManager:
 
     @messaging.exposed
     def what_if(self, ctxt: contexts.RequestContext, site: str,
-                changes: dict) -> dict[str, typing.Any]:
+                changes: dict, objective: str | None = None
+                ) -> dict[str, typing.Any]:
         """Estimate the cost change if a host or link were different."""
-        return self._proposals.what_if(site, changes)
+        return self._proposals.what_if(site, changes, objective)
 
     @messaging.exposed
     def create_precache_job(self, ctxt: contexts.RequestContext,

@@ -15,17 +15,23 @@ The placement package numbers templates and hosts and weighs in MB; the
 conductor knows content ids, names and bytes. A :class:`Model` holds both.
 """
 
+import collections.abc
 import dataclasses
 import datetime
+import functools
 import itertools
 import math
+import types
 
 import numpy as np
 from oslo_config import cfg
 from oslo_log import log
+from sqlalchemy import orm
 
 from diffcache_openstack.common import units
+from diffcache_openstack.common import windows
 from diffcache_openstack.db import history
+from diffcache_openstack.db import networks
 from diffcache_openstack import objects
 from diffcache_openstack.placement import demand
 from diffcache_openstack.placement import instance as instances
@@ -58,6 +64,7 @@ class SiteState:
     :param now: the instant from which their age counts
     :param jobs: what precache jobs want
     :param repositories: names of the repositories that are alive
+    :param networks: by host, what it reported of its links and fills
     """
 
     site: str
@@ -69,6 +76,7 @@ class SiteState:
     jobs: list[objects.PrecacheDemand] = dataclasses.field(
         default_factory=list)
     repositories: tuple[str, ...] = ()
+    networks: 'Networks' = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,6 +87,7 @@ class Model:
     :param contents: content id of each template number
     :param sizes: bytes of each template number
     :param patches: the patch of each pair of template numbers
+    :param fill_limits: by host number, for hosts that reported theirs
     """
 
     instance: instances.Instance
@@ -86,6 +95,8 @@ class Model:
     contents: list[str]
     sizes: list[int]
     patches: dict[tuple[int, int], objects.Patch]
+    fill_limits: dict[int, replan.FillLimits] = dataclasses.field(
+        default_factory=dict)
 
     def placement(self, items: list[objects.PlanItem]
                   ) -> placements.Placement:
@@ -195,7 +206,7 @@ def build(state: SiteState, options: cfg.ConfigOpts.GroupAttr) -> Model:
                            if name in options.drained_hosts),
         name=state.site)
     return Model(instance, hosts, contents, [sizes[c] for c in contents],
-                 patches)
+                 patches, _fill_limits(state, hosts))
 
 
 def horizon(now: datetime.datetime, options: cfg.ConfigOpts.GroupAttr
@@ -218,16 +229,38 @@ def objective_of(site: str, options: cfg.ConfigOpts.GroupAttr
         options.site_objective.get(site, options.objective)]
 
 
-def links_of(site: str, options: cfg.ConfigOpts.GroupAttr) -> objects.Links:
+Networks = collections.abc.Mapping[str, objects.HostNetwork]
+
+
+def read_links(session: orm.Session, site: str,
+               options: cfg.ConfigOpts.GroupAttr) -> objects.Links:
+    """Return the links of a site's hosts, with those that they measured.
+
+    :param options: the group [planner]
+    """
+    reported = networks.of_site(session, site) \
+        if options.measured_bandwidths else {}
+    return links_of(site, options, reported)
+
+
+def links_of(site: str, options: cfg.ConfigOpts.GroupAttr,
+             reported: Networks = types.MappingProxyType({})
+             ) -> objects.Links:
     """Return the links of a site's hosts.
 
     :param options: the group [planner]
+    :param reported: by host, what it measured; used if the options say so
     """
     peer = options.peer_bandwidth
     repository = float(options.site_repository_bandwidth.get(
         site, options.repository_bandwidth))
-    peers = options.host_peer_bandwidth
-    repositories = options.host_repository_bandwidth
+    measured = reported if options.measured_bandwidths else {}
+    peers = {**_rates(measured, lambda network: [network.peer_mbps]),
+             **options.host_peer_bandwidth}
+    repositories = {
+        **_rates(measured, lambda network: [
+            each.mbps for each in network.repositories]),
+        **options.host_repository_bandwidth}
     return objects.Links(
         local=options.local_bandwidth, peer=peer, repo=repository,
         hosts=[objects.HostLinks(
@@ -235,6 +268,13 @@ def links_of(site: str, options: cfg.ConfigOpts.GroupAttr) -> objects.Links:
             repo=float(repositories.get(name, repository)))
             for name in sorted({*peers, *repositories})],
         repositories=_repository_links(site, options))
+
+
+def _rates(measured, rates_of):
+    """Return the highest of the rates that each host measured, if any."""
+    found = {host: [mbps for mbps in rates_of(network) if mbps]
+             for host, network in measured.items()}
+    return {host: max(rates) for host, rates in found.items() if rates}
 
 
 def _repository_links(site, options):
@@ -250,13 +290,33 @@ def _repository_links(site, options):
 
 def _bandwidths(state, hosts, options):
     """Return the links of each host: its own, where they are known."""
-    links = site_maps.to_links(links_of(state.site, options))
+    links = site_maps.to_links(links_of(state.site, options,
+                                        state.networks))
     each = [links.of(name) for name in hosts]
     return instances.Bandwidths(
         local=np.array([own.local for own in each]),
         peer=np.array([own.peer for own in each]),
         repo=np.array([own.fastest_repository(state.repositories)
                        for own in each]))
+
+
+def _fill_limits(state, hosts):
+    return {
+        number: fill_limits(network.fill_rate, tuple(network.fill_windows))
+        for number, name in enumerate(hosts, 1)
+        if (network := state.networks.get(name)) is not None}
+
+
+@functools.lru_cache(maxsize=1000)
+def fill_limits(rate: int | None, open_windows: tuple[str, ...]
+                ) -> replan.FillLimits:
+    """Return the limits of fills of a host.
+
+    :param rate: bytes per second; none or 0 for no limit
+    """
+    return replan.FillLimits(
+        8 * rate / MBIT if rate else None,
+        windows.Windows(list(open_windows)).seconds_per_day())
 
 
 def _placed(state, hosts, contents, patches):

@@ -23,19 +23,18 @@ from sqlalchemy import orm
 
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import units
-from diffcache_openstack.common import windows
 from diffcache_openstack.conductor.planning import figures
 from diffcache_openstack.conductor.planning import model
 from diffcache_openstack.db import catalogue
 from diffcache_openstack.db import engine
 from diffcache_openstack.db import history
+from diffcache_openstack.db import networks
 from diffcache_openstack.db import plans
 from diffcache_openstack.db import precache
 from diffcache_openstack.db import sites
 from diffcache_openstack import objects
 from diffcache_openstack.objects import base
 from diffcache_openstack.placement import cost
-from diffcache_openstack.placement import instance as instances
 from diffcache_openstack.placement import objectives
 from diffcache_openstack.placement import placement as placements
 from diffcache_openstack.placement import replan
@@ -111,7 +110,7 @@ class Planner:
             site_model = site_model.placed_too(current.items)
         objective = model.objective_of(site, options)
         solution = self.solve(
-            site_model.instance, solvers.load(self._conf.planner.solver),
+            site_model, solvers.load(self._conf.planner.solver),
             objective, self._conf.planner.time_limit)
         if current is not None and not self._is_worth_it(
                 site_model, current, solution, objective):
@@ -122,7 +121,7 @@ class Planner:
         plan = self.make_plan(site_model, solution, objective)
         return self._store(plan, generation)
 
-    def solve(self, instance: instances.Instance, solver: solvers.Solver,
+    def solve(self, site_model: model.Model, solver: solvers.Solver,
               objective: objectives.Objective, time_limit: float
               ) -> solvers.Solution:
         """Compute a placement of a site, including the cost of moves.
@@ -140,17 +139,18 @@ class Planner:
             return solver.solve(priced, time_limit=seconds, **limits)
 
         solution = objective.solve(
-            instance, self._terms(), find, time_limit=time_limit,
-            hops=options.max_patches)
-        return self._without_late(instance, solution, objective)
+            site_model.instance, self._terms(site_model), find,
+            time_limit=time_limit, hops=options.max_patches)
+        return self._without_late(site_model, solution, objective)
 
-    def _without_late(self, instance, solution, objective):
+    def _without_late(self, site_model, solution, objective):
         """Leave out of a solution what would arrive too late to pay."""
+        instance = site_model.instance
         hops = self._conf.planner.max_patches
         worth = auto.losses(objective.priced(instance), solution.placement,
                             hops)
         kept = replan.leave_out_late(
-            instance, solution.placement, worth, self._terms())
+            instance, solution.placement, worth, self._terms(site_model))
         late = len(worth) - len(kept.templates) - len(kept.patches)
         if not late:
             return solution
@@ -177,17 +177,21 @@ class Planner:
             hosts=site_model.hosts,
             items=site_model.items(solution.placement, hops, objective),
             **figures.of_plan(site_model.instance, solution.placement,
-                              self._terms(), hops))
+                              self._terms(site_model), hops))
 
-    def _terms(self):
+    def _terms(self, site_model):
+        """Return the conditions of moves at a site.
+
+        Hosts that did not report their limits of fills count with this
+        conductor's.
+        """
         options = self._conf.planner
-        rate = self._conf.fill.max_rate
+        fill = self._conf.fill
         return replan.Terms(
             period_s=model.SECONDS_PER_DAY, horizon_s=options.horizon,
             move_weight=options.move_weight, least_saving=options.min_gain,
-            max_rate_mbps=8 * rate / model.MBIT if rate else None,
-            window_s=windows.Windows(
-                self._conf.fill.windows).seconds_per_day())
+            fill=model.fill_limits(fill.max_rate, tuple(fill.windows)),
+            fills=site_model.fill_limits)
 
     def read_state(self, session: orm.Session, site: str
                    ) -> tuple[int, objects.Plan | None, model.SiteState]:
@@ -216,7 +220,8 @@ class Planner:
             site, hosts, templates, catalogue.list_patches(session), demand,
             now, precache.demand(session, site),
             tuple(host.name for host in alive
-                  if host.role == objects.REPOSITORY))
+                  if host.role == objects.REPOSITORY),
+            networks.of_site(session, site))
         return generation, plans.current_plan(session, site), state
 
     def _is_worth_it(self, site_model, current, solution, objective):
@@ -232,7 +237,8 @@ class Planner:
         if placements.errors(site_model.instance, placement):
             return True
         return objective.worth(
-            site_model.instance, placement, solution, self._terms(),
+            site_model.instance, placement, solution,
+            self._terms(site_model),
             self._conf.planner.max_patches)
 
     def _store(self, plan, expected):

@@ -31,6 +31,7 @@ from diffcache_openstack.db import proposals
 from diffcache_openstack import objects
 from diffcache_openstack.objects import base
 from diffcache_openstack.placement import explain
+from diffcache_openstack.placement import objectives
 from diffcache_openstack.placement.solvers import base as solvers
 from diffcache_openstack.placement import whatif
 
@@ -90,21 +91,33 @@ class Proposals:
             self._conf.planner.max_patches)
         return [self._reason(site_model, reason) for reason in reasons]
 
-    def what_if(self, site: str, changes: dict[str, typing.Any]
-                ) -> dict[str, typing.Any]:
-        """Compare a site with what it might be."""
+    def what_if(self, site: str, changes: dict[str, typing.Any],
+                name: str | None) -> dict[str, typing.Any]:
+        """Compare a site with what it might be.
+
+        :param name: of an objective; None for that of the site's plans
+        """
         options = self._conf.planner
         solver = solvers.load(options.solver)
+        objective = objectives.OBJECTIVES[name] if name \
+            else model.objective_of(site, options)
+
+        def find(instance, seconds):
+            return solver.solve(
+                instance, time_limit=seconds, hops=options.max_patches,
+                threads=options.threads)
+
         compared = whatif.compare(
             self._model(site).instance, _change(changes),
-            lambda instance: solver.solve(
-                instance, time_limit=options.time_limit,
-                hops=options.max_patches,
-                threads=options.threads))
+            lambda instance: objective.solve_afresh(
+                instance, find, time_limit=options.time_limit,
+                hops=options.max_patches), options.max_patches)
         return {
-            'before': _outcome(compared.before, compared.mean_before_s),
-            'after': _outcome(compared.after, compared.mean_after_s),
-            'saving': float(compared.saving)}
+            'objective': objective.name,
+            'before': _outcome(compared.before),
+            'after': _outcome(compared.after),
+            'saving': float(compared.saving),
+            'saving_wan': float(compared.saving_wan)}
 
     def tidy(self) -> None:
         """Fail abandoned computations; remove old proposals."""
@@ -145,7 +158,7 @@ class Proposals:
             site_model = site_model.placed_too(current.items)
         objective = model.objective_of(site, options)
         solution = self._planner.solve(
-            site_model.instance, solver, objective, time_limit)
+            site_model, solver, objective, time_limit)
         plan = self._planner.make_plan(site_model, solution, objective)
         plan.generation, plan.solver = generation, name
         return plan
@@ -193,7 +206,9 @@ def _change(changes: collections.abc.Mapping) -> whatif.Change:
         demand=changes.get('demand_factor', 1.0))
 
 
-def _outcome(solution, mean_s):
-    return {'cost_s': float(solution.cost_s),
-            'lower_bound_s': float(solution.lower_bound_s),
-            'mean_s': float(mean_s)}
+def _outcome(found: whatif.Outcome) -> dict[str, float | int]:
+    return {'cost_s': float(found.solution.cost_s),
+            'lower_bound_s': float(found.solution.lower_bound_s),
+            'mean_s': float(found.mean_s),
+            'cost_wan_bytes': round(found.wan_mb * units.MB),
+            'mean_wan_bytes': round(found.mean_wan_mb * units.MB)}

@@ -14,6 +14,7 @@ use crate::fetching::claimant::{Claimant, SiteHost};
 use crate::fetching::client::{Client, Peer, Remote, Stop};
 use crate::fetching::fetch::{load_manifest, Transfer};
 use crate::fetching::leaves::Leaves;
+use crate::fetching::measured_rate::MeasuredRate;
 use crate::fetching::minimum_rate::Floors;
 use crate::fetching::origins::Origins;
 use crate::fetching::part::{Durability, Part};
@@ -125,6 +126,8 @@ pub struct DataPlane {
     origins: Origins,
     /// Which hosts are left alone.
     pub(crate) standing: Arc<Standing>,
+    /// The rate at which peers send to this host.
+    pub(crate) peer_rate: Mutex<MeasuredRate>,
     /// Which repositories answer.
     pub repositories: Arc<Repositories>,
     housekeeper: Mutex<Option<std::thread::JoinHandle<()>>>,
@@ -195,6 +198,7 @@ impl DataPlane {
             lent: Mutex::default(),
             origins: Origins::default(),
             standing,
+            peer_rate: Mutex::default(),
             repositories,
             housekeeper: Mutex::new(Some(housekeeper)),
         })
@@ -256,6 +260,11 @@ impl DataPlane {
         }
         let spelled: Vec<_> = hosts.iter().map(SiteHost::normalized).collect();
         self.repositories.set(&spelled);
+    }
+
+    /// The measured bytes per second at which peers send to this host; `None` if too few came.
+    pub fn peer_rate(&self) -> Option<f64> {
+        lock(&self.peer_rate).bytes_per_second()
     }
 
     /// The hosts that are left alone now.

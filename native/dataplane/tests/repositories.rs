@@ -243,3 +243,36 @@ fn a_dead_repository_is_tried_if_nothing_else_is_left() {
     assert_eq!(two.deliver(&alone).failures.len(), 1);
     assert_eq!(two.host.repositories.passed_over(), ["first", "second"]);
 }
+
+#[test]
+fn the_rate_of_a_link_is_measured_by_transfers_that_nothing_else_limits() {
+    let two = Two::new();
+    let order = two.order(two.first.url());
+    let limited = Order {
+        class: Class::Fill,
+        rate: Some(1e9),
+        ..order.clone()
+    };
+    let rate = || two.host.repositories.reports(Instant::now())[0].rate;
+    for _ in 0..8 {
+        two.deliver(&limited);
+    }
+    assert_eq!(rate(), None);
+    for _ in 0..8 {
+        two.deliver(&order);
+    }
+    assert!(rate().unwrap() > 0.0);
+    assert_eq!(two.host.peer_rate(), None);
+    let from_peer = Order {
+        sources: vec![Source::Host {
+            host: "second".to_owned(),
+            url: two.second.url().to_owned(),
+            link: Link::Lan,
+        }],
+        ..order
+    };
+    for _ in 0..8 {
+        two.deliver(&from_peer);
+    }
+    assert!(two.host.peer_rate().unwrap() > 0.0);
+}

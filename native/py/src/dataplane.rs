@@ -45,6 +45,11 @@ fn parse_key(kind: &str, id: &str) -> PyResult<ObjectKey> {
 /// Longest time that is taken for one: some thirty years.
 const LONGEST_SECONDS: f64 = 1e9;
 
+/// Mbit/s, of bytes per second.
+fn to_mbps(rate: f64) -> f64 {
+    rate * 8.0 / 1e6
+}
+
 fn parse_seconds(name: &str, seconds: f64) -> PyResult<Duration> {
     if !(0.0..=LONGEST_SECONDS).contains(&seconds) {
         return Err(InvalidInput::new_err(format!(
@@ -413,7 +418,12 @@ impl DataPlane {
         Ok(())
     }
 
-    /// What is known of each repository: a dict with name, transfers, failures, bytes, down_s and reason.
+    /// Mbit/s at which peers send to this host; None if that was not measured yet.
+    fn peer_mbps(&self) -> Option<f64> {
+        self.0.peer_rate().map(to_mbps)
+    }
+
+    /// What is known of each repository: a dict with name, transfers, failures, bytes, mbps, down_s and reason.
     fn repositories<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
         let reports = self.0.repositories.reports(Instant::now()).into_iter();
         reports
@@ -424,6 +434,7 @@ impl DataPlane {
                 dict.set_item("transfers", report.transfers)?;
                 dict.set_item("failures", report.failures)?;
                 dict.set_item("bytes", report.bytes)?;
+                dict.set_item("mbps", report.rate.map(to_mbps))?;
                 dict.set_item("down_s", down.map(|time| time.as_secs_f64()))?;
                 dict.set_item("reason", reason)?;
                 Ok(dict)

@@ -107,6 +107,8 @@ class Plane(interface.DataPlane):
         self.changed = []
         self.down = set()
         self.alone = set()
+        self.repository_reports = []
+        self.measured_peer_mbps = None
         self.accused = []
         self.hold_fetches = threading.Event()
         self.hold_fetches.set()
@@ -124,7 +126,10 @@ class Plane(interface.DataPlane):
         self.known_repositories = list(hosts)
 
     def repositories(self):
-        return []
+        return self.repository_reports
+
+    def peer_mbps(self):
+        return self.measured_peer_mbps
 
     def new_handle(self):
         return Handle()

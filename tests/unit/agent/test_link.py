@@ -85,6 +85,11 @@ class Conductor:
     def report_fills(self, ctxt, host, fills):
         self._note('report_fills', host, fills)
 
+    def report_network(self, ctxt, host, network):
+        self._note('report_network', network)
+        if self.is_old:
+            raise exceptions.InvalidInput('no such method')
+
     def report_requests(self, ctxt, requests):
         if self.no_history:
             raise exceptions.ServiceUnavailable('the database is full')
@@ -132,6 +137,10 @@ class Status:
     def __init__(self):
         self.pending = []
         self.images = None
+        self.found = None
+
+    def network(self):
+        return self.found
 
     def describe(self):
         return objects.Host(name='h1', site='s', role='compute')
@@ -205,6 +214,34 @@ class LinkTest(base.TestCase):
         self.assertEqual([0, 5], [
             sum(fill.bytes_done for fill in call[2])
             for call in self.conductor.named('report_fills')])
+
+    def test_links_are_reported_when_they_changed_much(self):
+        def network(**values):
+            return objects.HostNetwork(
+                **{'peer_mbps': values.pop('peer', None)},
+                repositories=[objects.RepositoryStanding(
+                    **{'name': 'hub', **values})])
+
+        found = [network(), network(bytes=10 ** 9), network(mbps=20.0),
+                 network(mbps=24.9), network(mbps=25.1),
+                 network(mbps=25.1, answers=False, since=NOW),
+                 network(mbps=25.1, answers=False,
+                         since=NOW + datetime.timedelta(seconds=1)),
+                 network(mbps=25.1), network(mbps=25.1, peer=900.0)]
+        for each in found:
+            self.status.found = each
+            self.link.report()
+        self.assertEqual(
+            [found[n] for n in (0, 2, 4, 5, 7, 8)],
+            [each for _name, each in self.conductor.named('report_network')])
+
+    def test_a_conductor_that_cannot_note_links_is_not_asked_again(self):
+        self.status.found = objects.HostNetwork()
+        self.conductor.is_old = True
+        for _ in range(2):
+            self.link.report()
+        self.assertEqual(1, len(self.conductor.named('report_network')))
+        self.assertEqual([3], self.learned)
 
     def test_says_only_what_is_new(self):
         for _ in range(2):

@@ -39,7 +39,7 @@ _VARYING = {
     'predicted_seconds': 1.5, 'generation': 1, 'base_generation': 0,
     'plan_generation': 1, 'map_generation': 1, 'requests': 3,
     'saved_wan_bytes': 40000000, 'cost_wan_bytes': 20000000,
-    'fill_seconds': 40.0,
+    'mean_wan_bytes': 1500000, 'saving_wan': 0.1, 'fill_seconds': 40.0,
     'proved_optimal': False, 'eviction': 1, 'priority': 1, 'why': '…',
     'request_id': 'req-00000000-0000-4000-8000-000000000000'}
 _MOST_ENTRIES = 1

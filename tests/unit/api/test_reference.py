@@ -20,6 +20,7 @@ import pathlib
 
 from diffcache_openstack.api import handlers
 from diffcache_openstack.api import microversions
+from diffcache_openstack import objects
 from tests import base as tests_base
 from tests.unit.api import base
 from tests.unit.api import reference
@@ -62,6 +63,11 @@ class TestReference(base.ApiTest):
         self.run_jobs()
         self.run_versions()
         self.sample('GET', '/v1/hosts', query='?site=edge&limit=1')
+        self.api.report_network(self.ctxt, 'h1', objects.HostNetwork(
+            fill_rate=2000000, fill_windows=['22:00-06:00'], peer_mbps=931.5,
+            repositories=[objects.RepositoryStanding(
+                name='hub', mbps=18.5, transfers=12, failures=1,
+                bytes=1500000000)]))
         self.sample('GET', '/v1/hosts/{name}', name='h1')
         self.sample('GET', '/v1/hosts/{name}/objects', name='h1',
                     query='?kind=templates')

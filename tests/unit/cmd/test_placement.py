@@ -101,6 +101,18 @@ class TestPlacement(base.TestCase):
     def test_what_if(self):
         told = self.answer('what-if', self.instance, '--add-hosts', '1')
         self.assertGreater(told['saving'], 0)
+        self.assertEqual('seconds', told['objective'])
+
+    def test_what_if_for_bytes(self):
+        words = ('what-if', self.instance, '--add-capacity=-4000')
+        fast = self.answer(*words)
+        lean = self.answer(*words, '--objective', 'wan_bytes')
+        self.assertEqual('wan_bytes', lean['objective'])
+        self.assertGreater(fast['mean_wan_after_mb'], 0)
+        self.assertLessEqual(lean['mean_wan_after_mb'],
+                             1.0001 * fast['mean_wan_after_mb'])
+        self.assertGreaterEqual(lean['mean_after_s'],
+                                0.9999 * fast['mean_after_s'])
 
     def refused(self, *words):
         code, out, err = self.run_command(*words)

@@ -12,9 +12,11 @@
 from unittest import mock
 
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.conductor.endpoints import agents
 from diffcache_openstack.conductor import site_maps
 from diffcache_openstack.db import catalogue
 from diffcache_openstack.db import sites
+from diffcache_openstack import objects
 from tests.unit.db import database
 
 
@@ -53,6 +55,30 @@ class TestMaps(database.DatabaseTest):
         self.assertEqual((2, 7.0), (after.hops, after.links.repo))
         self.assertEqual(set(), self.maps.note_options())
         self.assertIsNone(self.get(after.generation))
+
+    def test_measured_links_that_change_make_a_new_one_if_used(self):
+        changed = []
+        manager = agents.ConductorManager(
+            self.database, self.maps, None,
+            mock.Mock(maps_changed=changed.append), None)
+
+        def report(mbps, **values):
+            manager.report_network(None, 'h1', objects.HostNetwork(
+                peer_mbps=mbps, **values))
+            return changed.pop()
+
+        before = self.get()
+        self.assertEqual(set(), report(125.0))
+        self.assertIsNone(self.get(before.generation))
+        self.conf.set_override('measured_bandwidths', True, 'planner')
+        self.assertEqual(set(), report(125.0))
+        self.assertEqual({database.SITE}, report(250.0))
+        after = self.get(before.generation)
+        self.assertEqual([('h1', 250.0, 20.0)], [
+            (each.host, each.peer, each.repo) for each in after.links.hosts])
+        difference = self.maps.update(database.SITE, before.generation)
+        self.assertEqual(after.links, difference.links)
+        self.assertEqual(set(), report(250.0, fill_rate=1))
 
     def test_options_are_marked_again_after_a_failed_write(self):
         with mock.patch.object(self.database, 'write',

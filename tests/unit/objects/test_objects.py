@@ -27,6 +27,8 @@ FINGERPRINTS = {
     'Host': '1.0-345d60665eb045eafb7077cd8f019f74',
     'HostLinks': '1.0-f2cf7b0925cc616838b64c0b93f5f5aa',
     'Links': '1.1-b988c4e77f77731e56a5a31fae219777',
+    'HostNetwork': '1.0-ecb963eab30c7ba3c1e697c10dd07e97',
+    'RepositoryStanding': '1.0-1c76cdfed3a82b11831c7efd79c7990f',
     'HostHoldings': '1.0-a6b81e67aa70bad783dddb2f2bd44d21',
     'ImageSketch': '1.0-dc86edd6612e01d67e4b4199bb6f44a7',
     'MapChange': '1.0-46e79c006bc0cd73abd63585e6c368f5',

@@ -39,7 +39,8 @@ class TestLate(base.TestCase):
             'bandwidths': {'local': 800, 'peer': 400, 'repo': 10}, **values})
         both = placements.Placement.of(
             [(n, host) for n in (0, 1) for host in range(1, hosts + 1)])
-        terms = replan.Terms(horizon_s=days * 86400.0, window_s=100.0)
+        terms = replan.Terms(horizon_s=days * 86400.0,
+                             fill=replan.FillLimits(window_s=100.0))
         worth = {(n, host): float(instance.rates[n, host - 1])
                  for n, host in both.templates}
         return set(replan.leave_out_late(
@@ -153,11 +154,20 @@ class TestReplan(base.TestCase):
         slow = replan.compare(
             self.instance,
             self.best,
-            replan.Terms(max_rate_mbps=10.0, window_s=3600.0),
+            replan.Terms(fill=replan.FillLimits(10.0, 3600.0)),
         )
         self.assertGreater(slow.fill_s[2], 86400.0)
         busy = sum(m.seconds for m in quick.moves if m.host == 2)
         self.assertAlmostEqual(busy, quick.fill_s[2])
+
+    def test_limits_of_one_host(self):
+        limits = replan.FillLimits(10.0, 3600.0)
+        alike = replan.compare(
+            self.instance, self.best, replan.Terms(fill=limits))
+        own = replan.compare(
+            self.instance, self.best, replan.Terms(fills={2: limits}))
+        quick = replan.compare(self.instance, self.best)
+        self.assertEqual({**quick.fill_s, 2: alike.fill_s[2]}, own.fill_s)
 
     def test_drops_are_named(self):
         plan = replan.compare(

@@ -63,6 +63,9 @@ OBJECTS = {
     'new': objects.NewVersion(id=ID, server_id=ID, project_id='p'),
     'policy': objects.VersionPolicy(id=ID, project_id='p'),
     'report': objects.TaskReport(task_id=ID, state='done'),
+    'network': objects.HostNetwork(
+        fill_windows=['22:00-06:00'], repositories=[
+            objects.RepositoryStanding(name='hub', mbps=20.0)]),
     'task': objects.VersionTask(id=ID, kind='save', project_id='p'),
 }
 VALUES = {
@@ -79,6 +82,7 @@ VALUES = {
     'base': [1, HASH], 'head': [2, HASH],
     'count': 1, 'total': 1, 'terms': 'patch 1', 'nearest': 8, 'creations': 1,
     'templates': [['t', HASH, HASH]], 'patches': [[HASH, HASH, HASH]],
+    'objective': 'wan_bytes',
     'target': HASH, 'bases': ['b' * 64], 'seconds': 60.0, 'mbps': 20.0,
 }
 # No argument is any of these.

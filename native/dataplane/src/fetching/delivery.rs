@@ -408,7 +408,7 @@ impl Run<'_> {
             return self.over_wan(&repository);
         }
         match source {
-            Source::Host { url, .. } => self.over_lan(url),
+            Source::Host { url, .. } => self.measured_over_lan(url),
             Source::Build { base, patch } => self.build(base, patch),
         }
     }
@@ -427,6 +427,20 @@ impl Run<'_> {
         let received = built.base_bytes + built.patch_bytes;
         self.lan_bytes.fetch_add(received, Ordering::Relaxed);
         Ok(())
+    }
+
+    /// Read what a host of the site holds, and measure the link.
+    fn measured_over_lan(&self, url: &str) -> Result<(), TransferError> {
+        if self.order.rate.is_some() {
+            return self.over_lan(url);
+        }
+        let before = self.lan_bytes.load(Ordering::Relaxed);
+        lock(&self.plane.peer_rate).begin(Instant::now());
+        let outcome = self.over_lan(url);
+        let received = self.lan_bytes.load(Ordering::Relaxed) - before;
+        let counted = is_measured(&outcome).then_some(received);
+        lock(&self.plane.peer_rate).end(counted, Instant::now());
+        outcome
     }
 
     /// Read from a host of the site.
@@ -539,11 +553,19 @@ impl Run<'_> {
         };
         let rate = if promoted { None } else { self.order.rate };
         let before = self.wan_bytes.load(Ordering::Relaxed);
+        let repositories = &self.plane.repositories;
+        if rate.is_none() {
+            repositories.begin_measured(repository, Instant::now());
+        }
         let outcome = self.fetch(&repository.url, true, &attempt.interrupt, rate);
         let received = self.wan_bytes.load(Ordering::Relaxed) - before;
-        self.plane.repositories.add_bytes(repository, received);
+        if rate.is_none() {
+            let counted = is_measured(&outcome).then_some(received);
+            repositories.end_measured(repository, counted, Instant::now());
+        }
+        repositories.add_bytes(repository, received);
         if outcome.is_ok() {
-            self.plane.repositories.note_success(repository);
+            repositories.note_success(repository);
         }
         outcome
     }
@@ -659,6 +681,11 @@ impl Run<'_> {
             object: self.key.to_string(),
         }
     }
+}
+
+/// Whether the bytes of a transfer came as fast as the link allowed, until it ended.
+fn is_measured(outcome: &Result<(), TransferError>) -> bool {
+    matches!(outcome, Ok(()) | Err(TransferError::Cancelled { .. }))
 }
 
 impl Delivery {

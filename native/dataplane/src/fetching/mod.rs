@@ -8,6 +8,7 @@ pub mod connection;
 pub mod delivery;
 pub mod fetch;
 pub mod leaves;
+pub mod measured_rate;
 pub mod minimum_rate;
 pub mod origins;
 pub mod part;

@@ -8,6 +8,7 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use crate::fetching::claimant::SiteHost;
+use crate::fetching::measured_rate::MeasuredRate;
 use crate::gate::lock;
 
 /// Time from the first failure to the first probe, and between probes at most.
@@ -35,10 +36,11 @@ struct Record {
     transfers: u64,
     failures: u64,
     bytes: u64,
+    rate: MeasuredRate,
 }
 
 /// What is known of a repository.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Report {
     /// Its name.
     pub name: String,
@@ -50,6 +52,8 @@ pub struct Report {
     pub failures: u64,
     /// Body bytes that came from it.
     pub bytes: u64,
+    /// Measured bytes per second of the link; `None` if too few came.
+    pub rate: Option<f64>,
 }
 
 /// The repositories of a site as one host sees them, by name.
@@ -123,6 +127,16 @@ impl Repositories {
         Record::of(&mut lock(&self.0), host).bytes += bytes;
     }
 
+    /// Notes that a transfer begins whose rate only the link limits; [`Repositories::end_measured`] has to follow.
+    pub fn begin_measured(&self, host: &SiteHost, now: Instant) {
+        Record::of(&mut lock(&self.0), host).rate.begin(now);
+    }
+
+    /// Notes that such a transfer ended; see [`MeasuredRate::end`].
+    pub fn end_measured(&self, host: &SiteHost, received: Option<u64>, now: Instant) {
+        Record::of(&mut lock(&self.0), host).rate.end(received, now);
+    }
+
     /// Returns the repositories to probe now; each is probed by one caller at a time, which calls [`Repositories::end_probe`].
     pub fn begin_probes(&self, now: Instant) -> Vec<SiteHost> {
         let mut due = Vec::new();
@@ -172,6 +186,7 @@ impl Repositories {
                 transfers: record.transfers,
                 failures: record.failures,
                 bytes: record.bytes,
+                rate: record.rate.bytes_per_second(),
             })
             .collect();
         found.sort_by(|one, other| one.name.cmp(&other.name));

@@ -12,8 +12,51 @@
 """What an agent reports of itself."""
 
 from diffcache_openstack.agent.images import status
+from diffcache_openstack.conf import opts
+from diffcache_openstack import objects
 from diffcache_openstack.objects import base as objects_base
 from tests import base
+from tests.unit.agent import fakes
+
+
+class NetworkTest(base.TestCase):
+
+    def test_repositories_fetch_nothing(self):
+        conf = opts.new_config()
+        conf.set_override('role', 'repository', 'agent')
+        found = status.HostStatus(conf, None, None, None, None)
+        self.assertIsNone(found.network())
+
+    def test_what_the_data_plane_and_the_options_say(self):
+        conf = opts.new_config()
+        conf.set_override('max_rate', 2000, 'fill')
+        conf.set_override('windows', ['22:00-06:00'], 'fill')
+        plane = fakes.Plane(fakes.Network(), 'h1')
+        counts = {'transfers': 3, 'failures': 1, 'bytes': 10 ** 9}
+        plane.repository_reports = [
+            {'name': 'a', 'mbps': None, 'down_s': 60.2, 'reason': 'gone',
+             **counts},
+            {'name': 'b', 'mbps': 20.0, 'down_s': None, 'reason': None,
+             **counts}]
+        plane.measured_peer_mbps = 900.0
+        before = objects_base.now()
+        found = status.HostStatus(conf, plane, None, None, None).network()
+        dead, alive = found.repositories
+        silent = (before - dead.since).total_seconds()
+        self.assertTrue(-60 < silent <= 60, silent)
+        self.assertEqual(objects.HostNetwork(
+            fill_rate=2000, fill_windows=['22:00-06:00'], peer_mbps=900.0,
+            repositories=[
+                objects.RepositoryStanding(
+                    name='a', answers=False, reason='gone', since=dead.since,
+                    **counts),
+                objects.RepositoryStanding(name='b', mbps=20.0, **counts)]),
+            found)
+
+    def test_without_limits(self):
+        plane = fakes.Plane(fakes.Network(), 'h1')
+        found = status.HostStatus(opts.new_config(), plane, None, None, None)
+        self.assertEqual(objects.HostNetwork(), found.network())
 
 
 class PendingImagesTest(base.TestCase):

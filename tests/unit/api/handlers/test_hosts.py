@@ -84,6 +84,60 @@ class TestShow(base.ApiTest):
         ways = self.get('/v1/lookups?host=h1&template_id=t3')['lookup']['ways']
         self.assertAlmostEqual(320.0, ways[-1]['seconds'])
 
+    def report(self, **values):
+        self.api.report_network(self.ctxt, 'h1', objects.HostNetwork(
+            **values))
+
+    def test_what_it_reported_of_its_links_is_shown_since_1_8(self):
+        counts = {'transfers': 3, 'failures': 1, 'bytes': 10 ** 9}
+        names = ('fill', 'measured', 'repositories', 'clients')
+
+        def show(host):
+            found = self.get(f'/v1/hosts/{host}', version='1.8')['host']
+            return [found[name] for name in names]
+
+        self.assertEqual([None, None, [], []], show('h1'))
+        self.report(
+            fill_rate=2000000, fill_windows=['mon-fri 22:00-06:00'],
+            peer_mbps=900.0, repositories=[
+                objects.RepositoryStanding(name='hub', mbps=18.5, **counts),
+                objects.RepositoryStanding(
+                    name='hub2', answers=False, reason='gone',
+                    since=database.at(0), **counts)])
+        hub = {'answers': True, 'since': None, 'reason': None, 'mbps': 18.5,
+               **counts}
+        self.assertEqual([
+            {'max_rate': 2000000, 'windows': ['mon-fri 22:00-06:00'],
+             'seconds_per_day': 8 * 3600 * 5 / 7},
+            {'peer': 900.0, 'repo': 18.5},
+            [{'name': 'hub', **hub},
+             {'name': 'hub2', 'answers': False, 'mbps': None,
+              'reason': 'gone', 'since': '2026-01-01T12:00:00Z', **counts}],
+            []], show('h1'))
+        self.assertEqual([None, None, [], [{'host': 'h1', **hub}]],
+                         show('hub'))
+        found = self.get('/v1/hosts/h1', version='1.7')['host']
+        self.assertEqual(set(), found.keys() & set(names))
+
+    def test_measured_links_are_those_of_routes_if_options_say_so(self):
+        def seconds():
+            return self.get('/v1/lookups?host=h1&template_id=t3')['lookup'][
+                'ways'][-1]['seconds']
+
+        usual = seconds()
+        measured = {'peer_mbps': 125.0, 'repositories': [
+            objects.RepositoryStanding(name='hub', mbps=2.5)]}
+        self.report(**measured)
+        self.assertEqual(usual, seconds())
+        self.assertEqual(
+            20.0, self.get('/v1/hosts/h1')['host']['links']['repo'])
+        self.conf.set_override('measured_bandwidths', True, 'planner')
+        self.assertEqual({'local': 4000.0, 'peer': 125.0, 'repo': 2.5},
+                         self.get('/v1/hosts/h1')['host']['links'])
+        measured['repositories'][0].mbps = 5.0
+        self.report(**measured)
+        self.assertAlmostEqual(160.0, seconds())
+
     def test_objects(self):
         found = self.get('/v1/hosts/h1/objects')['objects']
         self.assertEqual(

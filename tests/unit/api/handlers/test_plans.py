@@ -186,6 +186,34 @@ class TestReasons(PlanTest):
                         answer['before']['mean_s'])
         self.assertEqual(before_count, len(self.get('/v1/plans')['plans']))
 
+    def test_what_if_in_both_objectives(self):
+        change = {'site': 'edge', 'changes': {'capacity_bytes': -10 ** 12}}
+        for objective in ('seconds', 'wan_bytes'):
+            answer = self.call('POST', '/v1/what-if', {'what_if': {
+                **change, 'objective': objective}}, version='1.8')[1]
+            answer = answer['what_if']
+            self.assertEqual(objective, answer['objective'])
+            before, after = answer['before'], answer['after']
+            for name in ('mean_wan_bytes', 'cost_wan_bytes', 'mean_s'):
+                self.assertLess(before[name], after[name])
+            self.assertLessEqual(answer['saving_wan'], 0)
+        self.conf.set_override('objective', 'wan_bytes', 'planner')
+        answer = self.call('POST', '/v1/what-if', {'what_if': change},
+                           version='1.8')[1]
+        self.assertEqual('wan_bytes', answer['what_if']['objective'])
+
+    def test_what_if_has_objectives_since_1_8(self):
+        change = {'site': 'edge', 'changes': {'add_hosts': 1}}
+        answer = self.call('POST', '/v1/what-if', {'what_if': change},
+                           version='1.7')[1]['what_if']
+        self.assertEqual({'site', 'changes', 'before', 'after', 'saving'},
+                         set(answer))
+        self.assertEqual({'cost_s', 'lower_bound_s', 'mean_s'},
+                         set(answer['before']))
+        status = self.call('POST', '/v1/what-if', {'what_if': {
+            **change, 'objective': 'seconds'}}, version='1.7')[0]
+        self.assertEqual(400, status)
+
     def test_what_if_with_nonsense(self):
         for changes in ({'repository_mbps': 0}, {'add_hosts': -1},
                         {'colour': 'red'}, {'demand_factor': 0},

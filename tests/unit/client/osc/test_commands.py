@@ -31,6 +31,7 @@ from diffcache_openstack.client.osc import sites
 from diffcache_openstack.client.osc import waiting
 from diffcache_openstack.db import catalogue
 from diffcache_openstack.db import history
+from diffcache_openstack.db import networks
 from diffcache_openstack.db import pending_images
 from diffcache_openstack.db import sites as db_sites
 from diffcache_openstack import objects as server_objects
@@ -129,6 +130,15 @@ class TestHosts(cloud.CommandTest):
     def test_values_are_such_as_json_has(self):
         json.dumps(self.listed(hosts.ListHosts))
         json.dumps(self.shown(hosts.ShowHost, 'h1'))
+        self.database.write(networks.put, 'h1', server_objects.HostNetwork(
+            peer_mbps=900.0, repositories=[
+                server_objects.RepositoryStanding(name='hub', mbps=18.5)]))
+        shown = self.shown(hosts.ShowHost, 'h1')
+        self.assertEqual({'peer': 900.0, 'repo': 18.5}, shown['measured'])
+        self.assertEqual(['hub'],
+                         [each['name'] for each in shown['repositories']])
+        self.assertEqual(['h1'], [each['host'] for each in self.shown(
+            hosts.ShowHost, 'hub')['clients']])
 
     def test_objects(self):
         rows = self.listed(hosts.ListHostObjects, 'h1', '--kind',
@@ -241,6 +251,12 @@ class TestPlans(cloud.CommandTest):
     def test_what_if(self):
         shown = self.shown(plans.WhatIf, 'edge', '--repository-mbps', '1000')
         self.assertGreater(shown['saving'], 0)
+        self.assertEqual('seconds', shown['objective'])
+        lean = self.shown(plans.WhatIf, 'edge', '--repository-mbps', '1000',
+                          '--objective', 'wan_bytes')
+        self.assertEqual('wan_bytes', lean['objective'])
+        self.assertLessEqual(lean['wan_per_request_after'],
+                             1.0001 * shown['wan_per_request_after'])
 
     def test_what_if_with_units(self):
         shown = self.shown(plans.WhatIf, 'edge', '--capacity-bytes=-1TB')

@@ -57,3 +57,28 @@ class TestColumns(base.TestCase):
         self.assertEqual('local 4000 Mbit/s, repository 20 Mbit/s',
                          column.human_readable())
         self.assertEqual(links, column.machine_readable())
+        self.assertEqual('repository 12.35 Mbit/s', formats.Links(
+            {'peer': None, 'repo': 12.3456}).human_readable())
+
+    def test_fill_limits(self):
+        self.assertEqual('at most 2.0 MB/s, 22:00-06:00, sat 00:00-24:00',
+                         formats.FillLimits({
+                             'max_rate': 2 * 10 ** 6, 'windows': [
+                                 '22:00-06:00', 'sat 00:00-24:00'],
+                             'seconds_per_day': 1.0}).human_readable())
+        self.assertEqual('no limit, at any time', formats.FillLimits({
+            'max_rate': None, 'windows': [], 'seconds_per_day': 86400.0,
+        }).human_readable())
+        self.assertEqual('', formats.FillLimits(None).human_readable())
+
+    def test_standings(self):
+        counts = {'transfers': 3, 'failures': 1, 'bytes': 10 ** 9}
+        self.assertEqual(
+            'hub: answers, 18.5 Mbit/s, 3 transfers, 1 failures, 1.0 GB\n'
+            'h1: does not answer since 2026-01-01T12:00:00Z (gone),'
+            ' 3 transfers, 1 failures, 1.0 GB',
+            formats.Standings([
+                {'name': 'hub', 'answers': True, 'mbps': 18.5, **counts},
+                {'host': 'h1', 'answers': False, 'mbps': None,
+                 'since': '2026-01-01T12:00:00Z', 'reason': 'gone', **counts},
+            ]).human_readable())

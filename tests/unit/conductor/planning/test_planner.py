@@ -15,9 +15,11 @@ import threading
 import fixtures
 
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.conductor.planning import model
 from diffcache_openstack.conductor.planning import planner
 from diffcache_openstack.db import catalogue
 from diffcache_openstack.db import history
+from diffcache_openstack.db import networks
 from diffcache_openstack.db import plans
 from diffcache_openstack.db import sites
 from diffcache_openstack import objects
@@ -110,6 +112,28 @@ class TestPlan(PlannerTest):
         self.conf.set_override('windows', ['22:00-06:00'], 'fill')
         # 100,000 s at 1 kB/s: three windows of 28,800 s, and a part.
         self.assertAlmostEqual(3 * 86400 + 13600, self.plan().fill_seconds)
+
+    def test_own_fill_windows_and_rates_of_a_host_delay_it(self):
+        self.add_images(1)
+        self.write(networks.put, 'h1', objects.HostNetwork(
+            fill_rate=1000, fill_windows=['22:00-06:00']))
+        # As with the conductor's own, which count for hosts without.
+        self.assertAlmostEqual(3 * 86400 + 13600, self.plan().fill_seconds)
+
+    def test_measured_bandwidths_count_if_options_say_so(self):
+        self.add_images(1)
+        self.write(networks.put, 'h1', objects.HostNetwork(
+            repositories=[objects.RepositoryStanding(name='hub', mbps=2.0)]))
+        seconds = self.plan().fill_seconds
+        self.conf.set_override('measured_bandwidths', True, 'planner')
+        state = self.read(self.planner.read_state, database.SITE)[2]
+        bandwidths = model.build(state, self.conf.planner).instance.bandwidths
+        self.assertEqual([2.0], list(bandwidths.repo))
+        self.assertAlmostEqual(SIZE * 8 / 20e6, seconds)
+        self.conf.set_override('host_repository_bandwidth', {'h1': '5'},
+                               'planner')
+        bandwidths = model.build(state, self.conf.planner).instance.bandwidths
+        self.assertEqual([5.0], list(bandwidths.repo))
 
     def test_objective_is_bytes_where_the_site_says_so(self):
         """There is room for one, fast to have, or many bytes of the WAN.
