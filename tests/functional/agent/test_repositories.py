@@ -17,6 +17,8 @@ import socket
 
 from diffcache_openstack.agent import service as agents
 from diffcache_openstack.common.signing import host_keys
+from diffcache_openstack.db import engine
+from diffcache_openstack.db import networks
 from diffcache_openstack.embedded import site as sites
 from diffcache_openstack.sites import view
 from tests.functional.agent import family
@@ -39,6 +41,11 @@ class _TwoRepositories(sites.Site):
 
     def agents(self):
         return [*super().agents(), self.second]
+
+    def read(self, function, *arguments):
+        """Run a function in a transaction that reads."""
+        with contextlib.closing(engine.Database(self._conf({}))) as database:
+            return database.read(function, *arguments)
 
 
 class RepositoriesTest(test_embedded.EmbeddedTestCase):
@@ -112,6 +119,15 @@ class RepositoriesTest(test_embedded.EmbeddedTestCase):
         self.assertEqual({'repository'}, {each.way for each in requests})
         self.assertEqual((0, 1), (found['transfers'], found['failures']))
         self.assertIn('cannot connect', found['reason'])
+        self.site.wait(lambda: self.reported_dead(sites.REPOSITORY), 60,
+                       'the report of the dead repository')
+
+    def reported_dead(self, name):
+        """Whether the conductor knows that a host gets no answer."""
+        seen = self.site.read(networks.of_host, 'host-1')
+        return seen is not None and any(
+            each.name == name and not each.answers and each.failures == 1
+            and 'cannot connect' in each.reason for each in seen.repositories)
 
     @contextlib.contextmanager
     def black_hole(self, agent):
