@@ -101,17 +101,28 @@ def work(session: orm.Session, worker: Worker, now: datetime.datetime
 def report(session: orm.Session, host: str, terms: str,
            reports: collections.abc.Sequence[objects.PairReport],
            now: datetime.datetime) -> None:
-    """Store what a repository found about pairs; unknown ones are ignored."""
+    """Store what a repository found about pairs.
+
+    Unknown ones are ignored, and those that another repository is creating the
+    patch of: it had the pair before, or estimated it at the same time.
+    """
     by_pair = {(each.base, each.target): each for each in reports}
     targets = {target for _base, target in by_pair}
     rows = [row for row in _rows_of_targets(session, targets)
-            if (row.base, row.target) in by_pair and row.state != MADE]
+            if (row.base, row.target) in by_pair and row.state != MADE
+            and not _is_of_another(row, host, now)]
     for row in rows:
         _note(row, by_pair[row.base, row.target], now)
         if row.state == DECLINED:
             row.host, row.terms = host, terms
     session.flush()
     _order(session, {row.target for row in rows})
+
+
+def _is_of_another(row, host, now):
+    """Return whether a pair is assigned to another host."""
+    return row.host not in (None, host) and row.free_at is not None \
+        and row.free_at > now
 
 
 def note_patch(session: orm.Session, patch: models.Patch) -> None:

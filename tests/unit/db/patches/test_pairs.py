@@ -10,6 +10,7 @@
 #    License for the specific language governing permissions and limitations
 #    under the License.
 import dataclasses
+import random
 
 import sqlalchemy as sa
 
@@ -245,6 +246,75 @@ class TestAssignment(PairsTest):
         self.assertEqual([], self.created(OTHER, seconds=HOUR - 1))
         self.assertEqual([(1, 2)], self.created(OTHER, seconds=HOUR))
         self.assertEqual([], self.created(seconds=HOUR))
+
+    def test_an_estimate_of_another_host_takes_no_pair_away(self):
+        """Both compared the images; one of them got the pair since."""
+        self.assertEqual([(1, 2)], self.created())
+        self.report((1, 2), worker=OTHER, size=2)
+        self.assertEqual([], self.created(OTHER))
+        self.assertEqual([(1, 2)], self.created())
+
+    def test_reports_of_a_host_that_lost_the_pair_are_ignored(self):
+        self.created()
+        self.assertEqual([(1, 2)], self.created(OTHER, seconds=HOUR))
+        for verdict in (patch_work.FAILED, patch_work.DECLINED):
+            self.report((1, 2), verdict=verdict, size=900, reason='late',
+                        seconds=HOUR + 1)
+            self.assertEqual([(1, 2)], self.created(OTHER, seconds=HOUR + 2))
+            self.assertEqual([], self.created(seconds=HOUR + 2))
+        self.report((1, 2), worker=OTHER, verdict=patch_work.FAILED,
+                    reason='disk', seconds=HOUR + 3)
+        self.assertEqual([(1, 2)], self.created(seconds=HOUR + 63))
+
+    def test_patches_of_both_hosts_count_once(self):
+        """The first host was slow, and the other one got its pair."""
+        self.created()
+        self.created(OTHER, seconds=HOUR)
+        made, changed = self.write(
+            catalogue.put_patch, database.patch(1, 2), database.at(HOUR))
+        self.assertEqual((database.patch(1, 2).id, True),
+                         (made.id, bool(changed)))
+        late, changed = self.write(
+            catalogue.put_patch, database.patch(1, 2, id=database.content(9)),
+            database.at(HOUR))
+        self.assertEqual((made.id, set()), (late.id, changed))
+        self.assertEqual([made.id], [
+            patch.id for patch in self.read(catalogue.list_patches)])
+        for worker in (HUB, OTHER):
+            self.assertEqual([], self.created(worker, seconds=9 * HOUR))
+
+    def test_no_pair_is_two_hosts_at_once(self):
+        """Hosts work, fail, forget and come late, in any order."""
+        self.add(3)
+        while self.compared():
+            for worker in (HUB, OTHER):
+                pairs = self.compared(worker)
+                self.report(*pairs, worker=worker, size=5)
+        chance, now, taken, made = random.Random(1), 0, {}, []
+        had = {HUB: set(), OTHER: set()}
+        for _ in range(300):
+            now += chance.choice((1, 60, HOUR // 2))
+            worker = chance.choice((HUB, OTHER))
+            for pair in self.created(worker, seconds=now):
+                host, until = taken.get(pair, (worker.host, 0))
+                self.assertTrue(host == worker.host or until <= now, pair)
+                taken[pair] = worker.host, now + HOUR
+                had[worker].add(pair)
+            if not had[worker]:
+                continue
+            pair, step = chance.choice(sorted(had[worker])), chance.random()
+            if step < 0.3:
+                self.report(pair, worker=worker, verdict=patch_work.FAILED,
+                            reason='disk', seconds=now)
+                if pair in taken and taken[pair][0] == worker.host:
+                    del taken[pair]
+            elif step < 0.4:
+                made += [pair] if self.write(
+                    catalogue.put_patch, database.patch(*pair),
+                    database.at(now))[1] else []
+        self.assertEqual(len(made), len(set(made)))
+        self.assertEqual({(1, 2), (1, 3), (2, 1), (2, 3), (3, 1), (3, 2)},
+                         set(made))
 
     def test_a_conductor_that_was_slower_assigns_nothing(self):
         def late(session):
