@@ -371,9 +371,11 @@ def _need_content(session, content_id, patch_id):
 
 
 def _listed_patches():
-    active = _active_contents()
+    # Not by IN: SQLite looks up each pair of contents in the index of pairs.
     return sa.select(models.Patch).where(
-        models.Patch.base.in_(active), models.Patch.target.in_(active))
+        *(sa.exists().where(models.Template.content_id == end,
+                            models.Template.status == objects.ACTIVE)
+          for end in (models.Patch.base, models.Patch.target)))
 
 
 def _active_contents():

@@ -243,6 +243,17 @@ class TestPatches(CatalogueTest):
             catalogue.patches_of, some)])
         self.assertLess(self.steps(catalogue.patches_of, some), 2 * few)
 
+    def test_all_patches_are_found_without_trying_all_pairs(self):
+        """The steps of SQLite grow like the patches, not like the pairs."""
+        taken = []
+        for numbers in (range(4, 24), range(24, 84)):
+            for number in numbers:
+                self.put(database.template(number))
+                self.put(database.patch(number - 1, number))
+            taken.append(self.steps(catalogue.list_patches))
+        self.assertEqual(80, len(self.read(catalogue.list_patches)))
+        self.assertLess(taken[1], 8 * taken[0])
+
     def steps(self, function, *arguments):
         steps = []
 
