@@ -15,10 +15,17 @@ import argparse
 import typing
 
 from cliff import columns
+from cliff import command
 from cliff import show
 
+from diffcache_openstack.cmd import progress
 from diffcache_openstack.cmd import quick
+from diffcache_openstack.ssdcache import curves
 from diffcache_openstack.ssdcache import simulation
+
+_TRACE_HELP = (
+    'Requests, one per line: time_us,volume,op,offset,length with op r or w,'
+    ' and bytes; or the binary form.')
 
 
 class _Rows(columns.FormattableColumn):
@@ -92,6 +99,141 @@ def _by_volume(text: str) -> list[tuple[str, int]]:
     return list(pairs.items())
 
 
+class _Rounded(columns.FormattableColumn):
+    """A number that was measured."""
+
+    def human_readable(self) -> str:
+        return f'{self._value:,.3g}' if self._value < 1000 \
+            else f'{self._value:,.0f}'
+
+
+class _Curves(columns.FormattableColumn):
+    """The curve of each volume: a line, and a table of hit ratios."""
+
+    def human_readable(self) -> str:
+        return '\n'.join(
+            f'{name}: {curve["references"]} references,'
+            f' {curve["distinct"]} blocks\n{_table(curve)}'
+            for name, curve in self._value.items())
+
+
+# Rows of a curve that a table shows.
+_SHOWN = 10
+
+
+def _table(curve: dict[str, typing.Any]) -> str:
+    hits, every = curve['hits'], max(1, len(curve['hits']) // _SHOWN)
+    rows = hits[every - 1::every]
+    if hits and rows[-1] != hits[-1]:
+        rows.append(hits[-1])
+    return '\n'.join(f'  {size:>12} blocks {found:>12} hits'
+                     f' {found / curve["references"]:7.1%}'
+                     for size, found in rows if curve['references'])
+
+
+def _rate(text: str) -> float:
+    try:
+        rate = float(text)
+    except ValueError:
+        rate = 0
+    # No comparison with NaN is true.
+    if not 1e-6 <= rate <= 1:
+        raise argparse.ArgumentTypeError(
+            f'{text!r} is not a number 0.000001..1')
+    return rate
+
+
+def _sizes_of(text: str) -> list[int]:
+    """Parse SIZE,..."""
+    parse = _whole(0, curves.MAX_SIZE)
+    sizes = [parse(part) for part in text.split(',')]
+    if len(sizes) > curves.MAX_SIZES:
+        raise argparse.ArgumentTypeError(
+            f'more than {curves.MAX_SIZES} sizes')
+    return sizes
+
+
+class Curve(quick.Quick, show.ShowOne):
+    """Show how many requests of a trace caches of any size would hit.
+
+    The hits are those of an LRU cache that the volume has for itself. They
+    follow from reuse distances: a reference hits if fewer blocks than the
+    cache has were referenced since the one before to the same block.
+    """
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser = super().get_parser(prog_name)
+        parser.add_argument('trace', metavar='TRACE', help=_TRACE_HELP)
+        parser.add_argument(
+            '--method', choices=curves.METHODS, default=curves.EXACT,
+            help='exact: distances of all references; shards: of those to a'
+                 ' sample of the blocks, which takes little memory and is'
+                 ' faster (default: exact).')
+        sample = parser.add_mutually_exclusive_group()
+        sample.add_argument(
+            '--rate', type=_rate,
+            help='Part of the blocks to sample with --method shards.')
+        sample.add_argument(
+            '--samples', type=_whole(1, curves.MAX_SAMPLES), metavar='N',
+            help='Most blocks of a volume to sample with --method shards'
+                 f' (default: {curves.SAMPLES}).')
+        parser.add_argument(
+            '--block', type=_whole(1, curves.MAX_BLOCK), metavar='BYTES',
+            default=curves.BLOCK,
+            help=f'Size of a block (default: {curves.BLOCK}).')
+        parser.add_argument(
+            '--sizes', type=_sizes_of, metavar='BLOCKS,...',
+            help='Cache sizes to show hits of (default: those at which the'
+                 ' hits change, 100 of them at most).')
+        parser.add_argument(
+            '--writes', choices=('allocate', 'ignore'), default='allocate',
+            help='Whether writes are references as reads are, or left out'
+                 ' (default: allocate).')
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace
+                    ) -> tuple[list[str], list[typing.Any]]:
+        args = parsed_args
+        with progress.of(self, 'curve') as bar:
+            document = curves.analyse(args.trace, _analysis(args), bar)
+        shown = {'volumes': _Curves, 'seconds': _Rounded,
+                 'references_per_second': _Rounded}
+        return list(document), [
+            shown[name](value) if name in shown else value
+            for name, value in document.items()]
+
+
+def _analysis(args: argparse.Namespace) -> curves.Analysis:
+    """Return the analysis that the options select."""
+    samples = args.samples
+    if args.method == curves.EXACT:
+        if args.rate or samples:
+            raise curves.TraceError(
+                '--rate and --samples are of --method shards; choose it, or'
+                ' leave them out')
+    elif args.rate is None and samples is None:
+        samples = curves.SAMPLES
+    return curves.Analysis(
+        block=args.block, writes=args.writes == 'allocate', rate=args.rate,
+        samples=samples, sizes=args.sizes)
+
+
+class Pack(quick.Quick, command.Command):
+    """Write a trace in its binary form, which is faster to read."""
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser = super().get_parser(prog_name)
+        parser.add_argument('trace', metavar='TRACE', help=_TRACE_HELP)
+        parser.add_argument('packed', metavar='PACKED',
+                            help='File to write.')
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace) -> None:
+        with progress.of(self, 'pack') as bar:
+            count = curves.pack(parsed_args.trace, parsed_args.packed, bar)
+        self.app.stdout.write(f'{count} requests in {parsed_args.packed}\n')
+
+
 class Simulate(quick.Quick, show.ShowOne):
     """Simulate an SSD cache with the requests of a trace.
 
@@ -102,10 +244,7 @@ class Simulate(quick.Quick, show.ShowOne):
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
         parser = super().get_parser(prog_name)
-        parser.add_argument(
-            'trace', metavar='TRACE',
-            help='Requests, one per line: time_us,volume,op,offset,length with'
-                 ' op r or w, and bytes; or the binary form.')
+        parser.add_argument('trace', metavar='TRACE', help=_TRACE_HELP)
         parser.add_argument(
             '--capacity', required=True, metavar='BLOCKS',
             type=_whole(1, simulation.MAX_CAPACITY),

@@ -14,6 +14,7 @@ mod placement;
 mod prefetch;
 mod qcow2;
 mod sketch;
+mod ssdcache_curves;
 mod ssdcache_simulation;
 mod version_disks;
 mod version_errors;
@@ -32,6 +33,7 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     prefetch::register(m)?;
     qcow2::register(m)?;
     sketch::register(m)?;
+    ssdcache_curves::register(m)?;
     ssdcache_simulation::register(m)?;
     version_disks::register(m)?;
     version_types::register(m)?;

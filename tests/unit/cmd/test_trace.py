@@ -22,23 +22,93 @@ TRACE = b''.join(b'%d,%s,r,0,8192\n' % (n * 1000000, b'ab'[n % 2:][:1])
                  for n in range(4))
 
 
-class TestSimulate(base.TestCase):
+class TraceTestCase(base.TestCase):
+
+    command: str
 
     def setUp(self):
         super().setUp()
         self.trace = self.write_file('trace.csv', TRACE)
 
     def run_command(self, *words):
-        """(exit code, stdout, stderr) of ``diffcache trace simulate``."""
+        """(exit code, stdout, stderr) of ``diffcache trace COMMAND``."""
         out, err = io.StringIO(), io.StringIO()
         with mock.patch('sys.stdout', out), mock.patch('sys.stderr', err):
             app = toolbox.Toolbox()
             app.stdout, app.stderr = out, err
             try:
-                code = app.run(['trace', 'simulate', *map(str, words)])
+                code = app.run(['trace', self.command, *map(str, words)])
             except SystemExit as ended:
                 code = ended.code
         return code, out.getvalue(), err.getvalue()
+
+
+class TestCurve(TraceTestCase):
+
+    command = 'curve'
+
+    def curve(self, *words):
+        code, out, err = self.run_command(self.trace, '-f', 'json', *words)
+        self.assertEqual(0, code, err)
+        return json.loads(out)
+
+    def test_json(self):
+        found = self.curve('--sizes', '1,2,3')
+        self.assertEqual(('exact', 8, ['a', 'b']), (
+            found['method'], found['references'], list(found['volumes'])))
+        self.assertEqual([[1, 0], [2, 2], [3, 2]],
+                         found['volumes']['a']['hits'])
+
+    def test_methods(self):
+        for words in (('--rate', '1'), ('--samples', '2'), ()):
+            found = self.curve('--method', 'shards', *words)
+            self.assertEqual(('shards', [[2, 2]]), (
+                found['method'], found['volumes']['b']['hits']))
+
+    def test_larger_blocks(self):
+        found = self.curve('--block', '8192')
+        self.assertEqual((8192, [[1, 1]]), (
+            found['block'], found['volumes']['a']['hits']))
+
+    def test_table(self):
+        code, out, err = self.run_command(self.trace)
+        self.assertEqual((0, ''), (code, err))
+        self.assertIn('a: 4 references, 2 blocks', out)
+        self.assertRegex(out, r'2 blocks +2 hits +50\.0%')
+
+    def test_options_that_do_not_suit(self):
+        for words, what in (
+                (('--rate', '0.5'), '--method shards'),
+                (('--method', 'shards', '--rate', 'nan'), 'not a number'),
+                (('--method', 'shards', '--samples', '0'), 'whole number'),
+                (('--sizes', '1,,2'), 'whole number'),
+                (('--block', '0'), 'whole number')):
+            code, out, err = self.run_command(self.trace, *words)
+            self.assertEqual('', out)
+            self.assertNotEqual(0, code)
+            self.assertIn(what, err)
+
+    def test_a_trace_that_cannot_be_read(self):
+        bad = self.write_file('bad.csv', TRACE + b'5,a,r,0\n')
+        code, out, err = self.run_command(bad, '-f', 'json')
+        self.assertEqual((1, '', 1), (code, out, err.count('\n')))
+        self.assertIn('line 5', err)
+
+
+class TestPack(TraceTestCase):
+
+    command = 'pack'
+
+    def test_pack(self):
+        packed = self.directory / 'trace.bin'
+        self.assertEqual((0, f'4 requests in {packed}\n', ''),
+                         self.run_command(self.trace, packed))
+        self.assertEqual(b'DCTRACE1', packed.read_bytes()[:8])
+
+
+class TestSimulate(TraceTestCase):
+
+    command = 'simulate'
 
     def simulate(self, *words):
         code, out, err = self.run_command(self.trace, '-f', 'json', *words)

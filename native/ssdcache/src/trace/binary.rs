@@ -10,9 +10,11 @@
 //!
 //! The highest bit of the volume's number is set if the request writes.
 
-use std::io::{self, BufRead, Read, Write};
+use std::io::{self, BufRead, BufWriter, Read, Write};
 
-use super::{request, Op, Request, TraceError, Volumes, BATCH, MAX_NAME, MAX_VOLUMES};
+use diffcache_core::task::{Cancelled, Task};
+
+use super::{request, Op, Reader, Request, TraceError, Volumes, BATCH, MAX_NAME, MAX_VOLUMES};
 
 /// First bytes of a binary trace.
 pub const MAGIC: &[u8] = b"DCTRACE1";
@@ -100,6 +102,59 @@ impl Records {
         self.offset += RECORD as u64;
         Ok(found)
     }
+}
+
+/// Why a trace was not packed.
+#[derive(Debug, thiserror::Error)]
+pub enum PackError {
+    /// The source cannot be read.
+    #[error(transparent)]
+    Trace(#[from] TraceError),
+    /// The output cannot be written.
+    #[error(transparent)]
+    Output(io::Error),
+    /// The caller stopped it.
+    #[error(transparent)]
+    Cancelled(#[from] Cancelled),
+}
+
+/// Writes a trace in the binary form; returns the number of requests.
+///
+/// It is read twice, from `first` and from `second`, as the names of all volumes come before the
+/// requests. `total` is its length in bytes, for the progress of `task`.
+///
+/// # Errors
+/// The trace cannot be read, the output cannot be written, or the caller stopped the task.
+pub fn pack<R: Read>(
+    first: R,
+    second: R,
+    output: impl Write,
+    total: u64,
+    task: &Task<'_>,
+) -> Result<u64, PackError> {
+    let step = |reader: &mut Reader<R>, batch: &mut Vec<Request>, before: u64| {
+        task.check()?;
+        reader.fill(batch)?;
+        if let Some(progress) = task.progress {
+            progress(before + reader.bytes(), 2 * total);
+        }
+        Ok::<bool, PackError>(!batch.is_empty())
+    };
+    let mut batch = Vec::new();
+    let mut reader = Reader::new(first)?;
+    while step(&mut reader, &mut batch, 0)? {}
+    let mut output = BufWriter::with_capacity(1 << 20, output);
+    write_header(&mut output, reader.volumes().names()).map_err(PackError::Output)?;
+    let mut count = 0;
+    let mut reader = Reader::new(second)?;
+    while step(&mut reader, &mut batch, total)? {
+        count += batch.len() as u64;
+        for each in &batch {
+            write_request(&mut output, each).map_err(PackError::Output)?;
+        }
+    }
+    output.flush().map_err(PackError::Output)?;
+    Ok(count)
 }
 
 /// Writes what is before the requests.

@@ -1,5 +1,6 @@
 //! Tests of traces: what they have in them, and what is refused.
 
+use diffcache_core::task::Task;
 use proptest::prelude::*;
 
 use super::*;
@@ -173,6 +174,18 @@ fn binary_traces_that_are_none() {
         "byte 8: there are more than 1048576 volumes",
         error_of(&other)
     );
+}
+
+#[test]
+fn packed_traces_are_binary_ones() {
+    let (volumes, requests) = read_all(b"1,a,r,0,4096\n2,b,w,8192,1\n3,a,r,0,1").unwrap();
+    let (text, mut packed) = (to_text(&volumes, &requests), Vec::new());
+    let task = Task::default();
+    let count = binary::pack(&text[..], &text[..], &mut packed, 0, &task).unwrap();
+    assert_eq!((3, to_binary(&volumes, &requests)), (count, packed.clone()));
+    let mut again = Vec::new();
+    binary::pack(&packed[..], &packed[..], &mut again, 0, &task).unwrap();
+    assert_eq!(packed, again);
 }
 
 fn requests() -> impl Strategy<Value = Vec<Request>> {

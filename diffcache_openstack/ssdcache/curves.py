@@ -1,0 +1,119 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Miss-ratio curves of the volumes of a trace, found by native/ssdcache."""
+
+import collections.abc
+import dataclasses
+import os
+import resource
+import time
+import typing
+
+from diffcache_openstack import _native
+from diffcache_openstack.common import exceptions
+from diffcache_openstack.common import files
+
+EXACT, SHARDS = 'exact', 'shards'
+METHODS = (EXACT, SHARDS)
+BLOCK = 4096
+# Of a volume with --method shards: see Waldspurger et al. (FAST 2015).
+SAMPLES = 8192
+MAX_SAMPLES = 1 << 32
+MAX_BLOCK = 1 << 30
+MAX_SIZES = 1 << 20
+MAX_SIZE = (1 << 63) - 1
+# Sizes that are shown of each volume unless some are named.
+_SHOWN = 100
+
+_Progress = collections.abc.Callable[[int, int], None]
+
+
+class TraceError(exceptions.InvalidInput):
+    """A trace cannot be analysed; the message names the file and the line."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Analysis:
+    """How to analyse a trace; native code reads the attributes.
+
+    :ivar block: bytes
+    :ivar writes: whether writes are references
+    :ivar rate: the part of all blocks to sample; none for all of them
+    :ivar samples: the most blocks of a volume to sample
+    :ivar sizes: sizes in blocks of which hits are returned; none for those
+        where they change
+    :ivar most_sizes: how many sizes are returned then, at most
+    """
+
+    block: int = BLOCK
+    writes: bool = True
+    rate: float | None = None
+    samples: int | None = None
+    sizes: list[int] | None = None
+    most_sizes: int = _SHOWN
+
+    @property
+    def method(self) -> str:
+        """One of :data:`METHODS`."""
+        exact = self.rate is None and self.samples is None
+        return EXACT if exact else SHARDS
+
+
+def analyse(trace: str | os.PathLike[str], analysis: Analysis,
+            progress: _Progress | None = None) -> dict[str, typing.Any]:
+    """Return the hits of LRU caches of many sizes, for each volume alone.
+
+    :param progress: called with bytes read, and all bytes
+    :returns: a JSON document, see ``doc/source/user/ssd-cache-traces.rst``
+    :raises TraceError: the trace cannot be read
+    """
+    started = time.monotonic()
+    try:
+        found = _native.trace_curves(trace, analysis, progress)
+    except _native.FormatError as error:
+        raise TraceError(str(error)) from error
+    except OSError as error:
+        raise TraceError(f'{trace}: {error.strerror}; name a file with a'
+                         f' trace') from error
+    seconds = time.monotonic() - started
+    references = sum(row[1] for row in found)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    return {
+        'block': analysis.block, 'method': analysis.method,
+        'references': references, 'seconds': seconds,
+        'references_per_second': references / seconds if seconds else 0.0,
+        'peak_rss_bytes': peak,
+        'volumes': {row[0]: _volume(row) for row in found},
+    }
+
+
+def _volume(row) -> dict[str, typing.Any]:
+    _name, references, distinct, rate, hits = row
+    return {'references': references, 'distinct': distinct, 'cold': distinct,
+            'sampled': rate, 'hits': [list(step) for step in hits]}
+
+
+def pack(trace: str | os.PathLike[str], packed: str | os.PathLike[str],
+         progress: _Progress | None = None) -> int:
+    """Write a trace in its binary form, which is read several times faster.
+
+    :param packed: the file to write; one of this name is replaced
+    :returns: the number of requests
+    :raises TraceError: the trace cannot be read, or the file not be written
+    """
+    try:
+        with files.replacing(packed, durable=False) as part:
+            return _native.trace_pack(trace, part, progress)
+    except _native.FormatError as error:
+        raise TraceError(str(error)) from error
+    except OSError as error:
+        raise TraceError(f'{error.filename}: {error.strerror}') from error
