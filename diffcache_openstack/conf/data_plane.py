@@ -150,10 +150,10 @@ sets no limit.
 Bytes per second, or with a unit (``16KiB``), below which a transfer from a
 peer is given up for another source. The limit follows the links of the site
 map: within a site it is at most one hundredth of the peers' link, over the WAN
-at most one thousandth of the link to the repository. Raise it to leave slow
-hosts earlier; lower it if transfers of busy hosts are given up (``slow_peers``
-of ``diffcache-manage agent status``). Only time spent waiting for the peer
-counts.
+at most one thousandth of this host's slowest link to a repository. Raise it to
+leave slow hosts earlier; lower it if transfers of busy hosts are given up
+(``slow_peers`` of ``diffcache-manage agent status``). Only time spent waiting
+for the peer counts.
 '''),
     cfg.IntOpt(
         'slow_time',

@@ -194,8 +194,9 @@ class Transfers:
                 self._plane.set_repositories(
                     interface.Host(host.name, host.url)
                     for host in view.repositories.values() if host.url)
-                self._plane.set_min_rates(*min_rates(view.links,
-                                                     self._min_rate))
+                self._plane.set_min_rates(*min_rates(
+                    view.links.of(self.host), self._min_rate,
+                    view.repositories))
                 self._announced = view
 
     def _address(self, host: str) -> interface.Host:
@@ -207,13 +208,19 @@ class Transfers:
         return interface.Host(found.name, found.url)
 
 
-def min_rates(links: views.Links, min_rate: float) -> tuple[float, float]:
+def min_rates(links: views.Links, min_rate: float,
+              repositories: collections.abc.Iterable[str] = ()
+              ) -> tuple[float, float]:
     """Return the slowest rates within the site and over the WAN, bytes/s.
 
     They follow the links: several transfers share a link, and one over a
     thin WAN must not be given up because the WAN is thin.
 
+    :param links: of one host
     :param min_rate: upper limit of both
+    :param repositories: names of those that the host reads from, of which the
+        slowest counts
     """
+    wan = min(map(links.from_repository, repositories), default=links.repo)
     return (min(min_rate, links.peer * _BYTES_PER_MBIT * _PEER_SHARE),
-            min(min_rate, links.repo * _BYTES_PER_MBIT * _WAN_SHARE))
+            min(min_rate, wan * _BYTES_PER_MBIT * _WAN_SHARE))

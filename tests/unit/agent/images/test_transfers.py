@@ -115,6 +115,21 @@ class TransfersTest(base.TestCase):
         self.assertEqual(transfers.min_rates(links, 16384),
                          self.host.plane.min_rates)
 
+    def test_slow_links_of_a_host_or_a_repository_have_low_rates(self):
+        """Transfers over them were given up, time and again."""
+        self.see(h2={'role': views.REPOSITORY_ROLE})
+        for links, expected in (
+                (views.Links(400, 200, 10), (16384, 1250)),
+                (views.Links(400, 200, 10, (
+                    views.HostLinks('h1', .008, .064),)), (10, 8)),
+                (views.Links(400, 200, 10, (
+                    views.HostLinks('h3', .008, .064),)), (16384, 1250)),
+                (views.Links(400, 200, 10, (), (
+                    ('h2', .064), ('of another site', .001))), (16384, 8))):
+            self.host.view = dataclasses.replace(self.host.view, links=links)
+            self.transfers.offer(KEY)
+            self.assertEqual(expected, self.host.plane.min_rates)
+
     def test_a_host_without_an_address(self):
         self.see(h2={'url': ''})
         for name in ('h2', 'unheard-of'):
