@@ -45,6 +45,9 @@ LOG = log.getLogger(__name__)
 
 MBIT = 1e6
 SECONDS_PER_DAY = 86400.0
+# Limits of measured rates, in Mbit/s.
+_SLOWEST = 0.001
+_FASTEST = 1e6
 # Older requests than so many half-lives count less than a thousandth.
 HORIZON_HALF_LIVES = 10
 # Images of less are planned as if they had so much: an empty image exists,
@@ -271,10 +274,14 @@ def links_of(site: str, options: cfg.ConfigOpts.GroupAttr,
 
 
 def _rates(measured, rates_of):
-    """Return the highest of the rates that each host measured, if any."""
+    """Return the highest of the rates that each host measured, if any.
+
+    A host may report anything: its seconds have to stay finite and above 0.
+    """
     found = {host: [mbps for mbps in rates_of(network) if mbps]
              for host, network in measured.items()}
-    return {host: max(rates) for host, rates in found.items() if rates}
+    return {host: min(max(_SLOWEST, *rates), _FASTEST)
+            for host, rates in found.items() if rates}
 
 
 def _repository_links(site, options):

@@ -171,6 +171,18 @@ class TestBuild(ModelTest):
         self.assertEqual(
             100.0, model.links_of('other', self.options.planner).repo)
 
+    def test_measured_rates_are_limited(self):
+        self.set(measured_bandwidths=True)
+        found = model.links_of('edge', self.options.planner, {
+            name: objects.HostNetwork(peer_mbps=mbps, repositories=[
+                objects.RepositoryStanding(name='hub', mbps=mbps),
+                objects.RepositoryStanding(name='dead')])
+            for name, mbps in (('h1', 1e18), ('h2', 1e-300), ('h3', 0.0),
+                               ('h4', 50.0), ('h5', None))})
+        self.assertEqual(
+            [('h1', 1e6, 1e6), ('h2', 0.001, 0.001), ('h4', 50.0, 50.0)],
+            [(each.host, each.peer, each.repo) for each in found.hosts])
+
     def test_links_of_single_hosts(self):
         self.set(host_repository_bandwidth={'h2': '3'},
                  host_peer_bandwidth={'h1': '50'},
