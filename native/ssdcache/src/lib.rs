@@ -6,12 +6,14 @@
 //!
 //! * [`trace`]: requests that were recorded;
 //! * [`curve`]: hits of a cache of any size, from reuse distances;
+//! * [`sizing`]: sizes of partitions, from curves;
 //! * [`partition`]: which block is in which slot of the cache;
 //! * [`simulate`]: a trace, played to it.
 
 pub mod curve;
 pub mod partition;
 pub mod simulate;
+pub mod sizing;
 pub mod trace;
 
 /// Number of a block within a volume; blocks have the cache's block size, 4 KiB by default.
