@@ -21,7 +21,9 @@ from cliff import show
 from diffcache_openstack.cmd import progress
 from diffcache_openstack.cmd import quick
 from diffcache_openstack.ssdcache import curves
+from diffcache_openstack.ssdcache import partition
 from diffcache_openstack.ssdcache import simulation
+from diffcache_openstack.ssdcache.sizing import base
 
 _TRACE_HELP = (
     'Requests, one per line: time_us,volume,op,offset,length with op r or w,'
@@ -70,6 +72,23 @@ def _whole(low: int, high: int) -> typing.Callable[[str], int]:
     return parse
 
 
+def _named(parse: typing.Callable[[str], typing.Any]
+           ) -> typing.Callable[[str], dict[str, typing.Any]]:
+    """Return a parser of VOLUME=VALUE,..."""
+    def parse_all(text: str) -> dict[str, typing.Any]:
+        found: dict[str, typing.Any] = {}
+        for part in text.split(','):
+            name, equals, value = part.rpartition('=')
+            if not (name and equals):
+                raise argparse.ArgumentTypeError(
+                    f'{part!r} is not VOLUME=VALUE')
+            if name in found:
+                raise argparse.ArgumentTypeError(f'{name!r} is given twice')
+            found[name] = parse(value)
+        return found
+    return parse_all
+
+
 def _seconds(text: str) -> int:
     """Return microseconds."""
     try:
@@ -84,19 +103,11 @@ def _seconds(text: str) -> int:
     return round(seconds * 1e6)
 
 
-def _by_volume(text: str) -> list[tuple[str, int]]:
-    """Parse VOLUME=NUMBER,..."""
-    parse = _whole(0, simulation.MAX_CAPACITY)
-    pairs: dict[str, int] = {}
-    for part in text.split(','):
-        name, equals, number = part.rpartition('=')
-        if not (name and equals):
-            raise argparse.ArgumentTypeError(
-                f'{part!r} is not VOLUME=NUMBER')
-        if name in pairs:
-            raise argparse.ArgumentTypeError(f'{name!r} is given twice')
-        pairs[name] = parse(number)
-    return list(pairs.items())
+class _Lines(columns.FormattableColumn):
+    """Sentences, a line each."""
+
+    def human_readable(self) -> str:
+        return '\n'.join(self._value)
 
 
 class _Rounded(columns.FormattableColumn):
@@ -195,7 +206,8 @@ class Curve(quick.Quick, show.ShowOne):
                     ) -> tuple[list[str], list[typing.Any]]:
         args = parsed_args
         with progress.of(self, 'curve') as bar:
-            document = curves.analyse(args.trace, _analysis(args), bar)
+            document = curves.analyse(args.trace, _analysis(args),
+                                      args.sizes, bar)
         shown = {'volumes': _Curves, 'seconds': _Rounded,
                  'references_per_second': _Rounded}
         return list(document), [
@@ -215,7 +227,7 @@ def _analysis(args: argparse.Namespace) -> curves.Analysis:
         samples = curves.SAMPLES
     return curves.Analysis(
         block=args.block, writes=args.writes == 'allocate', rate=args.rate,
-        samples=samples, sizes=args.sizes)
+        samples=samples)
 
 
 class Pack(quick.Quick, command.Command):
@@ -232,6 +244,117 @@ class Pack(quick.Quick, command.Command):
         with progress.of(self, 'pack') as bar:
             count = curves.pack(parsed_args.trace, parsed_args.packed, bar)
         self.app.stdout.write(f'{count} requests in {parsed_args.packed}\n')
+
+
+# Named here, so that help texts do not load all of them.
+_POLICIES = ('latency', 'wss', 'priority', 'fairness', 'sla', 'static',
+             'pooled')
+
+
+def _above_zero(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0
+    # No comparison with NaN is true.
+    if not 0 < value < 1e12:
+        raise argparse.ArgumentTypeError(
+            f'{text!r} is not a number above 0, and below 1e12')
+    return value
+
+
+def _target(text: str) -> base.Target:
+    """Parse hit:RATIO or latency:MICROSECONDS."""
+    kind, _colon, number = text.partition(':')
+    if kind == 'hit' and _above_zero(number) <= 1:
+        return base.Target(hit_ratio=float(number))
+    if kind == 'latency':
+        return base.Target(latency_us=_above_zero(number))
+    raise argparse.ArgumentTypeError(
+        f'{text!r} is neither hit:RATIO, above 0 up to 1, nor'
+        f' latency:MICROSECONDS')
+
+
+class Partition(quick.Quick, show.ShowOne):
+    """Divide an SSD cache among the volumes of a trace.
+
+    A policy decides by the curves of the volumes (see "trace curve"), and
+    explains its decisions.
+    """
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser = super().get_parser(prog_name)
+        parser.add_argument('trace', metavar='TRACE', help=_TRACE_HELP)
+        parser.add_argument(
+            '--capacity', required=True, metavar='BLOCKS',
+            type=_whole(0, base.MAX_CAPACITY),
+            help='Size of the cache, in blocks.')
+        parser.add_argument(
+            '--policy', required=True, choices=_POLICIES,
+            help='latency: the least latency of all references; wss: in'
+                 ' proportion to the blocks of the volumes; priority: the'
+                 ' volume with the highest weight first; fairness: the least'
+                 ' hit ratio as large as possible; sla: the targets of'
+                 ' --sla, then latency; static: in proportion to weights;'
+                 ' pooled: --min is reserved, the rest is shared.')
+        parser.add_argument(
+            '--step', type=_whole(1, base.MAX_CAPACITY), default=1,
+            metavar='BLOCKS',
+            help='Make sizes multiples of so many blocks (default: 1).')
+        parser.add_argument(
+            '--weights', type=_named(_above_zero), default={},
+            metavar='VOLUME=N,...',
+            help='Weights, shares or priorities of volumes (default: 1).')
+        blocks = _named(_whole(0, base.MAX_CAPACITY))
+        parser.add_argument(
+            '--min', type=blocks, default={}, metavar='VOLUME=BLOCKS,...',
+            help='Least sizes of volumes (default: 0).')
+        parser.add_argument(
+            '--max', type=blocks, default={}, metavar='VOLUME=BLOCKS,...',
+            help='Largest sizes of volumes (default: the capacity).')
+        parser.add_argument(
+            '--sla', type=_named(_target), default={},
+            metavar='VOLUME=TARGET,...',
+            help='Targets for --policy sla: hit:RATIO or'
+                 ' latency:MICROSECONDS, the mean of all references.')
+        parser.add_argument(
+            '--hit-us', type=_above_zero, default=100.0,
+            metavar='MICROSECONDS',
+            help='Latency of a hit (default: 100).')
+        parser.add_argument(
+            '--miss-us', type=_above_zero, default=5000.0,
+            metavar='MICROSECONDS',
+            help='Latency of a miss (default: 5000).')
+        parser.add_argument(
+            '--block', type=_whole(1, curves.MAX_BLOCK), metavar='BYTES',
+            default=curves.BLOCK,
+            help=f'Size of a block (default: {curves.BLOCK}).')
+        parser.add_argument(
+            '--writes', choices=('allocate', 'ignore'), default='allocate',
+            help='Whether writes are references as reads are, or left out'
+                 ' (default: allocate).')
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace
+                    ) -> tuple[list[str], list[typing.Any]]:
+        args = parsed_args
+        if args.sla and args.policy != 'sla':
+            raise base.SizingError(
+                f'--sla: the policy {args.policy} has no targets; choose'
+                f' --policy sla')
+        with progress.of(self, 'partition') as bar:
+            found = curves.read(args.trace, curves.Analysis(
+                block=args.block, writes=args.writes == 'allocate'), bar)
+        wishes = partition.Wishes(args.weights, args.min, args.max, args.sla)
+        document = partition.partition(
+            wishes.volumes(found), args.policy,
+            base.Cache(args.capacity, args.step, args.hit_us, args.miss_us))
+        shown = {'sizes': _Numbers, 'predicted': _Volumes,
+                 'infeasible': _Lines, 'explain': _Lines,
+                 'objective': _Rounded}
+        return list(document), [
+            shown[name](value) if name in shown else value
+            for name, value in document.items()]
 
 
 class Simulate(quick.Quick, show.ShowOne):
@@ -255,7 +378,8 @@ class Simulate(quick.Quick, show.ShowOne):
                  ' its own, as many as --sizes says; unified: one eviction'
                  ' order over the blocks of all volumes.')
         parser.add_argument(
-            '--sizes', type=_by_volume, metavar='VOLUME=BLOCKS,...',
+            '--sizes', metavar='VOLUME=BLOCKS,...',
+            type=_named(_whole(0, simulation.MAX_CAPACITY)),
             help='Size of the partition of each volume.')
         parser.add_argument(
             '--evict', choices=simulation.EVICTIONS, default='lru',
@@ -303,4 +427,4 @@ def _sizes(args: argparse.Namespace) -> list[tuple[str, int]] | None:
         raise simulation.SimulationError(
             '--mode unified: volumes have no sizes of their own; leave out'
             ' --sizes')
-    return typing.cast(list[tuple[str, int]] | None, args.sizes)
+    return None if args.sizes is None else list(args.sizes.items())

@@ -31,8 +31,8 @@ MAX_SAMPLES = 1 << 32
 MAX_BLOCK = 1 << 30
 MAX_SIZES = 1 << 20
 MAX_SIZE = (1 << 63) - 1
-# Sizes that are shown of each volume unless some are named.
-_SHOWN = 100
+# Sizes that are shown of each volume, at most, unless some are named.
+SHOWN = 100
 
 _Progress = collections.abc.Callable[[int, int], None]
 
@@ -49,17 +49,12 @@ class Analysis:
     :ivar writes: whether writes are references
     :ivar rate: the part of all blocks to sample; none for all of them
     :ivar samples: the most blocks of a volume to sample
-    :ivar sizes: sizes in blocks of which hits are returned; none for those
-        where they change
-    :ivar most_sizes: how many sizes are returned then, at most
     """
 
     block: int = BLOCK
     writes: bool = True
     rate: float | None = None
     samples: int | None = None
-    sizes: list[int] | None = None
-    most_sizes: int = _SHOWN
 
     @property
     def method(self) -> str:
@@ -68,38 +63,68 @@ class Analysis:
         return EXACT if exact else SHARDS
 
 
-def analyse(trace: str | os.PathLike[str], analysis: Analysis,
-            progress: _Progress | None = None) -> dict[str, typing.Any]:
-    """Return the hits of LRU caches of many sizes, for each volume alone.
+@dataclasses.dataclass(frozen=True)
+class Volume:
+    """A volume of a trace.
+
+    :ivar curve: hits of an LRU cache of any size that it has for itself
+    :ivar sampled: the part of its blocks that the curve is from
+    """
+
+    curve: _native.HitCurve
+    sampled: float
+
+
+def read(trace: str | os.PathLike[str], analysis: Analysis,
+         progress: _Progress | None = None) -> dict[str, Volume]:
+    """Return the volumes of a trace by name, in the order of their requests.
 
     :param progress: called with bytes read, and all bytes
-    :returns: a JSON document, see ``doc/source/user/ssd-cache-traces.rst``
     :raises TraceError: the trace cannot be read
     """
-    started = time.monotonic()
     try:
         found = _native.trace_curves(trace, analysis, progress)
     except _native.FormatError as error:
         raise TraceError(str(error)) from error
     except OSError as error:
-        raise TraceError(f'{trace}: {error.strerror}; name a file with a'
-                         f' trace') from error
+        raise TraceError(f'{os.fspath(trace)}: {error.strerror}; name a file'
+                         f' with a trace') from error
+    return {name: Volume(curve, rate) for name, rate, curve in found}
+
+
+def analyse(trace: str | os.PathLike[str], analysis: Analysis,
+            sizes: list[int] | None = None,
+            progress: _Progress | None = None) -> dict[str, typing.Any]:
+    """Return the hits of LRU caches of many sizes, for each volume alone.
+
+    :param sizes: sizes in blocks; none for those where the hits change
+    :param progress: called with bytes read, and all bytes
+    :returns: a JSON document, see ``doc/source/user/ssd-cache-traces.rst``
+    :raises TraceError: the trace cannot be read
+    """
+    started = time.monotonic()
+    volumes = read(trace, analysis, progress)
     seconds = time.monotonic() - started
-    references = sum(row[1] for row in found)
+    references = sum(each.curve.references for each in volumes.values())
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     return {
         'block': analysis.block, 'method': analysis.method,
         'references': references, 'seconds': seconds,
         'references_per_second': references / seconds if seconds else 0.0,
         'peak_rss_bytes': peak,
-        'volumes': {row[0]: _volume(row) for row in found},
+        'volumes': {name: _document(each, sizes)
+                    for name, each in volumes.items()},
     }
 
 
-def _volume(row) -> dict[str, typing.Any]:
-    _name, references, distinct, rate, hits = row
-    return {'references': references, 'distinct': distinct, 'cold': distinct,
-            'sampled': rate, 'hits': [list(step) for step in hits]}
+def _document(volume: Volume, sizes: list[int] | None
+              ) -> dict[str, typing.Any]:
+    curve = volume.curve
+    hits = [(size, curve.hits(size)) for size in sizes] \
+        if sizes is not None else curve.thinned(SHOWN)
+    return {'references': curve.references, 'distinct': curve.distinct,
+            'cold': curve.distinct, 'sampled': volume.sampled,
+            'hits': [list(step) for step in hits]}
 
 
 def pack(trace: str | os.PathLike[str], packed: str | os.PathLike[str],

@@ -16,6 +16,7 @@ mod qcow2;
 mod sketch;
 mod ssdcache_curves;
 mod ssdcache_simulation;
+mod ssdcache_sizing;
 mod version_disks;
 mod version_errors;
 mod version_types;
@@ -35,6 +36,7 @@ fn _native(m: &Bound<'_, PyModule>) -> PyResult<()> {
     sketch::register(m)?;
     ssdcache_curves::register(m)?;
     ssdcache_simulation::register(m)?;
+    ssdcache_sizing::register(m)?;
     version_disks::register(m)?;
     version_types::register(m)?;
     versions::register(m)?;

@@ -2,20 +2,89 @@
 
 use std::fs::File;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use diffcache_core::retry::ErrorKind;
 use diffcache_core::task::Task;
-use diffcache_ssdcache::curve::analysis::{analyse, AnalysisError, Method, References, Volume};
+use diffcache_ssdcache::curve::analysis::{analyse, AnalysisError, Method, References};
 use diffcache_ssdcache::curve::sampled::Sample;
+use diffcache_ssdcache::curve::{Curve, Step};
 use diffcache_ssdcache::trace::binary::{self, PackError};
 use diffcache_ssdcache::trace::{Reader, TraceError};
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 use crate::blocks::{os_error, run};
 use crate::errors;
 
-/// (name, references, distinct blocks, part of the blocks that was sampled, (size, hits) ...).
-type VolumeRow = (String, u64, u64, f64, Vec<(u64, u64)>);
+/// (name, part of the blocks that was sampled, curve).
+type VolumeRow = (String, f64, HitCurve);
+
+/// Hits of one volume at all sizes of an LRU cache.
+#[pyclass(frozen, module = "diffcache_openstack._native")]
+#[derive(Clone)]
+pub struct HitCurve(pub Arc<Curve>);
+
+#[pymethods]
+impl HitCurve {
+    /// `steps` are the sizes at which the hits become more, and the hits; both ascend.
+    #[new]
+    fn new(references: u64, distinct: u64, steps: Vec<(u64, u64)>) -> PyResult<Self> {
+        let mut last = (0, 0);
+        for &step in &steps {
+            if step.0 <= last.0 || step.1 <= last.1 {
+                let text = "steps: sizes and hits have to ascend";
+                return Err(PyValueError::new_err(text));
+            }
+            last = step;
+        }
+        if last
+            .1
+            .checked_add(distinct)
+            .is_none_or(|sum| sum > references)
+        {
+            let text = "references: fewer than hits and different blocks";
+            return Err(PyValueError::new_err(text));
+        }
+        let steps = steps.into_iter().map(|(size, hits)| Step { size, hits });
+        Ok(HitCurve(Arc::new(Curve {
+            references,
+            distinct,
+            steps: steps.collect(),
+        })))
+    }
+
+    #[getter]
+    fn references(&self) -> u64 {
+        self.0.references
+    }
+
+    #[getter]
+    fn distinct(&self) -> u64 {
+        self.0.distinct
+    }
+
+    #[getter]
+    fn most_hits(&self) -> u64 {
+        self.0.most_hits()
+    }
+
+    /// Hits of a cache of so many blocks.
+    fn hits(&self, size: u64) -> u64 {
+        self.0.hits(size)
+    }
+
+    /// Blocks of the smallest cache with so many hits.
+    fn size_for(&self, hits: u64) -> Option<u64> {
+        self.0.size_for(hits)
+    }
+
+    /// Sizes where the hits become more, and the hits; at most `most` of them.
+    fn thinned(&self, most: usize) -> Vec<(u64, u64)> {
+        let steps = self.0.thinned(most);
+        steps.iter().map(|step| (step.size, step.hits)).collect()
+    }
+}
 
 /// The error of a trace with the name of its file.
 fn translate(error: TraceError, name: &str) -> PyErr {
@@ -27,16 +96,13 @@ fn translate(error: TraceError, name: &str) -> PyErr {
 
 /// How to analyse a trace; attributes of a Python object.
 ///
-/// `rate` or `samples` select a sample of the blocks, `sizes` the sizes of which hits are returned:
-/// without, those at which they change, thinned to `most_sizes`.
+/// `rate` or `samples` select a sample of the blocks.
 #[derive(FromPyObject)]
 struct Analysis {
     block: u64,
     writes: bool,
     rate: Option<f64>,
     samples: Option<usize>,
-    sizes: Option<Vec<u64>>,
-    most_sizes: usize,
 }
 
 impl Analysis {
@@ -77,27 +143,9 @@ fn trace_curves(
         )?;
         Ok(volumes
             .into_iter()
-            .map(|volume| row(volume, &analysis))
+            .map(|volume| (volume.name, volume.rate, HitCurve(Arc::new(volume.curve))))
             .collect())
     })
-}
-
-fn row(volume: Volume, analysis: &Analysis) -> VolumeRow {
-    let curve = &volume.curve;
-    let hits = match &analysis.sizes {
-        Some(sizes) => sizes.iter().map(|&size| (size, curve.hits(size))).collect(),
-        None => {
-            let steps = curve.thinned(analysis.most_sizes);
-            steps.iter().map(|step| (step.size, step.hits)).collect()
-        }
-    };
-    (
-        volume.name,
-        curve.references,
-        curve.distinct,
-        volume.rate,
-        hits,
-    )
 }
 
 /// Writes a trace in its binary form; returns the number of requests.
@@ -126,6 +174,7 @@ fn trace_pack(
 
 /// Adds this crate's names to the extension module.
 pub fn register(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    m.add_class::<HitCurve>()?;
     m.add_function(wrap_pyfunction!(trace_curves, m)?)?;
     m.add_function(wrap_pyfunction!(trace_pack, m)?)
 }

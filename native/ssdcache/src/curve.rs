@@ -61,6 +61,15 @@ impl Curve {
         larger.checked_sub(1).map_or(0, |at| self.steps[at].hits)
     }
 
+    /// Returns the size of the smallest cache with so many hits, if there is one.
+    pub fn size_for(&self, hits: u64) -> Option<u64> {
+        if hits == 0 {
+            return Some(0);
+        }
+        let at = self.steps.partition_point(|step| step.hits < hits);
+        self.steps.get(at).map(|step| step.size)
+    }
+
     /// Returns the most hits that any cache has.
     pub fn most_hits(&self) -> u64 {
         self.steps.last().map_or(0, |step| step.hits)

@@ -10,11 +10,14 @@
 #    License for the specific language governing permissions and limitations
 #    under the License.
 
+import importlib.metadata
 import io
 import json
 from unittest import mock
 
 from diffcache_openstack.cmd import toolbox
+from diffcache_openstack.cmd import trace
+from diffcache_openstack.ssdcache.sizing import base as sizing
 from tests import base
 
 # Two volumes of two blocks each, read twice.
@@ -104,6 +107,82 @@ class TestPack(TraceTestCase):
         self.assertEqual((0, f'4 requests in {packed}\n', ''),
                          self.run_command(self.trace, packed))
         self.assertEqual(b'DCTRACE1', packed.read_bytes()[:8])
+
+
+class TestPartition(TraceTestCase):
+
+    command = 'partition'
+
+    def partition(self, *words):
+        code, out, err = self.run_command(
+            self.trace, '--capacity', '3', '-f', 'json', *words)
+        self.assertEqual(0, code, err)
+        return json.loads(out)
+
+    def test_latency(self):
+        found = self.partition('--policy', 'latency', '--weights', 'b=2')
+        self.assertEqual({'a': 0, 'b': 2}, found['sizes'])
+        self.assertEqual({'hits': 2, 'hit_ratio': 0.5, 'latency_us': 2550.0},
+                         found['predicted']['b'])
+        self.assertEqual((3, 'latency', 40400.0, True, []), (
+            found['capacity'], found['policy'], found['objective'],
+            found['optimal'], found['infeasible']))
+        self.assertEqual(2, len(found['explain']))
+
+    def test_every_policy(self):
+        for policy in ('wss', 'priority', 'fairness', 'sla', 'static',
+                       'pooled'):
+            found = self.partition('--policy', policy, '--min', 'a=1',
+                                   '--max', 'a=1')
+            self.assertEqual(1, found['sizes']['a'])
+            self.assertIn(found['sizes']['b'], (1, 2))
+
+    def test_targets(self):
+        found = self.partition('--policy', 'sla', '--sla',
+                               'a=hit:0.5,b=latency:1', '--hit-us', '2')
+        self.assertEqual((2, ['b']), (found['sizes']['a'],
+                                      found['infeasible']))
+
+    def test_latencies(self):
+        found = self.partition('--policy', 'static', '--hit-us', '1',
+                               '--miss-us', '2')
+        self.assertEqual(2 * 8, found['objective'] + sum(
+            each['hits'] for each in found['predicted'].values()))
+
+    def test_larger_blocks(self):
+        found = self.partition('--policy', 'latency', '--block', '8192')
+        self.assertEqual({'a': 1, 'b': 1}, found['sizes'])
+
+    def test_table(self):
+        code, out, err = self.run_command(
+            self.trace, '--capacity', '4', '--policy', 'fairness')
+        self.assertEqual((0, ''), (code, err))
+        self.assertIn('a: hits 2, hit_ratio 0.5', out)
+        self.assertIn('the least hit ratio is 50.0%', out)
+
+    def test_options_that_do_not_suit(self):
+        for words, what in (
+                (('--policy', 'latency', '--min', 'c=1'), 'no volume c'),
+                (('--policy', 'latency', '--min', 'a=2', '--max', 'a=1'),
+                 'exceeds its largest'),
+                (('--policy', 'latency', '--min', 'a=2,b=2'), 'add up to 4'),
+                (('--policy', 'latency', '--sla', 'a=hit:0.5'),
+                 '--policy sla'),
+                (('--policy', 'sla', '--sla', 'a=hit:2'), 'neither hit'),
+                (('--policy', 'sla', '--sla', 'a=0.5'), 'neither hit'),
+                (('--policy', 'best'), 'invalid choice'),
+                (('--policy', 'wss', '--weights', 'a=nan'), 'above 0'),
+                (('--policy', 'wss', '--weights', 'a=1,a=2'), 'twice'),
+                (('--policy', 'wss', '--weights', 'a'), 'VOLUME=VALUE')):
+            code, out, err = self.run_command(
+                self.trace, '--capacity', '3', *words)
+            self.assertEqual('', out)
+            self.assertNotEqual(0, code)
+            self.assertIn(what, err)
+
+    def test_all_policies_can_be_chosen(self):
+        installed = importlib.metadata.entry_points(group=sizing.NAMESPACE)
+        self.assertEqual(set(installed.names), set(trace._POLICIES))
 
 
 class TestSimulate(TraceTestCase):

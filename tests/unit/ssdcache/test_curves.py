@@ -51,9 +51,9 @@ def hits_by_definition(requests, writes, size):
 
 class CurvesTest(base.TestCase):
 
-    def analyse(self, requests, **options):
+    def analyse(self, requests, sizes=None, **options):
         trace = self.write_file('trace.csv', text(requests))
-        return curves.analyse(trace, curves.Analysis(**options))
+        return curves.analyse(trace, curves.Analysis(**options), sizes)
 
     def example(self, **options):
         return self.analyse([('web', 'r', ord(name) * 4096, 4096)
@@ -81,8 +81,9 @@ class CurvesTest(base.TestCase):
         self.assertEqual(
             [[1, 1], [2, 3], [3, 4], [4, 5], [5, 7]],
             self.example()['volumes']['web']['hits'])
-        few = self.example(most_sizes=2)['volumes']['web']['hits']
-        self.assertEqual([[3, 4], [5, 7]], few)
+        self.patch(curves, 'SHOWN', 2)
+        self.assertEqual([[3, 4], [5, 7]],
+                         self.example()['volumes']['web']['hits'])
 
     def test_no_request(self):
         found = self.analyse([])
@@ -109,7 +110,7 @@ class CurvesTest(base.TestCase):
 
         trace = self.write_file('trace.csv', text([('a', 'r', 0, 1)]))
         self.assertRaises(Stop, curves.analyse, trace, curves.Analysis(),
-                          stop)
+                          None, stop)
 
     def test_packed_traces_have_the_same_curves(self):
         requests = [('a', 'r', 0, 8192), ('b', 'w', 4096, 1)] * 3

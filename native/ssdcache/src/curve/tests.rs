@@ -65,6 +65,9 @@ fn the_example_of_the_paper() {
     assert_eq!((12, 5), (curve.references, curve.distinct));
     let hits: Vec<u64> = (1..=6).map(|size| curve.hits(size)).collect();
     assert_eq!(vec![1, 3, 4, 5, 7, 7], hits);
+    let sizes: Vec<_> = (0..=8).map(|hits| curve.size_for(hits)).collect();
+    let expected = [0, 1, 2, 2, 3, 4, 5, 5].map(Some);
+    assert_eq!((&expected[..], &[None][..]), sizes.split_at(8));
     assert_eq!(0, curve.hits(0));
     assert_eq!(7, curve.most_hits());
     assert_eq!(curve, sampled(&references, Sample::Rate(1.0)));
