@@ -35,11 +35,18 @@ class FillLimits:
     """When and how fast a host fetches what a plan places there.
 
     :param max_rate_mbps: limit on every link; None for none
-    :param window_s: seconds per day in which fills run
+    :param window_s: seconds per day in which fills use the repository
     """
 
     max_rate_mbps: float | None = None
     window_s: float = 86400.0
+
+
+class Busy(typing.NamedTuple):
+    """Seconds that a host transfers from the repository, and from peers."""
+
+    wan_s: float = 0.0
+    lan_s: float = 0.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -310,16 +317,8 @@ def _late(instance, placement, worth, terms) -> set[tuple[int, ...]]:
             -worth.get((*move.key, move.host), 0.0) / move.seconds, move.key
         ),
     )
-    busy: dict[int, float] = {}
-    late = set()
-    for move in transfers:
-        seconds = busy.get(move.host, 0.0) + _limited_seconds(move, terms)
-        busy[move.host] = seconds
-        if _elapsed(seconds, terms.limits(move.host)) > terms.horizon_s:
-            late.add((*move.key, move.host))
-            # What is worth less, but small, may arrive in its place.
-            busy[move.host] = seconds - _limited_seconds(move, terms)
-    return late
+    arriving = _arrivals(transfers, terms, terms.horizon_s)
+    return {(*move.key, move.host) for move in transfers} - arriving.keys()
 
 
 def _plan(instance, placement, solution, terms, before) -> Transition:
@@ -348,12 +347,43 @@ def _plan(instance, placement, solution, terms, before) -> Transition:
 
 def _fill_seconds(transfers, terms) -> dict[int, float]:
     """Compute seconds from the first window until each host is filled."""
-    busy: dict[int, float] = {}
-    for move in transfers:
-        seconds = _limited_seconds(move, terms)
-        busy[move.host] = busy.get(move.host, 0.0) + seconds
-    return {host: _elapsed(seconds, terms.limits(host))
-            for host, seconds in busy.items()}
+    last: dict[int, float] = {}
+    for (*_key, host), seconds in _arrivals(transfers, terms).items():
+        last[host] = max(last.get(host, 0.0), seconds)
+    return last
+
+
+def _arrivals(transfers, terms, until=math.inf) -> dict[tuple, float]:
+    """Return when objects arrive, of those that do so until an instant.
+
+    A copy of what another host fetches as well comes after that. In place of
+    what is late, something smaller may arrive.
+
+    :param transfers: in the order in which each host makes them
+    :returns: seconds, by the keys of :func:`fill_seconds`
+    """
+    busy: dict[int, Busy] = {}
+    found: dict[tuple, float] = {}
+    # Copies from peers do not delay what comes over the WAN.
+    for move in sorted(transfers, key=lambda move: bool(move.source)):
+        added = _with_move(busy, move, terms)
+        seconds = max(
+            _elapsed(added, terms.limits(move.host)),
+            found.get((*move.key, move.source), 0.0)
+            + _limited_seconds(move, terms))
+        if seconds <= until:
+            busy[move.host] = added
+            found[(*move.key, move.host)] = seconds
+    return found
+
+
+def _with_move(busy, move, terms) -> Busy:
+    """Return what a host transfers, with one move more."""
+    found = busy.get(move.host, Busy())
+    seconds = _limited_seconds(move, terms)
+    if move.source == instances.REPOSITORY:
+        return found._replace(wan_s=found.wan_s + seconds)
+    return found._replace(lan_s=found.lan_s + seconds)
 
 
 def _limited_seconds(move, terms) -> float:
@@ -364,7 +394,11 @@ def _limited_seconds(move, terms) -> float:
     return max(move.seconds, instances.fetch_seconds(move.megabytes, rate))
 
 
-def _elapsed(seconds, limits) -> float:
-    """Return when transfers end that are made in windows alone."""
-    days = max(0, math.ceil(seconds / limits.window_s) - 1)
-    return days * 86400.0 + seconds - days * limits.window_s
+def _elapsed(busy: Busy, limits: FillLimits) -> float:
+    """Return when transfers end of which those over the WAN keep to windows.
+
+    Hosts copy from one another at any time.
+    """
+    days = max(0, math.ceil(busy.wan_s / limits.window_s) - 1)
+    outside = days * (86400.0 - limits.window_s)
+    return outside + busy.wan_s + busy.lan_s

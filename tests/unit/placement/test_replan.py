@@ -160,6 +160,23 @@ class TestReplan(base.TestCase):
         busy = sum(m.seconds for m in quick.moves if m.host == 2)
         self.assertAlmostEqual(busy, quick.fill_s[2])
 
+    def test_copies_between_hosts_wait_for_no_window(self):
+        """2 s over the LAN do not wait for windows of 1 s, 80 s do."""
+        terms = replan.Terms(fill=replan.FillLimits(window_s=1.0))
+        instance = instances.from_dict({
+            'sizes': [100], 'patch_sizes': [], 'capacities': [100, 100],
+            'rates': [[1, 1]],
+            'bandwidths': {'local': 800, 'peer': 400, 'repo': 10}})
+        both = placements.Placement.of([(0, 1), (0, 2)])
+        found = replan.compare(instance, both, terms).fill_s
+        self.assertAlmostEqual(79 * 86400 + 1, found[1])
+        # There is nothing to copy before.
+        self.assertAlmostEqual(79 * 86400 + 3, found[2])
+        there = placed(instance, placements.Placement.of([(0, 1)]))
+        found = replan.compare(there, both, terms).fill_s
+        self.assertEqual({2}, set(found))
+        self.assertAlmostEqual(2, found[2])
+
     def test_limits_of_one_host(self):
         limits = replan.FillLimits(10.0, 3600.0)
         alike = replan.compare(
