@@ -357,6 +357,10 @@ class Partition(quick.Quick, show.ShowOne):
             for name, value in document.items()]
 
 
+# As in the paper.
+_EPOCH_US = 120_000_000
+
+
 class Simulate(quick.Quick, show.ShowOne):
     """Simulate an SSD cache with the requests of a trace.
 
@@ -376,11 +380,21 @@ class Simulate(quick.Quick, show.ShowOne):
             '--mode', required=True, choices=simulation.MODES,
             help='How volumes share the cache. partitioned: each has blocks of'
                  ' its own, as many as --sizes says; unified: one eviction'
-                 ' order over the blocks of all volumes.')
+                 ' order over the blocks of all volumes; dynamic: --policy'
+                 ' sizes the partitions after each epoch, by what was'
+                 ' referenced in it.')
         parser.add_argument(
             '--sizes', metavar='VOLUME=BLOCKS,...',
             type=_named(_whole(0, simulation.MAX_CAPACITY)),
             help='Size of the partition of each volume.')
+        parser.add_argument(
+            '--policy', choices=_POLICIES,
+            help='How to size partitions with --mode dynamic (default:'
+                 ' latency; see "trace partition").')
+        parser.add_argument(
+            '--epoch', metavar='SECONDS', type=_seconds,
+            help='Length of an epoch with --mode dynamic, in the time of the'
+                 ' trace (default: 120).')
         parser.add_argument(
             '--evict', choices=simulation.EVICTIONS, default='lru',
             help='Which block leaves a full partition (default: lru).')
@@ -410,12 +424,25 @@ class Simulate(quick.Quick, show.ShowOne):
         document = simulation.simulate(args.trace, simulation.Scenario(
             capacity=args.capacity, sizes=_sizes(args), evict=args.evict,
             ignore_writes=args.writes == 'ignore', admission=args.admission,
-            sequential=args.sequential, occupancy_us=args.occupancy))
+            sequential=args.sequential, occupancy_us=args.occupancy,
+            **_epochs(args)))
         shown = {'volumes': _Volumes, 'total': _Numbers, 'occupancy': _Rows,
-                 'sizes': _Rows}
+                 'sizes': _Rows, 'decisions': _Rows}
         return list(document), [
             shown[name](value) if name in shown else value
             for name, value in document.items()]
+
+
+def _epochs(args: argparse.Namespace) -> dict[str, typing.Any]:
+    """Return what dynamic partitions take."""
+    if args.mode == 'dynamic':
+        return {'policy': args.policy or 'latency',
+                'epoch_us': args.epoch or _EPOCH_US}
+    if args.policy or args.epoch:
+        raise simulation.SimulationError(
+            f'--mode {args.mode}: sizes do not change; leave out --policy and'
+            f' --epoch')
+    return {}
 
 
 def _sizes(args: argparse.Namespace) -> list[tuple[str, int]] | None:
@@ -427,4 +454,7 @@ def _sizes(args: argparse.Namespace) -> list[tuple[str, int]] | None:
         raise simulation.SimulationError(
             '--mode unified: volumes have no sizes of their own; leave out'
             ' --sizes')
+    if args.mode == 'dynamic' and args.sizes is not None:
+        raise simulation.SimulationError(
+            '--mode dynamic: --policy decides the sizes; leave out --sizes')
     return None if args.sizes is None else list(args.sizes.items())

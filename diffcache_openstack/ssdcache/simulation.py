@@ -22,8 +22,10 @@ import typing
 
 from diffcache_openstack import _native
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.ssdcache import epochs
+from diffcache_openstack.ssdcache.sizing import base
 
-MODES = ('partitioned', 'unified')
+MODES = ('partitioned', 'unified', 'dynamic')
 EVICTIONS = ('lru', 'sieve', 's3fifo')
 
 BLOCK = 4096
@@ -55,6 +57,8 @@ class Scenario:
     :ivar sequential: requests bypass the cache after this many bytes in
         sequence; 0: never
     :ivar occupancy_us: microseconds between rows of the occupancy
+    :ivar policy: sizes the partitions after each epoch, instead of ``sizes``
+    :ivar epoch_us: microseconds of an epoch
     :ivar block: bytes
     """
 
@@ -65,7 +69,16 @@ class Scenario:
     admission: int = 1
     sequential: int = 0
     occupancy_us: int | None = None
+    policy: str | None = None
+    epoch_us: int | None = None
     block: int = BLOCK
+
+    @property
+    def mode(self) -> str:
+        """One of :data:`MODES`."""
+        if self.epoch_us is not None:
+            return 'dynamic'
+        return 'unified' if self.sizes is None else 'partitioned'
 
 
 def simulate(trace: str | os.PathLike[str], scenario: Scenario
@@ -77,8 +90,9 @@ def simulate(trace: str | os.PathLike[str], scenario: Scenario
         suit it
     """
     _check(scenario)
+    decisions = _Decisions(scenario)
     try:
-        found = _native.ssdcache_simulate(trace, scenario)
+        found = _native.ssdcache_simulate(trace, scenario, decisions.decide)
     except OSError as error:
         raise SimulationError(
             f'{os.fspath(trace)}: {error.strerror or error}; name a file with'
@@ -86,19 +100,48 @@ def simulate(trace: str | os.PathLike[str], scenario: Scenario
     except ValueError as error:
         raise SimulationError(str(error))
     names = [row['name'] for row in found['volumes']]
-    [(_, sizes)] = found['sizes']
+    _, sizes = found['sizes'][-1] if found['sizes'] else (0, [])
     volumes = {row['name']: _counts(row, size)
                for row, size in zip(found['volumes'], sizes)}
     whole = scenario.capacity if scenario.sizes is None else sum(sizes)
-    return {
+    document = {
         'capacity': scenario.capacity,
-        'mode': 'unified' if scenario.sizes is None else 'partitioned',
+        'mode': scenario.mode,
         'evict': scenario.evict,
         'volumes': volumes,
         'total': _counts(_sum(found['volumes']), whole),
         'occupancy': list(_rows(names, found['occupancy'])),
         'sizes': list(_rows(names, found['sizes'])),
     }
+    if scenario.mode == 'dynamic':
+        document['decisions'] = decisions.made
+    return document
+
+
+class _Decisions:
+    """Sizes the partitions after each epoch, and notes why.
+
+    :ivar made: times in seconds, whether sizes changed, and why
+    """
+
+    def __init__(self, scenario: Scenario) -> None:
+        self.made: list[dict[str, typing.Any]] = []
+        self._sizer = None if scenario.policy is None else epochs.Sizer(
+            base.load(scenario.policy), base.Cache(scenario.capacity))
+
+    def decide(self, time_us, rows) -> list[int]:
+        """Return the sizes of the next epoch.
+
+        :param rows: name, size and curve of each volume
+        """
+        assert self._sizer is not None
+        decision = self._sizer.decide(
+            [base.Volume(name, curve) for name, _size, curve in rows],
+            {name: size for name, size, _curve in rows})
+        self.made.append({'time_s': time_us / _US,
+                          'changed': decision.changed,
+                          'explain': decision.explain})
+        return [decision.sizes[name] for name, _size, _curve in rows]
 
 
 def _check(scenario: Scenario) -> None:

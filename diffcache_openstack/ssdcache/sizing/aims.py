@@ -25,6 +25,8 @@ _HALVINGS = 64
 class LatencyPolicy(base.Policy):
     """The least sum of all references' latencies, each by its weight."""
 
+    saves_latency = True
+
     def size(self, volumes: collections.abc.Sequence[base.Volume],
              cache: base.Cache) -> base.Sizing:
         """See :meth:`.base.Policy.size`."""

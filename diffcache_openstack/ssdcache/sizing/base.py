@@ -119,7 +119,11 @@ class Policy(abc.ABC):
     Sizes are multiples of the step, from the least to the most of each
     volume, and at most the capacity in all. The same volumes have the same
     sizes; policies keep no state, and may be called from any thread.
+
+    :cvar saves_latency: whether the least latency is the policy's aim
     """
+
+    saves_latency = False
 
     @abc.abstractmethod
     def size(self, volumes: collections.abc.Sequence[Volume], cache: Cache

@@ -2,16 +2,18 @@
 
 use std::num::NonZeroU64;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use diffcache_ssdcache::partition::eviction::Policy;
 use diffcache_ssdcache::simulate::{
-    simulate, Counts, Report, Row, Scenario, Sharing, SimulateError,
+    simulate, Counts, EpochVolume, Report, Row, Scenario, Sharing, SimulateError,
 };
 use diffcache_ssdcache::trace::{Reader, TraceError};
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 
 use crate::blocks::os_error;
+use crate::ssdcache_curves::HitCurve;
 
 /// (microseconds since the first request, blocks of each volume).
 type BlocksRow = (u64, Vec<u32>);
@@ -27,6 +29,7 @@ struct Simulated {
     sequential: u64,
     ignore_writes: bool,
     occupancy_us: Option<NonZeroU64>,
+    epoch_us: Option<NonZeroU64>,
 }
 
 /// One volume's numbers.
@@ -55,7 +58,11 @@ impl Simulated {
         Ok(Scenario {
             capacity: self.capacity,
             block: self.block,
-            sharing: self.sizes.map_or(Sharing::Unified, Sharing::Partitioned),
+            sharing: match (self.epoch_us, self.sizes) {
+                (Some(epoch), _) => Sharing::Dynamic(epoch),
+                (None, Some(sizes)) => Sharing::Partitioned(sizes),
+                (None, None) => Sharing::Unified,
+            },
             eviction,
             admission: self.admission,
             sequential: self.sequential,
@@ -89,24 +96,48 @@ fn translate(error: SimulateError, trace: &str) -> PyErr {
     }
 }
 
-/// Plays a trace to a cache.
+/// Has a Python callable decide sizes: `decide(time_us, [(name, size, curve)]) -> [size]`.
+fn ask(decide: &Py<PyAny>, time_us: u64, volumes: Vec<EpochVolume>) -> PyResult<Vec<u32>> {
+    Python::attach(|py| {
+        let rows: Vec<_> = volumes
+            .into_iter()
+            .map(|volume| (volume.name, volume.size, HitCurve(Arc::new(volume.curve))))
+            .collect();
+        decide.call1(py, (time_us, rows))?.extract(py)
+    })
+}
+
+/// Plays a trace to a cache. `decide` sizes the partitions after each epoch, if there are epochs.
 ///
 /// Raises `OSError` if the trace cannot be opened or read, and `ValueError` if it or the scenario
 /// cannot be used.
 #[pyfunction]
-fn ssdcache_simulate(py: Python<'_>, trace: PathBuf, scenario: Simulated) -> PyResult<Found> {
+#[pyo3(signature = (trace, scenario, decide=None))]
+fn ssdcache_simulate(
+    py: Python<'_>,
+    trace: PathBuf,
+    scenario: Simulated,
+    decide: Option<Py<PyAny>>,
+) -> PyResult<Found> {
     let scenario = scenario.scenario()?;
-    let mut signal = None;
+    let (mut signal, mut raised) = (None, None);
     let mut watch = || {
         signal = Python::attach(|py| py.check_signals()).err();
         signal.is_none()
     };
+    let mut sizes = |time_us: u64, volumes: Vec<EpochVolume>| {
+        let decided = match &decide {
+            Some(decide) => ask(decide, time_us, volumes),
+            None => Ok(volumes.iter().map(|volume| volume.size).collect()),
+        };
+        decided.map_err(|error| raised = Some(error)).ok()
+    };
     let run = || -> Result<Report, SimulateError> {
-        simulate(Reader::open(&trace)?, scenario, &mut watch)
+        simulate(Reader::open(&trace)?, scenario, &mut sizes, &mut watch)
     };
     let found = py.detach(run);
-    if let Some(signal) = signal {
-        return Err(signal);
+    if let Some(error) = signal.or(raised) {
+        return Err(error);
     }
     let report = found.map_err(|error| translate(error, &trace.to_string_lossy()))?;
     Ok(Found {

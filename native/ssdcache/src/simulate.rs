@@ -3,6 +3,7 @@
 //! In the time of the trace, without data: what the partitions of a host would have done with the
 //! same requests, because it is the same code.
 
+mod epochs;
 mod report;
 
 use std::collections::HashMap;
@@ -18,6 +19,8 @@ use crate::partition::{
 use crate::trace::{Op, Reader, Request, TraceError};
 use crate::Block;
 
+use epochs::Epochs;
+pub use epochs::{Decide, EpochVolume};
 pub use report::{Counts, Report, Row};
 
 /// Numbers that the rows of a report may have in all.
@@ -58,6 +61,10 @@ pub enum Sharing {
     Unified,
     /// Each volume has a partition of this many blocks.
     Partitioned(Vec<(String, u32)>),
+    /// Each volume has a partition whose size is decided after each epoch of so many microseconds.
+    ///
+    /// A volume begins with its share of the cache, as large as any other's.
+    Dynamic(NonZeroU64),
 }
 
 /// What to simulate.
@@ -104,6 +111,8 @@ pub struct Simulation {
     times_us: Option<(u64, u64)>,
     occupancy: Vec<Row>,
     samples: usize,
+    epochs: Option<Epochs>,
+    sizes: Vec<Row>,
 }
 
 impl Simulation {
@@ -126,6 +135,8 @@ impl Simulation {
             times_us: None,
             occupancy: Vec::new(),
             samples: 0,
+            epochs: None,
+            sizes: Vec::new(),
             scenario,
         };
         match &simulation.scenario.sharing {
@@ -139,6 +150,7 @@ impl Simulation {
                     simulation.add_volume(name, partition)?;
                 }
             }
+            Sharing::Dynamic(length_us) => simulation.epochs = Some(Epochs::new(*length_us)),
         }
         Ok(simulation)
     }
@@ -163,8 +175,14 @@ impl Simulation {
     ///
     /// # Errors
     /// The volume has no size, or the request cannot be simulated.
-    pub fn play(&mut self, request: &Request, names: &[String]) -> Result<(), SimulateError> {
+    pub fn play(
+        &mut self,
+        request: &Request,
+        names: &[String],
+        decide: Decide<'_>,
+    ) -> Result<(), SimulateError> {
         self.advance(request.time_us)?;
+        self.end_epoch(request.time_us, decide)?;
         if self.scenario.ignore_writes && request.op == Op::Write {
             return Ok(());
         }
@@ -193,6 +211,9 @@ impl Simulation {
         op: Op,
         bypass: bool,
     ) -> Result<(), SimulateError> {
+        if let Some(epochs) = &mut self.epochs {
+            epochs.refer(id, block);
+        }
         let counts = &mut self.volumes[usize::from(id)].counts;
         counts.references += 1;
         if self.cache.reference(id, block).is_some() {
@@ -227,12 +248,87 @@ impl Simulation {
             (Some(&id), _) => id,
             (None, Sharing::Unified) => self.add_volume(name.clone(), 0)?,
             (None, Sharing::Partitioned(_)) => return Err(SimulateError::NoSize(name.clone())),
+            (None, Sharing::Dynamic(_)) => self.add_equal_share(name.clone())?,
         };
         if self.by_number.len() <= number {
             self.by_number.resize(number + 1, None);
         }
         self.by_number[number] = Some(id);
         Ok(id)
+    }
+
+    /// Adds a volume with its share of the cache; the others give up their part of it.
+    fn add_equal_share(&mut self, name: String) -> Result<VolumeId, SimulateError> {
+        let count = self.volumes.len() as u64 + 1;
+        let capacity = self.scenario.capacity;
+        let kept = |limit: u32| (u64::from(limit) * (count - 1) / count) as u32;
+        let sizes = self.volumes.iter();
+        let sizes: Vec<u32> = sizes
+            .map(|volume| kept(self.cache.limit(volume.partition)))
+            .collect();
+        self.resize(&sizes)?;
+        let partition = self
+            .cache
+            .add_partition((u64::from(capacity) / count) as u32)?;
+        let id = self.add_volume(name, partition)?;
+        self.note_sizes();
+        Ok(id)
+    }
+
+    /// Has new sizes decided if an epoch is over.
+    fn end_epoch(&mut self, time_us: u64, decide: Decide<'_>) -> Result<(), SimulateError> {
+        let Some(epochs) = &mut self.epochs else {
+            return Ok(());
+        };
+        let (first, _) = self.times_us.unwrap_or((time_us, time_us));
+        let Some(ended_us) = epochs.end(time_us.saturating_sub(first)) else {
+            return Ok(());
+        };
+        let volumes = self.volumes.iter().enumerate();
+        let volumes: Vec<EpochVolume> = volumes
+            .map(|(id, volume)| EpochVolume {
+                name: volume.name.clone(),
+                size: self.cache.limit(volume.partition),
+                curve: epochs.curve(id as VolumeId),
+            })
+            .collect();
+        if volumes.is_empty() {
+            return Ok(());
+        }
+        let sizes = decide(ended_us, volumes).ok_or(SimulateError::Stopped)?;
+        self.resize(&sizes)?;
+        self.note_sizes();
+        Ok(())
+    }
+
+    /// Changes the sizes of all volumes' partitions, in their order.
+    fn resize(&mut self, sizes: &[u32]) -> Result<(), SimulateError> {
+        let volumes = self.volumes.iter().zip(sizes);
+        let limits: Vec<_> = volumes
+            .map(|(volume, &size)| (volume.partition, size))
+            .collect();
+        self.cache.set_limits(&limits)?;
+        for (partition, _) in limits {
+            while let Some(evicted) = self.cache.shrink(partition) {
+                self.volumes[usize::from(evicted.volume)].counts.evictions += 1;
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds a row of the sizes if they changed.
+    fn note_sizes(&mut self) {
+        let (first, latest) = self.times_us.unwrap_or_default();
+        let sizes = self.volumes.iter();
+        let blocks: Vec<u32> = sizes
+            .map(|volume| self.cache.limit(volume.partition))
+            .collect();
+        if self.sizes.last().is_none_or(|last| last.blocks != blocks) {
+            self.sizes.push(Row {
+                time_us: latest - first,
+                blocks,
+            });
+        }
     }
 
     /// Takes the rows of the occupancy that are due before a request at `time_us`.
@@ -273,13 +369,12 @@ impl Simulation {
             let (first, latest) = self.times_us.unwrap_or_default();
             self.sample(latest - first)?;
         }
-        let sizes = self.volumes.iter();
-        let sizes = sizes.map(|volume| self.cache.limit(volume.partition));
+        if self.epochs.is_none() {
+            self.times_us = None;
+            self.note_sizes();
+        }
         Ok(Report {
-            sizes: vec![Row {
-                time_us: 0,
-                blocks: sizes.collect(),
-            }],
+            sizes: self.sizes,
             occupancy: self.occupancy,
             volumes: self
                 .volumes
@@ -290,13 +385,14 @@ impl Simulation {
     }
 }
 
-/// Plays a whole trace. `watch` is called every some thousand requests, and stops it with `false`.
+/// Plays a whole trace. `decide` sizes dynamic partitions. `watch` is called every some thousand requests, and stops it with `false`.
 ///
 /// # Errors
 /// The trace cannot be read, or not be simulated.
 pub fn simulate<R: Read>(
     mut reader: Reader<R>,
     scenario: Scenario,
+    decide: Decide<'_>,
     watch: &mut dyn FnMut() -> bool,
 ) -> Result<Report, SimulateError> {
     let mut simulation = Simulation::new(scenario)?;
@@ -307,7 +403,7 @@ pub fn simulate<R: Read>(
             return simulation.finish();
         }
         for request in &batch {
-            simulation.play(request, reader.volumes().names())?;
+            simulation.play(request, reader.volumes().names(), decide)?;
         }
         if !watch() {
             return Err(SimulateError::Stopped);

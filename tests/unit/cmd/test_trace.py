@@ -215,6 +215,32 @@ class TestSimulate(TraceTestCase):
         self.assertEqual([[2.0, {'a': 2, 'b': 1}], [3.0, {'a': 2, 'b': 1}]],
                          found['occupancy'])
 
+    def test_dynamic(self):
+        found = self.simulate('--capacity', 2, '--mode', 'dynamic',
+                              '--epoch', '2')
+        self.assertEqual(('dynamic', [0.0, 1.0]), (
+            found['mode'], [time for time, _sizes in found['sizes']]))
+        [decision] = found['decisions']
+        self.assertEqual((2.0, False), (decision['time_s'],
+                                        decision['changed']))
+        self.assertIn('sizes stay', decision['explain'][0])
+
+    def test_dynamic_with_a_policy(self):
+        found = self.simulate('--capacity', 2, '--mode', 'dynamic',
+                              '--epoch', '1', '--policy', 'wss')
+        self.assertEqual(3, len(found['decisions']))
+
+    def test_options_of_other_modes(self):
+        for words, what in (
+                (('unified', '--policy', 'wss'), 'leave out --policy'),
+                (('partitioned', '--sizes', 'a=1,b=1', '--epoch', '9'),
+                 'leave out --policy'),
+                (('dynamic', '--sizes', 'a=1'), 'leave out --sizes')):
+            code, out, err = self.run_command(
+                self.trace, '--capacity', 4, '--mode', *words)
+            self.assertEqual((1, ''), (code, out))
+            self.assertIn(what, err)
+
     def test_policies(self):
         for evict in ('lru', 'sieve', 's3fifo'):
             found = self.simulate('--capacity', 4, '--mode', 'unified',

@@ -51,6 +51,8 @@ pub struct Counter {
     references: u64,
     distinct: u64,
     distances: Vec<u64>,
+    // Position of the first reference since the last `take`.
+    begin: u64,
 }
 
 impl Counter {
@@ -58,9 +60,8 @@ impl Counter {
     pub fn count(&mut self, before: &[u64]) {
         self.references += before.len() as u64;
         for &position in before {
-            if position == NONE {
-                self.distinct += 1;
-            } else {
+            self.distinct += u64::from(position == NONE || position < self.begin);
+            if position != NONE {
                 let distance = self.latest.take(position) as usize;
                 if distance >= self.distances.len() {
                     self.distances.resize((distance + 1).next_power_of_two(), 0);
@@ -74,5 +75,18 @@ impl Counter {
     /// Returns the curve.
     pub fn curve(&self) -> Curve {
         Curve::from_distances(self.distinct, self.references, &self.distances)
+    }
+
+    /// Returns the curve of the references since this was called before.
+    ///
+    /// Distances go back beyond that; different blocks are those of these references, so that
+    /// hits and different blocks may be more than the references.
+    pub fn take(&mut self) -> Curve {
+        let curve = self.curve();
+        self.begin += self.references;
+        self.references = 0;
+        self.distinct = 0;
+        self.distances.clear();
+        curve
     }
 }

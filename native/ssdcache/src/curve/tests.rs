@@ -83,6 +83,38 @@ fn no_reference() {
 }
 
 #[test]
+fn parts_of_a_stream_have_distances_beyond_their_begin() {
+    let (mut finder, mut counter) = (Finder::default(), Counter::default());
+    let mut part = |references: &[Block]| {
+        let mut before = references.to_vec();
+        finder.find(&mut before);
+        counter.count(&before);
+        counter.take()
+    };
+    let (size, hits) = (2, 1);
+    let steps = vec![Step { size, hits }];
+    let (references, distinct) = (3, 2);
+    assert_eq!(
+        Curve {
+            references,
+            distinct,
+            steps
+        },
+        part(&[1, 2, 1])
+    );
+    let steps = vec![Step { size: 1, hits: 1 }, Step { size: 2, hits: 3 }];
+    assert_eq!(
+        Curve {
+            references,
+            distinct,
+            steps
+        },
+        part(&[1, 2, 1])
+    );
+    assert_eq!(Curve::default(), part(&[]));
+}
+
+#[test]
 fn many_positions() {
     let mut positions = Positions::default();
     let count = 3_000_000;

@@ -19,9 +19,14 @@ fn scenario(capacity: u32, sharing: Sharing) -> Scenario {
     }
 }
 
+/// A decision that changes nothing.
+fn keep(_time_us: u64, volumes: Vec<EpochVolume>) -> Option<Vec<u32>> {
+    Some(volumes.iter().map(|volume| volume.size).collect())
+}
+
 fn run(scenario: Scenario, trace: &str) -> Result<Report, SimulateError> {
     let reader = Reader::new(trace.as_bytes()).unwrap();
-    simulate(reader, scenario, &mut || true)
+    simulate(reader, scenario, &mut keep, &mut || true)
 }
 
 /// A trace that reads `blocks` blocks in sequence, `passes` times, 1024 at once.
@@ -102,7 +107,12 @@ fn a_leap_in_time_does_not_exhaust_the_memory() {
 #[test]
 fn a_simulation_can_be_stopped() {
     let reader = Reader::new("0,a,r,0,4096\n".as_bytes()).unwrap();
-    let stopped = simulate(reader, scenario(2, Sharing::Unified), &mut || false);
+    let stopped = simulate(
+        reader,
+        scenario(2, Sharing::Unified),
+        &mut keep,
+        &mut || false,
+    );
     assert!(matches!(stopped, Err(SimulateError::Stopped)));
 }
 
@@ -179,4 +189,42 @@ proptest! {
         let hits: u64 = unified.volumes.iter().map(|(_, counts)| counts.hits).sum();
         prop_assert_eq!(hits_by_distance(&all, 20), hits);
     }
+}
+
+#[test]
+fn sizes_are_decided_after_each_epoch() {
+    let epoch = NonZeroU64::new(10).unwrap();
+    let text = "100,a,r,0,8192\n105,b,r,0,4096\n111,a,r,0,8192\n155,b,r,0,4096\n";
+    let mut seen = Vec::new();
+    let mut decide = |time_us: u64, volumes: Vec<EpochVolume>| {
+        let of = |volume: &EpochVolume| (volume.size, volume.curve.references);
+        seen.push((time_us, of(&volumes[0]), of(&volumes[1])));
+        Some(vec![1, 3])
+    };
+    let reader = Reader::new(text.as_bytes()).unwrap();
+    let scenario = scenario(4, Sharing::Dynamic(epoch));
+    let found = simulate(reader, scenario, &mut decide, &mut || true).unwrap();
+    assert_eq!(vec![(10, (2, 2), (2, 1)), (50, (1, 2), (3, 0))], seen);
+    let row = |time_us, blocks: &[u32]| Row {
+        time_us,
+        blocks: blocks.to_vec(),
+    };
+    assert_eq!(
+        vec![row(0, &[4]), row(5, &[2, 2]), row(11, &[1, 3])],
+        found.sizes
+    );
+    // Of the two blocks of a, one left when its partition shrank, and each read replaced one.
+    let expected = [
+        ("a".into(), counts(4, 0, 3, 4)),
+        ("b".into(), counts(2, 1, 0, 1)),
+    ];
+    assert_eq!(expected.to_vec(), found.volumes);
+}
+
+#[test]
+fn a_decision_can_stop_it() {
+    let reader = Reader::new(&b"1,a,r,0,1\n9,a,r,0,1\n"[..]).unwrap();
+    let scenario = scenario(4, Sharing::Dynamic(NonZeroU64::new(5).unwrap()));
+    let found = simulate(reader, scenario, &mut |_, _| None, &mut || true);
+    assert!(matches!(found, Err(SimulateError::Stopped)));
 }

@@ -80,7 +80,8 @@ fn walk(curve: &Curve, mut visit: impl FnMut(u64, f64) -> bool) {
     let ends = curve.steps.iter().map(|step| (step.size, step.hits));
     for (end, next) in ends.chain([(curve.distinct, curve.most_hits())]) {
         let end = end.min(curve.distinct);
-        let misses = curve.references - hits;
+        // Blocks may be known from before the references that the curve is of.
+        let misses = curve.references.saturating_sub(hits).max(1);
         if end > size && !visit(end - size, 1.0 / misses as f64) {
             return;
         }
