@@ -287,6 +287,9 @@ class OneTransferTest(EmbeddedTestCase):
                 lambda n: self.get_only(HOSTS[n % 3], 'other', n),
                 range(16)))
         data = 6 * MIB
+        # Bytes are counted after they were sent.
+        self.site.wait(lambda: self.sent() - before >= data, 60,
+                       'the count of the bytes sent')
         moved = self.sent() - before
         self.assertEqual(data, moved)
         self.assertEqual(data, sum(r.wan_bytes for r in requests))

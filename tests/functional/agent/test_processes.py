@@ -266,6 +266,9 @@ class WanTest(ProcessesTest):
         requests = [answer.result(SECONDS) for answer in answers]
         for output in outputs:
             self.assertServed('other', output)
+        # Bytes are counted after they were sent.
+        self.site.wait(lambda: self.site.sent(REPOSITORY) - before
+                       >= 6 * MIB)
         self.assertEqual(6 * MIB, self.site.sent(REPOSITORY) - before)
         self.assertEqual(6 * MIB, sum(r.wan_bytes for r in requests))
 

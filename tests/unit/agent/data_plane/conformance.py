@@ -53,6 +53,16 @@ def wait_until(probe: Callable[[], bool]) -> None:
     raise AssertionError('waited in vain')
 
 
+def sent_templates(plane: interface.DataPlane, expected: int) -> int:
+    """The bytes of templates that a plane counted as sent.
+
+    It counts bytes after they were sent, so a reader may have all of them
+    before: the expected ones are waited for.
+    """
+    wait_until(lambda: plane.stats()['sent']['templates'] >= expected)
+    return plane.stats()['sent']['templates']
+
+
 class Silent:
     """Progress that only counts."""
 
@@ -151,7 +161,8 @@ class FetchTests(DataPlaneTests):
         self.assertEqual(content, self.dest.read_bytes())
         self.assertEqual(9 * LEAF + 777, moved)
         self.assertEqual((9 * LEAF + 777,) * 2, progress.seen[-1])
-        self.assertEqual(9 * LEAF + 777, self.a.stats()['sent']['templates'])
+        self.assertEqual(9 * LEAF + 777,
+                         sent_templates(self.a, 9 * LEAF + 777))
         self.assertEqual(9 * LEAF + 777,
                          self.b.stats()['received']['templates'])
 
@@ -320,8 +331,7 @@ class SourceListTests(DataPlaneTests):
         for host, moved in zip(self.hosts,
                                ((size, 0), (0, size), (0, size))):
             self.assertEqual(moved, self.bring(host))
-        self.assertEqual(size,
-                         self.repository.stats()['sent']['templates'])
+        self.assertEqual(size, sent_templates(self.repository, size))
 
     def test_together_they_move_one_copy(self):
         self.repository.set_rate(4e6)
@@ -331,8 +341,8 @@ class SourceListTests(DataPlaneTests):
             thread.start()
         for thread in threads:
             thread.join()
-        self.assertEqual(len(self.content),
-                         self.repository.stats()['sent']['templates'])
+        size = len(self.content)
+        self.assertEqual(size, sent_templates(self.repository, size))
 
     def test_a_dead_holder_is_taken_over(self):
         first, second, third = self.hosts
