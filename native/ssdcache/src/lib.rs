@@ -8,9 +8,13 @@
 //! * [`curve`]: hits of a cache of any size, from reuse distances;
 //! * [`sizing`]: sizes of partitions, from curves;
 //! * [`partition`]: which block is in which slot of the cache;
-//! * [`simulate`]: a trace, played to it.
+//! * [`simulate`]: a trace, played to it;
+//! * [`device`]: the SSD, and what it has after a restart;
+//! * [`cache`]: volumes read and written through it.
 
+pub mod cache;
 pub mod curve;
+pub mod device;
 pub mod partition;
 pub mod simulate;
 pub mod sizing;

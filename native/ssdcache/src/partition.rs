@@ -244,6 +244,45 @@ impl Partitioner {
         Ok((slot, evicted))
     }
 
+    /// Caches a block in a certain slot, as it was before a restart. Slots are restored in
+    /// ascending order, before any other block is cached; `false`: there is no room for it.
+    pub fn restore(&mut self, volume: VolumeId, block: Block, slot: Slot) -> bool {
+        let id = self.volume(volume).partition;
+        let full = self.partitions[id].held >= self.partitions[id].limit;
+        let out_of_place = slot < self.slots.touched() || slot >= self.capacity();
+        if full || out_of_place || block > MAX_BLOCK || self.find(volume, block).is_some() {
+            return false;
+        }
+        let slots = &mut self.slots;
+        slots.take_above(slot, volume, block);
+        self.volumes[usize::from(volume)].index.insert(slots, slot);
+        let partition = &mut self.partitions[id];
+        partition.order.insert(slots, slot, false);
+        partition.held += 1;
+        true
+    }
+
+    /// The checksum of a slot's data; `None` while they are being written.
+    #[must_use]
+    pub fn checksum(&self, slot: Slot) -> Option<u32> {
+        self.slots.checksum(slot)
+    }
+
+    /// Notes the checksum of a slot's data, or that they are being written.
+    pub fn set_checksum(&mut self, slot: Slot, checksum: Option<u32>) {
+        self.slots.set_checksum(slot, checksum);
+    }
+
+    /// Whether a slot has a block.
+    #[must_use]
+    pub fn is_used(&self, slot: Slot) -> bool {
+        if slot >= self.slots.touched() {
+            return false;
+        }
+        let (volume, block) = (self.slots.volume(slot), self.slots.block(slot));
+        usize::from(volume) < self.volumes.len() && self.find(volume, block) == Some(slot)
+    }
+
     /// Removes a block that is no longer valid, dirty or not.
     pub fn remove(&mut self, slot: Slot) -> Evicted {
         let partition = self.partition_of(slot);

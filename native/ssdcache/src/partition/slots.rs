@@ -19,6 +19,7 @@ const FLAGS_SHIFT: u32 = 56;
 const FREQUENCY: u64 = (MAX_FREQUENCY as u64) << FLAGS_SHIFT;
 const DIRTY: u64 = 4 << FLAGS_SHIFT;
 const MAIN: u64 = 8 << FLAGS_SHIFT;
+const VALID: u64 = 16 << FLAGS_SHIFT;
 /// Slots by which the table of slots grows at least.
 const GROWTH: usize = 4096;
 
@@ -29,6 +30,7 @@ struct Entry {
     prev: Slot,
     next: Slot,
     chain: Slot,
+    checksum: u32,
 }
 
 /// All slots of a cache, and the list of unused ones.
@@ -85,8 +87,26 @@ impl Slots {
             prev: NONE,
             next: NONE,
             chain: NONE,
+            checksum: 0,
         };
         Some(slot)
+    }
+
+    /// Takes a certain slot, above all that were taken before, for a block.
+    pub(super) fn take_above(&mut self, slot: Slot, volume: u16, block: Block) {
+        while (self.entries.len() as Slot) < slot && self.extend().is_some() {
+            let passed = self.entries.len() as Slot - 1;
+            self.entry_mut(passed).next = self.returned;
+            self.returned = passed;
+        }
+        let returned = std::mem::replace(&mut self.returned, NONE);
+        self.take(volume, block);
+        self.returned = returned;
+    }
+
+    /// Number of slots that were ever in use.
+    pub(super) fn touched(&self) -> u32 {
+        self.entries.len() as u32
     }
 
     /// Returns a slot to the list of unused ones; it is in no other list.
@@ -111,6 +131,7 @@ impl Slots {
             prev: NONE,
             next: NONE,
             chain: NONE,
+            checksum: 0,
         });
         Some(used as Slot)
     }
@@ -143,6 +164,18 @@ impl Slots {
 
     pub(super) fn set_dirty(&mut self, slot: Slot, dirty: bool) {
         self.set_flag(slot, DIRTY, dirty);
+    }
+
+    /// The checksum of a slot's data; `None` while the data are being written.
+    #[must_use]
+    pub fn checksum(&self, slot: Slot) -> Option<u32> {
+        let entry = self.entry(slot);
+        (entry.key & VALID != 0).then_some(entry.checksum)
+    }
+
+    pub(super) fn set_checksum(&mut self, slot: Slot, checksum: Option<u32>) {
+        self.set_flag(slot, VALID, checksum.is_some());
+        self.entry_mut(slot).checksum = checksum.unwrap_or_default();
     }
 
     /// Whether a slot is in the main one of two queues.

@@ -181,6 +181,7 @@ fn compare(policy: Policy, admission: u8, shared: bool, steps: &[Step]) {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(96))]
     #[test]
     fn partitions_do_as_the_plain_model_with_lru(
         steps in steps(), admission in 1..4_u8, shared: bool
@@ -272,4 +273,37 @@ fn a_block_beyond_the_largest_volume_is_refused() {
     assert_eq!(Err(PartitionError::Block(MAX_BLOCK + 1)), refused);
     assert!(cache.insert(volume, MAX_BLOCK).is_ok());
     assert!(cache.find(volume, MAX_BLOCK).is_some());
+}
+
+#[test]
+fn blocks_are_restored_to_their_slots() {
+    let (mut cache, volume) = one_volume(8, Policy::Lru);
+    assert!(cache.restore(volume, 70, 2));
+    assert!(cache.restore(volume, 50, 5));
+    assert_eq!(
+        (Some(2), Some(5)),
+        (cache.find(volume, 70), cache.find(volume, 50))
+    );
+    assert!(!cache.restore(volume, 60, 4), "below a restored slot");
+    assert!(!cache.restore(volume, 70, 6), "the block is there");
+    assert!(!cache.restore(volume, 90, 8), "no such slot");
+    assert_eq!(6, cache.unused());
+    let used: BTreeSet<_> = (0..6).map(|n| cache.insert(volume, n).unwrap().0).collect();
+    assert_eq!(BTreeSet::from([0, 1, 3, 4, 6, 7]), used);
+    assert!((0..8).all(|slot| cache.is_used(slot)));
+    let (_, evicted) = cache.insert(volume, 100).unwrap();
+    assert_eq!(Some(70), evicted.map(|evicted| evicted.block));
+}
+
+#[test]
+fn a_block_has_a_checksum_once_its_data_are_written() {
+    let (mut cache, volume) = one_volume(1, Policy::Lru);
+    let (slot, _) = cache.insert(volume, 1).unwrap();
+    assert_eq!(None, cache.checksum(slot));
+    cache.set_checksum(slot, Some(0));
+    assert_eq!(Some(0), cache.checksum(slot));
+    cache.insert(volume, 2).unwrap();
+    assert_eq!(None, cache.checksum(slot));
+    cache.remove(slot);
+    assert!(!cache.is_used(slot));
 }

@@ -55,8 +55,8 @@ class TestZsh(base.TestCase):
 
     def test_first_words(self):
         self.assertEqual(
-            'offered complete help image lazy patch placement testbed trace'
-            ' version',
+            'offered complete help image lazy patch placement ssdcache testbed'
+            ' trace version',
             self.zsh('complete_words diffcache ""'))
 
     def test_commands_of_a_group(self):

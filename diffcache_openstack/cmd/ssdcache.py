@@ -1,0 +1,193 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""``diffcache ssdcache``: volumes behind a cache on an SSD, over NBD."""
+
+import argparse
+import typing
+
+from cliff import columns
+from cliff import command
+from cliff import show
+
+from diffcache_openstack.cmd import quick
+from diffcache_openstack.ssdcache import control
+from diffcache_openstack.ssdcache import server
+from diffcache_openstack.ssdcache import simulation
+
+
+class _Device(columns.FormattableColumn):
+    """Fields of the device."""
+
+    def human_readable(self) -> str:
+        return ', '.join(f'{name} {value}'
+                         for name, value in self._value.items())
+
+
+class _Volumes(columns.FormattableColumn):
+    """Fields of each volume, a line each."""
+
+    def human_readable(self) -> str:
+        return '\n'.join(
+            f'{name}: {volume["mode"]}, {volume["state"]}, {volume["blocks"]}'
+            f' of {volume["limit"]} blocks, {volume["hits"]} hits,'
+            f' {volume["misses"]} misses'
+            for name, volume in self._value.items())
+
+
+def _number(text: str) -> int:
+    if not (text.isascii() and text.isdigit()
+            and int(text) <= simulation.MAX_CAPACITY):
+        raise argparse.ArgumentTypeError(
+            f'{text!r} is not a whole number 0..{simulation.MAX_CAPACITY}')
+    return int(text)
+
+
+def _volume(text: str) -> server.Volume:
+    try:
+        return server.parse_volume(text)
+    except server.ServerError as error:
+        raise argparse.ArgumentTypeError(str(error))
+
+
+class Serve(quick.Quick, command.Command):
+    """Serve volumes over NBD behind a cache on an SSD.
+
+    Becomes nbdkit. Prints one line of JSON when clients can connect: the
+    process's number, and the address of each volume's export. The exports
+    keep their names until their volumes are left out or detached.
+    """
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser = super().get_parser(prog_name)
+        parser.add_argument(
+            '--device', required=True, metavar='FILE',
+            help='Block device or file for the cached blocks.')
+        parser.add_argument('--socket', required=True, metavar='PATH',
+                            help='Unix socket of NBD.')
+        parser.add_argument('--control', required=True, metavar='PATH',
+                            help='Unix socket for the other commands.')
+        parser.add_argument(
+            '--capacity', required=True, metavar='BLOCKS', type=_number,
+            help='Size of the cache, in blocks of 4 KiB.')
+        parser.add_argument(
+            '--format', action='store_true', dest='is_new',
+            help='Make the device an empty cache. What it has is lost.')
+        parser.add_argument(
+            '--volume', required=True, action='append', type=_volume,
+            metavar='NAME=ORIGIN[,mode=MODE][,limit=BLOCKS]',
+            help='Volume, and the file or block device that it is. The mode is'
+                 ' write-through (default), write-around or pass-through; the'
+                 ' limit is the most blocks that it has in the cache (default:'
+                 ' an equal part of what the limits of others leave). May be'
+                 ' repeated.')
+        parser.add_argument(
+            '--evict', choices=simulation.EVICTIONS, default='lru',
+            help='Which block leaves a full partition (default: lru).')
+        parser.add_argument(
+            '--admission', metavar='N', type=int, default=1,
+            choices=range(1, simulation.MAX_ADMISSION + 1),
+            help='Cache a block at the N-th reference to it within as many'
+                 ' references as the volume\'s limit (default: 1).')
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace) -> None:
+        args = parsed_args
+        server.become(server.Server(
+            device=args.device, socket=args.socket, control=args.control,
+            capacity=args.capacity, volumes=tuple(args.volume),
+            is_new=args.is_new, evict=args.evict, admission=args.admission))
+
+
+class _Control(quick.Quick, show.ShowOne):
+    """Base of the commands that a running cache executes."""
+
+    COMMAND: str
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser = super().get_parser(prog_name)
+        parser.add_argument(
+            '--control', required=True, metavar='PATH',
+            help='Socket that "diffcache ssdcache serve" was given.')
+        return parser
+
+    def _run(self, args: argparse.Namespace, **fields: typing.Any
+             ) -> tuple[list[str], list[typing.Any]]:
+        status = control.send(args.control, self.COMMAND, **fields)
+        return ['device', 'volumes'], [_Device(status['device']),
+                                       _Volumes(status['volumes'])]
+
+
+class _VolumeControl(_Control):
+    """Base of the commands that concern one volume."""
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser = super().get_parser(prog_name)
+        parser.add_argument('name', metavar='NAME', help='Volume.')
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace
+                    ) -> tuple[list[str], list[typing.Any]]:
+        return self._run(parsed_args, volume=parsed_args.name)
+
+
+class Status(_Control):
+    """Show the state of a running cache and of its volumes."""
+
+    COMMAND = 'status'
+
+    def take_action(self, parsed_args: argparse.Namespace
+                    ) -> tuple[list[str], list[typing.Any]]:
+        return self._run(parsed_args)
+
+
+class Set(_VolumeControl):
+    """Change the limit or the mode of a volume while it is in use."""
+
+    COMMAND = 'set'
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser = super().get_parser(prog_name)
+        parser.add_argument(
+            '--limit', metavar='BLOCKS', type=_number,
+            help='The most blocks that the volume has in the cache.')
+        parser.add_argument('--mode', choices=server.MODES,
+                            help='What the cache does with reads and writes.')
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace
+                    ) -> tuple[list[str], list[typing.Any]]:
+        args = parsed_args
+        fields = {'limit': args.limit, 'mode': args.mode}
+        return self._run(args, volume=args.name, **{
+            field: value for field, value in fields.items()
+            if value is not None})
+
+
+class Flush(_VolumeControl):
+    """Make durable what was written to a volume."""
+
+    COMMAND = 'flush'
+
+
+class Invalidate(_VolumeControl):
+    """Remove the blocks of a volume from the cache."""
+
+    COMMAND = 'invalidate'
+
+
+class Detach(_VolumeControl):
+    """Flush a volume, and end its export.
+
+    Clients that are still connected are served without the cache.
+    """
+
+    COMMAND = 'detach'

@@ -1,0 +1,80 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Commands to a running cache, over its control socket."""
+
+import contextlib
+import json
+import os
+import socket
+import typing
+
+from diffcache_openstack.common import exceptions
+
+# A flush waits for the volume's origin.
+TIMEOUT_S = 600.0
+MAX_ANSWER = 16 << 20
+
+
+class CacheUnreachable(exceptions.RetryableError):
+    """The cache does not answer on its control socket."""
+
+
+class CommandRefused(exceptions.PermanentError):
+    """The cache does not do what it was asked for."""
+
+
+def send(path: str | os.PathLike[str], command: str, *,
+         timeout: float = TIMEOUT_S, **fields: typing.Any
+         ) -> dict[str, typing.Any]:
+    """Send a command, and return the state of the cache after it.
+
+    :param command: ``status``, ``set``, ``flush``, ``invalidate`` or
+        ``detach``
+    :param fields: ``volume`` and, with ``set``, ``limit`` and ``mode``
+    :raises CacheUnreachable: no cache answers, or not in time
+    :raises CommandRefused: for the reason that the cache gives
+    """
+    request = {'command': command} | fields
+    try:
+        answer = _exchange(path, json.dumps(request).encode() + b'\n', timeout)
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise CacheUnreachable(
+            f'{os.fspath(path)}: {reason}; is "diffcache ssdcache serve"'
+            ' running with this control socket?')
+    try:
+        document = json.loads(answer)
+    except ValueError:
+        document = None
+    if not isinstance(document, dict) or not document.keys() & {
+            'status', 'error'}:
+        raise CacheUnreachable(
+            f'{os.fspath(path)}: the answer is not that of a cache; it ended,'
+            ' or the socket is another program\'s')
+    if 'error' in document:
+        raise CommandRefused(str(document['error']))
+    return typing.cast(dict[str, typing.Any], document['status'])
+
+
+def _exchange(path: str | os.PathLike[str], request: bytes, timeout: float
+              ) -> bytes:
+    with contextlib.closing(socket.socket(socket.AF_UNIX)) as client:
+        client.settimeout(timeout)
+        client.connect(os.fspath(path))
+        client.sendall(request)
+        answer = bytearray()
+        while len(answer) <= MAX_ANSWER and not answer.endswith(b'\n'):
+            part = client.recv(1 << 16)
+            if not part:
+                break
+            answer += part
+        return bytes(answer)

@@ -1,0 +1,215 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""The command line of nbdkit that serves a cache."""
+
+import collections.abc
+import dataclasses
+import fcntl
+import importlib.machinery
+import json
+import os
+import pathlib
+import shutil
+import stat
+
+from diffcache_openstack.common import exceptions
+
+MODES = ('write-through', 'write-around', 'pass-through')
+PLUGIN = '_nbdkit_ssdcache'
+NBDKIT = 'nbdkit'
+# What an address of a unix socket has room for.
+MAX_SOCKET_PATH = 107
+
+
+class ServerError(exceptions.InvalidInput):
+    """The cache cannot be served; the message says what to change."""
+
+
+class DeviceBusy(exceptions.Busy):
+    """Another process serves the device."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Volume:
+    """A volume to serve.
+
+    :ivar origin: path of a file or a block device
+    :ivar mode: one of :data:`MODES`
+    :ivar limit: the most blocks that it has; none for an equal part of what
+        the limits of others leave
+    """
+
+    name: str
+    origin: str
+    mode: str = MODES[0]
+    limit: int | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Server:
+    """What to serve, and where.
+
+    :ivar device: path of the file or block device with the cached blocks
+    :ivar socket: of NBD
+    :ivar control: socket for commands
+    :ivar capacity: blocks of the cache
+    :ivar is_new: whether the device is made an empty cache
+    :ivar evict: which block leaves a full partition
+    :ivar admission: a block is cached at this reference to it
+    """
+
+    device: str
+    socket: str
+    control: str
+    capacity: int
+    volumes: tuple[Volume, ...]
+    is_new: bool = False
+    evict: str = 'lru'
+    admission: int = 1
+
+
+def parse_volume(text: str) -> Volume:
+    """Parse NAME=ORIGIN[,mode=MODE][,limit=BLOCKS].
+
+    :raises ServerError: it is not of this form
+    """
+    name, equals, rest = text.partition('=')
+    options: dict[str, str] = {}
+    while True:
+        origin, comma, option = rest.rpartition(',')
+        key, _, value = option.partition('=')
+        if not comma or key not in ('mode', 'limit') or key in options:
+            break
+        options[key] = value
+        rest = origin
+    mode, limit = options.get('mode', MODES[0]), options.get('limit')
+    if not (name and equals and rest):
+        raise ServerError(f'{text!r} is not NAME=ORIGIN[,mode=MODE]'
+                          '[,limit=BLOCKS]')
+    if mode not in MODES:
+        raise ServerError(f'volume {name}: mode {mode!r} is none of'
+                          f' {", ".join(MODES)}')
+    if limit is not None and not (limit.isascii() and limit.isdigit()):
+        raise ServerError(f'volume {name}: limit {limit!r} is not a number of'
+                          ' blocks')
+    return Volume(name, rest, mode, None if limit is None else int(limit))
+
+
+def limits(volumes: collections.abc.Sequence[Volume], capacity: int
+           ) -> list[int]:
+    """Return the limit of each volume.
+
+    :raises ServerError: they add up to more than the capacity
+    """
+    given = sum(volume.limit or 0 for volume in volumes)
+    if given > capacity:
+        raise ServerError(f'limits add up to {given} blocks, but the cache has'
+                          f' {capacity}; lower some')
+    without = sum(volume.limit is None for volume in volumes)
+    share = (capacity - given) // max(without, 1)
+    return [share if volume.limit is None else volume.limit
+            for volume in volumes]
+
+
+def plugin() -> str:
+    """Return the path of the plug-in that is installed with this package.
+
+    :raises ServerError: it is not there
+    """
+    package = pathlib.Path(__file__).resolve().parent.parent
+    for suffix in importlib.machinery.EXTENSION_SUFFIXES:
+        path = package / f'{PLUGIN}{suffix}'
+        if path.exists():
+            return str(path)
+    raise ServerError(f'{package} has no {PLUGIN}; install the package with'
+                      ' its native parts')
+
+
+def command(server: Server, ready_fd: int) -> list[str]:
+    """Return the command line that serves a cache.
+
+    :param ready_fd: descriptor that gets a line when clients can connect
+    :raises ServerError: the cache cannot be served like this
+    """
+    program = shutil.which(NBDKIT)
+    if program is None:
+        raise ServerError('nbdkit is not installed; install the package nbdkit'
+                          ' of the distribution')
+    for path in (server.socket, server.control):
+        if len(os.fsencode(path)) > MAX_SOCKET_PATH:
+            raise ServerError(f'{path}: longer than the {MAX_SOCKET_PATH}'
+                              ' bytes of a socket\'s path')
+    parameters = {
+        'device': os.path.abspath(server.device),
+        'capacity': server.capacity,
+        'format': str(server.is_new).lower(),
+        'evict': server.evict,
+        'admission': server.admission,
+        'control': os.path.abspath(server.control),
+        'socket': os.path.abspath(server.socket),
+        'ready_fd': ready_fd,
+    }
+    line = [program, '--foreground', '--unix', os.path.abspath(server.socket),
+            plugin()]
+    line += [f'{key}={value}' for key, value in parameters.items()]
+    for volume, limit in zip(server.volumes,
+                             limits(server.volumes, server.capacity)):
+        line.append('volume=' + json.dumps({
+            'name': volume.name, 'origin': os.path.abspath(volume.origin),
+            'mode': volume.mode, 'limit': limit}))
+    return line
+
+
+def lock(server: Server) -> int:
+    """Lock the device for this process and what it becomes.
+
+    :returns: a descriptor, which is inherited
+    :raises DeviceBusy: another process has it
+    :raises ServerError: it cannot be opened
+    """
+    flags = os.O_RDWR | (os.O_CREAT if server.is_new else 0)
+    try:
+        descriptor = os.open(server.device, flags | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        hint = '' if server.is_new else '; --format creates a file'
+        raise ServerError(f'{server.device}: {error.strerror}{hint}')
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        raise DeviceBusy(f'{server.device}: another process serves it; end'
+                         ' that one first')
+    os.set_inheritable(descriptor, True)
+    return descriptor
+
+
+def remove_stale(path: str) -> None:
+    """Remove the socket of an earlier process; the device is locked."""
+    try:
+        if stat.S_ISSOCK(os.lstat(path).st_mode):
+            os.unlink(path)
+    except FileNotFoundError:
+        pass
+
+
+def become(server: Server) -> None:
+    """Replace this process by the one that serves a cache.
+
+    :raises ServerError: the cache cannot be served like this
+    :raises DeviceBusy: another process serves the device
+    """
+    ready_fd = os.dup(1)
+    os.set_inheritable(ready_fd, True)
+    line = command(server, ready_fd)
+    lock(server)
+    remove_stale(server.socket)
+    os.execv(line[0], line)

@@ -1,0 +1,244 @@
+//! What the plug-in is told to serve: the parameters after its name on nbdkit's command line.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use diffcache_ssdcache::cache::{origin_id, Attachment, Cache, CacheError, Mode, Options};
+use diffcache_ssdcache::device::format::FormatError;
+use diffcache_ssdcache::device::{Device, DeviceError, Place};
+use diffcache_ssdcache::partition::eviction::Policy;
+use rustix::fs::{fallocate, FallocateFlags};
+use serde::Deserialize;
+use thiserror::Error;
+
+const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
+const MACHINE_ID: &str = "/etc/machine-id";
+const RANDOM: &str = "/dev/urandom";
+
+/// Why a cache cannot be served.
+#[derive(Debug, Error)]
+pub enum ConfigError {
+    /// A parameter
+    #[error("{key}: {value}: {reason}")]
+    Parameter {
+        /// Its name.
+        key: String,
+        /// Its value.
+        value: String,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// A parameter is missing
+    #[error("{0}: missing")]
+    Missing(&'static str),
+    /// A file
+    #[error("{path}: {source}")]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A file that is none
+    #[error("{0}: neither a file nor a block device")]
+    Kind(PathBuf),
+    /// The device
+    #[error("{path}: {source}")]
+    Device {
+        /// The device.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: DeviceError,
+    },
+    /// The cache
+    #[error(transparent)]
+    Cache(#[from] CacheError),
+}
+
+/// A volume as it is given.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct VolumeConfig {
+    name: String,
+    origin: PathBuf,
+    mode: String,
+    limit: u32,
+}
+
+/// All parameters.
+#[derive(Debug, Default)]
+pub struct Config {
+    device: Option<PathBuf>,
+    capacity: Option<u32>,
+    format: bool,
+    eviction: Option<Policy>,
+    admission: u8,
+    volumes: Vec<VolumeConfig>,
+    /// The socket for commands.
+    pub control: Option<PathBuf>,
+    /// The socket of nbdkit, as clients name it.
+    pub socket: String,
+    /// The descriptor that is written to when the cache is ready.
+    pub ready_fd: Option<i32>,
+}
+
+impl Config {
+    /// Takes a parameter.
+    ///
+    /// # Errors
+    /// It is not known, or its value is wrong.
+    pub fn set(&mut self, key: &str, value: &str) -> Result<(), ConfigError> {
+        let refused = |reason: &str| ConfigError::Parameter {
+            key: key.to_owned(),
+            value: value.to_owned(),
+            reason: reason.to_owned(),
+        };
+        let number = |_| refused("not a whole number of the range");
+        match key {
+            "device" => self.device = Some(value.into()),
+            "capacity" => self.capacity = Some(value.parse().map_err(number)?),
+            "format" => self.format = value == "true",
+            "evict" => {
+                let policy = Policy::named(value).ok_or_else(|| refused("no such policy"))?;
+                self.eviction = Some(policy);
+            }
+            "admission" => self.admission = value.parse().map_err(number)?,
+            "control" => self.control = Some(value.into()),
+            "socket" => value.clone_into(&mut self.socket),
+            "ready_fd" => self.ready_fd = Some(value.parse().map_err(number)?),
+            "volume" => {
+                let volume = serde_json::from_str(value);
+                self.volumes
+                    .push(volume.map_err(|error| refused(&error.to_string()))?);
+            }
+            _ => return Err(refused("no such parameter")),
+        }
+        Ok(())
+    }
+
+    /// Opens the device and the origins.
+    ///
+    /// # Errors
+    /// One of them cannot be opened, or they do not fit.
+    pub fn open(&mut self) -> Result<Cache, ConfigError> {
+        let device = self.open_device()?;
+        let volumes = std::mem::take(&mut self.volumes);
+        let attachments: Result<Vec<_>, _> = volumes.into_iter().map(attach).collect();
+        let options = Options {
+            eviction: self.eviction.unwrap_or(Policy::Lru),
+            admission: self.admission.max(1),
+        };
+        Ok(Cache::open(device, options, attachments?)?)
+    }
+
+    fn open_device(&self) -> Result<Device, ConfigError> {
+        let path = self
+            .device
+            .as_deref()
+            .ok_or(ConfigError::Missing("device"))?;
+        let capacity = self.capacity.ok_or(ConfigError::Missing("capacity"))?;
+        let (file, _) = open(path)?;
+        let place = Place {
+            host: number_of(MACHINE_ID)?,
+            boot: number_of(BOOT_ID)?,
+        };
+        let opened = if self.format {
+            reserve(path, &file, Device::bytes(capacity))?;
+            Device::format(Box::new(file), capacity, place, random()?)
+        } else {
+            Device::open(Box::new(file), capacity, place).map_err(|error| match error {
+                // A file that is too short for a superblock.
+                DeviceError::Io(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                    FormatError::NotOurs.into()
+                }
+                error => error,
+            })
+        };
+        opened.map_err(|source| ConfigError::Device {
+            path: path.to_owned(),
+            source,
+        })
+    }
+}
+
+/// Opens a file or a block device, and returns its numbers.
+fn open(path: &Path) -> Result<(File, (u64, u64)), ConfigError> {
+    let failed = |source| ConfigError::File {
+        path: path.to_owned(),
+        source,
+    };
+    let file = OpenOptions::new().read(true).write(true).open(path);
+    let file = file.map_err(failed)?;
+    let metadata = file.metadata().map_err(failed)?;
+    let kind = metadata.file_type();
+    if kind.is_block_device() {
+        return Ok((file, (metadata.rdev(), 0)));
+    }
+    if kind.is_file() {
+        return Ok((file, (metadata.dev(), metadata.ino())));
+    }
+    Err(ConfigError::Kind(path.to_owned()))
+}
+
+/// Gives a file the space that the cache needs, so that it is not missing later.
+fn reserve(path: &Path, file: &File, bytes: u64) -> Result<(), ConfigError> {
+    let failed = |source| ConfigError::File {
+        path: path.to_owned(),
+        source,
+    };
+    if file.metadata().map_err(failed)?.is_file() {
+        fallocate(file, FallocateFlags::empty(), 0, bytes).map_err(|e| failed(e.into()))?;
+    }
+    Ok(())
+}
+
+fn attach(volume: VolumeConfig) -> Result<Attachment, ConfigError> {
+    let mode = Mode::named(&volume.mode).ok_or_else(|| ConfigError::Parameter {
+        key: "mode".into(),
+        value: volume.mode.clone(),
+        reason: "no such mode".into(),
+    })?;
+    let (origin, (device, inode)) = open(&volume.origin)?;
+    Ok(Attachment {
+        name: volume.name,
+        origin: Box::new(origin),
+        origin_id: origin_id(&volume.origin.to_string_lossy(), device, inode),
+        mode,
+        limit: volume.limit,
+        random: random()?,
+    })
+}
+
+fn read(path: &str) -> Result<String, ConfigError> {
+    std::fs::read_to_string(path).map_err(|source| ConfigError::File {
+        path: path.into(),
+        source,
+    })
+}
+
+/// The number that a file has as 32 hexadecimal digits, perhaps with hyphens.
+fn number_of(path: &str) -> Result<[u8; 16], ConfigError> {
+    let digits: String = read(path)?
+        .chars()
+        .filter(char::is_ascii_hexdigit)
+        .collect();
+    let number = u128::from_str_radix(&digits, 16).map_err(|error| ConfigError::Parameter {
+        key: path.to_owned(),
+        value: digits,
+        reason: error.to_string(),
+    })?;
+    Ok(number.to_be_bytes())
+}
+
+fn random() -> Result<[u8; 24], ConfigError> {
+    use std::io::Read;
+    let mut bytes = [0; 24];
+    let read = File::open(RANDOM).and_then(|mut file| file.read_exact(&mut bytes));
+    read.map_err(|source| ConfigError::File {
+        path: RANDOM.into(),
+        source,
+    })?;
+    Ok(bytes)
+}

@@ -1,0 +1,137 @@
+//! Commands over a unix socket: one JSON object in a line, and one in return.
+
+use std::io::{self, BufRead, BufReader, Read, Write};
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use diffcache_ssdcache::cache::{Cache, CacheError, Mode};
+use serde::Deserialize;
+use serde_json::{json, Value};
+
+/// Bytes of a command.
+const MAX_COMMAND: u64 = 64 << 10;
+/// A client that is slower is not waited for.
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// Commands at the same time; others wait.
+const MAX_CLIENTS: usize = 16;
+
+/// A command.
+#[derive(Debug, Deserialize)]
+#[serde(tag = "command", rename_all = "lowercase", deny_unknown_fields)]
+enum Command {
+    /// Returns the state of all.
+    Status {},
+    /// Changes limit or mode of a volume.
+    Set {
+        volume: String,
+        limit: Option<u32>,
+        mode: Option<String>,
+    },
+    /// Makes what was written to a volume durable.
+    Flush { volume: String },
+    /// Forgets what is cached of a volume.
+    Invalidate { volume: String },
+    /// Ends the attachment of a volume.
+    Detach { volume: String },
+}
+
+/// Opens the socket for the commands of this user.
+///
+/// # Errors
+/// The system refused.
+pub fn listen(path: &Path) -> io::Result<UnixListener> {
+    // What an earlier process left; the device's lock keeps others away.
+    if std::fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket()) {
+        std::fs::remove_file(path)?;
+    }
+    let before = rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o177));
+    let listener = UnixListener::bind(path);
+    rustix::process::umask(before);
+    listener
+}
+
+/// Serves commands until the process ends.
+pub fn serve(listener: &UnixListener, cache: &Arc<Cache>) {
+    let clients = Arc::new(());
+    for stream in listener.incoming() {
+        let Ok(stream) = stream else {
+            // Out of descriptors, or of memory: others may free some.
+            std::thread::sleep(Duration::from_millis(100));
+            continue;
+        };
+        if Arc::strong_count(&clients) > MAX_CLIENTS {
+            answer(
+                &stream,
+                &error("too many commands at the same time; repeat it"),
+            );
+            continue;
+        }
+        let (cache, client) = (cache.clone(), clients.clone());
+        std::thread::spawn(move || {
+            if let Ok(value) = receive(&stream, &cache) {
+                answer(&stream, &value);
+            }
+            drop(client);
+        });
+    }
+}
+
+fn receive(stream: &UnixStream, cache: &Cache) -> io::Result<Value> {
+    stream.set_read_timeout(Some(TIMEOUT))?;
+    let mut line = Vec::new();
+    BufReader::new(stream.take(MAX_COMMAND)).read_until(b'\n', &mut line)?;
+    Ok(match serde_json::from_slice(&line) {
+        Ok(command) => run(cache, command).unwrap_or_else(|failed| error(&failed.to_string())),
+        Err(refused) => error(&format!("not a command: {refused}")),
+    })
+}
+
+fn answer(mut stream: &UnixStream, value: &Value) {
+    let sent = stream
+        .set_write_timeout(Some(TIMEOUT))
+        .and_then(|()| stream.write_all(format!("{value}\n").as_bytes()));
+    if let Err(error) = sent {
+        eprintln!("diffcache-ssdcache: could not answer a command: {error}");
+    }
+}
+
+fn error(text: &str) -> Value {
+    json!({ "error": text })
+}
+
+fn run(cache: &Cache, command: Command) -> Result<Value, CacheError> {
+    match command {
+        Command::Status {} => {}
+        Command::Set {
+            volume,
+            limit,
+            mode,
+        } => {
+            let volume = cache.volume(&volume)?;
+            let mode = match mode.as_deref().map(|name| (name, Mode::named(name))) {
+                Some((name, None)) => return Ok(error(&format!("mode {name} is not known"))),
+                Some((_, mode)) => mode,
+                None => None,
+            };
+            if let Some(limit) = limit {
+                cache.set_limit(&volume, limit)?;
+            }
+            if let Some(mode) = mode {
+                cache.set_mode(&volume, mode);
+            }
+        }
+        Command::Flush { volume } => {
+            let volume = cache.volume(&volume)?;
+            cache.flush(&volume).map_err(|source| CacheError::Origin {
+                name: volume.name().to_owned(),
+                source,
+            })?;
+        }
+        Command::Invalidate { volume } => cache.invalidate(&*cache.volume(&volume)?),
+        Command::Detach { volume } => cache.detach(&*cache.volume(&volume)?)?,
+    }
+    Ok(json!({ "status": cache.status() }))
+}

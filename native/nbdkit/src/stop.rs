@@ -1,0 +1,55 @@
+//! The end of the process: requests that are under way are completed, and all is flushed.
+//!
+//! nbdkit's own way is not taken: it answers the requests of guests with errors, and waits until
+//! all clients are gone. A client that reconnects sends again what it has no answer to.
+
+use std::io;
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+use std::time::Duration;
+
+use diffcache_ssdcache::cache::Cache;
+use nix::sys::signal::{SigSet, Signal};
+
+/// Time for nbdkit to send the answers of completed requests.
+const ANSWERS: Duration = Duration::from_millis(50);
+
+/// Requests share it; the end takes it for itself.
+static GATE: RwLock<()> = RwLock::new(());
+
+/// Begins a request, which ends with what is returned; waits for ever once the end has begun.
+pub fn begin() -> RwLockReadGuard<'static, ()> {
+    GATE.read().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Ends the process with code 0 on SIGTERM and SIGINT, or with 1 if not all could be flushed.
+/// To be called before there are other threads, which inherit that they are not interrupted.
+///
+/// # Errors
+/// The system refused.
+pub fn watch(cache: &Arc<Cache>) -> io::Result<()> {
+    let mut signals = SigSet::empty();
+    signals.add(Signal::SIGTERM);
+    signals.add(Signal::SIGINT);
+    signals.thread_block()?;
+    let cache = cache.clone();
+    let wait = move || {
+        while signals.wait().is_err() {}
+        end(&cache);
+    };
+    std::thread::Builder::new().spawn(wait).map(drop)
+}
+
+fn end(cache: &Cache) {
+    let _closed = GATE.write().unwrap_or_else(PoisonError::into_inner);
+    let code = match cache.close() {
+        Ok(()) => 0,
+        Err(error) => {
+            eprintln!("diffcache-ssdcache: could not flush everything at the end: {error}");
+            1
+        }
+    };
+    std::thread::sleep(ANSWERS);
+    // SAFETY: nothing is left to be done, and what would run at a normal exit, in nbdkit, expects
+    // that no other thread runs.
+    unsafe { nix::libc::_exit(code) }
+}

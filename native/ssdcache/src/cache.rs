@@ -1,0 +1,694 @@
+//! Volumes read and written through a cache device.
+//!
+//! A request is one reference to each block that it touches. Requests of any number of threads are
+//! served at the same time; the lock is held for decisions and for entries of 16 bytes, never while
+//! data are read or written. The data of each cached block are checked when they are read.
+
+mod latency;
+mod state;
+mod status;
+mod volume;
+
+#[cfg(test)]
+mod tests;
+
+use std::io;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::Instant;
+
+use thiserror::Error;
+
+use crate::device::disk::Disk;
+use crate::device::format::{checksum, Entry, VolumeRecord, BLOCK, MAX_NAME, VOLUMES};
+use crate::device::{Device, DeviceError};
+use crate::partition::eviction::Policy;
+use crate::partition::{PartitionError, Partitioner, Settings, Slot};
+use crate::Block;
+use state::{Source, State, Taken, Token};
+pub use status::{DeviceStatus, Quantiles, Status, VolumeStatus};
+use volume::Counters;
+pub use volume::{Mode, Volume};
+
+/// Blocks that are evicted at once when a limit is lowered.
+const SHRINK: usize = 1024;
+/// Blocks that are read from an origin at once.
+const RUN: usize = 256;
+
+/// Why a volume cannot be attached, changed or found.
+#[derive(Debug, Error)]
+pub enum CacheError {
+    /// The device
+    #[error("device: {0}")]
+    Device(#[from] DeviceError),
+    /// The limits
+    #[error(transparent)]
+    Partition(#[from] PartitionError),
+    /// The origin
+    #[error("origin of volume {name}: {source}")]
+    Origin {
+        /// The volume.
+        name: String,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// The name
+    #[error("volume {0}: a name has 1 to 255 bytes and is given once")]
+    Name(String),
+    /// The volumes
+    #[error("a device has at most {VOLUMES} volumes; detach one")]
+    Volumes,
+    /// It is not attached
+    #[error("volume {0} is not attached; the status names those that are")]
+    Unknown(String),
+}
+
+impl From<io::Error> for CacheError {
+    fn from(error: io::Error) -> Self {
+        Self::Device(error.into())
+    }
+}
+
+/// A volume to attach.
+pub struct Attachment {
+    /// Its name.
+    pub name: String,
+    /// What it caches.
+    pub origin: Box<dyn Disk>,
+    /// Tells one origin from another, see [`origin_id`].
+    pub origin_id: u64,
+    /// What its cache does.
+    pub mode: Mode,
+    /// The most blocks that it has.
+    pub limit: u32,
+    /// Random bytes, for the name of its export and the number of its attachment.
+    pub random: [u8; 24],
+}
+
+/// A number that tells one origin from another, by where it is.
+#[must_use]
+pub fn origin_id(path: &str, device: u64, inode: u64) -> u64 {
+    let seed = device.rotate_left(32) ^ inode;
+    xxhash_rust::xxh3::xxh3_64_with_seed(path.as_bytes(), seed)
+}
+
+/// How a cache works.
+#[derive(Debug, Clone, Copy)]
+pub struct Options {
+    /// Which block leaves a full partition.
+    pub eviction: Policy,
+    /// Blocks are cached at this reference.
+    pub admission: u8,
+}
+
+/// A cache device with volumes.
+pub struct Cache {
+    device: Device,
+    state: Mutex<State>,
+    volumes: RwLock<Vec<Arc<Volume>>>,
+    failed: AtomicBool,
+}
+
+impl Cache {
+    /// Attaches volumes to a device, each with the blocks that it had at its end if it has the
+    /// origin that it had.
+    ///
+    /// # Errors
+    /// The limits do not fit, or the device or an origin cannot be read.
+    pub fn open(
+        device: Device,
+        options: Options,
+        attachments: Vec<Attachment>,
+    ) -> Result<Self, CacheError> {
+        let blocks = Partitioner::new(Settings {
+            capacity: device.capacity(),
+            eviction: options.eviction,
+            admission: options.admission,
+            seed: device.seed(),
+        });
+        let mut state = State::new(blocks);
+        let known = device.records()?;
+        let volumes = attach_all(&device, &mut state, known, attachments)?;
+        let mut owners = vec![None; VOLUMES];
+        for volume in &volumes {
+            owners[usize::from(volume.record)] = Some(volume.clone());
+        }
+        let of = |record: u16| owners.get(usize::from(record)).and_then(Option::as_ref);
+        device.load(
+            |record| of(record).map(|volume| volume.attachment.generation),
+            |slot, entry| {
+                let Some(volume) = of(entry.record) else {
+                    return false;
+                };
+                let inside = entry.block * (BLOCK as u64) < volume.size();
+                let restored = inside && state.blocks.restore(volume.id, entry.block, slot);
+                if restored {
+                    state.blocks.set_checksum(slot, Some(entry.checksum));
+                }
+                restored
+            },
+        )?;
+        Ok(Self {
+            device,
+            state: Mutex::new(state),
+            volumes: RwLock::new(volumes),
+            failed: AtomicBool::new(false),
+        })
+    }
+
+    /// The attached volumes.
+    #[must_use]
+    pub fn volumes(&self) -> Vec<Arc<Volume>> {
+        let volumes = self.volumes.read();
+        volumes.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The volume with a name.
+    ///
+    /// # Errors
+    /// There is none.
+    pub fn volume(&self, name: &str) -> Result<Arc<Volume>, CacheError> {
+        let volumes = self.volumes();
+        let found = volumes.into_iter().find(|volume| volume.name() == name);
+        found.ok_or_else(|| CacheError::Unknown(name.to_owned()))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether requests look at the cache.
+    fn is_active(&self, volume: &Volume) -> bool {
+        volume.mode() != Mode::PassThrough && !self.failed.load(Ordering::Acquire)
+    }
+
+    /// Notes that the device failed: from now on nothing is read from it.
+    fn fail(&self, error: &io::Error) {
+        if !self.failed.swap(true, Ordering::AcqRel) {
+            eprintln!(
+                "diffcache-ssdcache: cache device failed, volumes are served without it: {error}"
+            );
+        }
+    }
+
+    /// Reads from a volume.
+    ///
+    /// # Errors
+    /// The origin cannot be read.
+    pub fn read(&self, volume: &Volume, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        let started = Instant::now();
+        let blocks = touched(offset, buffer.len());
+        let count = blocks.end - blocks.start;
+        Counters::add(&volume.counters.reads, count);
+        if !self.is_active(volume) {
+            Counters::add(&volume.counters.bypassed, count);
+            return read_origin(volume, buffer, offset);
+        }
+        let (sources, token) = self.sources(volume, blocks.clone());
+        let hit = sources
+            .iter()
+            .all(|source| matches!(source, Source::Cached(..)));
+        let result = self.read_sources(volume, buffer, offset, &sources, token);
+        if result.is_err() {
+            let mut state = self.lock();
+            for block in blocks {
+                if let Some(slot) = state.cancel_fill(volume.id, block, token) {
+                    self.forget(&mut state, slot);
+                }
+            }
+        }
+        let latency = if hit { &volume.hit } else { &volume.miss };
+        latency.note(started.elapsed());
+        result
+    }
+
+    /// Looks blocks up, and takes slots for those that are to be cached.
+    fn sources(&self, volume: &Volume, blocks: Range<Block>) -> (Vec<Source>, Token) {
+        let mut state = self.lock();
+        let token = state.token();
+        let mut hits = 0;
+        let sources: Vec<Source> = blocks
+            .map(|block| {
+                let source = state.read(volume.id, block, token);
+                match source {
+                    Source::Cached(..) => hits += 1,
+                    Source::Fill(taken) => self.note_taken(taken),
+                    Source::Origin => {}
+                }
+                source
+            })
+            .collect();
+        drop(state);
+        Counters::add(&volume.counters.hits, hits);
+        Counters::add(&volume.counters.misses, sources.len() as u64 - hits);
+        (sources, token)
+    }
+
+    /// Erases the entry of the block that a slot had before; the lock is held.
+    fn note_taken(&self, taken: Taken) {
+        if let Some(evicted) = taken.evicted {
+            self.note_eviction(evicted.volume);
+            self.erase(taken.slot);
+        }
+    }
+
+    fn read_sources(
+        &self,
+        volume: &Volume,
+        buffer: &mut [u8],
+        offset: u64,
+        sources: &[Source],
+        token: Token,
+    ) -> io::Result<()> {
+        let first = offset / BLOCK as u64;
+        let mut done = 0;
+        while done < sources.len() {
+            let block = first + done as u64;
+            let run = match sources[done] {
+                Source::Cached(slot, expected) => {
+                    let into = part(buffer, offset, block..block + 1);
+                    self.read_cached(volume, into, offset, (block, slot, expected))?;
+                    1
+                }
+                Source::Fill(_) | Source::Origin => {
+                    let rest = sources[done..].iter().take(RUN);
+                    let missed = |source: &&Source| !matches!(source, Source::Cached(..));
+                    let run = rest.take_while(missed).count();
+                    let blocks = block..block + run as u64;
+                    let into = part(buffer, offset, blocks.clone());
+                    self.read_missed(volume, into, offset, blocks, token)?;
+                    run
+                }
+            };
+            done += run;
+        }
+        Ok(())
+    }
+
+    /// Reads a cached block, from the origin if its data are not what was written.
+    fn read_cached(
+        &self,
+        volume: &Volume,
+        into: &mut [u8],
+        offset: u64,
+        (block, slot, expected): (Block, Slot, u32),
+    ) -> io::Result<()> {
+        let mut data = [0; BLOCK];
+        let skip = offset.saturating_sub(block * BLOCK as u64) as usize;
+        let read = self.device.read_data(&mut data, slot);
+        if read.is_ok() && checksum(&data) == expected {
+            into.copy_from_slice(&data[skip..skip + into.len()]);
+            return Ok(());
+        }
+        let mut state = self.lock();
+        let unchanged = state.blocks.find(volume.id, block) == Some(slot)
+            && state.blocks.checksum(slot) == Some(expected);
+        // Otherwise the block left the cache, or was written, while it was read.
+        if unchanged {
+            Counters::add(&volume.counters.corrupted, 1);
+            self.forget(&mut state, slot);
+        }
+        drop(state);
+        if let Err(error) = read {
+            self.fail(&error);
+        }
+        read_origin(volume, into, block * BLOCK as u64 + skip as u64)
+    }
+
+    /// Reads blocks from the origin, and caches those that have slots for it.
+    fn read_missed(
+        &self,
+        volume: &Volume,
+        into: &mut [u8],
+        offset: u64,
+        blocks: Range<Block>,
+        token: Token,
+    ) -> io::Result<()> {
+        let start = blocks.start * BLOCK as u64;
+        let mut data = vec![0; (blocks.end - blocks.start) as usize * BLOCK];
+        let inside = data.len().min((volume.size() - start) as usize);
+        read_origin(volume, &mut data[..inside], start)?;
+        let skip = offset.saturating_sub(start) as usize;
+        into.copy_from_slice(&data[skip..skip + into.len()]);
+        for (block, data) in blocks.zip(data.chunks_exact(BLOCK)) {
+            self.store(volume, block, data, token);
+        }
+        Ok(())
+    }
+
+    /// Writes the data of a block to its slot, if it is still owned.
+    fn store(&self, volume: &Volume, block: Block, data: &[u8], token: Token) {
+        let Some(slot) = self.lock().owned(volume.id, block, token) else {
+            return;
+        };
+        let written = self.device.write_data(data, slot);
+        let checksum = checksum(data);
+        let mut state = self.lock();
+        let valid = state.end_data((volume.id, block), slot, token) && written.is_ok();
+        if !valid {
+            self.forget(&mut state, slot);
+        } else {
+            state.blocks.set_checksum(slot, Some(checksum));
+            let entry = Entry {
+                record: volume.record,
+                block,
+                checksum,
+            };
+            let entry = Some((entry, volume.attachment.generation));
+            if let Err(error) = self.device.write_entry(slot, entry) {
+                self.fail(&error);
+            }
+        }
+        drop(state);
+        if let Err(error) = written {
+            self.fail(&error);
+        }
+        Counters::add(&volume.counters.ssd_bytes_written, BLOCK as u64);
+    }
+
+    fn note_eviction(&self, id: crate::partition::VolumeId) {
+        let volumes = self.volumes.read().unwrap_or_else(PoisonError::into_inner);
+        // They are in the order of their numbers.
+        if let Ok(place) = volumes.binary_search_by_key(&id, |volume| volume.id) {
+            Counters::add(&volumes[place].counters.evictions, 1);
+        }
+    }
+
+    /// Removes the block of a slot, if it has one, with its entry.
+    fn forget(&self, state: &mut State, slot: Slot) {
+        if state.remove(slot).is_some() {
+            self.erase(slot);
+        }
+    }
+
+    fn erase(&self, slot: Slot) {
+        if let Err(error) = self.device.write_entry(slot, None) {
+            self.fail(&error);
+        }
+    }
+
+    /// Writes to a volume. Complete when the origin has it; durable after a
+    /// [`flush`](Self::flush).
+    ///
+    /// # Errors
+    /// The origin cannot be written.
+    pub fn write(&self, volume: &Volume, data: &[u8], offset: u64) -> io::Result<()> {
+        let blocks = touched(offset, data.len());
+        Counters::add(&volume.counters.writes, blocks.end - blocks.start);
+        let end = offset + data.len() as u64;
+        self.change(volume, offset..end, |token| {
+            volume.origin.write_at(data, offset)?;
+            Counters::add(&volume.counters.origin_bytes_written, data.len() as u64);
+            if volume.mode() == Mode::WriteThrough && self.is_active(volume) {
+                for block in blocks.clone() {
+                    self.cache_written(volume, block, (data, offset), token);
+                }
+            }
+            Ok(())
+        })
+    }
+
+    /// Replaces a range of a volume by zeroes.
+    ///
+    /// # Errors
+    /// The origin cannot be written.
+    pub fn zero(&self, volume: &Volume, offset: u64, length: u64) -> io::Result<()> {
+        self.change(volume, offset..offset + length, |_| {
+            volume.origin.zero(offset, length)
+        })
+    }
+
+    /// Changes a range of the origin, while nothing older than that is cached.
+    fn change(
+        &self,
+        volume: &Volume,
+        range: Range<u64>,
+        work: impl FnOnce(Token) -> io::Result<()>,
+    ) -> io::Result<()> {
+        let recorded = self.device.begin(volume.record, &range);
+        let blocks = touched(range.start, (range.end - range.start) as usize);
+        let token = self.begin_writes(volume, blocks.clone());
+        if let Err(error) = &recorded {
+            self.fail(error);
+        }
+        let result = work(token);
+        let mut state = self.lock();
+        for block in blocks {
+            if let Some(slot) = state.end_write(volume.id, block, token) {
+                self.forget(&mut state, slot);
+            }
+        }
+        drop(state);
+        if recorded.is_ok() {
+            self.device.intents().end(volume.record, &range);
+        }
+        result
+    }
+
+    fn begin_writes(&self, volume: &Volume, blocks: Range<Block>) -> Token {
+        let through = volume.mode() == Mode::WriteThrough && self.is_active(volume);
+        let mut state = self.lock();
+        let token = state.token();
+        let (mut hits, mut misses) = (0, 0);
+        for block in blocks {
+            let slot = state.begin_write(volume.id, block, token);
+            hits += u64::from(slot.is_some());
+            misses += u64::from(slot.is_none());
+            match slot {
+                Some(slot) if through => self.erase(slot),
+                Some(slot) => self.forget(&mut state, slot),
+                None if through => {
+                    let taken = state.take_for_write(volume.id, block, token);
+                    taken.into_iter().for_each(|taken| self.note_taken(taken));
+                }
+                None => {}
+            }
+        }
+        drop(state);
+        if through {
+            Counters::add(&volume.counters.hits, hits);
+            Counters::add(&volume.counters.misses, misses);
+        } else {
+            Counters::add(&volume.counters.bypassed, hits + misses);
+        }
+        token
+    }
+
+    /// Caches a block that was written; what the write does not cover is read from the origin.
+    fn cache_written(
+        &self,
+        volume: &Volume,
+        block: Block,
+        (data, offset): (&[u8], u64),
+        token: Token,
+    ) {
+        let start = block * BLOCK as u64;
+        let covered = offset <= start && start + BLOCK as u64 <= offset + data.len() as u64;
+        if covered {
+            let from = (start - offset) as usize;
+            return self.store(volume, block, &data[from..from + BLOCK], token);
+        }
+        if self.lock().owned(volume.id, block, token).is_none() {
+            return;
+        }
+        let mut whole = [0; BLOCK];
+        let inside = BLOCK.min((volume.size() - start) as usize);
+        // Without it the block stays invalid, and is removed.
+        if read_origin(volume, &mut whole[..inside], start).is_ok() {
+            self.store(volume, block, &whole, token);
+        }
+    }
+
+    /// Makes all completed writes to a volume durable.
+    ///
+    /// # Errors
+    /// The origin cannot be flushed.
+    pub fn flush(&self, volume: &Volume) -> io::Result<()> {
+        volume.origin.sync()
+    }
+
+    /// Clears the intents of regions that were not written since the last call. To be called
+    /// every few seconds.
+    ///
+    /// # Errors
+    /// An origin or the device cannot be flushed.
+    pub fn settle(&self) -> io::Result<()> {
+        self.clear(&self.device.intents().idle())
+    }
+
+    /// Flushes all, and clears all intents. Without requests since, a power cut loses nothing.
+    ///
+    /// # Errors
+    /// An origin or the device cannot be flushed.
+    pub fn close(&self) -> io::Result<()> {
+        self.clear(&self.device.intents().finished())
+    }
+
+    fn clear(&self, intents: &[usize]) -> io::Result<()> {
+        if intents.is_empty() || self.failed.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        for volume in self.volumes() {
+            volume.origin.sync()?;
+        }
+        self.device
+            .clear(intents)
+            .inspect_err(|error| self.fail(error))
+    }
+
+    /// Changes what a volume's cache does. What it has stays valid in any mode.
+    pub fn set_mode(&self, volume: &Volume, mode: Mode) {
+        volume.set_mode(mode);
+    }
+
+    /// Changes the most blocks of a volume, and evicts those above.
+    ///
+    /// # Errors
+    /// The limits do not fit.
+    pub fn set_limit(&self, volume: &Volume, limit: u32) -> Result<(), CacheError> {
+        self.lock()
+            .blocks
+            .set_limits(&[(volume.partition, limit)])?;
+        loop {
+            let mut state = self.lock();
+            for _ in 0..SHRINK {
+                let Some(evicted) = state.blocks.shrink(volume.partition) else {
+                    return Ok(());
+                };
+                Counters::add(&volume.counters.evictions, 1);
+                state.disown(evicted.slot);
+                self.erase(evicted.slot);
+            }
+        }
+    }
+
+    /// Removes all cached blocks of a volume.
+    pub fn invalidate(&self, volume: &Volume) {
+        loop {
+            let mut state = self.lock();
+            for _ in 0..SHRINK {
+                let Some(evicted) = state.blocks.pop(volume.id) else {
+                    return;
+                };
+                state.disown(evicted.slot);
+                self.erase(evicted.slot);
+            }
+        }
+    }
+
+    /// Ends the attachment of a volume: flushes it, and forgets its blocks and its export. Requests
+    /// that are under way end without the cache.
+    ///
+    /// # Errors
+    /// The origin cannot be flushed, or the device cannot be written.
+    pub fn detach(&self, volume: &Volume) -> Result<(), CacheError> {
+        volume.set_mode(Mode::PassThrough);
+        self.flush(volume).map_err(|source| CacheError::Origin {
+            name: volume.name().to_owned(),
+            source,
+        })?;
+        self.device.write_record(volume.record, None)?;
+        self.set_limit(volume, 0)?;
+        self.invalidate(volume);
+        let mut volumes = self.volumes.write().unwrap_or_else(PoisonError::into_inner);
+        volumes.retain(|other| other.record != volume.record);
+        Ok(())
+    }
+}
+
+/// Adds volumes to an empty state, and records them on the device.
+fn attach_all(
+    device: &Device,
+    state: &mut State,
+    known: Vec<Option<VolumeRecord>>,
+    attachments: Vec<Attachment>,
+) -> Result<Vec<Arc<Volume>>, CacheError> {
+    if attachments.len() > VOLUMES {
+        return Err(CacheError::Volumes);
+    }
+    let mut names = std::collections::HashSet::new();
+    for Attachment { name, .. } in &attachments {
+        let fits = (1..=MAX_NAME).contains(&name.len());
+        if !fits || !names.insert(name.clone()) {
+            return Err(CacheError::Name(name.clone()));
+        }
+    }
+    let mut places: Vec<Option<VolumeRecord>> = known;
+    for (record, place) in (0..).zip(&mut places) {
+        if place.as_ref().is_some_and(|old| !names.contains(&old.name)) {
+            device.write_record(record, None)?;
+            *place = None;
+        }
+    }
+    attachments
+        .into_iter()
+        .map(|attachment| attach(device, state, &mut places, attachment))
+        .collect()
+}
+
+fn attach(
+    device: &Device,
+    state: &mut State,
+    places: &mut [Option<VolumeRecord>],
+    attachment: Attachment,
+) -> Result<Arc<Volume>, CacheError> {
+    let Attachment { name, origin, .. } = attachment;
+    let size = origin.size().map_err(|source| CacheError::Origin {
+        name: name.clone(),
+        source,
+    })?;
+    let is_it = |place: &Option<VolumeRecord>| place.as_ref().is_some_and(|old| old.name == name);
+    let known = places.iter().position(is_it);
+    let place = known.or_else(|| places.iter().position(Option::is_none));
+    let place = place.ok_or(CacheError::Volumes)?;
+    let (mut export, mut generation) = ([0; 16], [0; 8]);
+    export.copy_from_slice(&attachment.random[..16]);
+    generation.copy_from_slice(&attachment.random[16..]);
+    let mut wanted = VolumeRecord {
+        generation: u64::from_le_bytes(generation),
+        export,
+        size,
+        origin: attachment.origin_id,
+        name,
+    };
+    if let Some(old) = &places[place] {
+        wanted.export = old.export;
+        // Another origin, or another size: what is cached may not be its content.
+        if old.origin == wanted.origin && old.size == wanted.size {
+            wanted.generation = old.generation;
+        }
+    }
+    if places[place].as_ref() != Some(&wanted) {
+        device.write_record(place as u16, Some(&wanted))?;
+    }
+    places[place] = Some(wanted.clone());
+    let partition = state.blocks.add_partition(attachment.limit)?;
+    let id = state.blocks.add_volume(partition)?;
+    let mode = attachment.mode;
+    let volume = Volume::new((id, partition), place as u16, wanted, origin, mode);
+    Ok(Arc::new(volume))
+}
+
+fn read_origin(volume: &Volume, into: &mut [u8], offset: u64) -> io::Result<()> {
+    volume.origin.read_at(into, offset)?;
+    Counters::add(&volume.counters.origin_bytes_read, into.len() as u64);
+    Ok(())
+}
+
+/// The blocks that a range touches.
+fn touched(offset: u64, length: usize) -> Range<Block> {
+    if length == 0 {
+        return 0..0;
+    }
+    let end = offset + length as u64;
+    offset / BLOCK as u64..end.div_ceil(BLOCK as u64)
+}
+
+/// The part of a request's buffer that is of some blocks.
+fn part(buffer: &mut [u8], offset: u64, blocks: Range<Block>) -> &mut [u8] {
+    let start = (blocks.start * BLOCK as u64).saturating_sub(offset) as usize;
+    let end = (blocks.end * BLOCK as u64 - offset) as usize;
+    let end = end.min(buffer.len());
+    &mut buffer[start..end]
+}

@@ -1,0 +1,182 @@
+//! Who may put which data into which slot: the part of a cache that its lock protects.
+//!
+//! What is put into the cache by a read must not be older than a write that began meanwhile, and
+//! data must not be taken for those of another block that got the slot meanwhile. The data of a
+//! slot are written by one *owner* at a time. A read that misses takes a slot, and owns it, before
+//! it reads the origin; a write to the block takes the ownership over. Who finds after writing data
+//! that the slot has another owner, or none, does not know what the slot has: its block is removed.
+
+use std::collections::HashMap;
+
+use crate::partition::{Evicted, Partitioner, Slot, VolumeId};
+use crate::Block;
+
+/// Number of an operation.
+pub type Token = u64;
+
+/// Writes to a block that are under way.
+#[derive(Debug, Clone, Copy, Default)]
+struct Writes {
+    running: u32,
+    /// There were several at the same time: which one the origin has, is not known.
+    contended: bool,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct State {
+    /// Which block has which slot.
+    pub blocks: Partitioner,
+    owners: HashMap<Slot, Token>,
+    writes: HashMap<(VolumeId, Block), Writes>,
+    tokens: Token,
+}
+
+impl State {
+    /// A state without any operation.
+    #[must_use]
+    pub fn new(blocks: Partitioner) -> Self {
+        Self {
+            blocks,
+            owners: HashMap::new(),
+            writes: HashMap::new(),
+            tokens: 0,
+        }
+    }
+
+    /// Returns a new number.
+    pub fn token(&mut self) -> Token {
+        self.tokens += 1;
+        self.tokens
+    }
+
+    /// Notes a reference by a read, and takes a slot for the block if it is to be cached.
+    pub fn read(&mut self, volume: VolumeId, block: Block, token: Token) -> Source {
+        if let Some(slot) = self.blocks.reference(volume, block) {
+            let checksum = self.blocks.checksum(slot);
+            return checksum.map_or(Source::Origin, |checksum| Source::Cached(slot, checksum));
+        }
+        if self.writes.contains_key(&(volume, block)) {
+            return Source::Origin;
+        }
+        self.take(volume, block, token)
+            .map_or(Source::Origin, Source::Fill)
+    }
+
+    fn take(&mut self, volume: VolumeId, block: Block, token: Token) -> Option<Taken> {
+        if !self.blocks.admit(volume, block) {
+            return None;
+        }
+        let (slot, evicted) = self.blocks.insert(volume, block).ok()?;
+        self.owners.insert(slot, token);
+        Some(Taken { slot, evicted })
+    }
+
+    /// Begins a write to a block. What is cached of it is no longer valid: its entry must be
+    /// erased before the origin is written. Returns its slot.
+    pub fn begin_write(&mut self, volume: VolumeId, block: Block, token: Token) -> Option<Slot> {
+        let writes = self.writes.entry((volume, block)).or_default();
+        writes.running += 1;
+        writes.contended |= writes.running > 1;
+        let slot = self.blocks.reference(volume, block)?;
+        self.blocks.set_checksum(slot, None);
+        self.owners.insert(slot, token);
+        Some(slot)
+    }
+
+    /// Takes a slot for a block that is being written, if it is to be cached.
+    pub fn take_for_write(
+        &mut self,
+        volume: VolumeId,
+        block: Block,
+        token: Token,
+    ) -> Option<Taken> {
+        if self.is_contended(volume, block) {
+            return None;
+        }
+        self.take(volume, block, token)
+    }
+
+    /// The slot of a block whose data this owner may write; `None` if it lost the ownership.
+    pub fn owned(&self, volume: VolumeId, block: Block, token: Token) -> Option<Slot> {
+        let slot = self.blocks.find(volume, block)?;
+        let owned = self.owners.get(&slot) == Some(&token);
+        (owned && !self.is_contended(volume, block)).then_some(slot)
+    }
+
+    /// Ends the write of data to a slot. `true`: they are valid now, and the entry may be written;
+    /// `false`: if the slot has a block, it must be removed.
+    pub fn end_data(
+        &mut self,
+        (volume, block): (VolumeId, Block),
+        slot: Slot,
+        token: Token,
+    ) -> bool {
+        let owned = self.owners.get(&slot) == Some(&token);
+        self.owners.remove(&slot);
+        owned && self.blocks.find(volume, block) == Some(slot)
+    }
+
+    /// Ends a write to a block. Returns the slot of a block whose data are not valid: it must be
+    /// removed.
+    pub fn end_write(&mut self, volume: VolumeId, block: Block, token: Token) -> Option<Slot> {
+        if let Some(writes) = self.writes.get_mut(&(volume, block)) {
+            writes.running -= 1;
+            if writes.running == 0 {
+                self.writes.remove(&(volume, block));
+            }
+        }
+        let slot = self.blocks.find(volume, block)?;
+        let mine = self.owners.get(&slot).is_none_or(|&owner| owner == token);
+        (mine && self.blocks.checksum(slot).is_none()).then_some(slot)
+    }
+
+    /// Ends a fill whose origin could not be read. Returns the slot of the block, which must be
+    /// removed.
+    pub fn cancel_fill(&self, volume: VolumeId, block: Block, token: Token) -> Option<Slot> {
+        let slot = self.blocks.find(volume, block)?;
+        (self.owners.get(&slot) == Some(&token)).then_some(slot)
+    }
+
+    /// Removes the block of a slot, if it has one.
+    pub fn remove(&mut self, slot: Slot) -> Option<Evicted> {
+        self.owners.remove(&slot);
+        self.blocks.is_used(slot).then(|| self.blocks.remove(slot))
+    }
+
+    /// Notes that a slot was returned to the unused ones.
+    pub fn disown(&mut self, slot: Slot) {
+        self.owners.remove(&slot);
+    }
+
+    /// Whether no operation is under way.
+    #[cfg(test)]
+    pub fn is_idle(&self) -> bool {
+        self.owners.is_empty() && self.writes.is_empty()
+    }
+
+    fn is_contended(&self, volume: VolumeId, block: Block) -> bool {
+        let writes = self.writes.get(&(volume, block));
+        writes.is_some_and(|writes| writes.contended)
+    }
+}
+
+/// Where a block of a read comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Source {
+    /// A slot, whose data have this checksum.
+    Cached(Slot, u32),
+    /// The origin, to be cached.
+    Fill(Taken),
+    /// The origin.
+    Origin,
+}
+
+/// A slot whose data are to be written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Taken {
+    /// The slot.
+    pub slot: Slot,
+    /// What it had before; its entry must be erased before the slot's data are written.
+    pub evicted: Option<Evicted>,
+}

@@ -1,0 +1,123 @@
+//! What a cache does, as a document.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use serde::Serialize;
+
+use super::latency::Latency;
+use super::volume::Mode;
+use super::Cache;
+
+/// The state of a cache.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Status {
+    /// Its device.
+    pub device: DeviceStatus,
+    /// Its volumes by name.
+    pub volumes: BTreeMap<String, VolumeStatus>,
+}
+
+/// The state of a cache's device.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct DeviceStatus {
+    /// `ok` or `failed`.
+    pub state: &'static str,
+    /// Blocks.
+    pub blocks: u32,
+    /// Unused blocks.
+    pub free: u32,
+    /// Blocks that their volumes lack.
+    pub dirty: u32,
+}
+
+/// Microseconds that half and 99 of 100 requests took at most.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub struct Quantiles {
+    /// Of half of them.
+    pub p50: f64,
+    /// Of 99 of 100.
+    pub p99: f64,
+}
+
+/// The state of a volume; see [`Counters`](super::volume::Counters).
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[allow(missing_docs)]
+pub struct VolumeStatus {
+    pub mode: Mode,
+    pub state: &'static str,
+    pub export: String,
+    pub limit: u32,
+    pub blocks: u32,
+    pub dirty: u32,
+    pub reads: u64,
+    pub writes: u64,
+    pub hits: u64,
+    pub misses: u64,
+    pub evictions: u64,
+    pub bypassed: u64,
+    pub corrupted: u64,
+    pub ssd_bytes_written: u64,
+    pub origin_bytes_read: u64,
+    pub origin_bytes_written: u64,
+    pub latency_us: BTreeMap<&'static str, Quantiles>,
+}
+
+impl Cache {
+    /// Returns the state of the device and of all volumes.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        let volumes = self.volumes();
+        let state = self.lock();
+        let failed = self.failed.load(Ordering::Acquire);
+        let of = |volume: &super::Volume| {
+            let counters = &volume.counters;
+            let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+            let latencies = [("hit", &volume.hit), ("miss", &volume.miss)];
+            VolumeStatus {
+                mode: volume.mode(),
+                state: if failed { "pass-through" } else { "ok" },
+                export: volume.export(),
+                limit: state.blocks.limit(volume.partition),
+                blocks: state.blocks.held(volume.partition),
+                dirty: state.blocks.dirty(volume.partition),
+                reads: get(&counters.reads),
+                writes: get(&counters.writes),
+                hits: get(&counters.hits),
+                misses: get(&counters.misses),
+                evictions: get(&counters.evictions),
+                bypassed: get(&counters.bypassed),
+                corrupted: get(&counters.corrupted),
+                ssd_bytes_written: get(&counters.ssd_bytes_written),
+                origin_bytes_read: get(&counters.origin_bytes_read),
+                origin_bytes_written: get(&counters.origin_bytes_written),
+                latency_us: latencies
+                    .map(|(name, latency)| (name, quantiles(latency)))
+                    .into(),
+            }
+        };
+        let dirty = volumes
+            .iter()
+            .map(|v| state.blocks.dirty(v.partition))
+            .sum();
+        Status {
+            device: DeviceStatus {
+                state: if failed { "failed" } else { "ok" },
+                blocks: state.blocks.capacity(),
+                free: state.blocks.unused(),
+                dirty,
+            },
+            volumes: volumes
+                .iter()
+                .map(|v| (v.name().to_owned(), of(v)))
+                .collect(),
+        }
+    }
+}
+
+fn quantiles(latency: &Latency) -> Quantiles {
+    Quantiles {
+        p50: latency.quantile_us(0.5),
+        p99: latency.quantile_us(0.99),
+    }
+}

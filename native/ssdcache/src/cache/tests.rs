@@ -1,0 +1,390 @@
+//! Volumes through a cache, on disks in memory that can fail, lose writes and record them.
+
+mod crashes;
+mod disks;
+mod interleavings;
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::device::{Device, Place};
+use disks::MemoryDisk;
+
+const PLACE: Place = Place {
+    host: [1; 16],
+    boot: [2; 16],
+};
+const OPTIONS: Options = Options {
+    eviction: Policy::Lru,
+    admission: 1,
+};
+
+fn device(disk: &MemoryDisk, capacity: u32) -> Device {
+    Device::format(Box::new(disk.clone()), capacity, PLACE, [3; 24]).unwrap()
+}
+
+fn attachment(name: &str, origin: &MemoryDisk, limit: u32) -> Attachment {
+    Attachment {
+        name: name.into(),
+        origin: Box::new(origin.clone()),
+        origin_id: 1,
+        mode: Mode::WriteThrough,
+        limit,
+        random: random(),
+    }
+}
+
+/// Other bytes at each call.
+fn random() -> [u8; 24] {
+    static CALLS: AtomicU64 = AtomicU64::new(1);
+    let number = CALLS.fetch_add(1, Ordering::Relaxed).to_le_bytes();
+    std::array::from_fn(|n| number[n % 8])
+}
+
+/// A cache of 64 blocks with one volume of 1 MiB.
+struct Setup {
+    ssd: MemoryDisk,
+    origin: MemoryDisk,
+    cache: Cache,
+}
+
+impl Setup {
+    fn new(limit: u32) -> Self {
+        let (ssd, origin) = (MemoryDisk::new(4 << 20), MemoryDisk::new(1 << 20));
+        let attachments = vec![attachment("v", &origin, limit)];
+        let cache = Cache::open(device(&ssd, 64), OPTIONS, attachments).unwrap();
+        Self { ssd, origin, cache }
+    }
+
+    fn restart(self, place: Place, capacity: u32) -> Result<Self, CacheError> {
+        let Self { ssd, origin, cache } = self;
+        drop(cache);
+        let device = Device::open(Box::new(ssd.clone()), capacity, place)?;
+        let attachments = vec![attachment("v", &origin, 64)];
+        let cache = Cache::open(device, OPTIONS, attachments)?;
+        Ok(Self { ssd, origin, cache })
+    }
+
+    fn volume(&self) -> Arc<Volume> {
+        self.cache.volume("v").unwrap()
+    }
+
+    fn read(&self, offset: u64, length: usize) -> Vec<u8> {
+        let mut buffer = vec![0xee; length];
+        self.cache
+            .read(&self.volume(), &mut buffer, offset)
+            .unwrap();
+        buffer
+    }
+
+    fn write(&self, offset: u64, length: usize, value: u8) {
+        let data = vec![value; length];
+        self.cache.write(&self.volume(), &data, offset).unwrap();
+    }
+
+    fn hits(&self) -> u64 {
+        self.volume().counters.hits.load(Ordering::Relaxed)
+    }
+
+    fn status(&self) -> VolumeStatus {
+        self.cache.status().volumes.remove("v").unwrap()
+    }
+}
+
+#[test]
+fn what_was_read_or_written_is_read_from_the_cache() {
+    let setup = Setup::new(64);
+    setup.write(4096, 8192, 7);
+    assert_eq!(vec![7; 8192], setup.read(4096, 8192));
+    assert_eq!(2, setup.hits());
+    assert_eq!(vec![0; 100], setup.read(50_000, 100));
+    assert_eq!(vec![0; 100], setup.read(50_000, 100));
+    assert_eq!(3, setup.hits());
+    assert_eq!(4096, setup.status().origin_bytes_read);
+}
+
+#[test]
+fn parts_of_blocks_are_written_through() {
+    let setup = Setup::new(64);
+    setup.write(0, 4096, 1);
+    setup.write(1000, 5000, 2);
+    let mut expected = vec![1; 1000];
+    expected.resize(6000, 2);
+    expected.resize(8192, 0);
+    assert_eq!(expected, setup.read(0, 8192));
+    assert_eq!(3, setup.hits(), "the write to block 0, and both reads");
+}
+
+#[test]
+fn a_volume_that_ends_within_a_block_is_cached() {
+    let (ssd, origin) = (MemoryDisk::new(4 << 20), MemoryDisk::new(5000));
+    let attachments = vec![attachment("v", &origin, 8)];
+    let cache = Cache::open(device(&ssd, 64), OPTIONS, attachments).unwrap();
+    let setup = Setup { ssd, origin, cache };
+    setup.write(4096, 904, 9);
+    assert_eq!(vec![9; 904], setup.read(4096, 904));
+    assert_eq!(1, setup.hits());
+}
+
+#[test]
+fn write_around_forgets_what_is_written() {
+    let setup = Setup::new(64);
+    setup.write(0, 4096, 1);
+    setup.cache.set_mode(&setup.volume(), Mode::WriteAround);
+    setup.write(0, 4096, 2);
+    assert_eq!(0, setup.status().blocks);
+    assert_eq!(vec![2; 4096], setup.read(0, 4096));
+    assert_eq!(1, setup.status().blocks);
+}
+
+#[test]
+fn pass_through_leaves_nothing_old_behind() {
+    let setup = Setup::new(64);
+    setup.write(0, 8192, 1);
+    setup.cache.set_mode(&setup.volume(), Mode::PassThrough);
+    setup.write(0, 4096, 2);
+    assert_eq!(vec![2; 4096], setup.read(0, 4096));
+    setup.cache.set_mode(&setup.volume(), Mode::WriteThrough);
+    assert_eq!(vec![2; 4096], setup.read(0, 4096));
+    assert_eq!(vec![1; 4096], setup.read(4096, 4096));
+    assert_eq!(1, setup.hits());
+}
+
+#[test]
+fn zeroes_replace_what_is_cached() {
+    let setup = Setup::new(64);
+    setup.write(0, 12288, 1);
+    setup.cache.zero(&setup.volume(), 100, 8000).unwrap();
+    let mut expected = vec![1; 100];
+    expected.resize(8100, 0);
+    expected.resize(12288, 1);
+    assert_eq!(expected, setup.read(0, 12288));
+}
+
+#[test]
+fn a_restart_is_warm() {
+    let setup = Setup::new(64);
+    setup.write(8192, 4096, 5);
+    setup.read(20480, 4096);
+    let export = setup.volume().export();
+    let setup = setup.restart(PLACE, 64).unwrap();
+    assert_eq!(export, setup.volume().export());
+    assert_eq!(vec![5; 4096], setup.read(8192, 4096));
+    setup.read(20480, 4096);
+    assert_eq!((2, 0), (setup.hits(), setup.status().origin_bytes_read));
+}
+
+#[test]
+fn another_origin_or_size_begins_empty_under_the_same_export() {
+    let setup = Setup::new(64);
+    setup.write(0, 4096, 5);
+    let export = setup.volume().export();
+    let other = MemoryDisk::new(2 << 20);
+    let device = Device::open(Box::new(setup.ssd.clone()), 64, PLACE).unwrap();
+    let again = vec![attachment("v", &other, 64)];
+    let cache = Cache::open(device, OPTIONS, again).unwrap();
+    let status = cache.status().volumes.remove("v").unwrap();
+    assert_eq!((export, 0), (status.export, status.blocks));
+}
+
+#[test]
+fn a_volume_that_is_left_out_is_forgotten() {
+    let setup = Setup::new(64);
+    setup.write(0, 4096, 5);
+    let open = || Device::open(Box::new(setup.ssd.clone()), 64, PLACE).unwrap();
+    Cache::open(open(), OPTIONS, Vec::new()).unwrap();
+    let again = vec![attachment("v", &setup.origin, 64)];
+    let cache = Cache::open(open(), OPTIONS, again).unwrap();
+    assert_eq!(0, cache.status().volumes["v"].blocks);
+}
+
+#[test]
+fn the_device_of_another_host_or_capacity_is_not_used() {
+    let setup = Setup::new(64);
+    setup.write(0, 4096, 5);
+    let host = Place {
+        host: [7; 16],
+        ..PLACE
+    };
+    let setup = setup.restart(host, 64).unwrap();
+    assert_eq!(0, setup.status().blocks);
+    let error = setup.restart(host, 32).err().unwrap().to_string();
+    assert!(error.contains("formatted for 64 blocks"), "{error}");
+}
+
+#[test]
+fn damaged_data_are_read_from_the_origin() {
+    let setup = Setup::new(64);
+    setup.write(0, 4096, 5);
+    setup.ssd.corrupt(5);
+    assert_eq!(vec![5; 4096], setup.read(0, 4096));
+    let status = setup.status();
+    assert_eq!((1, 0), (status.corrupted, status.blocks));
+}
+
+#[test]
+fn a_device_that_fails_is_left_aside() {
+    let setup = Setup::new(64);
+    setup.write(0, 8192, 1);
+    setup.ssd.fail(true);
+    setup.write(0, 4096, 2);
+    assert_eq!(vec![2; 4096], setup.read(0, 4096));
+    assert_eq!(vec![1; 4096], setup.read(4096, 4096));
+    let status = setup.cache.status();
+    assert_eq!("failed", status.device.state);
+    assert_eq!("pass-through", status.volumes["v"].state);
+}
+
+#[test]
+fn errors_of_the_origin_are_returned_and_leave_nothing_cached() {
+    let setup = Setup::new(64);
+    setup.write(0, 4096, 1);
+    setup.origin.fail(true);
+    let volume = setup.volume();
+    assert!(setup.cache.write(&volume, &[2; 4096], 0).is_err());
+    assert!(setup.cache.read(&volume, &mut [0; 4096], 4096).is_err());
+    assert!(setup.cache.flush(&volume).is_err());
+    setup.origin.fail(false);
+    assert_eq!(vec![1; 4096], setup.read(0, 4096));
+    // What the origin has after an error is not known.
+    assert_eq!(4096, setup.status().origin_bytes_read);
+}
+
+#[test]
+fn a_lower_limit_evicts_and_a_detached_volume_has_no_blocks() {
+    let setup = Setup::new(64);
+    setup.write(0, 40 * 4096, 1);
+    setup.cache.set_limit(&setup.volume(), 10).unwrap();
+    let status = setup.status();
+    assert_eq!(
+        (10, 10, 30),
+        (status.limit, status.blocks, status.evictions)
+    );
+    setup.cache.detach(&setup.volume()).unwrap();
+    assert!(setup.cache.volume("v").is_err());
+    assert_eq!(64, setup.cache.status().device.free);
+    let setup = setup.restart(PLACE, 64).unwrap();
+    assert_eq!(0, setup.status().blocks);
+}
+
+#[test]
+fn served_hits_are_those_of_the_simulation() {
+    use crate::simulate::{simulate, Scenario, Sharing};
+    use crate::trace::Reader;
+
+    let setup = Setup::new(20);
+    let mut lines = String::new();
+    let mut state = 12345_u64;
+    for n in 0..3000 {
+        state = state
+            .wrapping_mul(6364136223846793005)
+            .wrapping_add(1442695040888963407);
+        let (block, count) = ((state >> 33) % 40, 1 + (state >> 60) % 3);
+        let op = if state >> 50 & 7 == 0 { 'w' } else { 'r' };
+        lines += &format!("{n},v,{op},{},{}\n", block * 4096, count * 4096);
+        let length = count as usize * 4096;
+        match op {
+            'w' => setup.write(block * 4096, length, n as u8),
+            _ => drop(setup.read(block * 4096, length)),
+        }
+    }
+    let scenario = Scenario {
+        capacity: 64,
+        block: 4096,
+        sharing: Sharing::Partitioned(vec![("v".into(), 20)]),
+        eviction: Policy::Lru,
+        admission: 1,
+        sequential: 0,
+        ignore_writes: false,
+        occupancy_us: None,
+    };
+    let reader = Reader::new(lines.as_bytes()).unwrap();
+    let report = simulate(reader, scenario, &mut || true).unwrap();
+    let (counts, status) = (report.volumes[0].1, setup.status());
+    assert_eq!(
+        (counts.hits, counts.evictions),
+        (status.hits, status.evictions)
+    );
+    assert_eq!(counts.references, status.hits + status.misses);
+    assert_eq!(counts.written * 4096, status.ssd_bytes_written);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    #[test]
+    fn a_volume_is_what_was_written(
+        steps in proptest::collection::vec((0..6_u8, 0..60_000_u64, 1..20_000_usize, any::<u8>()), 1..40)
+    ) {
+        let setup = Setup::new(8);
+        let mut plain = vec![0; 1 << 20];
+        for (what, offset, length, value) in steps {
+            let range = offset as usize..offset as usize + length;
+            match what {
+                0 | 1 => {
+                    setup.write(offset, length, value);
+                    plain[range].fill(value);
+                }
+                2 => {
+                    setup.cache.zero(&setup.volume(), offset, length as u64).unwrap();
+                    plain[range].fill(0);
+                }
+                3 => setup.cache.set_mode(
+                    &setup.volume(), Mode::ALL[usize::from(value) % Mode::ALL.len()]
+                ),
+                4 => setup.cache.set_limit(&setup.volume(), u32::from(value) % 16).unwrap(),
+                _ => prop_assert_eq!(&plain[range], &setup.read(offset, length)[..]),
+            }
+        }
+        prop_assert_eq!(plain, setup.read(0, 1 << 20));
+    }
+}
+
+#[test]
+fn names_are_given_once() {
+    let (ssd, origin) = (MemoryDisk::new(4 << 20), MemoryDisk::new(1 << 20));
+    for names in [["a", "a"], ["a", ""]] {
+        let volumes = names.map(|name| Attachment {
+            name: name.into(),
+            ..attachment("x", &origin, 1)
+        });
+        let opened = Cache::open(device(&ssd, 64), OPTIONS, volumes.into());
+        assert!(matches!(opened, Err(CacheError::Name(_))));
+    }
+}
+
+#[test]
+fn the_status_is_the_document_of_the_contract() {
+    let status = serde_json::to_value(Setup::new(64).cache.status()).unwrap();
+    let fields = |value: &serde_json::Value| -> Vec<String> {
+        value.as_object().unwrap().keys().cloned().collect()
+    };
+    assert_eq!(
+        ["blocks", "dirty", "free", "state"],
+        fields(&status["device"])[..]
+    );
+    let volume = &status["volumes"]["v"];
+    assert_eq!("write-through", volume["mode"]);
+    let has: BTreeMap<_, _> = fields(volume).into_iter().map(|name| (name, ())).collect();
+    for name in [
+        "state",
+        "limit",
+        "blocks",
+        "dirty",
+        "reads",
+        "writes",
+        "hits",
+        "misses",
+        "evictions",
+        "bypassed",
+        "ssd_bytes_written",
+        "origin_bytes_read",
+        "origin_bytes_written",
+    ] {
+        assert!(has.contains_key(name), "{name}");
+    }
+    assert_eq!(["p50", "p99"], fields(&volume["latency_us"]["hit"])[..]);
+    assert_eq!(["p50", "p99"], fields(&volume["latency_us"]["miss"])[..]);
+}

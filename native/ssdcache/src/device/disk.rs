@@ -1,0 +1,69 @@
+//! What has bytes at offsets: the SSD, and the volumes' origins.
+
+use std::fs::File;
+use std::io::{self, IoSlice, Seek, SeekFrom};
+use std::os::unix::fs::FileExt;
+
+use rustix::fs::{fallocate, FallocateFlags};
+use rustix::io::{pwritev2, ReadWriteFlags};
+
+/// A file, a block device, or what stands for one.
+pub trait Disk: Send + Sync {
+    /// Fills a buffer from an offset.
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()>;
+
+    /// Writes bytes at an offset; they survive the end of the process, but not that of the host.
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
+
+    /// Writes bytes at an offset so that they survive a power cut.
+    fn write_durably(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
+
+    /// Makes all that was written before survive a power cut.
+    fn sync(&self) -> io::Result<()>;
+
+    /// Replaces a range by zeroes, and returns its space if that is possible.
+    fn zero(&self, offset: u64, length: u64) -> io::Result<()>;
+
+    /// Its size in bytes.
+    fn size(&self) -> io::Result<u64>;
+}
+
+impl Disk for File {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
+        self.read_exact_at(buffer, offset)
+    }
+
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        self.write_all_at(bytes, offset)
+    }
+
+    fn write_durably(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        let mut done = 0;
+        while done < bytes.len() {
+            let rest = [IoSlice::new(&bytes[done..])];
+            let at = offset + done as u64;
+            match pwritev2(self, &rest, at, ReadWriteFlags::DSYNC) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(count) => done += count,
+                Err(rustix::io::Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Ok(())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.sync_data()
+    }
+
+    fn zero(&self, offset: u64, length: u64) -> io::Result<()> {
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        Ok(fallocate(self, flags, offset, length)?)
+    }
+
+    fn size(&self) -> io::Result<u64> {
+        // A block device has no size of a file, but an end.
+        let mut file = self;
+        file.seek(SeekFrom::End(0))
+    }
+}

@@ -1,0 +1,318 @@
+//! The bytes of a cache device; `doc/source/reference/ssd-cache-format.rst` describes them.
+//!
+//! All numbers are little-endian. Superblock, volumes and entries end with a checksum of their
+//! other bytes.
+
+use thiserror::Error;
+use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
+
+use crate::partition::{Slot, MAX_BLOCK};
+use crate::Block;
+
+/// Bytes of a block, of the cache and of volumes.
+pub const BLOCK: usize = 4096;
+/// Bytes of an entry.
+pub const ENTRY: usize = 16;
+/// Bytes of a volume's record.
+pub const VOLUME: usize = 1024;
+/// Volumes of a device.
+pub const VOLUMES: usize = 1024;
+/// Bytes of the intents: a bit for each of a million groups of regions.
+pub const INTENTS: usize = 1 << 17;
+/// Bytes of a volume's name.
+pub const MAX_NAME: usize = 255;
+
+const MAGIC: &[u8; 8] = b"DCSSDDEV";
+const VERSION: u32 = 1;
+const INTENTS_AT: u64 = BLOCK as u64;
+const VOLUMES_AT: u64 = INTENTS_AT + INTENTS as u64;
+const ENTRIES_AT: u64 = VOLUMES_AT + (VOLUMES * VOLUME) as u64;
+const VOLUME_SHIFT: u32 = 40;
+const USED: u64 = 1 << 56;
+
+/// Why a device cannot be used as it is.
+#[derive(Debug, Error, PartialEq, Eq)]
+pub enum FormatError {
+    /// It is no cache device
+    #[error("not a cache device; --format makes it one, and erases what is on it")]
+    NotOurs,
+    /// Its format is another version
+    #[error("format version {0} is not known, but 1; use the version that wrote it, or --format")]
+    Version(u32),
+    /// Its superblock is damaged
+    #[error("the superblock is damaged; --format empties the cache")]
+    Damaged,
+}
+
+/// Checksum of a block's data.
+#[must_use]
+pub fn checksum(data: &[u8]) -> u32 {
+    xxh3_64(data) as u32
+}
+
+/// The head of a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Superblock {
+    /// Blocks of the cache.
+    pub capacity: u32,
+    /// Random number of this cache.
+    pub id: [u8; 16],
+    /// The host that wrote it last.
+    pub host: [u8; 16],
+    /// Which start of that host it was.
+    pub boot: [u8; 16],
+    /// The secret of the look-ups.
+    pub seed: u64,
+}
+
+impl Superblock {
+    /// Its bytes.
+    #[must_use]
+    pub fn encode(&self) -> [u8; BLOCK] {
+        let mut bytes = [0; BLOCK];
+        bytes[..8].copy_from_slice(MAGIC);
+        bytes[8..12].copy_from_slice(&VERSION.to_le_bytes());
+        bytes[12..16].copy_from_slice(&(BLOCK as u32).to_le_bytes());
+        bytes[16..20].copy_from_slice(&self.capacity.to_le_bytes());
+        bytes[24..40].copy_from_slice(&self.id);
+        bytes[40..56].copy_from_slice(&self.boot);
+        bytes[56..64].copy_from_slice(&self.seed.to_le_bytes());
+        bytes[64..80].copy_from_slice(&self.host);
+        let check = xxh3_64(&bytes[..BLOCK - 8]);
+        bytes[BLOCK - 8..].copy_from_slice(&check.to_le_bytes());
+        bytes
+    }
+
+    /// Reads it.
+    ///
+    /// # Errors
+    /// It is not one, or not of this version, or damaged.
+    pub fn decode(bytes: &[u8; BLOCK]) -> Result<Self, FormatError> {
+        if &bytes[..8] != MAGIC {
+            return Err(FormatError::NotOurs);
+        }
+        let version = u32::from_le_bytes(array(&bytes[8..12]));
+        if version != VERSION {
+            return Err(FormatError::Version(version));
+        }
+        let check = u64::from_le_bytes(array(&bytes[BLOCK - 8..]));
+        let block = u32::from_le_bytes(array(&bytes[12..16]));
+        if check != xxh3_64(&bytes[..BLOCK - 8]) || block as usize != BLOCK {
+            return Err(FormatError::Damaged);
+        }
+        Ok(Self {
+            capacity: u32::from_le_bytes(array(&bytes[16..20])),
+            id: array(&bytes[24..40]),
+            boot: array(&bytes[40..56]),
+            seed: u64::from_le_bytes(array(&bytes[56..64])),
+            host: array(&bytes[64..80]),
+        })
+    }
+
+    /// Where the intents begin.
+    #[must_use]
+    pub fn intents_at() -> u64 {
+        INTENTS_AT
+    }
+
+    /// Where a volume's record is.
+    #[must_use]
+    pub fn volume_at(record: u16) -> u64 {
+        VOLUMES_AT + u64::from(record) * VOLUME as u64
+    }
+
+    /// Where the entry of a slot is.
+    #[must_use]
+    pub fn entry_at(slot: Slot) -> u64 {
+        ENTRIES_AT + u64::from(slot) * ENTRY as u64
+    }
+
+    /// Where the data of a slot are.
+    #[must_use]
+    pub fn data_at(&self, slot: Slot) -> u64 {
+        data_at(self.capacity) + u64::from(slot) * BLOCK as u64
+    }
+
+    /// Bytes of the whole device.
+    #[must_use]
+    pub fn bytes(capacity: u32) -> u64 {
+        data_at(capacity) + u64::from(capacity) * BLOCK as u64
+    }
+}
+
+/// Where the data begin.
+fn data_at(capacity: u32) -> u64 {
+    ENTRIES_AT + (u64::from(capacity) * ENTRY as u64).next_multiple_of(BLOCK as u64)
+}
+
+/// A volume's record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct VolumeRecord {
+    /// Random number of this attachment: entries of others are not its.
+    pub generation: u64,
+    /// Random name of its export.
+    pub export: [u8; 16],
+    /// Its size in bytes when it was attached.
+    pub size: u64,
+    /// What its origin was: see [`origin_id`](crate::cache::origin_id).
+    pub origin: u64,
+    /// Its name.
+    pub name: String,
+}
+
+impl VolumeRecord {
+    /// Its bytes.
+    #[must_use]
+    pub fn encode(&self) -> [u8; VOLUME] {
+        let mut bytes = [0; VOLUME];
+        let name = &self.name.as_bytes()[..self.name.len().min(MAX_NAME)];
+        bytes[..8].copy_from_slice(&self.generation.to_le_bytes());
+        bytes[8..24].copy_from_slice(&self.export);
+        bytes[24..32].copy_from_slice(&self.size.to_le_bytes());
+        bytes[32..40].copy_from_slice(&self.origin.to_le_bytes());
+        bytes[40..42].copy_from_slice(&(name.len() as u16).to_le_bytes());
+        bytes[42..42 + name.len()].copy_from_slice(name);
+        let check = xxh3_64(&bytes[..VOLUME - 8]);
+        bytes[VOLUME - 8..].copy_from_slice(&check.to_le_bytes());
+        bytes
+    }
+
+    /// Reads it; `None` if there is none, or a damaged one.
+    #[must_use]
+    pub fn decode(bytes: &[u8; VOLUME]) -> Option<Self> {
+        let check = u64::from_le_bytes(array(&bytes[VOLUME - 8..]));
+        let length = usize::from(u16::from_le_bytes(array(&bytes[40..42])));
+        if length == 0 || length > MAX_NAME || check != xxh3_64(&bytes[..VOLUME - 8]) {
+            return None;
+        }
+        Some(Self {
+            generation: u64::from_le_bytes(array(&bytes[..8])),
+            export: array(&bytes[8..24]),
+            size: u64::from_le_bytes(array(&bytes[24..32])),
+            origin: u64::from_le_bytes(array(&bytes[32..40])),
+            name: String::from_utf8(bytes[42..42 + length].to_vec()).ok()?,
+        })
+    }
+}
+
+/// What a slot has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Entry {
+    /// Number of the volume's record.
+    pub record: u16,
+    /// The block of the volume.
+    pub block: Block,
+    /// Checksum of its data.
+    pub checksum: u32,
+}
+
+impl Entry {
+    /// Its bytes, for an attachment; no entry is all zeroes.
+    #[must_use]
+    pub fn encode(&self, generation: u64) -> [u8; ENTRY] {
+        let mut bytes = [0; ENTRY];
+        let key = self.block | u64::from(self.record) << VOLUME_SHIFT | USED;
+        bytes[..8].copy_from_slice(&key.to_le_bytes());
+        bytes[8..12].copy_from_slice(&self.checksum.to_le_bytes());
+        let check = xxh3_64_with_seed(&bytes[..12], generation) as u32;
+        bytes[12..].copy_from_slice(&check.to_le_bytes());
+        bytes
+    }
+
+    /// Reads it; `generation` is that of a record's attachment. `None`: the slot is empty.
+    #[must_use]
+    pub fn decode(bytes: &[u8; ENTRY], generation: impl Fn(u16) -> Option<u64>) -> Option<Self> {
+        let key = u64::from_le_bytes(array(&bytes[..8]));
+        if key & USED == 0 {
+            return None;
+        }
+        let record = (key >> VOLUME_SHIFT) as u16;
+        let check = u32::from_le_bytes(array(&bytes[12..]));
+        if check != xxh3_64_with_seed(&bytes[..12], generation(record)?) as u32 {
+            return None;
+        }
+        Some(Self {
+            record,
+            block: key & MAX_BLOCK,
+            checksum: u32::from_le_bytes(array(&bytes[8..12])),
+        })
+    }
+}
+
+pub(super) fn array<const N: usize>(bytes: &[u8]) -> [u8; N] {
+    let mut array = [0; N];
+    array.copy_from_slice(bytes);
+    array
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const SUPERBLOCK: Superblock = Superblock {
+        capacity: 1000,
+        id: [7; 16],
+        host: [8; 16],
+        boot: [9; 16],
+        seed: 3,
+    };
+
+    #[test]
+    fn a_superblock_is_read_back_and_damage_is_seen() {
+        let bytes = SUPERBLOCK.encode();
+        assert_eq!(Ok(SUPERBLOCK), Superblock::decode(&bytes));
+        for at in 8..BLOCK {
+            let mut torn = bytes;
+            torn[at] ^= 1;
+            assert!(Superblock::decode(&torn).is_err(), "byte {at}");
+        }
+        assert_eq!(Err(FormatError::NotOurs), Superblock::decode(&[0; BLOCK]));
+    }
+
+    #[test]
+    fn areas_do_not_overlap() {
+        assert!(INTENTS_AT + INTENTS as u64 <= Superblock::volume_at(0));
+        assert!(Superblock::volume_at(VOLUMES as u16) <= Superblock::entry_at(0));
+        assert!(Superblock::entry_at(1000) <= SUPERBLOCK.data_at(0));
+        assert_eq!(0, SUPERBLOCK.data_at(0) % BLOCK as u64);
+    }
+
+    #[test]
+    fn a_volume_is_read_back_and_damage_is_seen() {
+        let volume = VolumeRecord {
+            generation: 5,
+            export: [1; 16],
+            size: 1 << 30,
+            origin: 77,
+            name: "n".repeat(MAX_NAME),
+        };
+        let bytes = volume.encode();
+        assert_eq!(Some(volume), VolumeRecord::decode(&bytes));
+        for at in 0..VOLUME {
+            let mut torn = bytes;
+            torn[at] ^= 1;
+            assert_eq!(None, VolumeRecord::decode(&torn), "byte {at}");
+        }
+        assert_eq!(None, VolumeRecord::decode(&[0; VOLUME]));
+    }
+
+    proptest! {
+        #[test]
+        fn an_entry_belongs_to_one_attachment_only(
+            record: u16, block in 0..=MAX_BLOCK, checksum: u32, generation: u64, other: u64,
+            flipped in 0..ENTRY * 8,
+        ) {
+            let entry = Entry { record, block, checksum };
+            let bytes = entry.encode(generation);
+            prop_assert_eq!(Some(entry), Entry::decode(&bytes, |_| Some(generation)));
+            prop_assert_eq!(None, Entry::decode(&bytes, |_| None));
+            if other != generation {
+                prop_assert_eq!(None, Entry::decode(&bytes, |_| Some(other)));
+            }
+            let mut torn = bytes;
+            torn[flipped / 8] ^= 1 << (flipped % 8);
+            prop_assert_eq!(None, Entry::decode(&torn, |_| Some(generation)));
+        }
+    }
+}

@@ -1,0 +1,337 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Volumes behind a cache: nbdkit with the plug-in, and clients of QEMU."""
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+
+from diffcache_openstack.ssdcache import control
+from tests import base
+
+BLOCK = 4096
+SIZE = 16 << 20
+CAPACITY = 1024
+# A machine may be slow; nothing here waits for this time.
+PATIENCE_S = 120
+
+
+class CacheTest(base.TestCase):
+    """Starts caches of volumes that are files."""
+
+    def setUp(self):
+        super().setUp()
+        for program, package in (('nbdkit', 'nbdkit'),
+                                 ('qemu-io', 'qemu-utils')):
+            if shutil.which(program) is None:
+                self.skipTest(f'needs {program}, of the package {package}')
+        self.control = str(self.directory / 'control')
+        self.origins = {}
+        for name in ('a', 'b'):
+            self.origins[name] = self.directory / f'{name}.raw'
+            with open(self.origins[name], 'wb') as origin:
+                origin.truncate(SIZE)
+
+    def command(self, *words):
+        return [sys.executable, '-c',
+                'from diffcache_openstack.cmd import toolbox;'
+                ' raise SystemExit(toolbox.main())', 'ssdcache', *words]
+
+    def start(self, *words, volumes=('a', 'b')):
+        """Start a cache; return its process and its exports."""
+        line = self.command(
+            'serve', '--device', str(self.directory / 'device'),
+            '--socket', str(self.directory / 'nbd'),
+            '--control', self.control, '--capacity', str(CAPACITY), *words)
+        for name in volumes:
+            line += ['--volume', f'{name}={self.origins[name]}']
+        process = subprocess.Popen(line, stdout=subprocess.PIPE,
+                                   stderr=subprocess.PIPE, text=True)
+        self.addCleanup(self.end, process)
+        ready = process.stdout.readline()
+        if not ready:
+            self.fail(process.stderr.read())
+        ready = json.loads(ready)
+        self.assertEqual((True, process.pid), (ready['ready'], ready['pid']))
+        return process, ready['exports']
+
+    def end(self, process, number=signal.SIGKILL):
+        """Stop a cache; return its exit code."""
+        if process.poll() is None:
+            process.send_signal(number)
+        code = process.wait(PATIENCE_S)
+        process.stdout.close()
+        process.stderr.close()
+        return code
+
+    def io(self, uri, *commands):
+        """Run commands of qemu-io; return whether all did what they say."""
+        line = ['qemu-io', '-f', 'raw']
+        for command in commands:
+            line += ['-c', command]
+        done = subprocess.run([*line, uri], capture_output=True, text=True,
+                              timeout=PATIENCE_S)
+        return done.returncode == 0 and 'failed' not in done.stdout
+
+    def status(self, name):
+        return control.send(self.control, 'status')['volumes'][name]
+
+
+class TestServe(CacheTest):
+
+    def test_reads_and_writes(self):
+        _, exports = self.start('--format')
+        self.assertTrue(self.io(
+            exports['a'], 'write -P 7 64k 128k', 'read -P 7 64k 128k',
+            'write -P 8 65000 1000', 'read -P 8 65000 1000',
+            'read -P 0 512k 64k', 'read -P 0 512k 64k', 'flush'))
+        with open(self.origins['a'], 'rb') as origin:
+            origin.seek(128 << 10)
+            self.assertEqual(b'\7', origin.read(1))
+        found = self.status('a')
+        self.assertEqual('write-through', found['mode'])
+        # 32 blocks read after the write, 2 + 2 of the small write and read,
+        # and 16 read again; each once or, if QEMU aligns, a few more.
+        self.assertGreaterEqual(found['hits'], 50)
+        self.assertEqual(0, found['corrupted'])
+        self.assertEqual(0, self.status('b')['reads'])
+        self.assertGreater(found['latency_us']['hit']['p99'], 0)
+
+    def test_trim_and_zeroes(self):
+        _, exports = self.start('--format')
+        self.assertTrue(self.io(
+            exports['a'], 'write -P 7 0 256k', 'write -z 0 64k',
+            'discard 64k 64k', 'read -P 0 0 64k', 'read -P 0 64k 64k',
+            'read -P 7 128k 128k'))
+
+    def test_a_whole_image_is_copied(self):
+        _, exports = self.start('--format')
+        image = self.directory / 'image'
+        image.write_bytes(os.urandom(SIZE))
+        for line in (
+                ['qemu-img', 'convert', '-n', '-f', 'raw', '-O', 'raw',
+                 str(image), exports['a']],
+                ['qemu-img', 'compare', '-f', 'raw', '-F', 'raw', str(image),
+                 exports['a']],
+                ['qemu-img', 'compare', '-f', 'raw', '-F', 'raw', str(image),
+                 str(self.origins['a'])]):
+            subprocess.run(line, check=True, capture_output=True,
+                           timeout=PATIENCE_S)
+        self.assertEqual(self.status('a')['limit'], self.status('a')['blocks'])
+
+    def test_exports_are_secret_names_of_volumes(self):
+        _, exports = self.start('--format')
+        name = exports['a'].removeprefix('nbd+unix:///').partition('?')[0]
+        self.assertRegex(name, '^[0-9a-f]{32}$')
+        self.assertNotEqual(exports['a'], exports['b'])
+        for other in ('', 'a', '0' * 32):
+            self.assertFalse(self.io(exports['a'].replace(name, other),
+                                     'read 0 4k'))
+
+    def test_requests_beyond_the_end_are_refused(self):
+        _, exports = self.start('--format')
+        self.assertFalse(self.io(exports['a'], f'read {SIZE} 4k'))
+        self.assertTrue(self.io(exports['a'], f'read {SIZE - BLOCK} 4k'))
+
+
+class TestRestart(CacheTest):
+
+    def test_after_a_kill(self):
+        process, exports = self.start('--format')
+        self.assertTrue(self.io(exports['a'], 'write -P 7 0 1M',
+                                'read -P 0 2M 64k'))
+        self.assertEqual(-signal.SIGKILL, self.end(process))
+        process, again = self.start()
+        self.assertEqual(exports, again)
+        self.assertTrue(self.io(exports['a'], 'read -P 7 0 1M',
+                                'read -P 0 2M 64k'))
+        found = self.status('a')
+        self.assertEqual((272, 0, 0), (found['hits'], found['misses'],
+                                       found['corrupted']))
+
+    def test_after_a_stop_with_a_client(self):
+        process, exports = self.start('--format')
+        self.assertTrue(self.io(exports['a'], 'write -P 7 0 64k'))
+        address = str(self.directory / 'nbd')
+        with socket.socket(socket.AF_UNIX) as client:
+            client.connect(address)
+            # The greeting: the server has the connection.
+            self.assertEqual(b'NBDMAGIC', client.recv(8, socket.MSG_WAITALL))
+            self.assertEqual(0, self.end(process, signal.SIGTERM))
+        _, again = self.start()
+        self.assertEqual(exports, again)
+        self.assertTrue(self.io(exports['a'], 'read -P 7 0 64k'))
+        self.assertEqual(16, self.status('a')['hits'])
+
+    def test_kills_under_writes_leave_nothing_old(self):
+        process, exports = self.start('--format')
+        for value in range(1, 6):
+            writes = [f'write -P {value} {n * 12}k 20k' for n in range(400)]
+            commands = [word for write in writes for word in ('-c', write)]
+            with subprocess.Popen(
+                    ['qemu-io', '-f', 'raw', *commands, exports['a']],
+                    stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+                    ) as client:
+                # Some writes are done, and others are not.
+                for _ in range(40):
+                    client.stdout.readline()
+                self.end(process)
+                client.stdout.read()
+            process, exports = self.start()
+            subprocess.run(
+                ['qemu-img', 'compare', '-f', 'raw', '-F', 'raw',
+                 exports['a'], str(self.origins['a'])], check=True,
+                capture_output=True, timeout=PATIENCE_S)
+            self.assertEqual(0, self.status('a')['corrupted'])
+
+    def test_another_file_under_the_name_of_a_volume(self):
+        process, exports = self.start('--format')
+        self.assertTrue(self.io(exports['a'], 'write -P 7 0 64k'))
+        self.end(process)
+        replaced = self.directory / 'replaced'
+        with open(replaced, 'wb') as origin:
+            origin.truncate(SIZE)
+        os.replace(replaced, self.origins['a'])
+        _, again = self.start()
+        self.assertEqual(exports, again)
+        self.assertTrue(self.io(exports['a'], 'read -P 0 0 64k'))
+
+
+class TestControl(CacheTest):
+
+    def setUp(self):
+        super().setUp()
+        self.process, self.exports = self.start('--format')
+        self.assertTrue(self.io(self.exports['a'], 'write -P 7 0 1M'))
+
+    def run_command(self, name, *words):
+        done = subprocess.run(
+            self.command(name, '--control', self.control, '-f', 'json',
+                         *words), capture_output=True, text=True)
+        self.assertEqual((0, ''), (done.returncode, done.stderr))
+        return json.loads(done.stdout)
+
+    def test_limit(self):
+        found = self.run_command('set', 'a', '--limit', '100')
+        self.assertEqual((100, 100), (found['volumes']['a']['limit'],
+                                      found['volumes']['a']['blocks']))
+        error = self.assertRaises(
+            control.CommandRefused, control.send, self.control, 'set',
+            volume='a', limit=CAPACITY)
+        self.assertIn('limits add up to', str(error))
+
+    def test_mode(self):
+        found = self.run_command('set', 'a', '--mode', 'pass-through')
+        self.assertEqual('pass-through', found['volumes']['a']['mode'])
+        self.assertTrue(self.io(self.exports['a'], 'write -P 8 0 4k',
+                                'read -P 8 0 4k', 'read -P 7 4k 4k'))
+        self.run_command('set', 'a', '--mode', 'write-around')
+        self.assertTrue(self.io(self.exports['a'], 'read -P 8 0 4k',
+                                'read -P 7 4k 4k'))
+
+    def test_flush_and_status(self):
+        found = self.run_command('flush', 'a')
+        self.assertEqual(found, self.run_command('status'))
+        self.assertEqual(
+            {'state': 'ok', 'blocks': CAPACITY, 'free': CAPACITY - 256,
+             'dirty': 0}, found['device'])
+
+    def test_invalidate(self):
+        found = self.run_command('invalidate', 'a')
+        self.assertEqual(0, found['volumes']['a']['blocks'])
+        self.assertTrue(self.io(self.exports['a'], 'read -P 7 0 1M'))
+
+    def test_detach(self):
+        found = self.run_command('detach', 'a')
+        self.assertEqual(['b'], list(found['volumes']))
+        self.assertFalse(self.io(self.exports['a'], 'read 0 4k'))
+        self.assertTrue(self.io(self.exports['b'], 'read 0 4k'))
+        self.end(self.process)
+        _, exports = self.start()
+        self.assertNotEqual(self.exports['a'], exports['a'])
+        self.assertEqual(self.exports['b'], exports['b'])
+
+    def test_garbage(self):
+        for garbage in (b'', b'\n', b'{', b'[]\n', b'\xff' * 100000,
+                        b'{"command": "status", "more": 1}\n',
+                        b'{"command": "format"}\n'):
+            with socket.socket(socket.AF_UNIX) as client:
+                client.connect(self.control)
+                try:
+                    client.sendall(garbage)
+                    client.shutdown(socket.SHUT_WR)
+                    answer = client.recv(1 << 16)
+                except (BrokenPipeError, ConnectionResetError):
+                    # More than a command may have.
+                    continue
+                self.assertIn('error', json.loads(answer))
+        self.assertEqual('ok', control.send(self.control, 'status')
+                         ['device']['state'])
+
+    def test_the_socket_is_its_users(self):
+        self.assertEqual(0o600, os.stat(self.control).st_mode & 0o777)
+
+    def test_unknown_volume(self):
+        done = subprocess.run(
+            self.command('flush', '--control', self.control, 'x'),
+            capture_output=True, text=True)
+        self.assertEqual(1, done.returncode)
+        self.assertEqual(1, done.stderr.count('\n'), done.stderr)
+        self.assertIn('volume x is not attached', done.stderr)
+
+
+class TestRefused(CacheTest):
+
+    def refused(self, *words, device='device'):
+        done = subprocess.run(
+            self.command('serve', '--device', str(self.directory / device),
+                         '--socket', str(self.directory / 'other'),
+                         '--control', str(self.directory / 'other-control'),
+                         *words), capture_output=True, text=True,
+            timeout=PATIENCE_S)
+        self.assertEqual((1, ''), (done.returncode, done.stdout), done.stderr)
+        self.assertEqual(1, done.stderr.count('\n'), done.stderr)
+        return done.stderr
+
+    def test_two_processes_on_one_device(self):
+        _, exports = self.start('--format')
+        for words in ((), ('--format',)):
+            text = self.refused('--capacity', str(CAPACITY), '--volume',
+                                f'a={self.origins["a"]}', *words)
+            self.assertIn('another process serves it', text)
+        self.assertTrue(self.io(exports['a'], 'read 0 4k'))
+
+    def test_devices_that_are_none(self):
+        (self.directory / 'plain').write_bytes(bytes(100))
+        (self.directory / 'zeroes').write_bytes(bytes(1 << 20))
+        volume = ('--volume', f'a={self.origins["a"]}')
+        for device, text in (('missing', '--format creates'),
+                             ('plain', 'not a cache device'),
+                             ('zeroes', 'not a cache device')):
+            self.assertIn(text, self.refused('--capacity', '64', *volume,
+                                             device=device))
+
+    def test_another_capacity(self):
+        process, _ = self.start('--format')
+        self.end(process)
+        text = self.refused('--capacity', '64', '--volume',
+                            f'a={self.origins["a"]}')
+        self.assertIn(f'formatted for {CAPACITY} blocks', text)
+
+    def test_missing_origin(self):
+        text = self.refused('--capacity', '64', '--format', '--volume',
+                            f'a={self.directory}/none')
+        self.assertIn('none: No such file or directory', text)

@@ -1,0 +1,124 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+
+import fcntl
+import os
+import socket
+import sys
+from unittest import mock
+
+from diffcache_openstack.ssdcache import server
+from tests import base
+
+
+class TestParseVolume(base.TestCase):
+
+    def test_forms(self):
+        for text, expected in (
+                ('a=/x', server.Volume('a', '/x')),
+                ('a=/x,mode=write-around',
+                 server.Volume('a', '/x', 'write-around')),
+                ('a=/x,limit=7,mode=pass-through',
+                 server.Volume('a', '/x', 'pass-through', 7)),
+                ('a=/x,y=z,limit=7',
+                 server.Volume('a', '/x,y=z', 'write-through', 7)),
+                ('a=/x=y', server.Volume('a', '/x=y'))):
+            self.assertEqual(expected, server.parse_volume(text))
+
+    def test_refused(self):
+        for text in ('', 'a', 'a=', '=/x', 'a=/x,mode=fast', 'a=/x,limit=-1',
+                     'a=/x,limit=', 'a=/x,mode=write-back',
+                     'a=/x,limit=\N{SUPERSCRIPT TWO}'):
+            self.assertRaises(server.ServerError, server.parse_volume, text)
+
+
+class TestLimits(base.TestCase):
+
+    def limits(self, *given, capacity=100):
+        volumes = [server.Volume(str(n), '/x', limit=limit)
+                   for n, limit in enumerate(given)]
+        return server.limits(volumes, capacity)
+
+    def test_what_is_left_is_shared(self):
+        self.assertEqual([40, 30, 30], self.limits(40, None, None))
+        self.assertEqual([33, 33, 33], self.limits(None, None, None))
+        self.assertEqual([100, 0], self.limits(100, None))
+        self.assertEqual([0, 100], self.limits(0, None))
+
+    def test_too_much(self):
+        self.assertRaises(server.ServerError, self.limits, 60, 41)
+
+
+class TestCommand(base.TestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.device = self.write_file('device', b'')
+        self.server = server.Server(
+            str(self.device), 's', 'c', 10, (server.Volume('a', 'origin'),))
+
+    def test_command(self):
+        with mock.patch('shutil.which', return_value='/x/nbdkit'):
+            line = server.command(self.server, 7)
+        self.assertEqual(['/x/nbdkit', '--foreground', '--unix',
+                          os.path.abspath('s'), server.plugin()], line[:5])
+        for parameter in (f'device={self.device}', 'capacity=10',
+                          'format=false', 'evict=lru', 'admission=1',
+                          'ready_fd=7'):
+            self.assertIn(parameter, line)
+        self.assertIn('"limit": 10', line[-1])
+
+    def test_without_nbdkit(self):
+        with mock.patch('shutil.which', return_value=None):
+            error = self.assertRaises(server.ServerError, server.command,
+                                      self.server, 7)
+        self.assertIn('install the package nbdkit', str(error))
+
+    def test_long_path_of_a_socket(self):
+        long = server.Server(str(self.device), 'x' * 108, 'c', 10, ())
+        with mock.patch('shutil.which', return_value='/x/nbdkit'):
+            self.assertRaises(server.ServerError, server.command, long, 7)
+
+    def test_a_device_is_locked_once(self):
+        descriptor = server.lock(self.server)
+        self.addCleanup(os.close, descriptor)
+        self.assertTrue(os.get_inheritable(descriptor))
+        self.assertRaises(server.DeviceBusy, server.lock, self.server)
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
+        os.close(server.lock(self.server))
+
+    def test_a_missing_device_is_created_by_format_only(self):
+        path = str(self.device) + '-new'
+        missing = server.Server(path, 's', 'c', 10, ())
+        self.assertRaises(server.ServerError, server.lock, missing)
+        new = server.Server(path, 's', 'c', 10, (), is_new=True)
+        os.close(server.lock(new))
+        self.assertEqual(0o600, os.stat(path).st_mode & 0o777)
+
+    def test_only_sockets_are_removed(self):
+        server.remove_stale(str(self.device))
+        self.assertTrue(self.device.exists())
+        path = str(self.device) + '.s'
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(path)
+        server.remove_stale(path)
+        self.assertFalse(os.path.exists(path))
+        server.remove_stale(path)
+
+    def test_become(self):
+        with (mock.patch('shutil.which', return_value=sys.executable),
+              mock.patch('os.execv') as execv):
+            server.become(self.server)
+        [(program, line)] = [call.args for call in execv.call_args_list]
+        self.assertEqual((sys.executable, line[0]), (program, program))
+        [ready] = [word for word in line if word.startswith('ready_fd=')]
+        os.close(int(ready.removeprefix('ready_fd=')))
