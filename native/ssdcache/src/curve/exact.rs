@@ -58,17 +58,31 @@ pub struct Counter {
 impl Counter {
     /// Takes what [`Finder::find`] returned, in the same order.
     pub fn count(&mut self, before: &[u64]) {
-        self.references += before.len() as u64;
-        for &position in before {
-            self.distinct += u64::from(position == NONE || position < self.begin);
-            if position != NONE {
-                let distance = self.latest.take(position) as usize;
-                if distance >= self.distances.len() {
-                    self.distances.resize((distance + 1).next_power_of_two(), 0);
+        let mut distances = [0; AHEAD];
+        for part in before.chunks(AHEAD) {
+            self.references += part.len() as u64;
+            self.latest.prefetch(part);
+            let mut found = 0;
+            for &position in part {
+                self.distinct += u64::from(position == NONE || position < self.begin);
+                if position != NONE {
+                    distances[found] = self.latest.take(position) as usize;
+                    found += 1;
                 }
-                self.distances[distance] += 1;
+                self.latest.push();
             }
-            self.latest.push();
+            // Apart from the loop before, so that the memory answers several at once.
+            self.add(&distances[..found]);
+        }
+    }
+
+    fn add(&mut self, distances: &[usize]) {
+        let largest = distances.iter().copied().max().unwrap_or(0);
+        if largest >= self.distances.len() {
+            self.distances.resize((largest + 1).next_power_of_two(), 0);
+        }
+        for &distance in distances {
+            self.distances[distance] += 1;
         }
     }
 
