@@ -14,7 +14,8 @@
 import collections.abc
 import dataclasses
 import os
-import resource
+import pathlib
+import re
 import time
 import typing
 
@@ -106,15 +107,24 @@ def analyse(trace: str | os.PathLike[str], analysis: Analysis,
     volumes = read(trace, analysis, progress)
     seconds = time.monotonic() - started
     references = sum(each.curve.references for each in volumes.values())
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     return {
         'block': analysis.block, 'method': analysis.method,
         'references': references, 'seconds': seconds,
         'references_per_second': references / seconds if seconds else 0.0,
-        'peak_rss_bytes': peak,
+        'peak_rss_bytes': _peak_bytes(),
         'volumes': {name: _document(each, sizes)
                     for name, each in volumes.items()},
     }
+
+
+def _peak_bytes() -> int:
+    """Return the most memory that this process ever had.
+
+    What getrusage(2) returns includes that of the process which started it.
+    """
+    status = pathlib.Path('/proc/self/status').read_text()
+    found = re.search(r'^VmHWM:\s+(\d+) kB$', status, re.MULTILINE)
+    return int(found[1]) * 1024 if found else 0
 
 
 def _document(volume: Volume, sizes: list[int] | None
