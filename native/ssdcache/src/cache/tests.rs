@@ -302,7 +302,7 @@ fn served_hits_are_those_of_the_simulation() {
         occupancy_us: None,
     };
     let reader = Reader::new(lines.as_bytes()).unwrap();
-    let report = simulate(reader, scenario, &mut || true).unwrap();
+    let report = simulate(reader, scenario, &mut |_, _| None, &mut || true).unwrap();
     let (counts, status) = (report.volumes[0].1, setup.status());
     assert_eq!(
         (counts.hits, counts.evictions),
