@@ -1,10 +1,8 @@
 //! The curves of all volumes of a trace.
-//!
-//! A pipeline of threads: one reads the trace, one finds the reference before of each reference,
-//! one counts distances. A sample is small enough for the second one to do both.
 
 use std::hash::{BuildHasher, RandomState};
 use std::io::Read;
+use std::iter;
 use std::sync::mpsc::{sync_channel, Receiver, SyncSender};
 use std::thread;
 
@@ -74,81 +72,105 @@ pub fn analyse<R: Read + Send>(
     total: u64,
     task: &Task<'_>,
 ) -> Result<Vec<Volume>, AnalysisError> {
+    let mut source = Source {
+        reader: &mut reader,
+        references,
+        total,
+        task,
+    };
+    let found = match method {
+        Method::Exact => exact(&mut source)?,
+        Method::Shards(sample) => sampled(&mut source, sample)?,
+    };
+    // The last volumes have no curve if nothing of them counts.
+    let found = found
+        .into_iter()
+        .map(Some)
+        .chain(iter::repeat_with(|| None));
+    let names = reader.volumes().names().iter();
+    let volume = |(name, found): (&String, Option<(Curve, f64)>)| {
+        let (curve, rate) = found.unwrap_or((Curve::default(), 1.0));
+        let name = name.clone();
+        Volume { name, curve, rate }
+    };
+    Ok(names.zip(found).map(volume).collect())
+}
+
+/// A trace, of which some requests are references.
+struct Source<'a, R> {
+    reader: &'a mut Reader<R>,
+    references: References,
+    total: u64,
+    task: &'a Task<'a>,
+}
+
+impl<R: Read> Source<'_, R> {
+    /// Calls `take` with each request that counts, until it returns false.
+    fn read(&mut self, mut take: impl FnMut(&Request) -> bool) -> Result<(), AnalysisError> {
+        let mut batch = Vec::new();
+        loop {
+            self.task.check()?;
+            self.reader.fill(&mut batch)?;
+            if batch.is_empty() {
+                return Ok(());
+            }
+            for request in &batch {
+                if (self.references.writes || request.op == Op::Read) && !take(request) {
+                    return Ok(());
+                }
+            }
+            if let Some(progress) = self.task.progress {
+                progress(self.reader.bytes(), self.total);
+            }
+        }
+    }
+}
+
+/// Finds distances with a pipeline of threads: to read, to find the references before, to count.
+fn exact<R: Read>(source: &mut Source<'_, R>) -> Result<Vec<(Curve, f64)>, AnalysisError> {
     thread::scope(|scope| {
         let (to_finder, from_reader) = sync_channel(WAITING);
         let (to_counter, from_finder) = sync_channel(WAITING);
-        let finder = scope.spawn(move || match method {
-            Method::Exact => {
-                find_all(&from_reader, &to_counter);
-                Vec::new()
-            }
-            Method::Shards(sample) => sample_all(&from_reader, sample),
-        });
+        let finder = scope.spawn(move || find_all(&from_reader, &to_counter));
         let counter = scope.spawn(move || count_all(&from_finder));
-        let result = read_all(&mut reader, references, total, task, &to_finder);
+        let block = source.references.block;
+        let mut portions = Portions::default();
+        let result = source.read(|request| {
+            portions.add(request, block);
+            // A thread that has ended is found when it is joined.
+            portions.size < PORTION || to_finder.send(portions.take()).is_ok()
+        });
+        let _ = to_finder.send(portions.take());
         drop(to_finder);
-        let joined = (finder.join(), counter.join());
+        let joined = finder.join().and_then(|()| counter.join());
         result?;
-        let (sampled, counted) = match joined {
-            (Ok(sampled), Ok(counted)) => (sampled, counted),
-            (Err(panic), _) | (_, Err(panic)) => std::panic::resume_unwind(panic),
-        };
-        let found = match method {
-            Method::Exact => counted,
-            Method::Shards(_) => sampled,
-        };
-        let mut found = found.into_iter();
-        Ok(reader
-            .volumes()
-            .names()
-            .iter()
-            .map(|name| {
-                let (curve, rate) = found.next().unwrap_or((Curve::default(), 1.0));
-                Volume {
-                    name: name.clone(),
-                    curve,
-                    rate,
-                }
-            })
-            .collect())
+        joined.map_err(|panic| std::panic::resume_unwind(panic))
     })
+}
+
+/// Follows a sample. It is small: reading the trace is most of the work.
+fn sampled<R: Read>(
+    source: &mut Source<'_, R>,
+    sample: Sample,
+) -> Result<Vec<(Curve, f64)>, AnalysisError> {
+    let block = source.references.block;
+    let mut samplers: Vec<Sampler> = Vec::new();
+    source.read(|request| {
+        let volume = request.volume as usize;
+        if samplers.len() <= volume {
+            samplers.resize_with(volume + 1, || Sampler::new(sample));
+        }
+        samplers[volume].take(request.blocks(block));
+        true
+    })?;
+    let found = samplers.iter().map(|each| (each.curve(), each.rate()));
+    Ok(found.collect())
 }
 
 /// References of one volume, one after the other.
 struct Portion {
     volume: u32,
     references: Vec<Block>,
-}
-
-fn read_all<R: Read>(
-    reader: &mut Reader<R>,
-    references: References,
-    total: u64,
-    task: &Task<'_>,
-    output: &SyncSender<Vec<Portion>>,
-) -> Result<(), AnalysisError> {
-    let mut batch = Vec::new();
-    let mut portions = Portions::default();
-    loop {
-        task.check()?;
-        reader.fill(&mut batch)?;
-        if batch.is_empty() {
-            // A thread that has ended is found when it is joined.
-            let _ = output.send(portions.take());
-            return Ok(());
-        }
-        for request in &batch {
-            if references.writes || request.op == Op::Read {
-                portions.add(request, references.block);
-                if portions.size >= PORTION && output.send(portions.take()).is_err() {
-                    return Ok(());
-                }
-            }
-        }
-        if let Some(progress) = task.progress {
-            progress(reader.bytes(), total);
-        }
-    }
 }
 
 /// Collects references; those of a volume stay in their order.
@@ -220,21 +242,4 @@ fn count_all(input: &Receiver<Vec<Portion>>) -> Vec<(Curve, f64)> {
         }
     }
     counters.iter().map(|each| (each.curve(), 1.0)).collect()
-}
-
-fn sample_all(input: &Receiver<Vec<Portion>>, sample: Sample) -> Vec<(Curve, f64)> {
-    let mut samplers: Vec<Sampler> = Vec::new();
-    for portions in input {
-        for portion in portions {
-            let volume = portion.volume as usize;
-            if samplers.len() <= volume {
-                samplers.resize_with(volume + 1, || Sampler::new(sample));
-            }
-            samplers[volume].take(&portion.references);
-        }
-    }
-    samplers
-        .iter()
-        .map(|each| (each.curve(), each.rate()))
-        .collect()
 }

@@ -58,9 +58,9 @@ impl Sampler {
     }
 
     /// Takes references, in their order.
-    pub fn take(&mut self, references: &[Block]) {
-        self.references += references.len() as u64;
-        for &block in references {
+    pub fn take(&mut self, references: impl IntoIterator<Item = Block>) {
+        for block in references {
+            self.references += 1;
             let hash = mix(block, SEED);
             if hash < self.threshold {
                 self.sampled(block, hash);

@@ -24,7 +24,7 @@ fn exact(references: &[Block]) -> Curve {
 
 fn sampled(references: &[Block], sample: Sample) -> Curve {
     let mut sampler = Sampler::new(sample);
-    sampler.take(references);
+    sampler.take(references.iter().copied());
     sampler.curve()
 }
 
@@ -174,7 +174,7 @@ fn samples_resemble_the_whole() {
 #[test]
 fn a_sample_stays_small() {
     let mut sampler = Sampler::new(Sample::Blocks(100));
-    sampler.take(&numbers(200_000, 50_000));
+    sampler.take(numbers(200_000, 50_000));
     assert!(
         (0.001..0.004).contains(&sampler.rate()),
         "{}",
