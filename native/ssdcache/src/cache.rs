@@ -267,9 +267,15 @@ impl Cache {
             let block = first + done as u64;
             let run = match sources[done] {
                 Source::Cached(slot, expected) => {
-                    let into = part(buffer, offset, block..block + 1);
-                    self.read_cached(volume, into, offset, (block, slot, expected))?;
-                    1
+                    let run = adjoining(&sources[done..]);
+                    let into = part(buffer, offset, block..block + run as u64);
+                    if !self.read_adjoining(into, &sources[done..done + run]) {
+                        let into = part(buffer, offset, block..block + 1);
+                        self.read_cached(volume, into, offset, (block, slot, expected))?;
+                        done += 1;
+                        continue;
+                    }
+                    run
                 }
                 Source::Fill(_) | Source::Origin => {
                     let rest = sources[done..].iter().take(RUN);
@@ -284,6 +290,19 @@ impl Cache {
             done += run;
         }
         Ok(())
+    }
+
+    /// Reads whole blocks whose slots follow one another. `false`: one of them has to be looked
+    /// at on its own, because the request has a part of it only, or its data are not as expected.
+    fn read_adjoining(&self, into: &mut [u8], sources: &[Source]) -> bool {
+        let Some(Source::Cached(slot, _)) = sources.first() else {
+            return false;
+        };
+        let whole = into.len() == sources.len() * BLOCK;
+        let as_expected = |(data, source): (&[u8], &Source)| matches!(source, Source::Cached(_, expected) if checksum(data) == *expected);
+        whole
+            && self.device.read_data(into, *slot).is_ok()
+            && into.chunks_exact(BLOCK).zip(sources).all(as_expected)
     }
 
     /// Reads a cached block, from the origin if its data are not what was written.
@@ -674,6 +693,15 @@ fn read_origin(volume: &Volume, into: &mut [u8], offset: u64) -> io::Result<()> 
     volume.origin.read_at(into, offset)?;
     Counters::add(&volume.counters.origin_bytes_read, into.len() as u64);
     Ok(())
+}
+
+/// How many of the first blocks are in slots that follow one another.
+fn adjoining(sources: &[Source]) -> usize {
+    let follows = |pair: &&[Source]| match (&pair[0], &pair[1]) {
+        (Source::Cached(one, _), Source::Cached(next, _)) => one.checked_add(1) == Some(*next),
+        _ => false,
+    };
+    1 + sources.windows(2).take_while(follows).count()
 }
 
 /// The blocks that a range touches.
