@@ -584,6 +584,10 @@ impl Cache {
 
     /// Removes all cached blocks of a volume.
     pub fn invalidate(&self, volume: &Volume) {
+        self.drop_blocks(volume, |slot| self.erase(slot));
+    }
+
+    fn drop_blocks(&self, volume: &Volume, dropped: impl Fn(Slot)) {
         loop {
             let mut state = self.lock();
             for _ in 0..SHRINK {
@@ -591,7 +595,7 @@ impl Cache {
                     return;
                 };
                 state.disown(evicted.slot);
-                self.erase(evicted.slot);
+                dropped(evicted.slot);
             }
         }
     }
@@ -608,8 +612,10 @@ impl Cache {
             source,
         })?;
         self.device.write_record(volume.record, None)?;
-        self.set_limit(volume, 0)?;
-        self.invalidate(volume);
+        let none = [(volume.partition, 0)];
+        self.lock().blocks.set_limits(&none)?;
+        // Without the record, its entries are empty: to erase each would take longer.
+        self.drop_blocks(volume, |_| {});
         let mut volumes = self.volumes.write().unwrap_or_else(PoisonError::into_inner);
         volumes.retain(|other| other.record != volume.record);
         Ok(())
