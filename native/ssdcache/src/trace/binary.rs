@@ -75,33 +75,56 @@ impl Records {
             if count == 0 {
                 let mut record = [0; RECORD];
                 read_whole(input, &mut record, self.offset)?;
-                batch.push(self.decode(&record, volumes)?);
+                match decode(&record, volumes) {
+                    Some(found) => batch.push(found),
+                    None => return Err(self.invalid(&record, volumes)),
+                }
+                self.offset += RECORD as u64;
                 continue;
             }
             for record in available[..count * RECORD].chunks_exact(RECORD) {
-                batch.push(self.decode(record, volumes)?);
+                // Without an error to hand on, which is larger than a request.
+                match decode(record, volumes) {
+                    Some(found) => batch.push(found),
+                    None => return Err(self.invalid(record, volumes)),
+                }
+                self.offset += RECORD as u64;
             }
             input.consume(count * RECORD);
         }
         Ok(())
     }
 
-    fn decode(&mut self, record: &[u8], volumes: &Volumes) -> Result<Request, TraceError> {
-        let number = u32_at(record, 20);
-        let (volume, op) = match number & WRITES {
-            0 => (number, Op::Read),
-            _ => (number & !WRITES, Op::Write),
-        };
-        let length = u64::from(u32_at(record, 16));
-        let found = if (volume as usize) < volumes.names().len() {
-            request(u64_at(record, 0), volume, op, u64_at(record, 8), length)
-        } else {
-            Err(format!("there is no volume {volume}"))
-        };
-        let found = found.map_err(|reason| invalid(self.offset, reason))?;
-        self.offset += RECORD as u64;
-        Ok(found)
+    /// Returns why a request cannot be used.
+    fn invalid(&self, record: &[u8], volumes: &Volumes) -> TraceError {
+        let volume = u32_at(record, 20) & !WRITES;
+        if volume as usize >= volumes.names().len() {
+            return invalid(self.offset, format!("there is no volume {volume}"));
+        }
+        let (offset, length) = (u64_at(record, 8), u64::from(u32_at(record, 16)));
+        match request(0, volume, Op::Read, offset, length) {
+            Err(reason) => invalid(self.offset, reason),
+            Ok(_) => invalid(self.offset, "the request cannot be used".into()),
+        }
     }
+}
+
+fn decode(record: &[u8], volumes: &Volumes) -> Option<Request> {
+    let record: &[u8; RECORD] = record.try_into().ok()?;
+    let number = u32_at(record, 20);
+    let found = Request {
+        time_us: u64_at(record, 0),
+        offset: u64_at(record, 8),
+        length: u32_at(record, 16),
+        volume: number & !WRITES,
+        op: match number & WRITES {
+            0 => Op::Read,
+            _ => Op::Write,
+        },
+    };
+    let is_known = (found.volume as usize) < volumes.names().len();
+    let ends = found.offset.checked_add(u64::from(found.length));
+    (is_known && ends.is_some()).then_some(found)
 }
 
 /// Why a trace was not packed.
@@ -192,12 +215,14 @@ fn invalid(offset: u64, reason: String) -> TraceError {
     TraceError::Binary { offset, reason }
 }
 
+#[inline(always)]
 fn u32_at(bytes: &[u8], at: usize) -> u32 {
     let mut value = [0; 4];
     value.copy_from_slice(&bytes[at..at + 4]);
     u32::from_le_bytes(value)
 }
 
+#[inline(always)]
 fn u64_at(bytes: &[u8], at: usize) -> u64 {
     let mut value = [0; 8];
     value.copy_from_slice(&bytes[at..at + 8]);

@@ -56,6 +56,9 @@ fn a_request_touches_the_blocks_of_its_bytes() {
     assert_eq!(3..6, blocks(3 * 4096, 3 * 4096));
     assert!(blocks(4096, 0).is_empty());
     assert_eq!(1, blocks(u64::MAX - 1, 1).count());
+    let odd = request(0, 0, Op::Read, 2999, 2002).unwrap();
+    assert_eq!(2..6, odd.blocks(1000));
+    assert_eq!(2999..5001, odd.blocks(1));
 }
 
 #[test]
