@@ -185,7 +185,8 @@ impl Partitioner {
 
     /// Removes any block of a volume; `None` if it has no more.
     pub fn pop(&mut self, volume: VolumeId) -> Option<Evicted> {
-        let slot = self.volume(volume).index.last()?;
+        let index = &mut self.volumes[usize::from(volume)].index;
+        let slot = index.last(&mut self.slots)?;
         Some(self.remove(slot))
     }
 

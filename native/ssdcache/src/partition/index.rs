@@ -88,11 +88,13 @@ impl Index {
         }
     }
 
-    /// Any of its slots.
-    #[must_use]
-    pub fn last(&self) -> Option<Slot> {
-        let mut heads = (0..self.buckets).rev().map(|bucket| self.head(bucket));
-        heads.find(|&slot| slot != NONE)
+    /// Any of its slots. Gives empty buckets at the end back, so that nothing looks at them again.
+    pub fn last(&mut self, slots: &mut Slots) -> Option<Slot> {
+        while self.head(self.buckets - 1) == NONE && self.buckets > 1 {
+            self.merge(slots);
+        }
+        let slot = self.head(self.buckets - 1);
+        (slot != NONE).then_some(slot)
     }
 
     /// Divides the bucket whose turn it is.

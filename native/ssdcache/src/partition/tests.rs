@@ -307,3 +307,18 @@ fn a_block_has_a_checksum_once_its_data_are_written() {
     cache.remove(slot);
     assert!(!cache.is_used(slot));
 }
+
+#[test]
+fn buckets_that_removals_emptied_are_not_searched_again() {
+    let (mut cache, volume) = one_volume(1 << 16, Policy::Lru);
+    pass(&mut cache, volume, 1 << 16);
+    let full = cache.volume(volume).index.memory_bytes();
+    for _ in 0..1 << 15 {
+        cache.pop(volume);
+    }
+    assert!(cache.volume(volume).index.memory_bytes() < full * 3 / 4);
+    let left = (0..1 << 16).filter(|&block| cache.find(volume, block).is_some());
+    assert_eq!(1 << 15, left.count());
+    pass(&mut cache, volume, 1 << 16);
+    assert_eq!(1 << 16, cache.blocks(volume));
+}
