@@ -76,6 +76,10 @@ class Serve(quick.Quick, command.Command):
         parser.add_argument('--control', required=True, metavar='PATH',
                             help='Unix socket for the other commands.')
         parser.add_argument(
+            '--state', metavar='DIR', default=server.default_state(),
+            help='Directory to note a failure of the device in, which must'
+                 ' survive a restart of the host (default: %(default)s).')
+        parser.add_argument(
             '--capacity', required=True, metavar='BLOCKS', type=_number,
             help='Size of the cache, in blocks of 4 KiB.')
         parser.add_argument(
@@ -103,8 +107,9 @@ class Serve(quick.Quick, command.Command):
         args = parsed_args
         server.become(server.Server(
             device=args.device, socket=args.socket, control=args.control,
-            capacity=args.capacity, volumes=tuple(args.volume),
-            is_new=args.is_new, evict=args.evict, admission=args.admission))
+            state=args.state, capacity=args.capacity,
+            volumes=tuple(args.volume), is_new=args.is_new, evict=args.evict,
+            admission=args.admission))
 
 
 class _Control(quick.Quick, show.ShowOne):

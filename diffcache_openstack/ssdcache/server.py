@@ -61,6 +61,7 @@ class Server:
     :ivar device: path of the file or block device with the cached blocks
     :ivar socket: of NBD
     :ivar control: socket for commands
+    :ivar state: directory where a failure of the device is noted
     :ivar capacity: blocks of the cache
     :ivar is_new: whether the device is made an empty cache
     :ivar evict: which block leaves a full partition
@@ -70,6 +71,7 @@ class Server:
     device: str
     socket: str
     control: str
+    state: str
     capacity: int
     volumes: tuple[Volume, ...]
     is_new: bool = False
@@ -154,6 +156,7 @@ def command(server: Server, ready_fd: int) -> list[str]:
         'format': str(server.is_new).lower(),
         'evict': server.evict,
         'admission': server.admission,
+        'state': os.path.abspath(server.state),
         'control': os.path.abspath(server.control),
         'socket': os.path.abspath(server.socket),
         'ready_fd': ready_fd,
@@ -192,6 +195,27 @@ def lock(server: Server) -> int:
     return descriptor
 
 
+def default_state() -> str:
+    """Return where failures of devices are noted, for this user."""
+    if os.geteuid() == 0:
+        return '/var/lib/diffcache/ssdcache'
+    home = os.environ.get('XDG_STATE_HOME') \
+        or os.path.expanduser('~/.local/state')
+    return os.path.join(home, 'diffcache', 'ssdcache')
+
+
+def make_state(path: str) -> None:
+    """Make the directory where failures are noted, if it is not there.
+
+    :raises ServerError: it cannot be made
+    """
+    try:
+        os.makedirs(path, mode=0o700, exist_ok=True)
+    except OSError as error:
+        raise ServerError(f'{path}: {error.strerror}; name another directory'
+                          f' with --state')
+
+
 def remove_stale(path: str) -> None:
     """Remove the socket of an earlier process; the device is locked."""
     try:
@@ -210,6 +234,7 @@ def become(server: Server) -> None:
     ready_fd = os.dup(1)
     os.set_inheritable(ready_fd, True)
     line = command(server, ready_fd)
+    make_state(server.state)
     lock(server)
     remove_stale(server.socket)
     os.execv(line[0], line)

@@ -13,6 +13,8 @@ use rustix::fs::{fallocate, FallocateFlags};
 use serde::Deserialize;
 use thiserror::Error;
 
+use crate::failure;
+
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 const MACHINE_ID: &str = "/etc/machine-id";
 const RANDOM: &str = "/dev/urandom";
@@ -29,6 +31,14 @@ pub enum ConfigError {
         value: String,
         /// What is wrong with it.
         reason: String,
+    },
+    /// The device failed while it was served
+    #[error("{device}: it failed while volumes were written without it, so that what it has may be older; start it with --format (see {note})")]
+    Failed {
+        /// The device.
+        device: PathBuf,
+        /// The file that says so.
+        note: PathBuf,
     },
     /// A parameter is missing
     #[error("{0}: missing")]
@@ -75,6 +85,8 @@ pub struct Config {
     format: bool,
     eviction: Option<Policy>,
     admission: u8,
+    /// Where failures of devices are noted.
+    state: Option<PathBuf>,
     volumes: Vec<VolumeConfig>,
     /// The socket for commands.
     pub control: Option<PathBuf>,
@@ -105,6 +117,7 @@ impl Config {
                 self.eviction = Some(policy);
             }
             "admission" => self.admission = value.parse().map_err(number)?,
+            "state" => self.state = Some(value.into()),
             "control" => self.control = Some(value.into()),
             "socket" => value.clone_into(&mut self.socket),
             "ready_fd" => self.ready_fd = Some(value.parse().map_err(number)?),
@@ -130,7 +143,22 @@ impl Config {
             eviction: self.eviction.unwrap_or(Policy::Lru),
             admission: self.admission.max(1),
         };
-        Ok(Cache::open(device, options, attachments?)?)
+        let note = self.note_of(&device)?;
+        let cache = Cache::open(device, options, attachments?)?;
+        Ok(cache.noting_failure(Box::new(move |error| failure::note(&note, error))))
+    }
+
+    /// Returns the file that a failure of the device is noted in.
+    fn note_of(&self, device: &Device) -> Result<PathBuf, ConfigError> {
+        let state = self.state.as_deref().ok_or(ConfigError::Missing("state"))?;
+        let note = failure::path(state, &device.id());
+        if note.exists() {
+            return Err(ConfigError::Failed {
+                device: self.device.clone().unwrap_or_default(),
+                note,
+            });
+        }
+        Ok(note)
     }
 
     fn open_device(&self) -> Result<Device, ConfigError> {

@@ -5,6 +5,7 @@
 
 mod config;
 mod control;
+mod failure;
 mod stop;
 
 use std::collections::BTreeMap;

@@ -14,8 +14,7 @@ mod tests;
 
 use std::io;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::Instant;
 
 use thiserror::Error;
@@ -102,12 +101,20 @@ pub struct Options {
     pub admission: u8,
 }
 
+/// Notes durably, and not on the device, that the device failed.
+///
+/// What is written to volumes afterwards cannot be recorded on the device: a cache that is opened
+/// again would have older blocks.
+pub type NoteFailure = Box<dyn Fn(&io::Error) -> io::Result<()> + Send + Sync>;
+
 /// A cache device with volumes.
 pub struct Cache {
     device: Device,
     state: Mutex<State>,
     volumes: RwLock<Vec<Arc<Volume>>>,
-    failed: AtomicBool,
+    /// Set when the device failed: whether that was noted.
+    failed: OnceLock<bool>,
+    note_failure: NoteFailure,
 }
 
 impl Cache {
@@ -153,8 +160,17 @@ impl Cache {
             device,
             state: Mutex::new(state),
             volumes: RwLock::new(volumes),
-            failed: AtomicBool::new(false),
+            failed: OnceLock::new(),
+            note_failure: Box::new(|_| Ok(())),
         })
+    }
+
+    /// Has a failure of the device noted; without it, a device that failed and works again must
+    /// not be opened again.
+    #[must_use]
+    pub fn noting_failure(mut self, note: NoteFailure) -> Self {
+        self.note_failure = note;
+        self
     }
 
     /// The attached volumes.
@@ -180,15 +196,39 @@ impl Cache {
 
     /// Whether requests look at the cache.
     fn is_active(&self, volume: &Volume) -> bool {
-        volume.mode() != Mode::PassThrough && !self.failed.load(Ordering::Acquire)
+        volume.mode() != Mode::PassThrough && !self.has_failed()
+    }
+
+    fn has_failed(&self) -> bool {
+        self.failed.get().is_some()
     }
 
     /// Notes that the device failed: from now on nothing is read from it.
+    ///
+    /// Returns when the note is durable, to each thread, so that nothing is written to a volume
+    /// before it.
     fn fail(&self, error: &io::Error) {
-        if !self.failed.swap(true, Ordering::AcqRel) {
+        self.failed.get_or_init(|| {
             eprintln!(
                 "diffcache-ssdcache: cache device failed, volumes are served without it: {error}"
             );
+            let noted = (self.note_failure)(error);
+            if let Err(error) = &noted {
+                eprintln!(
+                    "diffcache-ssdcache: could not note that, writes to volumes fail: {error}"
+                );
+            }
+            noted.is_ok()
+        });
+    }
+
+    /// Refuses a write that a cache which is opened again would not know of.
+    fn check_noted(&self) -> io::Result<()> {
+        match self.failed.get() {
+            Some(false) => Err(io::Error::other(
+                "the cache device failed, and that could not be noted",
+            )),
+            _ => Ok(()),
         }
     }
 
@@ -451,7 +491,7 @@ impl Cache {
         if let Err(error) = &recorded {
             self.fail(error);
         }
-        let result = work(token);
+        let result = self.check_noted().and_then(|()| work(token));
         let mut state = self.lock();
         for block in blocks {
             if let Some(slot) = state.end_write(volume.id, block, token) {
@@ -545,7 +585,7 @@ impl Cache {
     }
 
     fn clear(&self, intents: &[usize]) -> io::Result<()> {
-        if intents.is_empty() || self.failed.load(Ordering::Acquire) {
+        if intents.is_empty() || self.has_failed() {
             return Ok(());
         }
         for volume in self.volumes() {

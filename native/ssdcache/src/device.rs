@@ -143,6 +143,12 @@ impl Device {
         Ok(device)
     }
 
+    /// Returns the random number of this cache.
+    #[must_use]
+    pub fn id(&self) -> [u8; 16] {
+        self.superblock.id
+    }
+
     /// Bytes that a device needs for a cache of `capacity` blocks.
     #[must_use]
     pub fn bytes(capacity: u32) -> u64 {

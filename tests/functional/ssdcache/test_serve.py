@@ -39,6 +39,7 @@ class CacheTest(base.TestCase):
             if shutil.which(program) is None:
                 self.skipTest(f'needs {program}, of the package {package}')
         self.control = str(self.directory / 'control')
+        self.state = self.directory / 'state'
         self.origins = {}
         for name in ('a', 'b'):
             self.origins[name] = self.directory / f'{name}.raw'
@@ -50,16 +51,22 @@ class CacheTest(base.TestCase):
                 'from diffcache_openstack.cmd import toolbox;'
                 ' raise SystemExit(toolbox.main())', 'ssdcache', *words]
 
-    def start(self, *words, volumes=('a', 'b')):
-        """Start a cache; return its process and its exports."""
+    def line(self, *volumes, words=()):
+        """Return the command line that serves volumes."""
         line = self.command(
             'serve', '--device', str(self.directory / 'device'),
             '--socket', str(self.directory / 'nbd'),
-            '--control', self.control, '--capacity', str(CAPACITY), *words)
+            '--control', self.control, '--state', str(self.state),
+            '--capacity', str(CAPACITY), *words)
         for name in volumes:
             line += ['--volume', f'{name}={self.origins[name]}']
-        process = subprocess.Popen(line, stdout=subprocess.PIPE,
-                                   stderr=subprocess.PIPE, text=True)
+        return line
+
+    def start(self, *words, volumes=('a', 'b')):
+        """Start a cache; return its process and its exports."""
+        process = subprocess.Popen(
+            self.line(*volumes, words=words), stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE, text=True)
         self.addCleanup(self.end, process)
         ready = process.stdout.readline()
         if not ready:
@@ -91,6 +98,20 @@ class CacheTest(base.TestCase):
 
 
 class TestServe(CacheTest):
+
+    def test_a_device_that_failed_is_not_used_again(self):
+        process, _ = self.start('--format')
+        self.end(process)
+        # In place of a disk that fails: the note that is written then.
+        superblock = (self.directory / 'device').read_bytes()[:4096]
+        note = self.state / f'{superblock[24:40].hex()}.failed'
+        note.write_text('The cache device failed: it is gone\n')
+        done = subprocess.run(self.line('a'), capture_output=True, text=True,
+                              timeout=PATIENCE_S)
+        self.assertEqual((1, ''), (done.returncode, done.stdout))
+        self.assertIn('start it with --format', done.stderr)
+        self.assertIn(str(note), done.stderr)
+        self.start('--format')
 
     def test_reads_and_writes(self):
         _, exports = self.start('--format')
@@ -300,8 +321,8 @@ class TestRefused(CacheTest):
             self.command('serve', '--device', str(self.directory / device),
                          '--socket', str(self.directory / 'other'),
                          '--control', str(self.directory / 'other-control'),
-                         *words), capture_output=True, text=True,
-            timeout=PATIENCE_S)
+                         '--state', str(self.state), *words),
+            capture_output=True, text=True, timeout=PATIENCE_S)
         self.assertEqual((1, ''), (done.returncode, done.stdout), done.stderr)
         self.assertEqual(1, done.stderr.count('\n'), done.stderr)
         return done.stderr

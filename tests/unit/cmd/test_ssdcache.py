@@ -42,7 +42,7 @@ class SsdcacheTest(base.TestCase):
 class TestServe(SsdcacheTest):
 
     ARGUMENTS = ('serve', '--device', 'd', '--socket', 's', '--control', 'c',
-                 '--capacity', '10')
+                 '--state', 'notes', '--capacity', '10')
 
     def test_what_is_served(self):
         with mock.patch.object(server, 'become') as become:
@@ -51,7 +51,7 @@ class TestServe(SsdcacheTest):
                 'b=/y,mode=write-around', '--format', '--evict', 'sieve',
                 '--admission', '2'))
         become.assert_called_once_with(server.Server(
-            'd', 's', 'c', 10, (
+            'd', 's', 'c', 'notes', 10, (
                 server.Volume('a', '/x', 'write-through', 3),
                 server.Volume('b', '/y', 'write-around')),
             is_new=True, evict='sieve', admission=2))

@@ -64,7 +64,8 @@ class TestCommand(base.TestCase):
         super().setUp()
         self.device = self.write_file('device', b'')
         self.server = server.Server(
-            str(self.device), 's', 'c', 10, (server.Volume('a', 'origin'),))
+            str(self.device), 's', 'c', str(self.directory / 'state'), 10,
+            (server.Volume('a', 'origin'),))
 
     def test_command(self):
         with mock.patch('shutil.which', return_value='/x/nbdkit'):
@@ -73,6 +74,7 @@ class TestCommand(base.TestCase):
                           os.path.abspath('s'), server.plugin()], line[:5])
         for parameter in (f'device={self.device}', 'capacity=10',
                           'format=false', 'evict=lru', 'admission=1',
+                          f'state={self.directory / "state"}',
                           'ready_fd=7'):
             self.assertIn(parameter, line)
         self.assertIn('"limit": 10', line[-1])
@@ -84,7 +86,7 @@ class TestCommand(base.TestCase):
         self.assertIn('install the package nbdkit', str(error))
 
     def test_long_path_of_a_socket(self):
-        long = server.Server(str(self.device), 'x' * 108, 'c', 10, ())
+        long = server.Server(str(self.device), 'x' * 108, 'c', 'd', 10, ())
         with mock.patch('shutil.which', return_value='/x/nbdkit'):
             self.assertRaises(server.ServerError, server.command, long, 7)
 
@@ -98,9 +100,9 @@ class TestCommand(base.TestCase):
 
     def test_a_missing_device_is_created_by_format_only(self):
         path = str(self.device) + '-new'
-        missing = server.Server(path, 's', 'c', 10, ())
+        missing = server.Server(path, 's', 'c', 'd', 10, ())
         self.assertRaises(server.ServerError, server.lock, missing)
-        new = server.Server(path, 's', 'c', 10, (), is_new=True)
+        new = server.Server(path, 's', 'c', 'd', 10, (), is_new=True)
         os.close(server.lock(new))
         self.assertEqual(0o600, os.stat(path).st_mode & 0o777)
 
@@ -122,3 +124,19 @@ class TestCommand(base.TestCase):
         self.assertEqual((sys.executable, line[0]), (program, program))
         [ready] = [word for word in line if word.startswith('ready_fd=')]
         os.close(int(ready.removeprefix('ready_fd=')))
+        self.assertEqual(0o700,
+                         (self.directory / 'state').stat().st_mode & 0o777)
+
+    def test_a_directory_for_notes_that_cannot_be_made(self):
+        error = self.assertRaises(server.ServerError, server.make_state,
+                                  str(self.device / 'state'))
+        self.assertIn('name another directory with --state', str(error))
+
+    def test_notes_of_users_are_in_their_home(self):
+        with (mock.patch('os.geteuid', return_value=1000),
+              mock.patch.dict(os.environ, {'XDG_STATE_HOME': '/h/state'})):
+            self.assertEqual('/h/state/diffcache/ssdcache',
+                             server.default_state())
+        with mock.patch('os.geteuid', return_value=0):
+            self.assertEqual('/var/lib/diffcache/ssdcache',
+                             server.default_state())

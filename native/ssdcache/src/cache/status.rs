@@ -69,7 +69,7 @@ impl Cache {
     pub fn status(&self) -> Status {
         let volumes = self.volumes();
         let state = self.lock();
-        let failed = self.failed.load(Ordering::Acquire);
+        let failed = self.has_failed();
         let of = |volume: &super::Volume| {
             let counters = &volume.counters;
             let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);

@@ -239,6 +239,46 @@ fn a_device_that_fails_is_left_aside() {
 }
 
 #[test]
+fn nothing_is_written_before_a_failure_of_the_device_is_noted() {
+    let setup = Setup::new(64);
+    let origin = setup.origin.clone();
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let noted = seen.clone();
+    let note = move |_: &io::Error| {
+        let mut first = [9; 1];
+        origin.read_at(&mut first, 0)?;
+        noted.lock().unwrap().push(first[0]);
+        Ok(())
+    };
+    let setup = Setup {
+        cache: setup.cache.noting_failure(Box::new(note)),
+        ..setup
+    };
+    setup.ssd.fail(true);
+    setup.write(0, 4096, 2);
+    setup.write(0, 4096, 3);
+    assert_eq!(vec![0], *seen.lock().unwrap());
+    assert_eq!(vec![3; 4096], setup.read(0, 4096));
+}
+
+#[test]
+fn writes_fail_if_a_failure_of_the_device_cannot_be_noted() {
+    let setup = Setup::new(64);
+    let note = |_: &io::Error| Err(io::Error::other("no space"));
+    let setup = Setup {
+        cache: setup.cache.noting_failure(Box::new(note)),
+        ..setup
+    };
+    setup.write(0, 4096, 1);
+    setup.ssd.fail(true);
+    let volume = setup.volume();
+    for _attempt in 0..2 {
+        assert!(setup.cache.write(&volume, &[2; 4096], 0).is_err());
+    }
+    assert_eq!(vec![1; 4096], setup.read(0, 4096));
+}
+
+#[test]
 fn errors_of_the_origin_are_returned_and_leave_nothing_cached() {
     let setup = Setup::new(64);
     setup.write(0, 4096, 1);
