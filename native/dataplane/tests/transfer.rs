@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::Arc;
 use std::time::Duration;
 
-use common::{image, job, remote, site_key, until, Bytes, Site};
+use common::{assert_sent, image, job, remote, site_key, until, Bytes, Site};
 use diffcache_core::manifest::LEAF_SIZE;
 use diffcache_core::patch::{create, CreateOptions};
 use diffcache_core::source::ReadAt;
@@ -26,10 +26,6 @@ use diffcache_dataplane::ids::Kind;
 use diffcache_dataplane::plane::{Config, DataPlane, Job};
 use diffcache_dataplane::serving::server::Limits;
 use diffcache_dataplane::transport::auth::Keys;
-
-fn sent(plane: &DataPlane, kind: Kind) -> u64 {
-    plane.stats().counters.sent(kind)
-}
 
 #[test]
 fn a_template_arrives_sparse_and_only_its_data_crosses() {
@@ -48,7 +44,7 @@ fn a_template_arrives_sparse_and_only_its_data_crosses() {
         .unwrap();
     assert_eq!(std::fs::read(&dest).unwrap(), bytes);
     assert_eq!(received, held.manifest.data_size());
-    assert_eq!(sent(&a, Kind::Templates), held.manifest.data_size());
+    assert_sent(&a, Kind::Templates, held.manifest.data_size());
     assert_eq!(b.stats().counters.received(Kind::Templates), received);
     let on_disk = std::fs::metadata(&dest).unwrap().blocks() * 512;
     assert!(on_disk <= received + LEAF_SIZE, "{on_disk}");
@@ -249,8 +245,8 @@ fn peers_read_behind_an_arriving_template() {
     });
     assert_eq!(std::fs::read(&one).unwrap(), bytes);
     assert_eq!(std::fs::read(&two).unwrap(), bytes);
-    assert_eq!(sent(&a, Kind::Templates), held.manifest.data_size());
-    assert_eq!(sent(&b, Kind::Templates), held.manifest.data_size());
+    assert_sent(&a, Kind::Templates, held.manifest.data_size());
+    assert_sent(&b, Kind::Templates, held.manifest.data_size());
     c.fetch(
         &remote(&b, held.key),
         Some(&held.manifest_path),
@@ -326,7 +322,7 @@ fn peers_read_behind_an_arriving_patch() {
             .unwrap();
         first.join().unwrap().unwrap();
     });
-    assert_eq!(sent(&a, Kind::Patches), 4_000_000);
+    assert_sent(&a, Kind::Patches, 4_000_000);
 }
 
 #[test]

@@ -182,6 +182,13 @@ pub fn job(dest: &Path) -> Job<'_> {
     }
 }
 
+/// Checks what a plane has sent; it counts bytes after it has sent them.
+pub fn assert_sent(plane: &DataPlane, kind: Kind, bytes: u64) {
+    let sent = || plane.stats().counters.sent(kind);
+    until("the bytes were counted", || sent() >= bytes);
+    assert_eq!(sent(), bytes);
+}
+
 /// Waits for something that another thread brings about.
 pub fn until(what: &str, probe: impl Fn() -> bool) {
     for _ in 0..2000 {
