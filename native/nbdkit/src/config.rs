@@ -7,13 +7,11 @@ use std::path::{Path, PathBuf};
 
 use diffcache_ssdcache::cache::{origin_id, Attachment, Cache, CacheError, Mode, Options};
 use diffcache_ssdcache::device::format::FormatError;
-use diffcache_ssdcache::device::{Device, DeviceError, Place};
+use diffcache_ssdcache::device::{failure, Device, DeviceError, Place};
 use diffcache_ssdcache::partition::eviction::Policy;
 use rustix::fs::{fallocate, FallocateFlags};
 use serde::Deserialize;
 use thiserror::Error;
-
-use crate::failure;
 
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 const MACHINE_ID: &str = "/etc/machine-id";

@@ -5,7 +5,6 @@
 
 mod config;
 mod control;
-mod failure;
 mod stop;
 
 use std::collections::BTreeMap;

@@ -5,6 +5,7 @@
 //! power cut loses are recognised by checksums, and by [`intents`].
 
 pub mod disk;
+pub mod failure;
 pub mod format;
 pub mod intents;
 

@@ -8,12 +8,16 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 /// Returns the file for the device with a number.
+#[must_use]
 pub fn path(state: &Path, id: &[u8; 16]) -> PathBuf {
     let digits: String = id.iter().map(|byte| format!("{byte:02x}")).collect();
     state.join(format!("{digits}.failed"))
 }
 
 /// Writes a note; it is durable when this returns.
+///
+/// # Errors
+/// It cannot be written.
 pub fn note(path: &Path, error: &io::Error) -> io::Result<()> {
     let mut options = OpenOptions::new();
     let created = options.write(true).create_new(true).mode(0o600).open(path);
