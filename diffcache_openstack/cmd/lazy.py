@@ -176,6 +176,11 @@ class Serve(quick.Quick, command.Command):
             '--state', required=True, metavar='DIR',
             help='Folder for what was fetched; a later run continues with it.')
         parser.add_argument(
+            '--record', metavar='FILE',
+            help='At the end, write what was read and when to FILE, as a'
+                 ' scenario of diffcache lazy replay with one instance for'
+                 ' each open handle. Reads bypass the page cache.')
+        parser.add_argument(
             '--hydrate', type=_hydrate, default='none',
             metavar='none|idle|SECONDS',
             help='When to fetch the rest of the image: never, while no read'
@@ -198,7 +203,8 @@ class Serve(quick.Quick, command.Command):
             'image': image, 'manifest': os.path.abspath(args.manifest),
             'mount': os.path.abspath(args.mount),
             'state': os.path.abspath(args.state), 'hydrate': args.hydrate,
-            'rate': args.rate, 'wait': args.wait}
+            'rate': args.rate, 'wait': args.wait,
+            'record': args.record and os.path.abspath(args.record)}
         daemon = _find_daemon()
         sys.stdout.flush()
         os.execv(daemon, [daemon, 'serve', json.dumps(config)])

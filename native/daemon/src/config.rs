@@ -37,6 +37,8 @@ pub struct Config {
     pub hydrate: Hydrate,
     /// Bytes per second that hydration may take at most.
     pub rate: Option<u64>,
+    /// File for the reads of guests, as a scenario.
+    pub record: Option<PathBuf>,
     /// Seconds that a read waits for a source.
     pub wait: f64,
 }

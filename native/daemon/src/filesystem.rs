@@ -11,6 +11,7 @@ use fuse_backend_rs::api::filesystem::{
 };
 
 use crate::lazy_file::LazyFile;
+use crate::record::{now_ns, Recorder};
 
 const ROOT: u64 = 1;
 const FILE: u64 = 2;
@@ -21,6 +22,7 @@ const FOREVER: Duration = Duration::from_secs(1 << 30);
 pub struct Directory {
     name: String,
     file: Arc<LazyFile>,
+    recorder: Option<Recorder>,
 }
 
 fn error<T>(number: i32) -> io::Result<T> {
@@ -28,11 +30,12 @@ fn error<T>(number: i32) -> io::Result<T> {
 }
 
 impl Directory {
-    /// Show a file.
-    pub fn new(file: Arc<LazyFile>) -> Directory {
+    /// Show a file; its reads go to the recorder, if there is one.
+    pub fn new(file: Arc<LazyFile>, recorder: Option<Recorder>) -> Directory {
         Directory {
             name: file.leaves().manifest().content_id_hex(),
             file,
+            recorder,
         }
     }
 
@@ -102,7 +105,12 @@ impl FileSystem for Directory {
             return error(libc::EROFS);
         }
         let handle = self.file.next_handle();
-        Ok((Some(handle), OpenOptions::KEEP_CACHE, None))
+        let Some(recorder) = &self.recorder else {
+            return Ok((Some(handle), OpenOptions::KEEP_CACHE, None));
+        };
+        recorder.note_open(handle);
+        // The page cache would answer what another handle has read, and read ahead for this one.
+        Ok((Some(handle), OpenOptions::DIRECT_IO, None))
     }
 
     fn create(
@@ -119,7 +127,7 @@ impl FileSystem for Directory {
         &self,
         _: &Context,
         inode: u64,
-        _: u64,
+        handle: u64,
         writer: &mut dyn ZeroCopyWriter,
         size: u32,
         offset: u64,
@@ -129,6 +137,7 @@ impl FileSystem for Directory {
         if inode != FILE {
             return error(libc::EISDIR);
         }
+        let start_ns = now_ns();
         let left = self.file.size().saturating_sub(offset);
         let len = u64::from(size).min(left) as usize;
         let kept_out = match self.file.prepare(offset, len) {
@@ -142,6 +151,9 @@ impl FileSystem for Directory {
         self.file.copy(offset, &mut buffer, &kept_out)?;
         writer.write_all(&buffer)?;
         self.file.count(Ok(len));
+        if let Some(recorder) = &self.recorder {
+            recorder.note_read(handle, offset, len, start_ns);
+        }
         Ok(len)
     }
 

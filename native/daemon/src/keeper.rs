@@ -19,6 +19,7 @@ use serde_json::json;
 use crate::config::Config;
 use crate::error::DaemonError;
 use crate::leaves::CHUNK;
+use crate::record;
 use crate::shared::{Counter, Shared};
 use crate::signals::{self, Signal};
 use crate::status;
@@ -70,6 +71,9 @@ pub fn run(config: &Config) -> Result<(), DaemonError> {
     }
     flush_io();
     prepare_mount(&config.mount)?;
+    if let Some(target) = &config.record {
+        record::begin(&config.state, target)?;
+    }
     mount(&config.mount, &fuse)?;
     let mounted = Mount(&config.mount);
     let keeper = Keeper {
@@ -86,7 +90,15 @@ pub fn run(config: &Config) -> Result<(), DaemonError> {
         }
         _ => {}
     }
-    ended
+    let recorded = config.record.as_ref().map_or(Ok(()), |target| {
+        record::finish(
+            &config.state,
+            target,
+            keeper.manifest.size(),
+            &keeper.shared,
+        )
+    });
+    ended.and(recorded)
 }
 
 /// Create the state folder and refuse a second daemon on it.

@@ -13,6 +13,7 @@ pub mod filesystem;
 pub mod keeper;
 pub mod lazy_file;
 pub mod leaves;
+pub mod record;
 pub mod shared;
 pub mod signals;
 pub mod source;

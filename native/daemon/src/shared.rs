@@ -52,6 +52,12 @@ pub enum Counter {
     WorkerPid,
     /// Number given to the last file handle.
     Handles,
+    /// Rows of the record that were begun.
+    Rows,
+    /// Reads in the record.
+    Recorded,
+    /// Reads that the record lacks.
+    NotRecorded,
 }
 
 /// A mapping of the shared memory.
@@ -113,6 +119,12 @@ impl Shared {
     /// Return the value of a counter.
     pub fn get(&self, counter: Counter) -> u64 {
         self.counter(counter).load(Ordering::Relaxed)
+    }
+
+    /// Change a counter and return what it was; none if `next` of that is none.
+    pub fn update(&self, counter: Counter, next: impl FnMut(u64) -> Option<u64>) -> Option<u64> {
+        let order = Ordering::Relaxed;
+        self.counter(counter).fetch_update(order, order, next).ok()
     }
 
     /// Return the bytes of a slot.

@@ -48,6 +48,8 @@ pub fn describe(
         "stall_ms": shared.get(Counter::StallUs) / 1000,
         "errors": shared.get(Counter::Errors),
         "corrupt": shared.get(Counter::Corrupt),
+        "recorded": shared.get(Counter::Recorded),
+        "not_recorded": shared.get(Counter::NotRecorded),
         "not_kept": shared.get(Counter::NotKept),
         "worker_restarts": shared.get(Counter::WorkerRestarts),
         "worker_pid": shared.get(Counter::WorkerPid),

@@ -15,6 +15,7 @@ use crate::error::DaemonError;
 use crate::filesystem::Directory;
 use crate::lazy_file::LazyFile;
 use crate::leaves::Leaves;
+use crate::record::Recorder;
 use crate::shared::{free, request_len, Counter, Shared, SLOTS, SLOT_LEN};
 use crate::signals::{self, Signal};
 use crate::source;
@@ -45,8 +46,13 @@ pub fn run(
     let wait = Duration::from_secs_f64(config.wait);
     let file = LazyFile::new(leaves, source::open(&config.image), shared.clone(), wait);
     let file = Arc::new(file);
+    let recorder = config
+        .record
+        .is_some()
+        .then(|| Recorder::open(&config.state, shared.clone()));
+    let directory = Directory::new(file.clone(), recorder.transpose()?);
     let service = Arc::new(Service {
-        server: Server::new(Directory::new(file.clone())),
+        server: Server::new(directory),
         fuse,
         shared: shared.clone(),
         ended: AtomicBool::new(false),

@@ -249,23 +249,58 @@ class LazyServeTest(base.TestCase):
         self.assertEqual(self.content,
                          pathlib.Path(status['plain_path']).read_bytes())
 
-    def test_a_second_daemon_is_refused(self):
-        self._serve()
-        (self.folder / 'other').mkdir()
+    def test_a_record_is_replayed(self):
+        record = self.folder / 'record.json'
+        process = self._serve(None, '--record', record)
+        reads = [(5 << 20, 4096), (100, 1), (5 << 20, 4096), (7, 1 << 19)]
+        opened = [os.open(self.path, os.O_RDONLY) for _ in range(2)]
+        os.close(os.open(self.path, os.O_RDONLY))
+        for descriptor in opened:
+            for offset, length in reads:
+                self.assertEqual(
+                    self.content[offset:offset + length],
+                    os.pread(descriptor, length, offset))
+            os.close(descriptor)
+        # A read that the end of the image cuts, and one that is all beyond.
+        self._read(len(self.content) - 10, 100)
+        self._read(len(self.content), 100)
+        self.assertEqual(9, self._status()['recorded'])
+        os.kill(self._status()['worker_pid'], signal.SIGKILL)
+        self._read(3, 5)
+        self.assertEqual(0, self._stop(process))
+        scenario = json.loads(record.read_text())
+        self.assertEqual([reads, reads, [(len(self.content) - 10, 10)],
+                          [(3, 5)]],
+                         [[(offset, length) for _, offset, length
+                           in instance['reads']]
+                          for instance in scenario['instances']])
+        self.assertEqual(0, scenario['instances'][0]['start_us'])
+        self.assertFalse(list(self.folder.glob('.record*')))
+        found = json.loads(self._toolbox(
+            'lazy', 'replay', record, '--mode', 'first', '-f', 'json'))
+        self.assertEqual(4, len(found['instances']))
+        self.assertLess(0, found['boot_s']['last'])
+
+    def test_a_record_that_cannot_be_written_is_refused(self):
+        ended = self._refused('--record', self.folder / 'absent' / 'file')
+        self.assertIn('absent/file', ended.stderr)
+
+    def _refused(self, *words, mount='mount'):
+        """Return how a daemon ends that must not start."""
         ended = subprocess.run(
             [sys.executable, '-c', _TOOLBOX, 'lazy', 'serve', str(self.image),
              '--manifest', str(self.folder / 'manifest'), '--mount',
-             str(self.folder / 'other'), '--state', str(self.state)],
-            capture_output=True, text=True)
-        self.assertEqual(1, ended.returncode)
+             str(self.folder / mount), '--state', str(self.state),
+             *map(str, words)], capture_output=True, text=True)
+        self.assertEqual(1, ended.returncode, ended.stderr)
+        return ended
+
+    def test_a_second_daemon_is_refused(self):
+        self._serve()
+        (self.folder / 'other').mkdir()
+        ended = self._refused(mount='other')
         self.assertIn('another diffcached uses', ended.stderr)
 
     def test_a_link_in_place_of_the_mount_is_refused(self):
         (self.folder / 'link').symlink_to(self.folder / 'mount')
-        ended = subprocess.run(
-            [sys.executable, '-c', _TOOLBOX, 'lazy', 'serve', str(self.image),
-             '--manifest', str(self.folder / 'manifest'), '--mount',
-             str(self.folder / 'link'), '--state', str(self.state)],
-            capture_output=True, text=True)
-        self.assertEqual(1, ended.returncode)
-        self.assertIn('link', ended.stderr)
+        self.assertIn('link', self._refused(mount='link').stderr)
