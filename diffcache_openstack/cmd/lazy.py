@@ -176,6 +176,16 @@ class Serve(quick.Quick, command.Command):
             '--state', required=True, metavar='DIR',
             help='Folder for what was fetched; a later run continues with it.')
         parser.add_argument(
+            '--prefetch', choices=('on', 'off'), default='on',
+            help='Fetch chunks before they are read: those of the profile,'
+                 ' and those that continue what is read in sequence'
+                 ' (default: on).')
+        parser.add_argument(
+            '--profile', metavar='FILE',
+            help='What earlier boots read: JSON, a list of [chunk, count,'
+                 ' mean_us], or an object with one as "profile", such as the'
+                 ' output of diffcache lazy replay.')
+        parser.add_argument(
             '--record', metavar='FILE',
             help='At the end, write what was read and when to FILE, as a'
                  ' scenario of diffcache lazy replay with one instance for'
@@ -204,6 +214,8 @@ class Serve(quick.Quick, command.Command):
             'mount': os.path.abspath(args.mount),
             'state': os.path.abspath(args.state), 'hydrate': args.hydrate,
             'rate': args.rate, 'wait': args.wait,
+            'prefetch': args.prefetch == 'on',
+            'profile': args.profile and os.path.abspath(args.profile),
             'record': args.record and os.path.abspath(args.record)}
         daemon = _find_daemon()
         sys.stdout.flush()

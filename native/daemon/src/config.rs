@@ -3,9 +3,11 @@
 use std::path::PathBuf;
 
 use diffcache_core::manifest::Manifest;
+use diffcache_prefetch::Profile;
 use serde::{Deserialize, Serialize};
 
 use crate::error::DaemonError;
+use crate::profile;
 
 /// When the rest of the image is fetched.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -32,6 +34,11 @@ pub struct Config {
     pub mount: PathBuf,
     /// Folder of what is kept between runs.
     pub state: PathBuf,
+    /// Whether chunks are fetched before they are read.
+    #[serde(default = "yes")]
+    pub prefetch: bool,
+    /// File of a profile of the image.
+    pub profile: Option<PathBuf>,
     /// When the rest of the image is fetched.
     #[serde(default)]
     pub hydrate: Hydrate,
@@ -41,6 +48,10 @@ pub struct Config {
     pub record: Option<PathBuf>,
     /// Seconds that a read waits for a source.
     pub wait: f64,
+}
+
+fn yes() -> bool {
+    true
 }
 
 impl Config {
@@ -61,6 +72,20 @@ impl Config {
             return Err(DaemonError::Config("rate 0 fetches nothing".to_owned()));
         }
         Ok(config)
+    }
+
+    /// Load the profile for an image of so many chunks; empty if there is none.
+    ///
+    /// # Errors
+    /// `Profile`.
+    pub fn load_profile(&self, chunks: u64) -> Result<Profile, DaemonError> {
+        let Some(path) = &self.profile else {
+            return Ok(Profile::default());
+        };
+        profile::load(path, chunks).map_err(|error| DaemonError::Profile {
+            path: path.clone(),
+            error,
+        })
     }
 
     /// Load the manifest, which its own hash verifies.

@@ -5,6 +5,8 @@ use std::path::{Path, PathBuf};
 
 use diffcache_core::manifest::ManifestError;
 
+use crate::profile::ProfileFileError;
+
 /// An error that ends the process.
 #[derive(Debug, thiserror::Error)]
 pub enum DaemonError {
@@ -28,6 +30,14 @@ pub enum DaemonError {
         path: PathBuf,
         /// The reason.
         error: ManifestError,
+    },
+    /// A profile that cannot be used.
+    #[error("cannot use profile {}: {error}", path.display())]
+    Profile {
+        /// The profile's file.
+        path: PathBuf,
+        /// The reason.
+        error: ProfileFileError,
     },
     /// A call of the system, with what was attempted.
     #[error("cannot {0}: {1}")]

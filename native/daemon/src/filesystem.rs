@@ -140,7 +140,7 @@ impl FileSystem for Directory {
         let start_ns = now_ns();
         let left = self.file.size().saturating_sub(offset);
         let len = u64::from(size).min(left) as usize;
-        let kept_out = match self.file.prepare(offset, len) {
+        let kept_out = match self.file.prepare(handle, offset, len) {
             Ok(kept_out) => kept_out,
             Err(reason) => {
                 self.file.count(Err(&reason));
@@ -162,11 +162,12 @@ impl FileSystem for Directory {
         _: &Context,
         _: u64,
         _: u32,
-        _: u64,
+        handle: u64,
         _: bool,
         _: bool,
         _: Option<u64>,
     ) -> io::Result<()> {
+        self.file.forget(handle);
         Ok(())
     }
 

@@ -19,6 +19,7 @@ use serde_json::json;
 use crate::config::Config;
 use crate::error::DaemonError;
 use crate::leaves::CHUNK;
+use crate::profile;
 use crate::record;
 use crate::shared::{Counter, Shared};
 use crate::signals::{self, Signal};
@@ -51,6 +52,7 @@ struct Keeper<'a> {
     shared: Arc<Shared>,
     fuse: OwnedFd,
     memory: OwnedFd,
+    profile: OwnedFd,
 }
 
 /// Mount an image and serve it until SIGTERM.
@@ -61,11 +63,14 @@ pub fn run(config: &Config) -> Result<(), DaemonError> {
     signals::block();
     let manifest = Arc::new(config.load_manifest()?);
     let _lock = lock_state(&config.state)?;
-    let memory = Shared::create()?;
+    let chunks = manifest.size().div_ceil(CHUNK);
+    let profile = profile::share(&config.load_profile(chunks)?)
+        .map_err(DaemonError::system("hand the profile over"))?;
+    let memory = Shared::create(chunks)?;
     let shared = Arc::new(Shared::map(&memory)?);
     let fuse = rustix::fs::open("/dev/fuse", OFlags::RDWR, rustix::fs::Mode::empty());
     let fuse = fuse.map_err(DaemonError::at("open", Path::new("/dev/fuse")))?;
-    for fd in [&fuse, &memory] {
+    for fd in [&fuse, &memory, &profile] {
         rustix::io::fcntl_setfd(fd, FdFlags::empty())
             .map_err(DaemonError::system("hand a descriptor over"))?;
     }
@@ -82,6 +87,7 @@ pub fn run(config: &Config) -> Result<(), DaemonError> {
         shared,
         fuse,
         memory,
+        profile,
     };
     let ended = keeper.keep_serving(mounted);
     match fs::remove_file(status::socket_path(&config.state)) {
@@ -216,6 +222,7 @@ impl Keeper<'_> {
             .args(["worker", &config])
             .arg(self.fuse.as_fd().as_raw_fd().to_string())
             .arg(self.memory.as_fd().as_raw_fd().to_string())
+            .arg(self.profile.as_fd().as_raw_fd().to_string())
             .spawn()
             .map_err(DaemonError::at("start", &program))
     }

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::io;
+use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -9,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use crate::config::{Config, Hydrate};
 use crate::leaves::{Leaves, CHUNK};
+use crate::prefetch::{Miss, Prefetcher};
 use crate::shared::{Counter, Shared};
 use crate::source::{Source, SourceError};
 
@@ -43,8 +45,19 @@ pub enum ChunkError {
 
 type Outcome = Result<Chunk, ChunkError>;
 
-#[derive(Default)]
+/// Why a chunk is fetched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Purpose {
+    /// A read waits for it.
+    Demand,
+    /// A read is expected.
+    Prefetch,
+    /// All of the image is wanted.
+    Hydration,
+}
+
 struct Flight {
+    purpose: Purpose,
     outcome: Mutex<Option<Outcome>>,
     ended: Condvar,
 }
@@ -66,7 +79,7 @@ impl Drop for Landing<'_> {
 }
 
 /// Lock a mutex whose data stay valid when a holder panics.
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -76,6 +89,7 @@ pub struct LazyFile {
     source: Box<dyn Source>,
     shared: Arc<Shared>,
     wait: Duration,
+    prefetcher: Option<Prefetcher>,
     flights: Mutex<HashMap<u64, Arc<Flight>>>,
     /// Reads that wait for a chunk.
     demand: Mutex<usize>,
@@ -92,18 +106,20 @@ impl Drop for Demand<'_> {
 }
 
 impl LazyFile {
-    /// Serve an image from its local part and a source; a read waits at most `wait`.
+    /// Serve an image from its local part and a source; a read waits at most `wait`. Without a prefetcher, chunks are fetched when they are read.
     pub fn new(
         leaves: Leaves,
         source: Box<dyn Source>,
         shared: Arc<Shared>,
         wait: Duration,
+        prefetcher: Option<Prefetcher>,
     ) -> LazyFile {
         LazyFile {
             leaves,
             source,
             shared,
             wait,
+            prefetcher,
             flights: Mutex::default(),
             demand: Mutex::default(),
             no_demand: Condvar::new(),
@@ -120,35 +136,99 @@ impl LazyFile {
         self.leaves.manifest().size()
     }
 
-    /// Make the chunks of a range available. Those that the disk did not take are returned by number; all others are in the local file.
+    /// Make the chunks of a range available to a handle. Those that the disk did not take are returned by number; all others are in the local file.
     ///
     /// # Errors
     /// Of the last attempt, when the time to wait is over.
     pub fn prepare(
         &self,
+        handle: u64,
         offset: u64,
         len: usize,
     ) -> Result<HashMap<u64, Arc<Vec<u8>>>, ChunkError> {
-        let mut kept_out = HashMap::new();
         let end = offset.saturating_add(len as u64).min(self.size());
-        let mut demand = None;
-        let start = Instant::now();
-        for chunk in offset / CHUNK..end.div_ceil(CHUNK) {
-            if self.is_local(chunk)? {
-                continue;
-            }
-            demand.get_or_insert_with(|| self.enter_demand());
-            if let Chunk::Bytes(bytes) = self.obtain_within(chunk, start)? {
-                kept_out.insert(chunk, bytes);
+        let chunks = offset / CHUNK..end.div_ceil(CHUNK);
+        let mut absent = Vec::new();
+        for chunk in chunks.clone() {
+            if !self.is_local(chunk)? {
+                absent.push(chunk);
             }
         }
+        let is_miss = absent.iter().any(|chunk| !self.is_ahead(*chunk));
+        let stopped = self.follow(handle, chunks.clone(), is_miss);
+        let kept_out = if absent.is_empty() {
+            Ok(HashMap::new())
+        } else {
+            self.obtain_for_read(&absent, is_miss)
+        };
+        drop(stopped);
         self.note_complete();
-        if demand.is_some() {
-            self.shared.add(Counter::Misses, 1);
-            self.shared
-                .add(Counter::StallUs, start.elapsed().as_micros() as u64);
+        if kept_out.is_ok() {
+            chunks.for_each(|chunk| self.shared.note_used(chunk));
+        }
+        kept_out
+    }
+
+    /// Tell the prefetcher what is read. It stops until what is returned is dropped, if the read misses a chunk.
+    fn follow(&self, handle: u64, chunks: Range<u64>, is_miss: bool) -> Option<Miss<'_>> {
+        let prefetcher = self.prefetcher.as_ref()?;
+        if self.leaves.is_complete() {
+            return None;
+        }
+        let stopped = is_miss.then(|| prefetcher.enter_miss());
+        prefetcher.note_read(handle, chunks);
+        stopped
+    }
+
+    /// Forget a handle that was closed.
+    pub fn forget(&self, handle: u64) {
+        if let Some(prefetcher) = &self.prefetcher {
+            prefetcher.forget(handle);
+        }
+    }
+
+    /// Fetch the chunks that a read lacks, all at once, and count its wait.
+    fn obtain_for_read(
+        &self,
+        absent: &[u64],
+        is_miss: bool,
+    ) -> Result<HashMap<u64, Arc<Vec<u8>>>, ChunkError> {
+        let start = Instant::now();
+        let demand = self.enter_demand();
+        let outcomes = self.obtain_all(absent, start);
+        drop(demand);
+        self.shared.add(Counter::Misses, u64::from(is_miss));
+        self.shared
+            .add(Counter::StallUs, start.elapsed().as_micros() as u64);
+        let mut kept_out = HashMap::new();
+        for (chunk, outcome) in absent.iter().zip(outcomes) {
+            if let Chunk::Bytes(bytes) = outcome? {
+                kept_out.insert(*chunk, bytes);
+            }
         }
         Ok(kept_out)
+    }
+
+    fn obtain_all(&self, chunks: &[u64], start: Instant) -> Vec<Outcome> {
+        let Some((first, others)) = chunks.split_first() else {
+            return Vec::new();
+        };
+        std::thread::scope(|scope| {
+            let fetch = |chunk: &u64| {
+                let chunk = *chunk;
+                let thread = std::thread::Builder::new();
+                let run = move || self.obtain_within(chunk, start);
+                (chunk, thread.spawn_scoped(scope, run))
+            };
+            let threads: Vec<_> = others.iter().map(fetch).collect();
+            let mut outcomes = vec![self.obtain_within(*first, start)];
+            outcomes.extend(threads.into_iter().map(|(chunk, thread)| match thread {
+                Ok(thread) => thread.join().unwrap_or(Err(ChunkError::Abandoned)),
+                // No thread could be had.
+                Err(_) => self.obtain_within(chunk, start),
+            }));
+            outcomes
+        })
     }
 
     /// Copy a range whose chunks were prepared.
@@ -181,6 +261,19 @@ impl LazyFile {
         local.map_err(|error| ChunkError::Disk(error.to_string()))
     }
 
+    /// Return whether a chunk is on its way before a read asked for it.
+    fn is_ahead(&self, chunk: u64) -> bool {
+        let flights = lock(&self.flights);
+        flights
+            .get(&chunk)
+            .is_some_and(|flight| flight.purpose != Purpose::Demand)
+    }
+
+    /// Return whether a chunk is local or on its way.
+    fn is_there(&self, chunk: u64) -> bool {
+        self.leaves.is_marked(chunk) || lock(&self.flights).contains_key(&chunk)
+    }
+
     fn enter_demand(&self) -> Demand<'_> {
         *lock(&self.demand) += 1;
         Demand(self)
@@ -189,7 +282,7 @@ impl LazyFile {
     fn obtain_within(&self, chunk: u64, start: Instant) -> Outcome {
         let mut pause = FIRST_PAUSE;
         loop {
-            let error = match self.obtain(chunk) {
+            let error = match self.obtain(chunk, Purpose::Demand) {
                 Err(error) => error,
                 found => return found,
             };
@@ -203,7 +296,7 @@ impl LazyFile {
     }
 
     /// Fetch a chunk, or wait for the fetch that is on its way.
-    fn obtain(&self, chunk: u64) -> Outcome {
+    fn obtain(&self, chunk: u64, purpose: Purpose) -> Outcome {
         let mut flights = lock(&self.flights);
         if let Some(flight) = flights.get(&chunk).cloned() {
             drop(flights);
@@ -213,7 +306,11 @@ impl LazyFile {
             let outcome = outcome.unwrap_or_else(PoisonError::into_inner).clone();
             return outcome.unwrap_or(Err(ChunkError::Abandoned));
         }
-        let flight = Arc::new(Flight::default());
+        let flight = Arc::new(Flight {
+            purpose,
+            outcome: Mutex::default(),
+            ended: Condvar::new(),
+        });
         flights.insert(chunk, flight.clone());
         drop(flights);
         let mut landing = Landing {
@@ -225,13 +322,13 @@ impl LazyFile {
         // Another fetch may have ended between the caller's look and this one's beginning.
         landing.outcome = match self.is_local(chunk) {
             Ok(true) => Ok(Chunk::Local),
-            Ok(false) => self.fetch(chunk),
+            Ok(false) => self.fetch(chunk, purpose),
             Err(error) => Err(error),
         };
         landing.outcome.clone()
     }
 
-    fn fetch(&self, chunk: u64) -> Outcome {
+    fn fetch(&self, chunk: u64, purpose: Purpose) -> Outcome {
         let (start, len) = self.leaves.chunk_range(chunk);
         let mut bytes = vec![0; len];
         self.shared.add(Counter::SourceRequests, 1);
@@ -250,12 +347,17 @@ impl LazyFile {
             return Err(ChunkError::Wrong(leaf));
         }
         self.shared.add(Counter::BytesFetched, len as u64);
+        if purpose == Purpose::Prefetch {
+            // Before a read can find the chunk.
+            self.shared.note_prefetched(chunk);
+        }
         match self.leaves.keep(chunk, &bytes) {
             Ok(()) => {
                 self.note_complete();
                 Ok(Chunk::Local)
             }
             Err(error) => {
+                self.shared.note_lost(chunk);
                 self.shared.add(Counter::NotKept, 1);
                 eprintln!("Serving chunk {chunk} without keeping it: {error}");
                 Ok(Chunk::Bytes(Arc::new(bytes)))
@@ -263,7 +365,38 @@ impl LazyFile {
         }
     }
 
-    /// Fetch all chunks in order while no read waits; ends when all are local.
+    /// Return how many threads prefetch.
+    pub fn prefetches(&self) -> usize {
+        let prefetcher = self.prefetcher.as_ref();
+        prefetcher.map_or(0, Prefetcher::in_flight)
+    }
+
+    /// Fetch what is going to be read, without end.
+    pub fn prefetch(&self) {
+        let Some(prefetcher) = &self.prefetcher else {
+            return;
+        };
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let chunk = prefetcher.next(|chunk| self.is_there(chunk.into()));
+            let is_local = self.obtain_unasked(chunk.into(), Purpose::Prefetch, &mut pause);
+            prefetcher.done(chunk, is_local);
+        }
+    }
+
+    /// Fetch a chunk that no read waits for, and return whether it is local; pause if it is not.
+    fn obtain_unasked(&self, chunk: u64, purpose: Purpose, pause: &mut Duration) -> bool {
+        // What is not kept would be fetched again.
+        if self.leaves.has_room() && matches!(self.obtain(chunk, purpose), Ok(Chunk::Local)) {
+            *pause = FIRST_PAUSE;
+            return true;
+        }
+        std::thread::sleep(*pause);
+        *pause = (*pause * 2).min(LONGEST_PAUSE);
+        false
+    }
+
+    /// Fetch all chunks in order while no read waits and nothing is prefetched; ends when all are local.
     pub fn hydrate(&self, config: &Config) {
         let start = Instant::now();
         let rate = pace(config, self.leaves.manifest().data_size());
@@ -274,32 +407,31 @@ impl LazyFile {
                 chunk += 1;
                 continue;
             }
-            self.wait_for_no_demand();
-            let outcome = self.obtain(chunk);
-            if let Ok(Chunk::Local) = outcome {
+            self.wait_until_idle();
+            if self.obtain_unasked(chunk, Purpose::Hydration, &mut pause) {
                 fetched += CHUNK as f64;
                 chunk += 1;
-                pause = FIRST_PAUSE;
                 let due = rate.map_or(Duration::ZERO, |rate| {
                     Duration::try_from_secs_f64(fetched / rate).unwrap_or(Duration::MAX)
                 });
                 std::thread::sleep(due.saturating_sub(start.elapsed()));
-            } else {
-                std::thread::sleep(pause);
-                pause = (pause * 2).min(LONGEST_PAUSE);
             }
         }
         self.note_complete();
     }
 
+    /// Note that all is local; what was once verified in this run stays so.
     fn note_complete(&self) {
-        let complete = u64::from(self.leaves.is_complete());
-        self.shared
-            .counter(Counter::Complete)
-            .store(complete, Ordering::Relaxed);
+        if self.leaves.is_complete() {
+            let complete = self.shared.counter(Counter::Complete);
+            complete.store(1, Ordering::Relaxed);
+        }
     }
 
-    fn wait_for_no_demand(&self) {
+    fn wait_until_idle(&self) {
+        if let Some(prefetcher) = &self.prefetcher {
+            prefetcher.wait_until_idle();
+        }
         let waited = self
             .no_demand
             .wait_while(lock(&self.demand), |count| *count > 0);

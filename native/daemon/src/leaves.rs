@@ -17,6 +17,8 @@ use crate::error::DaemonError;
 /// Bytes of a chunk, which one request fetches.
 pub const CHUNK: u64 = 256 << 10;
 const CHUNK_LEAVES: u64 = CHUNK / LEAF_SIZE;
+/// Room on the disk that is left to what is being read.
+const RESERVE: u64 = 16 * CHUNK;
 const HEADER_LEN: usize = 64;
 const CLEAN_AT: u64 = 12;
 
@@ -141,6 +143,19 @@ impl Leaves {
     pub fn is_complete(&self) -> bool {
         let data_leaves = self.manifest.leaf_count() - self.manifest.zero_leaf_count();
         self.verified.load(Ordering::Acquire) == data_leaves
+    }
+
+    /// Return whether a chunk is local, or was before an unclean end.
+    pub fn is_marked(&self, chunk: u64) -> bool {
+        self.data_leaves(chunk)
+            .all(|leaf| self.state(leaf) != ABSENT)
+    }
+
+    /// Return whether the disk has room for more than what is being read.
+    pub fn has_room(&self) -> bool {
+        // What cannot tell is tried.
+        rustix::fs::fstatvfs(&self.data)
+            .map_or(true, |disk| disk.f_bavail * disk.f_frsize > RESERVE)
     }
 
     fn set_verified(&self, leaf: u64) {

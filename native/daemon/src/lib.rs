@@ -5,6 +5,7 @@
 //! shared memory: reads of an immutable file may be answered twice, so no request is lost.
 //!
 //! * [`lazy_file`] serves ranges: from the [`leaves`] that are on the local disk, or else by one fetch per chunk from a [`source`].
+//! * [`prefetch`] fetches what is going to be read; [`record`] notes what was.
 //! * [`filesystem`] is the directory with that one file, for the dispatcher of `fuse-backend-rs`.
 
 pub mod config;
@@ -13,6 +14,8 @@ pub mod filesystem;
 pub mod keeper;
 pub mod lazy_file;
 pub mod leaves;
+pub mod prefetch;
+pub mod profile;
 pub mod record;
 pub mod shared;
 pub mod signals;

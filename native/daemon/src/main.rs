@@ -18,10 +18,11 @@ fn descriptor(text: &str) -> Result<BorrowedFd<'static>, DaemonError> {
 fn run(arguments: &[&str]) -> Result<(), DaemonError> {
     match arguments {
         ["serve", config] => keeper::run(&Config::parse(config)?),
-        ["worker", config, fuse, memory] => worker::run(
+        ["worker", config, fuse, memory, profile] => worker::run(
             &Config::parse(config)?,
             descriptor(fuse)?,
             descriptor(memory)?,
+            descriptor(profile)?,
         ),
         _ => Err(DaemonError::Config(
             "usage: diffcached serve CONFIG (use diffcache lazy serve)".to_owned(),

@@ -376,7 +376,7 @@ mod tests {
     fn a_full_record_counts_what_it_lacks() {
         let folder = tempfile::tempdir().unwrap();
         let target = folder.path().join("record.json");
-        let shared = Arc::new(Shared::map(Shared::create().unwrap()).unwrap());
+        let shared = Arc::new(Shared::map(Shared::create(0).unwrap()).unwrap());
         begin(folder.path(), &target).unwrap();
         let recorder = Recorder::open(folder.path(), shared.clone()).unwrap();
         recorder.note_open(1);

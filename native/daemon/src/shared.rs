@@ -1,11 +1,11 @@
-//! Memory that outlives a worker: counters, and a slot for each thread's request.
+//! Memory that outlives a worker: counters, a slot for each thread's request, and what became of each chunk that was prefetched.
 //!
 //! A slot holds the request that its thread reads next. The first word of a FUSE request is its length, which is zero here until the kernel has
 //! copied a request, and again after the answer; so a worker killed at any moment leaves each unanswered request to be found.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicU8, Ordering};
 
 use rustix::mm::{MapFlags, ProtFlags};
 
@@ -16,7 +16,14 @@ pub const SLOTS: usize = 64;
 /// Bytes of a slot: the kernel refuses a buffer smaller than a write of 1 MiB and its header.
 pub const SLOT_LEN: usize = (1 << 20) + 8192;
 const COUNTERS_LEN: usize = 4096;
-const LEN: usize = COUNTERS_LEN + SLOTS * SLOT_LEN;
+const MARKS_AT: usize = COUNTERS_LEN + SLOTS * SLOT_LEN;
+
+/// A chunk that was not prefetched.
+const NO_MARK: u8 = 0;
+/// A chunk that was prefetched and not read yet.
+const PREFETCHED: u8 = 1;
+/// A chunk that was prefetched, then read.
+const USED: u8 = 2;
 
 /// What is counted since the daemon started.
 #[derive(Clone, Copy, Debug)]
@@ -63,22 +70,23 @@ pub enum Counter {
 /// A mapping of the shared memory.
 pub struct Shared {
     base: NonNull<u8>,
+    len: usize,
 }
 
-// SAFETY: the mapping lives as long as the value; counters are atomic, and each slot is used by one thread (`Slot` is handed out once per index).
+// SAFETY: the mapping lives as long as the value; counters and marks are atomic, and each slot is used by one thread (`Slot` is handed out once per index).
 unsafe impl Send for Shared {}
 // SAFETY: as above.
 unsafe impl Sync for Shared {}
 
 impl Shared {
-    /// Create the memory.
+    /// Create the memory for an image of so many chunks.
     ///
     /// # Errors
     /// `System`.
-    pub fn create() -> Result<OwnedFd, DaemonError> {
+    pub fn create(chunks: u64) -> Result<OwnedFd, DaemonError> {
         let fd = rustix::fs::memfd_create("diffcached", rustix::fs::MemfdFlags::empty())
             .map_err(DaemonError::system("create shared memory"))?;
-        rustix::fs::ftruncate(&fd, LEN as u64)
+        rustix::fs::ftruncate(&fd, MARKS_AT as u64 + chunks)
             .map_err(DaemonError::system("size shared memory"))?;
         Ok(fd)
     }
@@ -88,11 +96,17 @@ impl Shared {
     /// # Errors
     /// `System`.
     pub fn map(fd: impl AsFd) -> Result<Shared, DaemonError> {
-        // SAFETY: a new mapping at an address of the kernel's choice; the descriptor is one of ours, of LEN bytes, and never shrunk.
+        let found = rustix::fs::fstat(&fd).map_err(DaemonError::system("size shared memory"))?;
+        let len = usize::try_from(found.st_size).unwrap_or(0);
+        if len < MARKS_AT {
+            let reason = format!("shared memory has {len} bytes, not at least {MARKS_AT}");
+            return Err(DaemonError::Config(reason));
+        }
+        // SAFETY: a new mapping at an address of the kernel's choice; the descriptor is one of ours, of this length, and never shrunk.
         let base = unsafe {
             rustix::mm::mmap(
                 std::ptr::null_mut(),
-                LEN,
+                len,
                 ProtFlags::READ | ProtFlags::WRITE,
                 MapFlags::SHARED,
                 fd,
@@ -102,7 +116,7 @@ impl Shared {
         let base = base.map_err(DaemonError::system("map shared memory"))?;
         let base = NonNull::new(base.cast::<u8>())
             .ok_or_else(|| DaemonError::Config("the shared memory has no address".to_owned()))?;
-        Ok(Shared { base })
+        Ok(Shared { base, len })
     }
 
     /// Return a counter.
@@ -127,6 +141,51 @@ impl Shared {
         self.counter(counter).fetch_update(order, order, next).ok()
     }
 
+    fn marks(&self) -> &[AtomicU8] {
+        // SAFETY: the rest of the mapping, which is only ever used as atomics.
+        unsafe {
+            let start = self.base.add(MARKS_AT).cast::<AtomicU8>();
+            std::slice::from_raw_parts(start.as_ptr(), self.len - MARKS_AT)
+        }
+    }
+
+    fn change_mark(&self, chunk: u64, from: u8, to: u8) {
+        let Some(mark) = self.marks().get(chunk as usize) else {
+            return;
+        };
+        // Most reads change nothing.
+        if mark.load(Ordering::Acquire) == from {
+            // Another thread may have changed it: then it is what it should be.
+            let _ = mark.compare_exchange(from, to, Ordering::AcqRel, Ordering::Acquire);
+        }
+    }
+
+    /// Note that a chunk is there because it was prefetched.
+    pub fn note_prefetched(&self, chunk: u64) {
+        self.change_mark(chunk, NO_MARK, PREFETCHED);
+    }
+
+    /// Note that a prefetched chunk could not be kept.
+    pub fn note_lost(&self, chunk: u64) {
+        self.change_mark(chunk, PREFETCHED, NO_MARK);
+    }
+
+    /// Note that a chunk was read.
+    pub fn note_used(&self, chunk: u64) {
+        self.change_mark(chunk, PREFETCHED, USED);
+    }
+
+    /// Return how many chunks were prefetched, and how many of these were read.
+    pub fn count_prefetched(&self) -> (u64, u64) {
+        let (mut all, mut used) = (0, 0);
+        for mark in self.marks() {
+            let mark = mark.load(Ordering::Acquire);
+            all += u64::from(mark != NO_MARK);
+            used += u64::from(mark == USED);
+        }
+        (all, used)
+    }
+
     /// Return the bytes of a slot.
     ///
     /// # Safety
@@ -145,7 +204,7 @@ impl Shared {
 impl Drop for Shared {
     fn drop(&mut self) {
         // SAFETY: the mapping was made by `map` and nothing borrows from it any more.
-        if let Err(error) = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), LEN) } {
+        if let Err(error) = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.len) } {
             eprintln!("Could not unmap shared memory: {error}");
         }
     }

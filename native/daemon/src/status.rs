@@ -28,6 +28,7 @@ pub fn describe(
     shared: &Shared,
 ) -> io::Result<serde_json::Value> {
     let (data_chunks, present) = leaves::count_chunks(&config.state, manifest)?;
+    let (prefetched, prefetched_used) = shared.count_prefetched();
     let complete = shared.get(Counter::Complete) == 1;
     let plain = complete.then(|| leaves::data_path(&config.state, manifest));
     Ok(json!({
@@ -43,8 +44,8 @@ pub fn describe(
         "bytes_read": shared.get(Counter::BytesRead),
         "bytes_fetched": shared.get(Counter::BytesFetched),
         "misses": shared.get(Counter::Misses),
-        "prefetched": 0,
-        "prefetched_used": 0,
+        "prefetched": prefetched,
+        "prefetched_used": prefetched_used,
         "stall_ms": shared.get(Counter::StallUs) / 1000,
         "errors": shared.get(Counter::Errors),
         "corrupt": shared.get(Counter::Corrupt),

@@ -6,9 +6,12 @@ use std::time::Duration;
 
 use diffcache_core::manifest::{leaf_hash, Builder, LeafHash, Manifest, LEAF_SIZE};
 use diffcache_core::task::Task;
+use diffcache_prefetch::replay::Policy;
+use diffcache_prefetch::Profile;
 
 use crate::lazy_file::{ChunkError, LazyFile};
 use crate::leaves::{data_path, Leaves, CHUNK};
+use crate::prefetch::Prefetcher;
 use crate::shared::{free, request_len, Counter, Shared};
 use crate::source::{Source, SourceError};
 
@@ -59,24 +62,32 @@ impl Fixture {
     }
 
     fn open(&self, wrong: bool) -> (LazyFile, Arc<Shared>) {
-        let shared = Arc::new(Shared::map(Shared::create().unwrap()).unwrap());
+        self.open_with(wrong, None)
+    }
+
+    fn open_with(&self, wrong: bool, prefetcher: Option<Prefetcher>) -> (LazyFile, Arc<Shared>) {
+        let shared = Arc::new(Shared::map(Shared::create(4).unwrap()).unwrap());
         let leaves = Leaves::open(self.folder.path(), self.manifest.clone()).unwrap();
         let source = Memory {
             content: self.content.clone(),
             requests: self.requests.clone(),
             wrong,
         };
-        let file = LazyFile::new(leaves, Box::new(source), shared.clone(), Duration::ZERO);
+        let wait = Duration::ZERO;
+        let file = LazyFile::new(leaves, Box::new(source), shared.clone(), wait, prefetcher);
         (file, shared)
     }
 
     fn requests(&self) -> Vec<u64> {
-        std::mem::take(&mut self.requests.lock().unwrap())
+        let mut requests = std::mem::take(&mut *self.requests.lock().unwrap());
+        // Those of one read are issued together.
+        requests.sort_unstable();
+        requests
     }
 }
 
 fn read(file: &LazyFile, offset: u64, len: usize) -> Result<Vec<u8>, ChunkError> {
-    let kept_out = file.prepare(offset, len)?;
+    let kept_out = file.prepare(1, offset, len)?;
     let mut buffer = vec![0; len];
     file.copy(offset, &mut buffer, &kept_out).unwrap();
     Ok(buffer)
@@ -170,7 +181,7 @@ fn marks_of_another_length_are_not_used() {
 
 #[test]
 fn a_slot_holds_its_request_until_it_is_freed() {
-    let memory = Shared::create().unwrap();
+    let memory = Shared::create(0).unwrap();
     let (first, second) = (Shared::map(&memory).unwrap(), Shared::map(&memory).unwrap());
     // SAFETY: the two references are used one after the other.
     let (slot, seen) = unsafe { (first.slot(3), second.slot(3)) };
@@ -179,4 +190,33 @@ fn a_slot_holds_its_request_until_it_is_freed() {
     assert_eq!(request_len(seen), 40);
     free(seen);
     assert_eq!(request_len(slot), 0);
+}
+
+#[test]
+fn the_profile_is_prefetched_after_the_first_read_and_counted_when_it_is_read() {
+    let fixture = Fixture::new();
+    let profile = Profile::from_rows([(0, 9, 0.0), (3, 5, 1.0), (2, 7, 5.0)]).unwrap();
+    let policy = Policy {
+        in_flight: 1,
+        read_ahead: 2,
+    };
+    let prefetcher = Prefetcher::new(4, profile, policy);
+    let (file, shared) = fixture.open_with(false, Some(prefetcher));
+    let file: &'static LazyFile = Box::leak(Box::new(file));
+    std::thread::spawn(|| file.prefetch());
+    read(file, 0, 1).unwrap();
+    let start = std::time::Instant::now();
+    while shared.count_prefetched() != (2, 0) && start.elapsed() < Duration::from_secs(60) {
+        std::thread::yield_now();
+    }
+    let order = fixture.requests.lock().unwrap().clone();
+    assert_eq!(order, [0, 2 * CHUNK, 3 * CHUNK]);
+    assert_eq!(shared.count_prefetched(), (2, 0));
+    read(file, 2 * CHUNK + 5, 1).unwrap();
+    read(file, 2 * CHUNK, 1).unwrap();
+    assert_eq!(shared.count_prefetched(), (2, 1));
+    assert_eq!(shared.get(Counter::Misses), 1);
+    read(file, CHUNK, 2 * CHUNK as usize + 7).unwrap();
+    assert_eq!(shared.count_prefetched(), (2, 2));
+    assert_eq!(shared.get(Counter::Misses), 2);
 }

@@ -6,6 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use caps::CapSet;
+use diffcache_prefetch::replay::Policy;
+use diffcache_prefetch::Chunk;
 use fuse_backend_rs::api::server::Server;
 use fuse_backend_rs::transport::{FuseBuf, FuseDevWriter, Reader};
 use rustix::io::Errno;
@@ -15,6 +17,8 @@ use crate::error::DaemonError;
 use crate::filesystem::Directory;
 use crate::lazy_file::LazyFile;
 use crate::leaves::Leaves;
+use crate::prefetch::Prefetcher;
+use crate::profile;
 use crate::record::Recorder;
 use crate::shared::{free, request_len, Counter, Shared, SLOTS, SLOT_LEN};
 use crate::signals::{self, Signal};
@@ -30,7 +34,7 @@ struct Service {
     ended: AtomicBool,
 }
 
-/// Answer requests of `fuse` until SIGTERM or the end of the mount, with the memory of `memory`.
+/// Answer requests of `fuse` until SIGTERM or the end of the mount, with the memory of `memory` and the profile of `profile`.
 ///
 /// # Errors
 /// As `DaemonError`, before the first answer.
@@ -38,13 +42,16 @@ pub fn run(
     config: &Config,
     fuse: BorrowedFd<'static>,
     memory: BorrowedFd<'_>,
+    profile: BorrowedFd<'_>,
 ) -> Result<(), DaemonError> {
     signals::block();
     drop_privileges()?;
     let shared = Arc::new(Shared::map(memory)?);
     let leaves = Leaves::open(&config.state, config.load_manifest()?)?;
     let wait = Duration::from_secs_f64(config.wait);
-    let file = LazyFile::new(leaves, source::open(&config.image), shared.clone(), wait);
+    let prefetcher = open_prefetcher(config, &leaves, &shared, profile)?;
+    let source = source::open(&config.image);
+    let file = LazyFile::new(leaves, source, shared.clone(), wait, prefetcher);
     let file = Arc::new(file);
     let recorder = config
         .record
@@ -61,6 +68,10 @@ pub fn run(
         let service = service.clone();
         spawn("fuse", move || service.serve_slot(index))?;
     }
+    for _ in 0..file.prefetches() {
+        let file = file.clone();
+        spawn("prefetch", move || file.prefetch())?;
+    }
     if config.hydrate != Hydrate::None {
         let (file, config) = (file.clone(), config.clone());
         spawn("hydrate", move || file.hydrate(&config))?;
@@ -76,6 +87,27 @@ pub fn run(
     }
     let closed = file.leaves().close();
     closed.map_err(DaemonError::at("close the state of", &config.state))
+}
+
+fn open_prefetcher(
+    config: &Config,
+    leaves: &Leaves,
+    shared: &Shared,
+    profile: BorrowedFd<'_>,
+) -> Result<Option<Prefetcher>, DaemonError> {
+    if !config.prefetch {
+        return Ok(None);
+    }
+    let profile =
+        profile::from_shared(profile).map_err(DaemonError::system("take the profile over"))?;
+    // Chunks beyond the last number are read on demand.
+    let chunks = Chunk::try_from(leaves.chunk_count()).unwrap_or(Chunk::MAX);
+    let prefetcher = Prefetcher::new(chunks, profile, Policy::default());
+    if shared.get(Counter::Reads) > 0 {
+        // The worker before this one had begun.
+        prefetcher.begin();
+    }
+    Ok(Some(prefetcher))
 }
 
 fn spawn(name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), DaemonError> {

@@ -111,6 +111,12 @@ impl Queue {
         None
     }
 
+    /// Whether nothing waits and nothing is in flight.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.waiting.is_empty() && self.in_flight == 0
+    }
+
     /// Counts a request of this queue that arrived or failed.
     pub fn done(&mut self) {
         self.in_flight = self.in_flight.saturating_sub(1);

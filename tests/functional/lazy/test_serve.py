@@ -23,9 +23,11 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 
 import fixtures
 
+from diffcache_openstack.cmd import lazy
 from tests import base
 
 _TOOLBOX = 'import sys; from diffcache_openstack.cmd import toolbox; ' \
@@ -122,6 +124,16 @@ class LazyServeTest(base.TestCase):
     def _status(self):
         return json.loads(self._toolbox(
             'lazy', 'status', '--state', self.state, '-f', 'json'))
+
+    def _wait_for(self, **expected):
+        """Wait until the status has some values; return all of it."""
+        end = time.monotonic() + 60
+        while True:
+            status = lazy._read_status(str(self.state))
+            found = {name: status[name] for name in expected}
+            if found == expected:
+                return status
+            self.assertLess(time.monotonic(), end, f'{found} != {expected}')
 
     def _http(self):
         server = http.server.ThreadingHTTPServer(('127.0.0.1', 0), _Handler)
@@ -248,6 +260,65 @@ class LazyServeTest(base.TestCase):
         status = self._status()
         self.assertEqual(self.content,
                          pathlib.Path(status['plain_path']).read_bytes())
+
+    def test_the_profile_is_prefetched_after_the_first_miss(self):
+        server, url = self._http()
+        rows = [[4, 1, 0], [9, 3, 20], [5, 3, 10.5], [16, 2, 1], [0, 3, 0]]
+        profile = self.folder / 'profile'
+        profile.write_text(json.dumps({'mode': 'first', 'profile': rows}))
+        self._serve(url, '--profile', profile)
+        self.assertEqual([], server.requests)
+        self._read(4 << 18, 10)
+        # Chunk 0 is all zero: it is there.
+        status = self._wait_for(prefetched=3)
+        self.assertEqual(0, status['prefetched_used'])
+        self.assertEqual(1, status['misses'])
+        self.assertEqual(4, len(server.requests))
+        self.assertEqual(f'bytes={4 << 18}-{(5 << 18) - 1}',
+                         server.requests[0])
+        for _ in range(2):
+            self._read(9 << 18, 10)
+        os.kill(status['worker_pid'], signal.SIGKILL)
+        self._read(5 << 18, 10)
+        status = self._wait_for(prefetched_used=2, misses=1)
+        self.assertEqual(3, status['prefetched'])
+        self.assertEqual(4, len(server.requests))
+
+    def test_sequences_are_read_ahead(self):
+        server, url = self._http()
+        process = self._serve(url)
+        for chunk in (4, 5, 6):
+            self._read(chunk << 18, 1)
+        # Each of these has a handle of its own.
+        self.assertEqual(0, self._status()['prefetched'])
+        with open(self.path, 'rb', buffering=0) as file:
+            for chunk in (16, 17, 18):
+                os.pread(file.fileno(), 1, chunk << 18)
+            self._wait_for(prefetched=2, prefetched_used=0, misses=6)
+            os.pread(file.fileno(), 1, 19 << 18)
+            self._wait_for(prefetched=3, prefetched_used=1, misses=6)
+        self._stop(process)
+        self._serve(url, '--prefetch', 'off')
+        with open(self.path, 'rb', buffering=0) as file:
+            for chunk in (28, 29, 30, 31):
+                os.pread(file.fileno(), 1, chunk << 18)
+        status = self._status()
+        self.assertEqual((0, 4), (status['prefetched'], status['misses']))
+
+    def test_a_profile_that_cannot_be_used_is_refused(self):
+        profile = self.folder / 'profile'
+        for text, reason in (
+                ('[[0, 1, 1], [50, 1, 1]]', 'entry 1: chunk 50'),
+                ('[[0, 1, 1], [1, 1', 'entry 1: EOF'),
+                ('[[0, 1, 1], [0, 1, 1]]', 'entry 1: chunk 0'),
+                ('{"mode": "first"}', 'no "profile"'),
+                ('\x00', 'expected value')):
+            with self.subTest(text=text):
+                profile.write_text(text)
+                ended = self._refused('--profile', profile)
+                self.assertIn(f'cannot use profile {profile}: ', ended.stderr)
+                self.assertIn(reason, ended.stderr)
+        self.assertEqual([], os.listdir(self.folder / 'mount'))
 
     def test_a_record_is_replayed(self):
         record = self.folder / 'record.json'
