@@ -129,6 +129,12 @@ impl Config {
         Ok(())
     }
 
+    /// The sockets of this process: of nbdkit, and for commands.
+    pub fn sockets(&self) -> Vec<PathBuf> {
+        let socket = Some(PathBuf::from(&self.socket));
+        socket.into_iter().chain(self.control.clone()).collect()
+    }
+
     /// Opens the device and the origins.
     ///
     /// # Errors

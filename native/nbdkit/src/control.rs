@@ -44,13 +44,22 @@ enum Command {
 /// The system refused.
 pub fn listen(path: &Path) -> io::Result<UnixListener> {
     // What an earlier process left; the device's lock keeps others away.
-    if std::fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket()) {
-        std::fs::remove_file(path)?;
-    }
+    remove_socket(path)?;
     let before = rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o177));
     let listener = UnixListener::bind(path);
     rustix::process::umask(before);
     listener
+}
+
+/// Removes a socket, if it is there.
+///
+/// # Errors
+/// The system refused.
+pub fn remove_socket(path: &Path) -> io::Result<()> {
+    if std::fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket()) {
+        std::fs::remove_file(path)?;
+    }
+    Ok(())
 }
 
 /// Serves commands until the process ends.

@@ -89,7 +89,8 @@ impl Server for Connection {
 
     fn after_fork() -> Result<()> {
         let cache = CACHE.get().ok_or_else(|| refused("not opened"))?;
-        stop::watch(cache).map_err(refused)?;
+        let sockets = lock(&CONFIG).as_ref().map_or_else(Vec::new, Config::sockets);
+        stop::watch(cache, sockets).map_err(refused)?;
         if let Some(listener) = lock(&LISTENER).take() {
             let cache = cache.clone();
             std::thread::spawn(move || control::serve(&listener, &cache));

@@ -4,11 +4,14 @@
 //! all clients are gone. A client that reconnects sends again what it has no answer to.
 
 use std::io;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 use std::time::Duration;
 
 use diffcache_ssdcache::cache::Cache;
 use nix::sys::signal::{SigSet, Signal};
+
+use crate::control::remove_socket;
 
 /// Time for nbdkit to send the answers of completed requests.
 const ANSWERS: Duration = Duration::from_millis(50);
@@ -21,12 +24,12 @@ pub fn begin() -> RwLockReadGuard<'static, ()> {
     GATE.read().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Ends the process with code 0 on SIGTERM and SIGINT, or with 1 if not all could be flushed.
-/// To be called before there are other threads, which inherit that they are not interrupted.
+/// Ends the process with code 0 on SIGTERM and SIGINT, or with 1 if not all could be flushed, and
+/// removes its sockets. To be called before there are other threads, which inherit that they are not interrupted.
 ///
 /// # Errors
 /// The system refused.
-pub fn watch(cache: &Arc<Cache>) -> io::Result<()> {
+pub fn watch(cache: &Arc<Cache>, sockets: Vec<PathBuf>) -> io::Result<()> {
     let mut signals = SigSet::empty();
     signals.add(Signal::SIGTERM);
     signals.add(Signal::SIGINT);
@@ -34,12 +37,12 @@ pub fn watch(cache: &Arc<Cache>) -> io::Result<()> {
     let cache = cache.clone();
     let wait = move || {
         while signals.wait().is_err() {}
-        end(&cache);
+        end(&cache, &sockets);
     };
     std::thread::Builder::new().spawn(wait).map(drop)
 }
 
-fn end(cache: &Cache) {
+fn end(cache: &Cache, sockets: &[PathBuf]) {
     let _closed = GATE.write().unwrap_or_else(PoisonError::into_inner);
     let code = match cache.close() {
         Ok(()) => 0,
@@ -49,7 +52,18 @@ fn end(cache: &Cache) {
         }
     };
     std::thread::sleep(ANSWERS);
+    // The device's lock is held until the process ends, so that they are not those of the next one.
+    for path in sockets {
+        remove(path);
+    }
     // SAFETY: nothing is left to be done, and what would run at a normal exit, in nbdkit, expects
     // that no other thread runs.
     unsafe { nix::libc::_exit(code) }
+}
+
+fn remove(path: &Path) {
+    if let Err(error) = remove_socket(path) {
+        let path = path.display();
+        eprintln!("diffcache-ssdcache: could not remove socket {path}: {error}");
+    }
 }

@@ -192,6 +192,8 @@ class TestRestart(CacheTest):
             # The greeting: the server has the connection.
             self.assertEqual(b'NBDMAGIC', client.recv(8, socket.MSG_WAITALL))
             self.assertEqual(0, self.end(process, signal.SIGTERM))
+        for path in (address, self.control):
+            self.assertFalse(os.path.lexists(path), path)
         _, again = self.start()
         self.assertEqual(exports, again)
         self.assertTrue(self.io(exports['a'], 'read -P 7 0 64k'))
