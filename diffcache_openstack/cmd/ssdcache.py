@@ -38,8 +38,8 @@ class _Volumes(columns.FormattableColumn):
     def human_readable(self) -> str:
         return '\n'.join(
             f'{name}: {volume["mode"]}, {volume["state"]}, {volume["blocks"]}'
-            f' of {volume["limit"]} blocks, {volume["hits"]} hits,'
-            f' {volume["misses"]} misses'
+            f' of {volume["limit"]} blocks, {volume["dirty"]} dirty,'
+            f' {volume["hits"]} hits, {volume["misses"]} misses'
             for name, volume in self._value.items())
 
 
@@ -51,11 +51,25 @@ def _number(text: str) -> int:
     return int(text)
 
 
+def _dirty_max(text: str) -> str:
+    try:
+        return server.parse_dirty_max(text)
+    except server.ServerError as error:
+        raise argparse.ArgumentTypeError(str(error))
+
+
 def _volume(text: str) -> server.Volume:
     try:
         return server.parse_volume(text)
     except server.ServerError as error:
         raise argparse.ArgumentTypeError(str(error))
+
+
+def _add_discard_dirty(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        '--discard-dirty', action='store_true',
+        help='Lose blocks that only the cache has and that cannot be written'
+             ' back: the volume has older ones.')
 
 
 class Serve(quick.Quick, command.Command):
@@ -89,10 +103,10 @@ class Serve(quick.Quick, command.Command):
             '--volume', required=True, action='append', type=_volume,
             metavar='NAME=ORIGIN[,mode=MODE][,limit=BLOCKS]',
             help='Volume, and the file or block device that it is. The mode is'
-                 ' write-through (default), write-around or pass-through; the'
-                 ' limit is the most blocks that it has in the cache (default:'
-                 ' an equal part of what the limits of others leave). May be'
-                 ' repeated.')
+                 ' write-through (default), write-back, write-around or'
+                 ' pass-through; the limit is the most blocks that it has in'
+                 ' the cache (default: an equal part of what the limits of'
+                 ' others leave). May be repeated.')
         parser.add_argument(
             '--evict', choices=simulation.EVICTIONS, default='lru',
             help='Which block leaves a full partition (default: lru).')
@@ -101,6 +115,16 @@ class Serve(quick.Quick, command.Command):
             choices=range(1, simulation.MAX_ADMISSION + 1),
             help='Cache a block at the N-th reference to it within as many'
                  ' references as the volume\'s limit (default: 1).')
+        parser.add_argument(
+            '--dirty-max', metavar='BLOCKS|PERCENT%', type=_dirty_max,
+            default='50%',
+            help='The most blocks of a volume in the mode write-back that only'
+                 ' the cache has, or their share of the volume\'s limit'
+                 ' (default: 50%%).')
+        parser.add_argument(
+            '--dirty-age', metavar='SECONDS', type=_number, default=30,
+            help='Write a block back after this time (default: 30).')
+        _add_discard_dirty(parser)
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace) -> None:
@@ -109,7 +133,8 @@ class Serve(quick.Quick, command.Command):
             device=args.device, socket=args.socket, control=args.control,
             state=args.state, capacity=args.capacity,
             volumes=tuple(args.volume), is_new=args.is_new, evict=args.evict,
-            admission=args.admission))
+            admission=args.admission, dirty_max=args.dirty_max,
+            dirty_age=args.dirty_age, discard_dirty=args.discard_dirty))
 
 
 class _Control(quick.Quick, show.ShowOne):
@@ -178,19 +203,33 @@ class Set(_VolumeControl):
 
 
 class Flush(_VolumeControl):
-    """Make durable what was written to a volume."""
+    """Write the dirty blocks of a volume back, and make its writes durable."""
 
     COMMAND = 'flush'
 
 
-class Invalidate(_VolumeControl):
-    """Remove the blocks of a volume from the cache."""
+class _Discard(_VolumeControl):
+    """Base of the commands after which a volume has no cached blocks."""
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser = super().get_parser(prog_name)
+        _add_discard_dirty(parser)
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace
+                    ) -> tuple[list[str], list[typing.Any]]:
+        fields = {'discard_dirty': True} if parsed_args.discard_dirty else {}
+        return self._run(parsed_args, volume=parsed_args.name, **fields)
+
+
+class Invalidate(_Discard):
+    """Remove the blocks of a volume from the cache, written back before."""
 
     COMMAND = 'invalidate'
 
 
-class Detach(_VolumeControl):
-    """Flush a volume, and end its export.
+class Detach(_Discard):
+    """Write a volume's dirty blocks back, flush it, and end its export.
 
     Clients that are still connected are served without the cache.
     """

@@ -39,7 +39,8 @@ def send(path: str | os.PathLike[str], command: str, *,
 
     :param command: ``status``, ``set``, ``flush``, ``invalidate`` or
         ``detach``
-    :param fields: ``volume`` and, with ``set``, ``limit`` and ``mode``
+    :param fields: ``volume`` and, with ``set``, ``limit`` and ``mode``; with
+        ``invalidate`` and ``detach``, ``discard_dirty``
     :raises CacheUnreachable: no cache answers, or not in time
     :raises CommandRefused: for the reason that the cache gives
     """

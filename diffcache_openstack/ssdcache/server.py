@@ -23,9 +23,10 @@ import stat
 
 from diffcache_openstack.common import exceptions
 
-MODES = ('write-through', 'write-around', 'pass-through')
+MODES = ('write-through', 'write-back', 'write-around', 'pass-through')
 PLUGIN = '_nbdkit_ssdcache'
 NBDKIT = 'nbdkit'
+MAX_BLOCKS = (1 << 32) - 1
 # What an address of a unix socket has room for.
 MAX_SOCKET_PATH = 107
 
@@ -66,6 +67,10 @@ class Server:
     :ivar is_new: whether the device is made an empty cache
     :ivar evict: which block leaves a full partition
     :ivar admission: a block is cached at this reference to it
+    :ivar dirty_max: the most dirty blocks of a volume, a number or a
+        percentage of its limit
+    :ivar dirty_age: seconds after which dirty blocks are written back
+    :ivar discard_dirty: whether dirty blocks are lost that cannot be kept
     """
 
     device: str
@@ -77,6 +82,23 @@ class Server:
     is_new: bool = False
     evict: str = 'lru'
     admission: int = 1
+    dirty_max: str = '50%'
+    dirty_age: int = 30
+    discard_dirty: bool = False
+
+
+def parse_dirty_max(text: str) -> str:
+    """Check a number of blocks, or a percentage, and return it.
+
+    :raises ServerError: it is neither
+    """
+    number, percent, rest = text.partition('%')
+    most = 100 if percent else MAX_BLOCKS
+    if rest or not (number.isascii() and number.isdigit()
+                    and int(number) <= most):
+        raise ServerError(f'{text!r} is neither a number of blocks nor a'
+                          ' percentage 0%..100%')
+    return text
 
 
 def parse_volume(text: str) -> Volume:
@@ -156,6 +178,9 @@ def command(server: Server, ready_fd: int) -> list[str]:
         'format': str(server.is_new).lower(),
         'evict': server.evict,
         'admission': server.admission,
+        'dirty_max': server.dirty_max,
+        'dirty_age': server.dirty_age,
+        'discard_dirty': str(server.discard_dirty).lower(),
         'state': os.path.abspath(server.state),
         'control': os.path.abspath(server.control),
         'socket': os.path.abspath(server.socket),

@@ -4,8 +4,11 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use diffcache_ssdcache::cache::{origin_id, Attachment, Cache, CacheError, Mode, Options};
+use diffcache_ssdcache::cache::{
+    origin_id, Attachment, Cache, CacheError, DirtyMax, Mode, Options,
+};
 use diffcache_ssdcache::device::format::FormatError;
 use diffcache_ssdcache::device::{failure, Device, DeviceError, Place};
 use diffcache_ssdcache::partition::eviction::Policy;
@@ -16,6 +19,8 @@ use thiserror::Error;
 const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
 const MACHINE_ID: &str = "/etc/machine-id";
 const RANDOM: &str = "/dev/urandom";
+const DIRTY_MAX: DirtyMax = DirtyMax::Percent(50);
+const DIRTY_AGE: Duration = Duration::from_secs(30);
 
 /// Why a cache cannot be served.
 #[derive(Debug, Error)]
@@ -83,6 +88,9 @@ pub struct Config {
     format: bool,
     eviction: Option<Policy>,
     admission: u8,
+    dirty_max: Option<DirtyMax>,
+    dirty_age: Option<Duration>,
+    discard_dirty: bool,
     /// Where failures of devices are noted.
     state: Option<PathBuf>,
     volumes: Vec<VolumeConfig>,
@@ -115,6 +123,17 @@ impl Config {
                 self.eviction = Some(policy);
             }
             "admission" => self.admission = value.parse().map_err(number)?,
+            "dirty_max" => {
+                let bound = match value.strip_suffix('%') {
+                    Some(percent) => percent.parse().map(DirtyMax::Percent),
+                    None => value.parse().map(DirtyMax::Blocks),
+                };
+                self.dirty_max = Some(bound.map_err(number)?);
+            }
+            "dirty_age" => {
+                self.dirty_age = Some(Duration::from_secs(value.parse().map_err(number)?));
+            }
+            "discard_dirty" => self.discard_dirty = value == "true",
             "state" => self.state = Some(value.into()),
             "control" => self.control = Some(value.into()),
             "socket" => value.clone_into(&mut self.socket),
@@ -146,6 +165,9 @@ impl Config {
         let options = Options {
             eviction: self.eviction.unwrap_or(Policy::Lru),
             admission: self.admission.max(1),
+            dirty_max: self.dirty_max.unwrap_or(DIRTY_MAX),
+            dirty_age: self.dirty_age.unwrap_or(DIRTY_AGE),
+            discard_dirty: self.discard_dirty,
         };
         let note = self.note_of(&device)?;
         let cache = Cache::open(device, options, attachments?)?;
@@ -165,6 +187,26 @@ impl Config {
         Ok(note)
     }
 
+    /// Refuses to erase dirty blocks.
+    fn check_format(&self, path: &Path, file: &File, place: Place) -> Result<(), ConfigError> {
+        if self.discard_dirty {
+            return Ok(());
+        }
+        let disk = file.try_clone().map_err(|source| ConfigError::File {
+            path: path.to_owned(),
+            source,
+        })?;
+        let found = match Device::count_dirty(Box::new(disk), place) {
+            Ok(0) => return Ok(()),
+            Ok(dirty) => DeviceError::Dirty(dirty),
+            Err(error) => error,
+        };
+        Err(ConfigError::Device {
+            path: path.to_owned(),
+            source: found,
+        })
+    }
+
     fn open_device(&self) -> Result<Device, ConfigError> {
         let path = self
             .device
@@ -177,6 +219,7 @@ impl Config {
             boot: number_of(BOOT_ID)?,
         };
         let opened = if self.format {
+            self.check_format(path, &file, place)?;
             reserve(path, &file, Device::bytes(capacity))?;
             Device::format(Box::new(file), capacity, place, random()?)
         } else {

@@ -30,12 +30,20 @@ enum Command {
         limit: Option<u32>,
         mode: Option<String>,
     },
-    /// Makes what was written to a volume durable.
+    /// Writes the dirty blocks of a volume back, and makes what was written to it durable.
     Flush { volume: String },
     /// Forgets what is cached of a volume.
-    Invalidate { volume: String },
+    Invalidate {
+        volume: String,
+        #[serde(default)]
+        discard_dirty: bool,
+    },
     /// Ends the attachment of a volume.
-    Detach { volume: String },
+    Detach {
+        volume: String,
+        #[serde(default)]
+        discard_dirty: bool,
+    },
 }
 
 /// Opens the socket for the commands of this user.
@@ -129,18 +137,21 @@ fn run(cache: &Cache, command: Command) -> Result<Value, CacheError> {
                 cache.set_limit(&volume, limit)?;
             }
             if let Some(mode) = mode {
-                cache.set_mode(&volume, mode);
+                cache.set_mode(&volume, mode)?;
             }
         }
         Command::Flush { volume } => {
             let volume = cache.volume(&volume)?;
-            cache.flush(&volume).map_err(|source| CacheError::Origin {
-                name: volume.name().to_owned(),
-                source,
-            })?;
+            cache.flush_back(&volume)?;
         }
-        Command::Invalidate { volume } => cache.invalidate(&*cache.volume(&volume)?),
-        Command::Detach { volume } => cache.detach(&*cache.volume(&volume)?)?,
+        Command::Invalidate {
+            volume,
+            discard_dirty,
+        } => cache.invalidate(&*cache.volume(&volume)?, discard_dirty)?,
+        Command::Detach {
+            volume,
+            discard_dirty,
+        } => cache.detach(&*cache.volume(&volume)?, discard_dirty)?,
     }
     Ok(json!({ "status": cache.status() }))
 }

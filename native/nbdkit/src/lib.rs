@@ -21,6 +21,8 @@ use serde_json::json;
 
 use config::Config;
 
+/// How often it is looked for blocks to write back.
+const WRITE_BACK: Duration = Duration::from_millis(250);
 /// Intents of regions are cleared that were not written for this time.
 const SETTLE: Duration = Duration::from_secs(5);
 
@@ -89,7 +91,9 @@ impl Server for Connection {
 
     fn after_fork() -> Result<()> {
         let cache = CACHE.get().ok_or_else(|| refused("not opened"))?;
-        let sockets = lock(&CONFIG).as_ref().map_or_else(Vec::new, Config::sockets);
+        let sockets = lock(&CONFIG)
+            .as_ref()
+            .map_or_else(Vec::new, Config::sockets);
         stop::watch(cache, sockets).map_err(refused)?;
         if let Some(listener) = lock(&LISTENER).take() {
             let cache = cache.clone();
@@ -100,6 +104,14 @@ impl Server for Connection {
             std::thread::sleep(SETTLE);
             if let Err(error) = settled.settle() {
                 eprintln!("diffcache-ssdcache: could not clear intents, will retry: {error}");
+            }
+        });
+        let written_back = cache.clone();
+        std::thread::spawn(move || loop {
+            std::thread::sleep(WRITE_BACK);
+            if let Err(error) = written_back.write_back_due() {
+                eprintln!("diffcache-ssdcache: could not write blocks back, will retry: {error}");
+                std::thread::sleep(SETTLE);
             }
         });
         announce(cache).map_err(refused)

@@ -4,10 +4,12 @@
 //! served at the same time; the lock is held for decisions and for entries of 16 bytes, never while
 //! data are read or written. The data of each cached block are checked when they are read.
 
+mod attach;
 mod latency;
 mod state;
 mod status;
 mod volume;
+mod write_back;
 
 #[cfg(test)]
 mod tests;
@@ -15,16 +17,17 @@ mod tests;
 use std::io;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use thiserror::Error;
 
-use crate::device::disk::Disk;
-use crate::device::format::{checksum, Entry, VolumeRecord, BLOCK, MAX_NAME, VOLUMES};
+use crate::device::format::{checksum, Entry, BLOCK, VOLUMES};
 use crate::device::{Device, DeviceError};
 use crate::partition::eviction::Policy;
-use crate::partition::{PartitionError, Partitioner, Settings, Slot};
+use crate::partition::{PartitionError, Slot};
 use crate::Block;
+pub use attach::{origin_id, Attachment};
+use state::dirty::Selection;
 use state::{Source, State, Taken, Token};
 pub use status::{DeviceStatus, Quantiles, Status, VolumeStatus};
 use volume::Counters;
@@ -58,6 +61,19 @@ pub enum CacheError {
     /// The volumes
     #[error("a device has at most {VOLUMES} volumes; detach one")]
     Volumes,
+    /// Dirty blocks would be lost
+    #[error("volume {name}: the device has {blocks} of its blocks that were not written back, but {reason}; attach it as it was, or lose them with --discard-dirty")]
+    Unsaved {
+        /// The volume.
+        name: String,
+        /// How many.
+        blocks: u64,
+        /// Why they would be lost.
+        reason: &'static str,
+    },
+    /// Entries of dirty blocks
+    #[error("{0} entries of blocks that were not written back are damaged; lose them with --discard-dirty")]
+    Damaged(u64),
     /// It is not attached
     #[error("volume {0} is not attached; the status names those that are")]
     Unknown(String),
@@ -69,29 +85,6 @@ impl From<io::Error> for CacheError {
     }
 }
 
-/// A volume to attach.
-pub struct Attachment {
-    /// Its name.
-    pub name: String,
-    /// What it caches.
-    pub origin: Box<dyn Disk>,
-    /// Tells one origin from another, see [`origin_id`].
-    pub origin_id: u64,
-    /// What its cache does.
-    pub mode: Mode,
-    /// The most blocks that it has.
-    pub limit: u32,
-    /// Random bytes, for the name of its export and the number of its attachment.
-    pub random: [u8; 24],
-}
-
-/// A number that tells one origin from another, by where it is.
-#[must_use]
-pub fn origin_id(path: &str, device: u64, inode: u64) -> u64 {
-    let seed = device.rotate_left(32) ^ inode;
-    xxhash_rust::xxh3::xxh3_64_with_seed(path.as_bytes(), seed)
-}
-
 /// How a cache works.
 #[derive(Debug, Clone, Copy)]
 pub struct Options {
@@ -99,6 +92,31 @@ pub struct Options {
     pub eviction: Policy,
     /// Blocks are cached at this reference.
     pub admission: u8,
+    /// The most dirty blocks of a volume.
+    pub dirty_max: DirtyMax,
+    /// Dirty blocks are written back after this time.
+    pub dirty_age: Duration,
+    /// Whether dirty blocks are lost that cannot be kept.
+    pub discard_dirty: bool,
+}
+
+/// The most blocks of a volume that its origin lacks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DirtyMax {
+    /// As many.
+    Blocks(u32),
+    /// Of 100 blocks of the volume's limit.
+    Percent(u8),
+}
+
+impl DirtyMax {
+    /// The most of a volume with a limit.
+    fn of(self, limit: u32) -> u32 {
+        match self {
+            Self::Blocks(blocks) => blocks.min(limit),
+            Self::Percent(percent) => (u64::from(limit) * u64::from(percent) / 100) as u32,
+        }
+    }
 }
 
 /// Notes durably, and not on the device, that the device failed.
@@ -115,56 +133,12 @@ pub struct Cache {
     /// Set when the device failed: whether that was noted.
     failed: OnceLock<bool>,
     note_failure: NoteFailure,
+    options: Options,
+    /// Who makes versions of blocks durable.
+    committing: Mutex<()>,
 }
 
 impl Cache {
-    /// Attaches volumes to a device, each with the blocks that it had at its end if it has the
-    /// origin that it had.
-    ///
-    /// # Errors
-    /// The limits do not fit, or the device or an origin cannot be read.
-    pub fn open(
-        device: Device,
-        options: Options,
-        attachments: Vec<Attachment>,
-    ) -> Result<Self, CacheError> {
-        let blocks = Partitioner::new(Settings {
-            capacity: device.capacity(),
-            eviction: options.eviction,
-            admission: options.admission,
-            seed: device.seed(),
-        });
-        let mut state = State::new(blocks);
-        let known = device.records()?;
-        let volumes = attach_all(&device, &mut state, known, attachments)?;
-        let mut owners = vec![None; VOLUMES];
-        for volume in &volumes {
-            owners[usize::from(volume.record)] = Some(volume.clone());
-        }
-        let of = |record: u16| owners.get(usize::from(record)).and_then(Option::as_ref);
-        device.load(
-            |record| of(record).map(|volume| volume.attachment.generation),
-            |slot, entry| {
-                let Some(volume) = of(entry.record) else {
-                    return false;
-                };
-                let inside = entry.block * (BLOCK as u64) < volume.size();
-                let restored = inside && state.blocks.restore(volume.id, entry.block, slot);
-                if restored {
-                    state.blocks.set_checksum(slot, Some(entry.checksum));
-                }
-                restored
-            },
-        )?;
-        Ok(Self {
-            device,
-            state: Mutex::new(state),
-            volumes: RwLock::new(volumes),
-            failed: OnceLock::new(),
-            note_failure: Box::new(|_| Ok(())),
-        })
-    }
-
     /// Has a failure of the device noted; without it, a device that failed and works again must
     /// not be opened again.
     #[must_use]
@@ -243,6 +217,7 @@ impl Cache {
         Counters::add(&volume.counters.reads, count);
         if !self.is_active(volume) {
             Counters::add(&volume.counters.bypassed, count);
+            self.check_lost(volume, blocks)?;
             return read_origin(volume, buffer, offset);
         }
         let (sources, token) = self.sources(volume, blocks.clone());
@@ -355,24 +330,46 @@ impl Cache {
     ) -> io::Result<()> {
         let mut data = [0; BLOCK];
         let skip = offset.saturating_sub(block * BLOCK as u64) as usize;
-        let read = self.device.read_data(&mut data, slot);
-        if read.is_ok() && checksum(&data) == expected {
-            into.copy_from_slice(&data[skip..skip + into.len()]);
-            return Ok(());
+        let (mut slot, mut expected) = (slot, expected);
+        loop {
+            let read = self.device.read_data(&mut data, slot);
+            if read.is_ok() && checksum(&data) == expected {
+                into.copy_from_slice(&data[skip..skip + into.len()]);
+                return Ok(());
+            }
+            let moved = self.replaced(volume, block, (slot, expected));
+            if let Err(error) = &read {
+                self.fail(error);
+            }
+            match moved? {
+                Some(other) => (slot, expected) = other,
+                None => return read_origin(volume, into, block * BLOCK as u64 + skip as u64),
+            }
         }
+    }
+
+    /// Where a block is that was not as expected in a slot: in another slot, because it was written
+    /// while it was read, or in the origin.
+    fn replaced(
+        &self,
+        volume: &Volume,
+        block: Block,
+        (slot, expected): (Slot, u32),
+    ) -> io::Result<Option<(Slot, u32)>> {
         let mut state = self.lock();
-        let unchanged = state.blocks.find(volume.id, block) == Some(slot)
-            && state.blocks.checksum(slot) == Some(expected);
-        // Otherwise the block left the cache, or was written, while it was read.
-        if unchanged {
-            Counters::add(&volume.counters.corrupted, 1);
-            self.forget(&mut state, slot);
+        let Some(found) = state.blocks.find(volume.id, block) else {
+            return Ok(None);
+        };
+        let checksum = state.blocks.checksum(found);
+        if (found, checksum) != (slot, Some(expected)) {
+            return Ok(checksum.map(|checksum| (found, checksum)));
         }
-        drop(state);
-        if let Err(error) = read {
-            self.fail(&error);
+        Counters::add(&volume.counters.corrupted, 1);
+        if state.blocks.is_dirty(slot) {
+            return Err(lost(volume, block));
         }
-        read_origin(volume, into, block * BLOCK as u64 + skip as u64)
+        self.forget(&mut state, slot);
+        Ok(None)
     }
 
     /// Reads blocks from the origin, and caches those that have slots for it.
@@ -398,7 +395,7 @@ impl Cache {
 
     /// Writes the data of a block to its slot, if it is still owned.
     fn store(&self, volume: &Volume, block: Block, data: &[u8], token: Token) {
-        let Some(slot) = self.lock().owned(volume.id, block, token) else {
+        let Some(slot) = self.lock().begin_data(volume.id, block, token) else {
             return;
         };
         let written = self.device.write_data(data, slot);
@@ -413,6 +410,7 @@ impl Cache {
                 record: volume.record,
                 block,
                 checksum,
+                dirty: None,
             };
             let entry = Some((entry, volume.attachment.generation));
             if let Err(error) = self.device.write_entry(slot, entry) {
@@ -447,14 +445,23 @@ impl Cache {
         }
     }
 
-    /// Writes to a volume. Complete when the origin has it; durable after a
-    /// [`flush`](Self::flush).
+    /// Writes to a volume. Durable after a [`flush`](Self::flush).
     ///
     /// # Errors
-    /// The origin cannot be written.
+    /// The origin cannot be written, or dirty blocks were lost with the device.
     pub fn write(&self, volume: &Volume, data: &[u8], offset: u64) -> io::Result<()> {
         let blocks = touched(offset, data.len());
         Counters::add(&volume.counters.writes, blocks.end - blocks.start);
+        let _entered = volume.enter();
+        if volume.mode() == Mode::WriteBack {
+            return self.write_behind(volume, data, offset);
+        }
+        self.write_origin(volume, data, offset)
+    }
+
+    /// Writes to the origin, and to the cache in the mode write-through.
+    fn write_origin(&self, volume: &Volume, data: &[u8], offset: u64) -> io::Result<()> {
+        let blocks = touched(offset, data.len());
         let end = offset + data.len() as u64;
         self.change(volume, offset..end, |token| {
             volume.origin.write_at(data, offset)?;
@@ -473,6 +480,11 @@ impl Cache {
     /// # Errors
     /// The origin cannot be written.
     pub fn zero(&self, volume: &Volume, offset: u64, length: u64) -> io::Result<()> {
+        let _entered = volume.enter();
+        let blocks = touched(offset, length as usize);
+        let _locked =
+            (volume.mode() == Mode::WriteBack).then(|| volume.writing.lock(blocks.clone()));
+        self.clean(volume, blocks)?;
         self.change(volume, offset..offset + length, |_| {
             volume.origin.zero(offset, length)
         })
@@ -492,6 +504,7 @@ impl Cache {
             self.fail(error);
         }
         let result = self.check_noted().and_then(|()| work(token));
+        volume.note_origin_write();
         let mut state = self.lock();
         for block in blocks {
             if let Some(slot) = state.end_write(volume.id, block, token) {
@@ -562,9 +575,24 @@ impl Cache {
     /// Makes all completed writes to a volume durable.
     ///
     /// # Errors
-    /// The origin cannot be flushed.
+    /// The origin or the device cannot be flushed, or dirty blocks were lost with the device.
     pub fn flush(&self, volume: &Volume) -> io::Result<()> {
-        volume.origin.sync()
+        if volume.mode() != Mode::WriteBack {
+            return volume.origin.sync();
+        }
+        self.commit()?;
+        self.check_lost(volume, 0..Block::MAX)?;
+        volume.sync_origin()
+    }
+
+    /// Writes the dirty blocks back that a volume has now, and makes all completed writes durable.
+    ///
+    /// # Errors
+    /// Dirty blocks cannot be written back, or the origin cannot be flushed.
+    pub fn flush_back(&self, volume: &Volume) -> Result<(), CacheError> {
+        self.write_back_now(volume)?;
+        self.flush(volume)
+            .map_err(|source| origin_error(volume, source))
     }
 
     /// Clears the intents of regions that were not written since the last call. To be called
@@ -576,11 +604,18 @@ impl Cache {
         self.clear(&self.device.intents().idle())
     }
 
-    /// Flushes all, and clears all intents. Without requests since, a power cut loses nothing.
+    /// Writes all dirty blocks back, flushes all, and clears all intents. Without requests since, a
+    /// power cut loses nothing.
     ///
     /// # Errors
-    /// An origin or the device cannot be flushed.
+    /// An origin or the device cannot be written.
     pub fn close(&self) -> io::Result<()> {
+        let drained: Vec<io::Result<()>> = self
+            .volumes()
+            .iter()
+            .map(|v| self.write_back_all(v))
+            .collect();
+        drained.into_iter().collect::<io::Result<()>>()?;
         self.clear(&self.device.intents().finished())
     }
 
@@ -596,35 +631,88 @@ impl Cache {
             .inspect_err(|error| self.fail(error))
     }
 
-    /// Changes what a volume's cache does. What it has stays valid in any mode.
-    pub fn set_mode(&self, volume: &Volume, mode: Mode) {
-        volume.set_mode(mode);
-    }
-
-    /// Changes the most blocks of a volume, and evicts those above.
+    /// Changes what a volume's cache does. What it has stays valid in any mode; dirty blocks are
+    /// written back before another mode than write-back begins.
     ///
     /// # Errors
-    /// The limits do not fit.
+    /// Dirty blocks cannot be written back; the mode is as before.
+    pub fn set_mode(&self, volume: &Volume, mode: Mode) -> Result<(), CacheError> {
+        if mode != Mode::WriteBack {
+            // Most of it while the volume can be written.
+            self.write_back_now(volume)?;
+        }
+        let _closed = volume.close_gate();
+        if mode != Mode::WriteBack {
+            self.drain(volume)?;
+        }
+        volume.set_mode(mode);
+        Ok(())
+    }
+
+    /// Changes the most blocks of a volume, and evicts those above. Dirty ones are written back
+    /// before.
+    ///
+    /// # Errors
+    /// The limits do not fit, or dirty blocks cannot be written back.
     pub fn set_limit(&self, volume: &Volume, limit: u32) -> Result<(), CacheError> {
         self.lock()
             .blocks
             .set_limits(&[(volume.partition, limit)])?;
+        self.shrink(volume)
+    }
+
+    /// Evicts the blocks of a volume above its limits.
+    fn shrink(&self, volume: &Volume) -> Result<(), CacheError> {
         loop {
             let mut state = self.lock();
             for _ in 0..SHRINK {
                 let Some(evicted) = state.blocks.shrink(volume.partition) else {
-                    return Ok(());
+                    break;
                 };
                 Counters::add(&volume.counters.evictions, 1);
                 state.disown(evicted.slot);
                 self.erase(evicted.slot);
             }
+            let (held, limit) = (
+                state.blocks.held(volume.partition),
+                state.blocks.limit(volume.partition),
+            );
+            let dirty = state.blocks.dirty(volume.partition);
+            drop(state);
+            let excess = dirty.saturating_sub(self.options.dirty_max.of(limit));
+            if excess > 0 || held > limit && dirty > 0 {
+                let most = excess.max(held.saturating_sub(limit)) as usize;
+                self.write_back(volume, &Selection::Oldest(most))
+                    .map_err(|source| origin_error(volume, source))?;
+            } else if held <= limit {
+                return Ok(());
+            }
         }
     }
 
-    /// Removes all cached blocks of a volume.
-    pub fn invalidate(&self, volume: &Volume) {
+    /// Removes all cached blocks of a volume. Dirty ones are written back before, or lost if they
+    /// are to be discarded.
+    ///
+    /// # Errors
+    /// Dirty blocks cannot be written back, or the device cannot be flushed.
+    pub fn invalidate(&self, volume: &Volume, discard_dirty: bool) -> Result<(), CacheError> {
+        let _closed = volume.close_gate();
+        self.empty(volume, discard_dirty)
+    }
+
+    /// Removes all cached blocks of a volume that is not being written.
+    fn empty(&self, volume: &Volume, discard_dirty: bool) -> Result<(), CacheError> {
+        if !discard_dirty {
+            self.drain(volume)?;
+        }
+        let _writing_back = self.begin_writing_back(volume);
+        let _committing = self.begin_committing();
+        let had_dirty = self.dirty_blocks(volume) > 0;
         self.drop_blocks(volume, |slot| self.erase(slot));
+        if had_dirty && !self.has_failed() {
+            self.device.sync()?;
+        }
+        Ok(())
     }
 
     fn drop_blocks(&self, volume: &Volume, dropped: impl Fn(Slot)) {
@@ -635,22 +723,31 @@ impl Cache {
                     return;
                 };
                 state.disown(evicted.slot);
+                let older = state.forget_version(evicted.slot);
+                older.into_iter().for_each(&dropped);
                 dropped(evicted.slot);
             }
         }
     }
 
     /// Ends the attachment of a volume: flushes it, and forgets its blocks and its export. Requests
-    /// that are under way end without the cache.
+    /// that are under way end without the cache. Dirty blocks are written back before, or lost if
+    /// they are to be discarded.
     ///
     /// # Errors
-    /// The origin cannot be flushed, or the device cannot be written.
-    pub fn detach(&self, volume: &Volume) -> Result<(), CacheError> {
+    /// The origin cannot be written, or the device cannot be written.
+    pub fn detach(&self, volume: &Volume, discard_dirty: bool) -> Result<(), CacheError> {
+        if !discard_dirty {
+            self.write_back_now(volume)?;
+        }
+        let closed = volume.close_gate();
+        if self.dirty_blocks(volume) > 0 {
+            self.empty(volume, discard_dirty)?;
+        }
         volume.set_mode(Mode::PassThrough);
-        self.flush(volume).map_err(|source| CacheError::Origin {
-            name: volume.name().to_owned(),
-            source,
-        })?;
+        drop(closed);
+        self.flush(volume)
+            .map_err(|source| origin_error(volume, source))?;
         self.device.write_record(volume.record, None)?;
         let none = [(volume.partition, 0)];
         self.lock().blocks.set_limits(&none)?;
@@ -662,77 +759,19 @@ impl Cache {
     }
 }
 
-/// Adds volumes to an empty state, and records them on the device.
-fn attach_all(
-    device: &Device,
-    state: &mut State,
-    known: Vec<Option<VolumeRecord>>,
-    attachments: Vec<Attachment>,
-) -> Result<Vec<Arc<Volume>>, CacheError> {
-    if attachments.len() > VOLUMES {
-        return Err(CacheError::Volumes);
+fn origin_error(volume: &Volume, source: io::Error) -> CacheError {
+    CacheError::Origin {
+        name: volume.name().to_owned(),
+        source,
     }
-    let mut names = std::collections::HashSet::new();
-    for Attachment { name, .. } in &attachments {
-        let fits = (1..=MAX_NAME).contains(&name.len());
-        if !fits || !names.insert(name.clone()) {
-            return Err(CacheError::Name(name.clone()));
-        }
-    }
-    let mut places: Vec<Option<VolumeRecord>> = known;
-    for (record, place) in (0..).zip(&mut places) {
-        if place.as_ref().is_some_and(|old| !names.contains(&old.name)) {
-            device.write_record(record, None)?;
-            *place = None;
-        }
-    }
-    attachments
-        .into_iter()
-        .map(|attachment| attach(device, state, &mut places, attachment))
-        .collect()
 }
 
-fn attach(
-    device: &Device,
-    state: &mut State,
-    places: &mut [Option<VolumeRecord>],
-    attachment: Attachment,
-) -> Result<Arc<Volume>, CacheError> {
-    let Attachment { name, origin, .. } = attachment;
-    let size = origin.size().map_err(|source| CacheError::Origin {
-        name: name.clone(),
-        source,
-    })?;
-    let is_it = |place: &Option<VolumeRecord>| place.as_ref().is_some_and(|old| old.name == name);
-    let known = places.iter().position(is_it);
-    let place = known.or_else(|| places.iter().position(Option::is_none));
-    let place = place.ok_or(CacheError::Volumes)?;
-    let (mut export, mut generation) = ([0; 16], [0; 8]);
-    export.copy_from_slice(&attachment.random[..16]);
-    generation.copy_from_slice(&attachment.random[16..]);
-    let mut wanted = VolumeRecord {
-        generation: u64::from_le_bytes(generation),
-        export,
-        size,
-        origin: attachment.origin_id,
-        name,
-    };
-    if let Some(old) = &places[place] {
-        wanted.export = old.export;
-        // Another origin, or another size: what is cached may not be its content.
-        if old.origin == wanted.origin && old.size == wanted.size {
-            wanted.generation = old.generation;
-        }
-    }
-    if places[place].as_ref() != Some(&wanted) {
-        device.write_record(place as u16, Some(&wanted))?;
-    }
-    places[place] = Some(wanted.clone());
-    let partition = state.blocks.add_partition(attachment.limit)?;
-    let id = state.blocks.add_volume(partition)?;
-    let mode = attachment.mode;
-    let volume = Volume::new((id, partition), place as u16, wanted, origin, mode);
-    Ok(Arc::new(volume))
+/// The error of a block that the origin lacks and the device does not have.
+fn lost(volume: &Volume, block: Block) -> io::Error {
+    io::Error::other(format!(
+        "block {block} of volume {} was not written back, and is damaged on the cache device",
+        volume.name()
+    ))
 }
 
 fn read_origin(volume: &Volume, into: &mut [u8], offset: u64) -> io::Result<()> {

@@ -2,21 +2,25 @@
 //!
 //! An entry is written after its data, and erased before its block may become another in the
 //! origin, so that a process that ends at any point leaves no entry of older data. Writes that a
-//! power cut loses are recognised by checksums, and by [`intents`].
+//! power cut loses are recognised by checksums, and by [`intents`]. Entries of dirty blocks, which
+//! the origin lacks, say whether they were written after a flush of their data.
 
 pub mod disk;
 pub mod failure;
 pub mod format;
 pub mod intents;
 
+use std::collections::HashMap;
 use std::io;
 
 use thiserror::Error;
 
 use crate::partition::Slot;
+use crate::Block;
 use disk::Disk;
 use format::{
-    array, Entry, FormatError, Superblock, VolumeRecord, BLOCK, ENTRY, INTENTS, VOLUME, VOLUMES,
+    array, looks_dirty, DirtyVersion, Entry, FormatError, Superblock, VolumeRecord, BLOCK, ENTRY,
+    INTENTS, VOLUME, VOLUMES,
 };
 use intents::Intents;
 
@@ -45,6 +49,9 @@ pub enum DeviceError {
         /// Bytes that it has.
         size: u64,
     },
+    /// It has what would be lost
+    #[error("it has {0} blocks that were not written back to their volumes; start it without --format and flush them, or lose them with --discard-dirty")]
+    Dirty(u64),
     /// The system refused
     #[error(transparent)]
     Io(#[from] io::Error),
@@ -66,6 +73,17 @@ pub struct Device {
     intents: Intents,
     /// Whether the host was started since it was last written.
     rebooted: bool,
+    /// Whether another host wrote it last.
+    foreign: bool,
+}
+
+/// Blocks of a device that their origins lack.
+#[derive(Debug, Default)]
+pub struct DirtyEntries {
+    /// The newest version of each, by the volume's record and the block.
+    pub newest: HashMap<(u16, Block), (Slot, Entry)>,
+    /// Entries that are of no volume: damaged ones.
+    pub damaged: u64,
 }
 
 impl Device {
@@ -106,7 +124,26 @@ impl Device {
             disk,
             superblock,
             rebooted: false,
+            foreign: false,
         })
+    }
+
+    /// Counts the blocks of a disk that their origins lack; 0 if it is no cache device.
+    ///
+    /// # Errors
+    /// The disk cannot be read.
+    pub fn count_dirty(disk: Box<dyn Disk>, place: Place) -> Result<u64, DeviceError> {
+        let mut head = [0; BLOCK];
+        let read = disk.size()? >= BLOCK as u64;
+        if read {
+            disk.read_at(&mut head, 0)?;
+        }
+        let Ok(superblock) = Superblock::decode(&head) else {
+            return Ok(0);
+        };
+        let device = Self::open(disk, superblock.capacity, place)?;
+        let dirty = device.dirty(&device.records()?)?;
+        Ok(dirty.newest.len() as u64 + dirty.damaged)
     }
 
     /// Opens a device that was formatted.
@@ -127,21 +164,30 @@ impl Device {
         let mut device = Self {
             intents: Intents::load(disk.as_ref())?,
             rebooted: superblock.boot != place.boot,
+            foreign: superblock.host != place.host,
             disk,
             superblock,
         };
-        if superblock.host != place.host {
-            // Origins may have changed where it was used elsewhere.
-            for record in 0..VOLUMES as u16 {
-                device.write_record(record, None)?;
-            }
-        }
         device.superblock = Superblock {
             host: place.host,
             boot: place.boot,
             ..superblock
         };
         Ok(device)
+    }
+
+    /// Whether another host wrote it last: origins may have changed there.
+    #[must_use]
+    pub fn is_foreign(&self) -> bool {
+        self.foreign
+    }
+
+    /// Makes all that was written before survive a power cut.
+    ///
+    /// # Errors
+    /// The device cannot be flushed.
+    pub fn sync(&self) -> io::Result<()> {
+        self.disk.sync()
     }
 
     /// Returns the random number of this cache.
@@ -217,35 +263,107 @@ impl Device {
             .write_durably(&bytes, Superblock::volume_at(record))
     }
 
-    /// Calls `restore` with each slot's entry in ascending order; an entry for which it returns
-    /// `false` is erased, and so are those of regions whose writes a power cut may have lost.
-    ///
-    /// # Errors
-    /// The device cannot be read or written.
-    pub fn load(
-        &self,
-        generation: impl Fn(u16) -> Option<u64>,
-        mut restore: impl FnMut(Slot, Entry) -> bool,
-    ) -> io::Result<()> {
+    /// Calls a function with each slot that has an entry, and its bytes, in ascending order.
+    fn visit(&self, mut work: impl FnMut(Slot, &[u8; ENTRY]) -> io::Result<()>) -> io::Result<()> {
         let mut bytes = vec![0; BATCH as usize * ENTRY];
         for first in (0..self.capacity()).step_by(BATCH as usize) {
             let count = (self.capacity() - first).min(BATCH) as usize;
             let batch = &mut bytes[..count * ENTRY];
             self.disk.read_at(batch, Superblock::entry_at(first))?;
             for (slot, entry) in (first..).zip(batch.chunks_exact(ENTRY)) {
-                if *entry == [0; ENTRY] {
-                    continue;
-                }
-                let found = Entry::decode(&array(entry), &generation);
-                let kept = found.filter(|entry| !self.is_doubtful(entry));
-                if !kept.is_some_and(|entry| restore(slot, entry)) {
-                    self.write_entry(slot, None)?;
+                if *entry != [0; ENTRY] {
+                    work(slot, &array(entry))?;
                 }
             }
         }
+        Ok(())
+    }
+
+    /// The blocks that their origins lack. After a power cut, those that were not durable are none.
+    ///
+    /// # Errors
+    /// The device cannot be read.
+    pub fn dirty(&self, known: &[Option<VolumeRecord>]) -> io::Result<DirtyEntries> {
+        let generation = |record: u16| {
+            let record = known.get(usize::from(record))?.as_ref();
+            record.map(|record| record.generation)
+        };
+        let mut dirty = DirtyEntries::default();
+        self.visit(|slot, bytes| {
+            let Some(entry) = Entry::decode(bytes, generation) else {
+                dirty.damaged += u64::from(looks_dirty(bytes));
+                return Ok(());
+            };
+            let Some(version) = self.surviving(&entry) else {
+                return Ok(());
+            };
+            let found = dirty.newest.entry((entry.record, entry.block));
+            let newest = found.or_insert((slot, entry));
+            if newest.1.dirty.is_some_and(|other| version.is_newer(&other)) {
+                *newest = (slot, entry);
+            }
+            Ok(())
+        })?;
+        Ok(dirty)
+    }
+
+    /// The version of a dirty entry, unless a power cut may have lost its data.
+    fn surviving(&self, entry: &Entry) -> Option<DirtyVersion> {
+        let version = entry.dirty?;
+        (version.is_durable || !self.rebooted).then_some(version)
+    }
+
+    /// Makes what the end of a process left of dirty blocks durable: others may be erased then.
+    fn commit(
+        &self,
+        generation: impl Fn(u16) -> Option<u64>,
+        dirty: &DirtyEntries,
+    ) -> io::Result<()> {
+        if dirty.newest.is_empty() {
+            return Ok(());
+        }
+        self.disk.sync()?;
+        for (slot, entry) in dirty.newest.values() {
+            let version = entry.dirty.filter(|version| !version.is_durable);
+            let of = version.zip(generation(entry.record));
+            if let Some((DirtyVersion { number, .. }, generation)) = of {
+                let is_durable = true;
+                let dirty = Some(DirtyVersion { number, is_durable });
+                self.write_entry(*slot, Some((Entry { dirty, ..*entry }, generation)))?;
+            }
+        }
+        self.disk.sync()
+    }
+
+    /// Calls `restore` with each slot's entry in ascending order; an entry for which it returns
+    /// `false` is erased, and so are those of regions whose writes a power cut may have lost, and
+    /// all but the newest of a block that is `dirty`.
+    ///
+    /// # Errors
+    /// The device cannot be read or written.
+    pub fn load(
+        &self,
+        generation: impl Fn(u16) -> Option<u64>,
+        dirty: &DirtyEntries,
+        mut restore: impl FnMut(Slot, Entry) -> bool,
+    ) -> io::Result<()> {
+        self.commit(&generation, dirty)?;
+        self.visit(|slot, bytes| {
+            let found = Entry::decode(bytes, &generation);
+            let newest = |entry: &Entry| dirty.newest.get(&(entry.record, entry.block));
+            let kept = found.filter(|entry| match newest(entry) {
+                Some((of, _)) => *of == slot,
+                None => entry.dirty.is_none() && !self.is_doubtful(entry),
+            });
+            if kept.is_some_and(|entry| restore(slot, entry)) {
+                return Ok(());
+            }
+            self.write_entry(slot, None)
+        })?;
         if self.rebooted {
             self.clear(&self.intents.finished())?;
         }
+        self.disk.sync()?;
         self.disk.write_durably(&self.superblock.encode(), 0)
     }
 

@@ -230,26 +230,84 @@ impl Partitioner {
         block: Block,
     ) -> Result<(Slot, Option<Evicted>), PartitionError> {
         debug_assert!(self.find(volume, block).is_none());
+        let (slot, evicted) = self.reserve(volume, block)?;
+        let slots = &mut self.slots;
+        self.volumes[usize::from(volume)].index.insert(slots, slot);
+        let partition = self.volumes[usize::from(volume)].partition;
+        let partition = &mut self.partitions[partition];
+        let returned = partition.ghost.take(ghost_key(volume, block)).is_some();
+        partition.order.insert(slots, slot, returned);
+        Ok((slot, evicted))
+    }
+
+    /// Takes a slot for new content of a block, which may be cached. It is found when it is
+    /// [published](Self::publish).
+    ///
+    /// # Errors
+    /// No block of the partition can be evicted, or the block's number is too large.
+    pub fn reserve(
+        &mut self,
+        volume: VolumeId,
+        block: Block,
+    ) -> Result<(Slot, Option<Evicted>), PartitionError> {
         if block > MAX_BLOCK {
             return Err(PartitionError::Block(block));
         }
         let id = self.volume(volume).partition;
         let evicted = self.make_room(id)?;
-        let slots = &mut self.slots;
-        let slot = slots.take(volume, block).ok_or(PartitionError::Full)?;
-        self.volumes[usize::from(volume)].index.insert(slots, slot);
-        let partition = &mut self.partitions[id];
-        let returned = partition.ghost.take(ghost_key(volume, block)).is_some();
-        partition.order.insert(slots, slot, returned);
-        partition.held += 1;
+        let slot = self.slots.take(volume, block).ok_or(PartitionError::Full)?;
+        self.partitions[id].held += 1;
         Ok((slot, evicted))
     }
 
+    /// Makes a reserved slot the one of its block, dirty. Returns the slot that the block had
+    /// before: it counts for the partition until it is [given back](Self::give_back).
+    pub fn publish(&mut self, slot: Slot) -> Option<Slot> {
+        let (volume, block) = self.block_of(slot);
+        let old = self.find(volume, block);
+        let owner = &mut self.volumes[usize::from(volume)];
+        let partition = &mut self.partitions[owner.partition];
+        let slots = &mut self.slots;
+        match old {
+            Some(old) if slots.is_dirty(old) => {
+                owner.index.remove(slots, old);
+                // Its age is that of the first write since the block was clean.
+                partition.dirty.replace(slots, old, slot);
+            }
+            Some(old) => {
+                owner.index.remove(slots, old);
+                partition.order.remove(slots, old);
+                partition.dirty.push(slots, slot);
+            }
+            None => {
+                partition.ghost.take(ghost_key(volume, block));
+                partition.dirty.push(slots, slot);
+            }
+        }
+        owner.index.insert(slots, slot);
+        slots.set_dirty(slot, true);
+        old
+    }
+
+    /// Returns a slot to the unused ones that is reserved, or was replaced.
+    pub fn give_back(&mut self, slot: Slot) {
+        let partition = self.partition_of(slot);
+        self.partitions[partition].held -= 1;
+        self.slots.give(slot);
+    }
+
+    /// The volume and the block of a slot that is not unused.
+    #[must_use]
+    pub fn block_of(&self, slot: Slot) -> (VolumeId, Block) {
+        (self.slots.volume(slot), self.slots.block(slot))
+    }
+
     /// Caches a block in a certain slot, as it was before a restart. Slots are restored in
-    /// ascending order, before any other block is cached; `false`: there is no room for it.
-    pub fn restore(&mut self, volume: VolumeId, block: Block, slot: Slot) -> bool {
+    /// ascending order, before any other block is cached; `false`: there is no room for it. A dirty
+    /// block is restored above the limit, too.
+    pub fn restore(&mut self, volume: VolumeId, block: Block, slot: Slot, dirty: bool) -> bool {
         let id = self.volume(volume).partition;
-        let full = self.partitions[id].held >= self.partitions[id].limit;
+        let full = !dirty && self.partitions[id].held >= self.partitions[id].limit;
         let out_of_place = slot < self.slots.touched() || slot >= self.capacity();
         if full || out_of_place || block > MAX_BLOCK || self.find(volume, block).is_some() {
             return false;
@@ -258,7 +316,12 @@ impl Partitioner {
         slots.take_above(slot, volume, block);
         self.volumes[usize::from(volume)].index.insert(slots, slot);
         let partition = &mut self.partitions[id];
-        partition.order.insert(slots, slot, false);
+        if dirty {
+            partition.dirty.push(slots, slot);
+            slots.set_dirty(slot, true);
+        } else {
+            partition.order.insert(slots, slot, false);
+        }
         partition.held += 1;
         true
     }
@@ -351,6 +414,18 @@ impl Partitioner {
     #[must_use]
     pub fn oldest_dirty(&self, partition: PartitionId) -> Option<Slot> {
         self.partitions[partition].dirty.tail()
+    }
+
+    /// Whether a slot holds what its volume lacks.
+    #[must_use]
+    pub fn is_dirty(&self, slot: Slot) -> bool {
+        self.slots.is_dirty(slot)
+    }
+
+    /// The dirty slots of a partition, those first that have been dirty for the longest time.
+    pub fn dirty_slots(&self, partition: PartitionId) -> impl Iterator<Item = Slot> + '_ {
+        let newer = |&slot: &Slot| List::newer(&self.slots, slot);
+        std::iter::successors(self.oldest_dirty(partition), newer)
     }
 
     /// The most blocks of a partition.

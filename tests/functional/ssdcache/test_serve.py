@@ -18,6 +18,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 
 from diffcache_openstack.ssdcache import control
 from tests import base
@@ -59,7 +60,10 @@ class CacheTest(base.TestCase):
             '--control', self.control, '--state', str(self.state),
             '--capacity', str(CAPACITY), *words)
         for name in volumes:
-            line += ['--volume', f'{name}={self.origins[name]}']
+            name, _, options = name.partition(',')
+            origin = f'{self.origins[name]}'
+            line += ['--volume', ','.join(filter(None, [
+                f'{name}={origin}', options]))]
         return line
 
     def start(self, *words, volumes=('a', 'b')):
@@ -231,6 +235,118 @@ class TestRestart(CacheTest):
         _, again = self.start()
         self.assertEqual(exports, again)
         self.assertTrue(self.io(exports['a'], 'read -P 0 0 64k'))
+
+
+class TestWriteBack(CacheTest):
+    """Volume a is in the mode write-back, and nothing is old enough."""
+
+    VOLUMES = ('a,mode=write-back', 'b')
+    WORDS = ('--dirty-age', '3600')
+
+    def setUp(self):
+        super().setUp()
+        self.process, self.exports = self.begin('--format')
+        self.assertTrue(self.io(self.exports['a'], 'write -P 7 64k 128k',
+                                'write -P 8 65000 1000', 'flush'))
+
+    def begin(self, *words):
+        return self.start(*self.WORDS, *words, volumes=self.VOLUMES)
+
+    def origin(self, offset):
+        with open(self.origins['a'], 'rb') as origin:
+            origin.seek(offset)
+            return origin.read(1)[0]
+
+    def refused(self, *words, volumes=VOLUMES):
+        """Return why a start is refused."""
+        done = subprocess.run(self.line(*volumes, words=words),
+                              capture_output=True, text=True,
+                              timeout=PATIENCE_S)
+        self.assertEqual((1, ''), (done.returncode, done.stdout))
+        return done.stderr
+
+    def test_a_kill_and_a_stop(self):
+        # Partial writes may have made more of the first blocks dirty.
+        dirty = self.status('a')['dirty']
+        self.assertGreaterEqual(dirty, 32)
+        self.assertEqual(0, self.origin(100 << 10))
+        self.end(self.process)
+        process, exports = self.begin()
+        self.assertEqual(self.exports, exports)
+        self.assertEqual(dirty, self.status('a')['dirty'])
+        self.assertTrue(self.io(exports['a'], 'read -P 8 65000 1000',
+                                'read -P 7 100k 92k', 'write -P 9 100k 4k'))
+        self.assertEqual(0, self.end(process, signal.SIGTERM))
+        self.assertEqual([8, 9, 7], [self.origin(65500),
+                                     self.origin(100 << 10),
+                                     self.origin(104 << 10)])
+        self.begin()
+        self.assertEqual(0, self.status('a')['dirty'])
+
+    def test_flush_and_mode(self):
+        control.send(self.control, 'flush', volume='a')
+        self.assertEqual((0, 7), (self.status('a')['dirty'],
+                                  self.origin(100 << 10)))
+        self.assertTrue(self.io(self.exports['a'], 'write -P 9 100k 4k'))
+        self.assertEqual((1, 7), (self.status('a')['dirty'],
+                                  self.origin(100 << 10)))
+        control.send(self.control, 'set', volume='a', mode='write-through')
+        self.assertEqual((0, 9), (self.status('a')['dirty'],
+                                  self.origin(100 << 10)))
+        self.assertTrue(self.io(self.exports['a'], 'write -P 5 100k 4k'))
+        self.assertEqual((0, 5), (self.status('a')['dirty'],
+                                  self.origin(100 << 10)))
+
+    def test_dirty_blocks_are_not_lost_by_a_start(self):
+        self.end(self.process)
+        self.assertIn('were not written back', self.refused('--format'))
+        text = self.refused(volumes=('b',))
+        self.assertIn('volume a: the device has', text)
+        self.assertIn('--discard-dirty', text)
+        process, _ = self.begin()
+        self.assertGreaterEqual(self.status('a')['dirty'], 32)
+        self.end(process)
+        self.start('--discard-dirty', '--format')
+        self.assertEqual((0, 0), (self.status('a')['dirty'],
+                                  self.origin(100 << 10)))
+
+    def test_detach(self):
+        control.send(self.control, 'detach', volume='a')
+        self.assertEqual(7, self.origin(100 << 10))
+
+    def test_dirty_blocks_are_written_back_when_they_are_old(self):
+        self.end(self.process)
+        self.start('--dirty-age', '0', volumes=self.VOLUMES)
+        deadline = time.monotonic() + PATIENCE_S
+        while self.status('a')['dirty'] and time.monotonic() < deadline:
+            time.sleep(0.1)
+        self.assertEqual((0, 7), (self.status('a')['dirty'],
+                                  self.origin(100 << 10)))
+
+    def test_kills_under_writes_lose_nothing(self):
+        process, exports = self.process, self.exports
+        expected = None
+        for value in range(1, 6):
+            # Each block is written several times, by parts of requests.
+            writes = [f'write -P {value} {n % 60 * 12}k 20k'
+                      for n in range(400)]
+            with subprocess.Popen(
+                    ['qemu-io', '-f', 'raw',
+                     *[word for write in writes for word in ('-c', write)],
+                     exports['a']],
+                    stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+                    ) as client:
+                # Two lines for each write: these 80 are complete.
+                for _ in range(160):
+                    client.stdout.readline()
+                self.end(process)
+                client.stdout.read()
+            process, exports = self.begin()
+            expected = f'read -P {value} 0 720k'
+            self.assertTrue(self.io(exports['a'], expected), value)
+            self.assertEqual(0, self.status('a')['corrupted'])
+        self.assertEqual(0, self.end(process, signal.SIGTERM))
+        self.assertTrue(self.io(str(self.origins['a']), expected))
 
 
 class TestControl(CacheTest):

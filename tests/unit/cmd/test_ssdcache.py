@@ -21,7 +21,7 @@ from tests import base
 STATUS = {
     'device': {'state': 'ok', 'blocks': 10, 'free': 7, 'dirty': 0},
     'volumes': {'v': {'mode': 'write-through', 'state': 'ok', 'blocks': 3,
-                      'limit': 10, 'hits': 1, 'misses': 2}}}
+                      'limit': 10, 'dirty': 2, 'hits': 1, 'misses': 2}}}
 
 
 class SsdcacheTest(base.TestCase):
@@ -49,16 +49,20 @@ class TestServe(SsdcacheTest):
             self.assertEqual((0, '', ''), self.run_command(
                 *self.ARGUMENTS, '--volume', 'a=/x,limit=3', '--volume',
                 'b=/y,mode=write-around', '--format', '--evict', 'sieve',
-                '--admission', '2'))
+                '--admission', '2', '--dirty-max', '20%', '--dirty-age', '5',
+                '--discard-dirty'))
         become.assert_called_once_with(server.Server(
             'd', 's', 'c', 'notes', 10, (
                 server.Volume('a', '/x', 'write-through', 3),
                 server.Volume('b', '/y', 'write-around')),
-            is_new=True, evict='sieve', admission=2))
+            is_new=True, evict='sieve', admission=2, dirty_max='20%',
+            dirty_age=5, discard_dirty=True))
 
     def test_options_that_cannot_be_understood(self):
         for words in ((), ('--volume', 'a'), ('--volume', 'a=/x,mode=fast'),
                       ('--volume', 'a=/x', '--admission', '0'),
+                      ('--volume', 'a=/x', '--dirty-max', '101%'),
+                      ('--volume', 'a=/x', '--dirty-age', '-1'),
                       ('--volume', 'a=/x', '--capacity', '-1')):
             with mock.patch.object(server, 'become') as become:
                 code, _, _ = self.run_command(*self.ARGUMENTS, *words)
@@ -82,6 +86,10 @@ class TestControl(SsdcacheTest):
         for name in ('flush', 'invalidate', 'detach'):
             self.assertEqual(mock.call('c', name, volume='v'),
                              self.send(name, 'v'))
+        for name in ('invalidate', 'detach'):
+            self.assertEqual(
+                mock.call('c', name, volume='v', discard_dirty=True),
+                self.send(name, 'v', '--discard-dirty'))
         self.assertEqual(mock.call('c', 'set', volume='v', limit=3),
                          self.send('set', 'v', '--limit', 3))
         self.assertEqual(
@@ -93,7 +101,7 @@ class TestControl(SsdcacheTest):
                         return_value=STATUS):
             code, out, _ = self.run_command('status', '--control', 'c')
         self.assertEqual(0, code)
-        self.assertIn('v: write-through, ok, 3 of 10 blocks', out)
+        self.assertIn('v: write-through, ok, 3 of 10 blocks, 2 dirty', out)
 
     def test_no_cache(self):
         code, out, err = self.run_command('status', '--control', '/none')

@@ -31,14 +31,29 @@ class TestParseVolume(base.TestCase):
                  server.Volume('a', '/x', 'pass-through', 7)),
                 ('a=/x,y=z,limit=7',
                  server.Volume('a', '/x,y=z', 'write-through', 7)),
+                ('a=/x,mode=write-back',
+                 server.Volume('a', '/x', 'write-back')),
                 ('a=/x=y', server.Volume('a', '/x=y'))):
             self.assertEqual(expected, server.parse_volume(text))
 
     def test_refused(self):
         for text in ('', 'a', 'a=', '=/x', 'a=/x,mode=fast', 'a=/x,limit=-1',
-                     'a=/x,limit=', 'a=/x,mode=write-back',
+                     'a=/x,limit=', 'a=/x,mode=writeback',
                      'a=/x,limit=\N{SUPERSCRIPT TWO}'):
             self.assertRaises(server.ServerError, server.parse_volume, text)
+
+
+class TestParseDirtyMax(base.TestCase):
+
+    def test_forms(self):
+        for text in ('0', '7', '4294967295', '0%', '100%'):
+            self.assertEqual(text, server.parse_dirty_max(text))
+
+    def test_refused(self):
+        for text in ('', '%', '-1', '101%', '1.5', '4294967296', '5%%', '5%0',
+                     '\N{SUPERSCRIPT TWO}'):
+            self.assertRaises(server.ServerError, server.parse_dirty_max,
+                              text)
 
 
 class TestLimits(base.TestCase):
@@ -75,7 +90,8 @@ class TestCommand(base.TestCase):
         for parameter in (f'device={self.device}', 'capacity=10',
                           'format=false', 'evict=lru', 'admission=1',
                           f'state={self.directory / "state"}',
-                          'ready_fd=7'):
+                          'dirty_max=50%', 'dirty_age=30',
+                          'discard_dirty=false', 'ready_fd=7'):
             self.assertIn(parameter, line)
         self.assertIn('"limit": 10', line[-1])
 

@@ -1,4 +1,5 @@
 //! Who may put which data into which slot: the part of a cache that its lock protects.
+//! Blocks that the origin lacks are in [`dirty`].
 //!
 //! What is put into the cache by a read must not be older than a write that began meanwhile, and
 //! data must not be taken for those of another block that got the slot meanwhile. The data of a
@@ -6,10 +7,13 @@
 //! it reads the origin; a write to the block takes the ownership over. Who finds after writing data
 //! that the slot has another owner, or none, does not know what the slot has: its block is removed.
 
-use std::collections::HashMap;
+pub mod dirty;
+
+use std::collections::{HashMap, HashSet};
 
 use crate::partition::{Evicted, Partitioner, Slot, VolumeId};
 use crate::Block;
+use dirty::Versions;
 
 /// Number of an operation.
 pub type Token = u64;
@@ -30,6 +34,11 @@ pub struct State {
     owners: HashMap<Slot, Token>,
     writes: HashMap<(VolumeId, Block), Writes>,
     tokens: Token,
+    /// Slots whose data are being written, and by how many.
+    writers: HashMap<Slot, u32>,
+    /// Slots that are given back when nobody writes their data.
+    withheld: HashSet<Slot>,
+    versions: Versions,
 }
 
 impl State {
@@ -41,6 +50,9 @@ impl State {
             owners: HashMap::new(),
             writes: HashMap::new(),
             tokens: 0,
+            writers: HashMap::new(),
+            withheld: HashSet::new(),
+            versions: Versions::default(),
         }
     }
 
@@ -104,6 +116,13 @@ impl State {
         (owned && !self.is_contended(volume, block)).then_some(slot)
     }
 
+    /// Begins the write of data to the slot that [`owned`](Self::owned) returns.
+    pub fn begin_data(&mut self, volume: VolumeId, block: Block, token: Token) -> Option<Slot> {
+        let slot = self.owned(volume, block, token)?;
+        *self.writers.entry(slot).or_default() += 1;
+        Some(slot)
+    }
+
     /// Ends the write of data to a slot. `true`: they are valid now, and the entry may be written;
     /// `false`: if the slot has a block, it must be removed.
     pub fn end_data(
@@ -112,6 +131,7 @@ impl State {
         slot: Slot,
         token: Token,
     ) -> bool {
+        self.end_writer(slot);
         let owned = self.owners.get(&slot) == Some(&token);
         self.owners.remove(&slot);
         owned && self.blocks.find(volume, block) == Some(slot)
@@ -149,10 +169,33 @@ impl State {
         self.owners.remove(&slot);
     }
 
+    fn end_writer(&mut self, slot: Slot) {
+        let Some(count) = self.writers.get_mut(&slot) else {
+            return;
+        };
+        *count -= 1;
+        if *count == 0 {
+            self.writers.remove(&slot);
+            if self.withheld.remove(&slot) {
+                self.blocks.give_back(slot);
+            }
+        }
+    }
+
+    /// Returns a slot to the unused ones as soon as nobody writes its data.
+    fn give_back(&mut self, slot: Slot) {
+        if self.writers.contains_key(&slot) {
+            self.withheld.insert(slot);
+        } else {
+            self.blocks.give_back(slot);
+        }
+    }
+
     /// Whether no operation is under way.
     #[cfg(test)]
     pub fn is_idle(&self) -> bool {
-        self.owners.is_empty() && self.writes.is_empty()
+        let data = self.writers.is_empty() && self.withheld.is_empty();
+        self.owners.is_empty() && self.writes.is_empty() && data && !self.versions.is_reserving()
     }
 
     fn is_contended(&self, volume: VolumeId, block: Block) -> bool {

@@ -1,8 +1,10 @@
 //! Volumes through a cache, on disks in memory that can fail, lose writes and record them.
 
+mod campaign;
 mod crashes;
 mod disks;
 mod interleavings;
+mod write_back;
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,6 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use proptest::prelude::*;
 
 use super::*;
+use crate::device::disk::Disk;
 use crate::device::{Device, Place};
 use disks::MemoryDisk;
 
@@ -20,6 +23,9 @@ const PLACE: Place = Place {
 const OPTIONS: Options = Options {
     eviction: Policy::Lru,
     admission: 1,
+    dirty_max: DirtyMax::Percent(100),
+    dirty_age: Duration::from_secs(3600),
+    discard_dirty: false,
 };
 
 fn device(disk: &MemoryDisk, capacity: u32) -> Device {
@@ -133,7 +139,10 @@ fn a_volume_that_ends_within_a_block_is_cached() {
 fn write_around_forgets_what_is_written() {
     let setup = Setup::new(64);
     setup.write(0, 4096, 1);
-    setup.cache.set_mode(&setup.volume(), Mode::WriteAround);
+    setup
+        .cache
+        .set_mode(&setup.volume(), Mode::WriteAround)
+        .unwrap();
     setup.write(0, 4096, 2);
     assert_eq!(0, setup.status().blocks);
     assert_eq!(vec![2; 4096], setup.read(0, 4096));
@@ -144,10 +153,16 @@ fn write_around_forgets_what_is_written() {
 fn pass_through_leaves_nothing_old_behind() {
     let setup = Setup::new(64);
     setup.write(0, 8192, 1);
-    setup.cache.set_mode(&setup.volume(), Mode::PassThrough);
+    setup
+        .cache
+        .set_mode(&setup.volume(), Mode::PassThrough)
+        .unwrap();
     setup.write(0, 4096, 2);
     assert_eq!(vec![2; 4096], setup.read(0, 4096));
-    setup.cache.set_mode(&setup.volume(), Mode::WriteThrough);
+    setup
+        .cache
+        .set_mode(&setup.volume(), Mode::WriteThrough)
+        .unwrap();
     assert_eq!(vec![2; 4096], setup.read(0, 4096));
     assert_eq!(vec![1; 4096], setup.read(4096, 4096));
     assert_eq!(1, setup.hits());
@@ -303,7 +318,7 @@ fn a_lower_limit_evicts_and_a_detached_volume_has_no_blocks() {
         (10, 10, 30),
         (status.limit, status.blocks, status.evictions)
     );
-    setup.cache.detach(&setup.volume()).unwrap();
+    setup.cache.detach(&setup.volume(), false).unwrap();
     assert!(setup.cache.volume("v").is_err());
     assert_eq!(64, setup.cache.status().device.free);
     let setup = setup.restart(PLACE, 64).unwrap();
@@ -373,7 +388,7 @@ proptest! {
                 }
                 3 => setup.cache.set_mode(
                     &setup.volume(), Mode::ALL[usize::from(value) % Mode::ALL.len()]
-                ),
+                ).unwrap(),
                 4 => setup.cache.set_limit(&setup.volume(), u32::from(value) % 16).unwrap(),
                 _ => prop_assert_eq!(&plain[range], &setup.read(offset, length)[..]),
             }

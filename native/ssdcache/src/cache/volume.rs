@@ -1,6 +1,9 @@
 //! One volume of a cache: its origin, its mode and what it counts.
 
-use std::sync::atomic::{AtomicU64, AtomicU8, Ordering};
+use std::io;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicU8, Ordering};
+use std::sync::{Condvar, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 use serde::Serialize;
 
@@ -8,6 +11,7 @@ use super::latency::Latency;
 use crate::device::disk::Disk;
 use crate::device::format::VolumeRecord;
 use crate::partition::{PartitionId, VolumeId};
+use crate::Block;
 
 /// What a volume's cache does with reads and writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -15,6 +19,9 @@ use crate::partition::{PartitionId, VolumeId};
 pub enum Mode {
     /// Reads and writes are cached; a write is complete when the origin has it.
     WriteThrough,
+    /// Reads and writes are cached; a write is complete when the cache has it, and it is written to
+    /// the origin later.
+    WriteBack,
     /// Reads are cached; a write makes the cache forget the block.
     WriteAround,
     /// Nothing is read from the cache or cached.
@@ -23,7 +30,12 @@ pub enum Mode {
 
 impl Mode {
     /// All modes.
-    pub const ALL: [Self; 3] = [Self::WriteThrough, Self::WriteAround, Self::PassThrough];
+    pub const ALL: [Self; 4] = [
+        Self::WriteThrough,
+        Self::WriteBack,
+        Self::WriteAround,
+        Self::PassThrough,
+    ];
 
     /// The mode of a name as options give it.
     #[must_use]
@@ -36,6 +48,7 @@ impl Mode {
     pub fn name(self) -> &'static str {
         match self {
             Self::WriteThrough => "write-through",
+            Self::WriteBack => "write-back",
             Self::WriteAround => "write-around",
             Self::PassThrough => "pass-through",
         }
@@ -84,7 +97,55 @@ pub struct Volume {
     pub(super) counters: Counters,
     pub(super) hit: Latency,
     pub(super) miss: Latency,
+    pub(super) writing: BlockLocks,
+    /// Who writes dirty blocks back.
+    pub(super) writing_back: Mutex<()>,
     mode: AtomicU8,
+    /// Writes share it; a change of the mode takes it for itself.
+    gate: RwLock<()>,
+    /// Whether the origin may have what it was not flushed for.
+    unsynced: AtomicBool,
+    syncing: Mutex<()>,
+}
+
+/// Ranges of blocks that are being written, each by one request.
+#[derive(Default)]
+pub(super) struct BlockLocks {
+    held: Mutex<Vec<Range<Block>>>,
+    released: Condvar,
+}
+
+impl BlockLocks {
+    /// Waits until no other request writes a block of a range.
+    pub(super) fn lock(&self, range: Range<Block>) -> BlockLock<'_> {
+        let overlaps = |other: &Range<Block>| range.start < other.end && other.start < range.end;
+        let held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self
+            .released
+            .wait_while(held, |held| held.iter().any(overlaps));
+        let mut held = waited.unwrap_or_else(PoisonError::into_inner);
+        held.push(range.clone());
+        drop(held);
+        BlockLock { locks: self, range }
+    }
+}
+
+/// A range of blocks that others wait for.
+pub(super) struct BlockLock<'a> {
+    locks: &'a BlockLocks,
+    range: Range<Block>,
+}
+
+impl Drop for BlockLock<'_> {
+    fn drop(&mut self) {
+        let held = self.locks.held.lock();
+        let mut held = held.unwrap_or_else(PoisonError::into_inner);
+        if let Some(place) = held.iter().position(|range| *range == self.range) {
+            held.swap_remove(place);
+        }
+        drop(held);
+        self.locks.released.notify_all();
+    }
 }
 
 impl Volume {
@@ -104,8 +165,42 @@ impl Volume {
             counters: Counters::default(),
             hit: Latency::default(),
             miss: Latency::default(),
+            writing: BlockLocks::default(),
+            writing_back: Mutex::default(),
             mode: AtomicU8::new(mode as u8),
+            gate: RwLock::default(),
+            // An earlier process may have written to it.
+            unsynced: AtomicBool::new(true),
+            syncing: Mutex::default(),
         }
+    }
+
+    /// Begins a write; the mode stays until it ends.
+    pub(super) fn enter(&self) -> RwLockReadGuard<'_, ()> {
+        self.gate.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits for the end of all writes; others wait for the caller.
+    pub(super) fn close_gate(&self) -> RwLockWriteGuard<'_, ()> {
+        self.gate.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes that the origin was written.
+    pub(super) fn note_origin_write(&self) {
+        self.unsynced.store(true, Ordering::Release);
+    }
+
+    /// Flushes the origin if it was written since the last time.
+    pub(super) fn sync_origin(&self) -> io::Result<()> {
+        let _one = self.syncing.lock().unwrap_or_else(PoisonError::into_inner);
+        if !self.unsynced.swap(false, Ordering::AcqRel) {
+            return Ok(());
+        }
+        let synced = self.origin.sync();
+        if synced.is_err() {
+            self.note_origin_write();
+        }
+        synced
     }
 
     /// The mode for new requests.

@@ -23,12 +23,21 @@ pub const INTENTS: usize = 1 << 17;
 pub const MAX_NAME: usize = 255;
 
 const MAGIC: &[u8; 8] = b"DCSSDDEV";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
+/// Its superblock has its checksum at the end of the block, and it has no dirty entries.
+const VERSION_1: u32 = 1;
+/// Bytes of the superblock that its checksum is of: a sector, which is written whole or not.
+const HEAD: usize = 512;
 const INTENTS_AT: u64 = BLOCK as u64;
 const VOLUMES_AT: u64 = INTENTS_AT + INTENTS as u64;
 const ENTRIES_AT: u64 = VOLUMES_AT + (VOLUMES * VOLUME) as u64;
 const VOLUME_SHIFT: u32 = 40;
 const USED: u64 = 1 << 56;
+const DIRTY: u64 = 1 << 57;
+const DURABLE: u64 = 1 << 58;
+const VERSION_SHIFT: u32 = 59;
+/// Numbers of versions of a dirty block.
+pub const VERSIONS: u8 = 32;
 
 /// Why a device cannot be used as it is.
 #[derive(Debug, Error, PartialEq, Eq)]
@@ -37,7 +46,9 @@ pub enum FormatError {
     #[error("not a cache device; --format makes it one, and erases what is on it")]
     NotOurs,
     /// Its format is another version
-    #[error("format version {0} is not known, but 1; use the version that wrote it, or --format")]
+    #[error(
+        "format version {0} is not known, but 1 and 2; use the version that wrote it, or --format"
+    )]
     Version(u32),
     /// Its superblock is damaged
     #[error("the superblock is damaged; --format empties the cache")]
@@ -78,26 +89,28 @@ impl Superblock {
         bytes[40..56].copy_from_slice(&self.boot);
         bytes[56..64].copy_from_slice(&self.seed.to_le_bytes());
         bytes[64..80].copy_from_slice(&self.host);
-        let check = xxh3_64(&bytes[..BLOCK - 8]);
-        bytes[BLOCK - 8..].copy_from_slice(&check.to_le_bytes());
+        let check = xxh3_64(&bytes[..HEAD - 8]);
+        bytes[HEAD - 8..HEAD].copy_from_slice(&check.to_le_bytes());
         bytes
     }
 
     /// Reads it.
     ///
     /// # Errors
-    /// It is not one, or not of this version, or damaged.
+    /// It is not one, or not of a known version, or damaged.
     pub fn decode(bytes: &[u8; BLOCK]) -> Result<Self, FormatError> {
         if &bytes[..8] != MAGIC {
             return Err(FormatError::NotOurs);
         }
         let version = u32::from_le_bytes(array(&bytes[8..12]));
-        if version != VERSION {
-            return Err(FormatError::Version(version));
-        }
-        let check = u64::from_le_bytes(array(&bytes[BLOCK - 8..]));
+        let checked = match version {
+            VERSION => HEAD,
+            VERSION_1 => BLOCK,
+            _ => return Err(FormatError::Version(version)),
+        } - 8;
+        let check = u64::from_le_bytes(array(&bytes[checked..checked + 8]));
         let block = u32::from_le_bytes(array(&bytes[12..16]));
-        if check != xxh3_64(&bytes[..BLOCK - 8]) || block as usize != BLOCK {
+        if check != xxh3_64(&bytes[..checked]) || block as usize != BLOCK {
             return Err(FormatError::Damaged);
         }
         Ok(Self {
@@ -204,6 +217,34 @@ pub struct Entry {
     pub block: Block,
     /// Checksum of its data.
     pub checksum: u32,
+    /// Of a block that the origin lacks: its version.
+    pub dirty: Option<DirtyVersion>,
+}
+
+/// A version of a block that the origin lacks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DirtyVersion {
+    /// Its number, less than [`VERSIONS`].
+    pub number: u8,
+    /// Whether its data were flushed before the entry was written.
+    pub is_durable: bool,
+}
+
+impl DirtyVersion {
+    /// Whether this version is to be used, and not another one of the same block.
+    #[must_use]
+    pub fn is_newer(&self, other: &Self) -> bool {
+        let ahead = self.number.wrapping_sub(other.number) % VERSIONS;
+        (1..VERSIONS / 2).contains(&ahead)
+    }
+}
+
+/// Whether the bytes of an entry say that it is dirty and durable, whoever wrote them.
+#[must_use]
+pub fn looks_dirty(bytes: &[u8; ENTRY]) -> bool {
+    let key = u64::from_le_bytes(array(&bytes[..8]));
+    let all = USED | DIRTY | DURABLE;
+    key & all == all
 }
 
 impl Entry {
@@ -211,7 +252,11 @@ impl Entry {
     #[must_use]
     pub fn encode(&self, generation: u64) -> [u8; ENTRY] {
         let mut bytes = [0; ENTRY];
-        let key = self.block | u64::from(self.record) << VOLUME_SHIFT | USED;
+        let state = self.dirty.map_or(0, |dirty| {
+            let durable = if dirty.is_durable { DURABLE } else { 0 };
+            DIRTY | durable | u64::from(dirty.number % VERSIONS) << VERSION_SHIFT
+        });
+        let key = self.block | u64::from(self.record) << VOLUME_SHIFT | USED | state;
         bytes[..8].copy_from_slice(&key.to_le_bytes());
         bytes[8..12].copy_from_slice(&self.checksum.to_le_bytes());
         let check = xxh3_64_with_seed(&bytes[..12], generation) as u32;
@@ -231,10 +276,15 @@ impl Entry {
         if check != xxh3_64_with_seed(&bytes[..12], generation(record)?) as u32 {
             return None;
         }
+        let dirty = (key & DIRTY != 0).then_some(DirtyVersion {
+            number: (key >> VERSION_SHIFT) as u8,
+            is_durable: key & DURABLE != 0,
+        });
         Some(Self {
             record,
             block: key & MAX_BLOCK,
             checksum: u32::from_le_bytes(array(&bytes[8..12])),
+            dirty,
         })
     }
 }
@@ -262,12 +312,37 @@ mod tests {
     fn a_superblock_is_read_back_and_damage_is_seen() {
         let bytes = SUPERBLOCK.encode();
         assert_eq!(Ok(SUPERBLOCK), Superblock::decode(&bytes));
-        for at in 8..BLOCK {
+        for at in 0..HEAD {
             let mut torn = bytes;
             torn[at] ^= 1;
             assert!(Superblock::decode(&torn).is_err(), "byte {at}");
         }
         assert_eq!(Err(FormatError::NotOurs), Superblock::decode(&[0; BLOCK]));
+    }
+
+    #[test]
+    fn a_superblock_of_the_first_version_is_read() {
+        let mut bytes = SUPERBLOCK.encode();
+        bytes[8] = 1;
+        bytes[HEAD - 8..HEAD].fill(0);
+        let check = xxh3_64(&bytes[..BLOCK - 8]);
+        bytes[BLOCK - 8..].copy_from_slice(&check.to_le_bytes());
+        assert_eq!(Ok(SUPERBLOCK), Superblock::decode(&bytes));
+        bytes[8] = 3;
+        assert_eq!(Err(FormatError::Version(3)), Superblock::decode(&bytes));
+    }
+
+    #[test]
+    fn numbers_of_versions_wrap() {
+        let version = |number| DirtyVersion {
+            number,
+            is_durable: true,
+        };
+        for (old, new) in [(0, 1), (30, 31), (31, 0), (30, 1)] {
+            assert!(version(new).is_newer(&version(old)), "{old} {new}");
+            assert!(!version(old).is_newer(&version(new)), "{old} {new}");
+        }
+        assert!(!version(4).is_newer(&version(4)));
     }
 
     #[test]
@@ -301,11 +376,13 @@ mod tests {
         #[test]
         fn an_entry_belongs_to_one_attachment_only(
             record: u16, block in 0..=MAX_BLOCK, checksum: u32, generation: u64, other: u64,
-            flipped in 0..ENTRY * 8,
+            flipped in 0..ENTRY * 8, dirty in proptest::option::of((0..VERSIONS, any::<bool>())),
         ) {
-            let entry = Entry { record, block, checksum };
+            let dirty = dirty.map(|(number, is_durable)| DirtyVersion { number, is_durable });
+            let entry = Entry { record, block, checksum, dirty };
             let bytes = entry.encode(generation);
             prop_assert_eq!(Some(entry), Entry::decode(&bytes, |_| Some(generation)));
+            prop_assert_eq!(dirty.is_some_and(|d| d.is_durable), looks_dirty(&bytes));
             prop_assert_eq!(None, Entry::decode(&bytes, |_| None));
             if other != generation {
                 prop_assert_eq!(None, Entry::decode(&bytes, |_| Some(other)));

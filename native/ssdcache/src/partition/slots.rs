@@ -292,6 +292,21 @@ impl List {
         self.len -= 1;
     }
 
+    /// Puts a slot in the place of another, which leaves the list.
+    pub(super) fn replace(&mut self, slots: &mut Slots, old: Slot, new: Slot) {
+        let Entry { prev, next, .. } = *slots.entry(old);
+        let entry = slots.entry_mut(new);
+        (entry.prev, entry.next) = (prev, next);
+        match some(prev) {
+            Some(prev) => slots.entry_mut(prev).next = new,
+            None => self.head = new,
+        }
+        match some(next) {
+            Some(next) => slots.entry_mut(next).prev = new,
+            None => self.tail = new,
+        }
+    }
+
     /// Removes the slot that was added first.
     pub(super) fn pop(&mut self, slots: &mut Slots) -> Option<Slot> {
         let slot = self.tail()?;

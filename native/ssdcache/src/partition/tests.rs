@@ -278,15 +278,18 @@ fn a_block_beyond_the_largest_volume_is_refused() {
 #[test]
 fn blocks_are_restored_to_their_slots() {
     let (mut cache, volume) = one_volume(8, Policy::Lru);
-    assert!(cache.restore(volume, 70, 2));
-    assert!(cache.restore(volume, 50, 5));
+    assert!(cache.restore(volume, 70, 2, false));
+    assert!(cache.restore(volume, 50, 5, false));
     assert_eq!(
         (Some(2), Some(5)),
         (cache.find(volume, 70), cache.find(volume, 50))
     );
-    assert!(!cache.restore(volume, 60, 4), "below a restored slot");
-    assert!(!cache.restore(volume, 70, 6), "the block is there");
-    assert!(!cache.restore(volume, 90, 8), "no such slot");
+    assert!(
+        !cache.restore(volume, 60, 4, false),
+        "below a restored slot"
+    );
+    assert!(!cache.restore(volume, 70, 6, false), "the block is there");
+    assert!(!cache.restore(volume, 90, 8, false), "no such slot");
     assert_eq!(6, cache.unused());
     let used: BTreeSet<_> = (0..6).map(|n| cache.insert(volume, n).unwrap().0).collect();
     assert_eq!(BTreeSet::from([0, 1, 3, 4, 6, 7]), used);

@@ -1,10 +1,12 @@
 //! Reads, writes and evictions of few blocks, cut into steps that run in any order.
 
+mod dirty;
+
 use proptest::prelude::*;
 
 use super::*;
 use crate::cache::state::{Source, State, Token};
-use crate::partition::{Partitioner, VolumeId};
+use crate::partition::{Partitioner, Settings, VolumeId};
 
 const BLOCKS: u64 = 3;
 const V: VolumeId = 0;
@@ -66,6 +68,21 @@ impl World {
         }
     }
 
+    fn begin(&mut self, block: Block, value: Option<u32>, token: Token) -> Phase {
+        if value.is_some() {
+            if self.state.begin_write(V, block, token).is_none() {
+                self.state.take_for_write(V, block, token);
+            }
+            return Phase::Origin;
+        }
+        match self.state.read(V, block, token) {
+            Source::Cached(..) => Phase::Done,
+            Source::Fill(_) | Source::Origin => Phase::Origin,
+        }
+    }
+}
+
+impl Steps for World {
     fn step(&mut self, n: usize) {
         let mut operation = self.operations[n];
         let Operation {
@@ -88,7 +105,7 @@ impl World {
             Phase::Take(found) => {
                 // What a writer stores is what it wrote, whatever the origin has by now.
                 let stored = value.unwrap_or(found);
-                let slot = self.state.owned(V, block, token);
+                let slot = self.state.begin_data(V, block, token);
                 slot.map_or(end(value), |slot| Phase::Data(slot, stored))
             }
             Phase::Data(slot, stored) => {
@@ -112,19 +129,6 @@ impl World {
             Phase::Done => Phase::Done,
         };
         self.operations[n] = operation;
-    }
-
-    fn begin(&mut self, block: Block, value: Option<u32>, token: Token) -> Phase {
-        if value.is_some() {
-            if self.state.begin_write(V, block, token).is_none() {
-                self.state.take_for_write(V, block, token);
-            }
-            return Phase::Origin;
-        }
-        match self.state.read(V, block, token) {
-            Source::Cached(..) => Phase::Done,
-            Source::Fill(_) | Source::Origin => Phase::Origin,
-        }
     }
 
     /// Checks that no block that may be read from the cache is other than its origin, unless it is
@@ -168,15 +172,32 @@ fn end(value: Option<u32>) -> Phase {
     }
 }
 
-/// Runs all orders of the steps of two operations and a third, after a first.
-fn enumerate(
-    world: &mut dyn FnMut() -> World,
+/// Operations that are cut into steps.
+trait Steps {
+    /// Executes the next step of an operation.
+    fn step(&mut self, n: usize);
+
+    /// Checks what holds at any time.
+    fn check(&self);
+
+    /// Checks what holds when all operations are complete.
+    fn check_end(&self);
+}
+
+/// Runs all orders of steps, of which each operation has the number that is `left`.
+fn enumerate<W: Steps>(
+    world: &mut dyn FnMut() -> W,
     order: &mut Vec<usize>,
     left: &mut [usize],
 ) -> usize {
     if left.iter().all(|&n| n == 0) {
         let mut world = world();
         for &n in order.iter() {
+            world.step(n);
+            world.check();
+        }
+        // Those that had to wait for others.
+        for n in (0..left.len()).flat_map(|n| [n; STEPS]) {
             world.step(n);
             world.check();
         }

@@ -1,0 +1,264 @@
+//! The start of a cache: volumes, and what the device has of them.
+
+use std::collections::{BTreeMap, HashSet};
+use std::sync::{Arc, Mutex, OnceLock, RwLock};
+use std::time::Instant;
+
+use super::state::State;
+use super::volume::{Mode, Volume};
+use super::{Cache, CacheError, Options};
+use crate::device::disk::Disk;
+use crate::device::format::{VolumeRecord, BLOCK, MAX_NAME, VOLUMES};
+use crate::device::{Device, DirtyEntries};
+use crate::partition::{Partitioner, Settings};
+
+/// A volume to attach.
+pub struct Attachment {
+    /// Its name.
+    pub name: String,
+    /// What it caches.
+    pub origin: Box<dyn Disk>,
+    /// Tells one origin from another, see [`origin_id`].
+    pub origin_id: u64,
+    /// What its cache does.
+    pub mode: Mode,
+    /// The most blocks that it has.
+    pub limit: u32,
+    /// Random bytes, for the name of its export and the number of its attachment.
+    pub random: [u8; 24],
+}
+
+/// A number that tells one origin from another, by where it is.
+#[must_use]
+pub fn origin_id(path: &str, device: u64, inode: u64) -> u64 {
+    let seed = device.rotate_left(32) ^ inode;
+    xxhash_rust::xxh3::xxh3_64_with_seed(path.as_bytes(), seed)
+}
+
+impl Cache {
+    /// Attaches volumes to a device, each with the blocks that it had at its end if it has the
+    /// origin that it had.
+    ///
+    /// # Errors
+    /// The limits do not fit, or the device or an origin cannot be read, or dirty blocks would be
+    /// lost.
+    pub fn open(
+        device: Device,
+        options: Options,
+        attachments: Vec<Attachment>,
+    ) -> Result<Self, CacheError> {
+        check_names(&attachments)?;
+        let mut state = State::new(Partitioner::new(Settings {
+            capacity: device.capacity(),
+            eviction: options.eviction,
+            admission: options.admission,
+            seed: device.seed(),
+        }));
+        let mut known = device.records()?;
+        let mut dirty = device.dirty(&known)?;
+        if options.discard_dirty {
+            let stays = stays(&device, &known, &attachments)?;
+            dirty
+                .newest
+                .retain(|(record, _), _| stays[usize::from(*record)].is_ok());
+        } else {
+            check_dirty(&dirty, &known, &stays(&device, &known, &attachments)?)?;
+        }
+        if device.is_foreign() {
+            for (record, place) in (0..).zip(&mut known) {
+                if place.take().is_some() {
+                    device.write_record(record, None)?;
+                }
+            }
+        }
+        let volumes = attach_all(&device, &mut state, known, attachments)?;
+        load(&device, &mut state, &volumes, &dirty)?;
+        let cache = Self {
+            device,
+            state: Mutex::new(state),
+            volumes: RwLock::new(volumes),
+            failed: OnceLock::new(),
+            note_failure: Box::new(|_| Ok(())),
+            options,
+            committing: Mutex::default(),
+        };
+        for volume in cache.volumes() {
+            if volume.mode() != Mode::WriteBack {
+                cache.drain(&volume)?;
+            }
+            cache.shrink(&volume)?;
+        }
+        Ok(cache)
+    }
+}
+
+/// Restores what the device has of volumes.
+fn load(
+    device: &Device,
+    state: &mut State,
+    volumes: &[Arc<Volume>],
+    dirty: &DirtyEntries,
+) -> Result<(), CacheError> {
+    let mut owners = vec![None; VOLUMES];
+    for volume in volumes {
+        owners[usize::from(volume.record)] = Some(volume.clone());
+    }
+    let of = |record: u16| owners.get(usize::from(record)).and_then(Option::as_ref);
+    let now = Instant::now();
+    device.load(
+        |record| of(record).map(|volume| volume.attachment.generation),
+        dirty,
+        |slot, entry| {
+            let Some(volume) = of(entry.record) else {
+                return false;
+            };
+            let inside = entry.block * (BLOCK as u64) < volume.size();
+            let is_dirty = entry.dirty.is_some();
+            let blocks = &mut state.blocks;
+            let restored = inside && blocks.restore(volume.id, entry.block, slot, is_dirty);
+            if restored {
+                blocks.set_checksum(slot, Some(entry.checksum));
+                if let Some(version) = entry.dirty {
+                    state.restore_version(slot, version.number, now);
+                }
+            }
+            restored
+        },
+    )?;
+    Ok(())
+}
+
+fn check_names(attachments: &[Attachment]) -> Result<(), CacheError> {
+    if attachments.len() > VOLUMES {
+        return Err(CacheError::Volumes);
+    }
+    let mut names = HashSet::new();
+    for Attachment { name, .. } in attachments {
+        let fits = (1..=MAX_NAME).contains(&name.len());
+        if !fits || !names.insert(name) {
+            return Err(CacheError::Name(name.clone()));
+        }
+    }
+    Ok(())
+}
+
+/// Of each record, why its attachment ends, if it does.
+fn stays(
+    device: &Device,
+    known: &[Option<VolumeRecord>],
+    attachments: &[Attachment],
+) -> Result<Vec<Result<(), &'static str>>, CacheError> {
+    let stays = |record: &Option<VolumeRecord>| {
+        let Some(old) = record else {
+            return Ok(Ok(()));
+        };
+        let Some(found) = attachments.iter().find(|a| a.name == old.name) else {
+            return Ok(Err("it is not attached now"));
+        };
+        let size = size_of_origin(&old.name, found.origin.as_ref())?;
+        Ok(if device.is_foreign() {
+            Err("another host wrote them")
+        } else if found.origin_id != old.origin {
+            Err("its origin is another file or device")
+        } else if size != old.size {
+            Err("its origin has another size")
+        } else {
+            Ok(())
+        })
+    };
+    known.iter().map(stays).collect()
+}
+
+/// Refuses to lose dirty blocks.
+fn check_dirty(
+    dirty: &DirtyEntries,
+    known: &[Option<VolumeRecord>],
+    stays: &[Result<(), &'static str>],
+) -> Result<(), CacheError> {
+    if dirty.damaged > 0 {
+        return Err(CacheError::Damaged(dirty.damaged));
+    }
+    let mut counts: BTreeMap<u16, u64> = BTreeMap::new();
+    for (record, _) in dirty.newest.keys() {
+        *counts.entry(*record).or_default() += 1;
+    }
+    for (record, blocks) in counts {
+        let record = usize::from(record);
+        if let (Some(volume), Err(reason)) = (&known[record], stays[record]) {
+            return Err(CacheError::Unsaved {
+                name: volume.name.clone(),
+                blocks,
+                reason,
+            });
+        }
+    }
+    Ok(())
+}
+
+fn size_of_origin(name: &str, origin: &dyn Disk) -> Result<u64, CacheError> {
+    origin.size().map_err(|source| CacheError::Origin {
+        name: name.to_owned(),
+        source,
+    })
+}
+
+/// Adds volumes to an empty state, and records them on the device.
+fn attach_all(
+    device: &Device,
+    state: &mut State,
+    known: Vec<Option<VolumeRecord>>,
+    attachments: Vec<Attachment>,
+) -> Result<Vec<Arc<Volume>>, CacheError> {
+    let names: HashSet<String> = attachments.iter().map(|a| a.name.clone()).collect();
+    let mut places: Vec<Option<VolumeRecord>> = known;
+    for (record, place) in (0..).zip(&mut places) {
+        if place.as_ref().is_some_and(|old| !names.contains(&old.name)) {
+            device.write_record(record, None)?;
+            *place = None;
+        }
+    }
+    attachments
+        .into_iter()
+        .map(|attachment| attach(device, state, &mut places, attachment))
+        .collect()
+}
+
+fn attach(
+    device: &Device,
+    state: &mut State,
+    places: &mut [Option<VolumeRecord>],
+    attachment: Attachment,
+) -> Result<Arc<Volume>, CacheError> {
+    let Attachment { name, origin, .. } = attachment;
+    let size = size_of_origin(&name, origin.as_ref())?;
+    let is_it = |place: &Option<VolumeRecord>| place.as_ref().is_some_and(|old| old.name == name);
+    let known = places.iter().position(is_it);
+    let place = known.or_else(|| places.iter().position(Option::is_none));
+    let place = place.ok_or(CacheError::Volumes)?;
+    let (mut export, mut generation) = ([0; 16], [0; 8]);
+    export.copy_from_slice(&attachment.random[..16]);
+    generation.copy_from_slice(&attachment.random[16..]);
+    let mut wanted = VolumeRecord {
+        generation: u64::from_le_bytes(generation),
+        export,
+        size,
+        origin: attachment.origin_id,
+        name,
+    };
+    if let Some(old) = &places[place] {
+        wanted.export = old.export;
+        // Another origin, or another size: what is cached may not be its content.
+        if old.origin == wanted.origin && old.size == wanted.size {
+            wanted.generation = old.generation;
+        }
+    }
+    if places[place].as_ref() != Some(&wanted) {
+        device.write_record(place as u16, Some(&wanted))?;
+    }
+    places[place] = Some(wanted.clone());
+    let partition = state.blocks.add_partition(attachment.limit)?;
+    let id = state.blocks.add_volume(partition)?;
+    let mode = attachment.mode;
+    let volume = Volume::new((id, partition), place as u16, wanted, origin, mode);
+    Ok(Arc::new(volume))
+}

@@ -1,0 +1,322 @@
+//! The mode write-back: what is dirty, where it is, and what becomes of it.
+
+use super::*;
+
+fn write_back(limit: u32) -> Setup {
+    let setup = Setup::new(limit);
+    let set = setup.cache.set_mode(&setup.volume(), Mode::WriteBack);
+    set.unwrap();
+    setup
+}
+
+impl Setup {
+    fn restart_in(self, place: Place, options: Options, mode: Mode) -> Result<Self, CacheError> {
+        let Self { ssd, origin, cache } = self;
+        drop(cache);
+        let device = Device::open(Box::new(ssd.clone()), 64, place)?;
+        let attachments = vec![Attachment {
+            mode,
+            ..attachment("v", &origin, 64)
+        }];
+        let cache = Cache::open(device, options, attachments)?;
+        Ok(Self { ssd, origin, cache })
+    }
+
+    fn again(self) -> Self {
+        self.restart_in(PLACE, OPTIONS, Mode::WriteBack).unwrap()
+    }
+
+    fn flush(&self) {
+        self.cache.flush(&self.volume()).unwrap();
+    }
+
+    fn dirty(&self) -> u32 {
+        self.status().dirty
+    }
+
+    /// What the origin has at an offset.
+    fn origin_at(&self, offset: u64) -> u8 {
+        let mut byte = [0];
+        self.origin.read_at(&mut byte, offset).unwrap();
+        byte[0]
+    }
+}
+
+fn rebooted() -> Place {
+    Place {
+        boot: [9; 16],
+        ..PLACE
+    }
+}
+
+#[test]
+fn writes_reach_the_origin_later() {
+    let setup = write_back(64);
+    setup.write(4096, 8192, 7);
+    setup.write(5000, 10, 8);
+    setup.flush();
+    assert_eq!((2, 0), (setup.dirty(), setup.origin_at(4096)));
+    let mut expected = vec![7; 8192];
+    expected[904..914].fill(8);
+    assert_eq!(expected, setup.read(4096, 8192));
+    setup.cache.flush_back(&setup.volume()).unwrap();
+    assert_eq!((0, 8), (setup.dirty(), setup.origin_at(5000)));
+    assert_eq!(expected, setup.read(4096, 8192));
+    assert_eq!(2, setup.status().blocks);
+}
+
+#[test]
+fn what_is_dirty_is_served_after_the_end_of_the_process() {
+    let setup = write_back(64);
+    setup.write(0, 8192, 1);
+    setup.flush();
+    setup.write(0, 4096, 2);
+    setup.write(0, 4096, 3);
+    let setup = setup.again();
+    assert_eq!(2, setup.dirty());
+    assert_eq!(vec![3; 4096], setup.read(0, 4096));
+    assert_eq!(vec![1; 4096], setup.read(4096, 4096));
+    setup.cache.close().unwrap();
+    assert_eq!((3, 1), (setup.origin_at(0), setup.origin_at(4096)));
+    let setup = setup.again();
+    assert_eq!((0, 2), (setup.dirty(), setup.status().blocks));
+}
+
+#[test]
+fn after_a_power_cut_there_is_what_was_flushed() {
+    for kept in [false, true] {
+        let setup = write_back(64);
+        setup.write(0, 8192, 1);
+        setup.flush();
+        setup.write(0, 4096, 2);
+        setup.ssd.cut(|| kept);
+        setup.origin.cut(|| kept);
+        let setup = setup.restart_in(rebooted(), OPTIONS, Mode::WriteBack);
+        let setup = setup.unwrap();
+        assert_eq!(vec![1; 8192], setup.read(0, 8192));
+        assert_eq!(2, setup.dirty());
+    }
+}
+
+#[test]
+fn another_mode_begins_when_all_is_written_back() {
+    for mode in [Mode::WriteThrough, Mode::WriteAround, Mode::PassThrough] {
+        let setup = write_back(64);
+        setup.write(0, 8192, 1);
+        setup.cache.set_mode(&setup.volume(), mode).unwrap();
+        assert_eq!((0, 1), (setup.dirty(), setup.origin_at(4096)), "{mode:?}");
+        // The same at a start in another mode.
+        let setup = write_back(64);
+        setup.write(0, 8192, 1);
+        let setup = setup.restart_in(PLACE, OPTIONS, mode).unwrap();
+        assert_eq!((0, 1), (setup.dirty(), setup.origin_at(4096)), "{mode:?}");
+    }
+}
+
+#[test]
+fn the_mode_stays_if_the_origin_cannot_be_written() {
+    let setup = write_back(64);
+    setup.write(0, 8192, 1);
+    setup.origin.fail(true);
+    let volume = setup.volume();
+    assert!(setup.cache.set_mode(&volume, Mode::WriteThrough).is_err());
+    assert!(setup.cache.detach(&volume, false).is_err());
+    assert!(setup.cache.invalidate(&volume, false).is_err());
+    assert!(setup.cache.close().is_err());
+    assert_eq!(vec![1; 8192], setup.read(0, 8192));
+    assert_eq!((Mode::WriteBack, 2), (setup.status().mode, setup.dirty()));
+    setup.origin.fail(false);
+    setup.cache.detach(&volume, false).unwrap();
+    assert_eq!(1, setup.origin_at(4096));
+}
+
+#[test]
+fn a_lower_limit_writes_back_what_it_evicts() {
+    let setup = write_back(64);
+    setup.write(0, 40 * 4096, 1);
+    setup.cache.set_limit(&setup.volume(), 10).unwrap();
+    let status = setup.status();
+    assert_eq!((10, 10), (status.blocks, status.dirty));
+    assert_eq!(vec![1; 40 * 4096], setup.read(0, 40 * 4096));
+    setup.cache.set_limit(&setup.volume(), 0).unwrap();
+    assert_eq!((0, 1), (setup.dirty(), setup.origin_at(39 * 4096)));
+    setup.write(0, 4096, 2);
+    assert_eq!((0, 2), (setup.dirty(), setup.origin_at(0)));
+}
+
+#[test]
+fn dirty_blocks_are_bounded() {
+    for (dirty_max, most) in [(DirtyMax::Blocks(3), 3), (DirtyMax::Percent(25), 16)] {
+        let options = Options {
+            dirty_max,
+            ..OPTIONS
+        };
+        let setup = Setup::new(64);
+        let setup = setup.restart_in(PLACE, options, Mode::WriteBack).unwrap();
+        for block in 0..100 {
+            setup.write(block * 4096, 4096, 1 + block as u8);
+            assert!(setup.dirty() <= most, "{} dirty blocks", setup.dirty());
+        }
+        for block in 0..100 {
+            assert_eq!(vec![1 + block as u8; 4096], setup.read(block * 4096, 4096));
+        }
+    }
+}
+
+#[test]
+fn old_and_many_dirty_blocks_are_written_back() {
+    let young = write_back(64);
+    young.write(0, 8192, 1);
+    young.cache.write_back_due().unwrap();
+    assert_eq!(2, young.dirty());
+    young.write(0, 40 * 4096, 1);
+    young.cache.write_back_due().unwrap();
+    assert_eq!(16, young.dirty(), "a quarter of the most");
+    let options = Options {
+        dirty_age: Duration::ZERO,
+        ..OPTIONS
+    };
+    let old = young.restart_in(PLACE, options, Mode::WriteBack).unwrap();
+    old.cache.write_back_due().unwrap();
+    assert_eq!(0, old.dirty());
+}
+
+#[test]
+fn a_lost_device_makes_dirty_blocks_errors_and_no_others() {
+    let setup = write_back(64);
+    setup.write(40960, 4096, 9);
+    setup.cache.flush_back(&setup.volume()).unwrap();
+    setup.write(0, 4096, 1);
+    setup.ssd.fail(true);
+    let (volume, mut data) = (setup.volume(), [0; 4096]);
+    let read = setup.cache.read(&volume, &mut data, 0);
+    let text = read.unwrap_err().to_string();
+    assert!(text.contains("block 0 of volume v"), "{text}");
+    assert!(setup.cache.read(&volume, &mut data, 0).is_err());
+    assert!(setup.cache.write(&volume, &data, 0).is_err());
+    assert!(setup.cache.zero(&volume, 0, 4096).is_err());
+    assert!(setup.cache.flush(&volume).is_err());
+    assert_eq!(vec![9; 4096], setup.read(40960, 4096));
+    setup.write(8192, 4096, 5);
+    assert_eq!(vec![5; 4096], setup.read(8192, 4096));
+    assert!(setup.cache.set_mode(&volume, Mode::WriteThrough).is_err());
+    assert_eq!(1, setup.dirty());
+}
+
+#[test]
+fn damaged_dirty_blocks_are_errors_until_they_are_written_or_lost() {
+    let setup = write_back(64);
+    setup.write(0, 4096, 1);
+    setup.write(4096, 4096, 5);
+    setup.ssd.corrupt(5);
+    let (volume, mut data) = (setup.volume(), [0; 4096]);
+    assert!(setup.cache.read(&volume, &mut data, 4096).is_err());
+    assert!(setup.cache.write(&volume, &data[..10], 4096).is_err());
+    assert!(setup.cache.flush_back(&volume).is_err());
+    // What is good was written back, and what is damaged is still known.
+    assert_eq!((1, 1), (setup.dirty(), setup.origin_at(0)));
+    setup.write(4096, 4096, 6);
+    assert_eq!(vec![6; 4096], setup.read(4096, 4096));
+    setup.ssd.corrupt(6);
+    assert!(setup.cache.invalidate(&volume, false).is_err());
+    setup.cache.invalidate(&volume, true).unwrap();
+    assert_eq!((0, vec![0; 4096]), (setup.dirty(), setup.read(4096, 4096)));
+}
+
+#[test]
+fn zeroes_replace_what_is_dirty() {
+    let setup = write_back(64);
+    setup.write(0, 12288, 1);
+    setup.cache.zero(&setup.volume(), 100, 8000).unwrap();
+    let mut expected = vec![1; 100];
+    expected.resize(8100, 0);
+    expected.resize(12288, 1);
+    assert_eq!(expected, setup.read(0, 12288));
+    assert_eq!(1, setup.dirty());
+}
+
+#[test]
+fn what_would_lose_dirty_blocks_is_refused_unless_it_is_forced() {
+    let refused = |volume: &str, origin: &MemoryDisk, origin_id, place, text: &str| {
+        let setup = write_back(64);
+        setup.write(0, 4096, 1);
+        setup.flush();
+        let open = |discard_dirty| {
+            let device = Device::open(Box::new(setup.ssd.clone()), 64, place).unwrap();
+            let attachments = vec![Attachment {
+                origin_id,
+                mode: Mode::WriteBack,
+                ..attachment(volume, origin, 64)
+            }];
+            let options = Options {
+                discard_dirty,
+                ..OPTIONS
+            };
+            Cache::open(device, options, attachments)
+        };
+        for _attempt in 0..2 {
+            let error = open(false).err().unwrap().to_string();
+            assert!(error.contains("1 of its blocks"), "{error}");
+            assert!(error.contains(text), "{error}");
+        }
+        assert_eq!(0, open(true).unwrap().status().device.dirty);
+        assert_eq!(0, open(false).unwrap().status().device.dirty);
+    };
+    let (origin, larger) = (MemoryDisk::new(1 << 20), MemoryDisk::new(2 << 20));
+    let host = Place {
+        host: [7; 16],
+        ..PLACE
+    };
+    refused("w", &origin, 1, PLACE, "not attached");
+    refused("v", &origin, 2, PLACE, "another file");
+    refused("v", &larger, 1, PLACE, "another size");
+    refused("v", &origin, 1, host, "another host");
+}
+
+#[test]
+fn dirty_blocks_are_counted_before_a_device_is_formatted() {
+    let setup = write_back(64);
+    let count = || Device::count_dirty(Box::new(setup.ssd.clone()), PLACE).unwrap();
+    setup.write(0, 8192, 1);
+    setup.write(0, 8192, 2);
+    assert_eq!(2, count());
+    setup.cache.close().unwrap();
+    assert_eq!(0, count());
+    let blank = MemoryDisk::new(100);
+    assert_eq!(0, Device::count_dirty(Box::new(blank), PLACE).unwrap());
+}
+
+#[test]
+fn damaged_entries_of_dirty_blocks_are_seen() {
+    let setup = write_back(64);
+    setup.write(0, 4096, 1);
+    setup.flush();
+    let at = crate::device::format::Superblock::entry_at(0);
+    let mut entry = [0; 16];
+    setup.ssd.read_at(&mut entry, at).unwrap();
+    entry[12] ^= 1;
+    setup.ssd.write_at(&entry, at).unwrap();
+    let error = setup.restart_in(PLACE, OPTIONS, Mode::WriteBack).err();
+    assert!(matches!(error, Some(CacheError::Damaged(1))));
+}
+
+#[test]
+fn parts_of_a_block_that_are_written_at_the_same_time_are_all_kept() {
+    let setup = write_back(64);
+    let (cache, volume) = (&setup.cache, setup.volume());
+    std::thread::scope(|scope| {
+        for n in 0..8_u8 {
+            let volume = &volume;
+            scope.spawn(move || {
+                for value in 1..=50 {
+                    let offset = u64::from(n) * 512;
+                    cache.write(volume, &[value; 512], offset).unwrap();
+                }
+            });
+        }
+        for _ in 0..20 {
+            cache.flush_back(&volume).unwrap();
+        }
+    });
+    assert_eq!(vec![50; 4096], setup.read(0, 4096));
+}
