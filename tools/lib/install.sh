@@ -246,6 +246,17 @@ ensure_package() {
     echo "$wanted" >"$VENV/.stamp-package"
 }
 
+# ensure_dashboard: .venv-dashboard, with Horizon, which the services do not
+# need. The native module is the one that was built in place.
+ensure_dashboard() {
+    local lock VENV=$CHECKOUT/.venv-dashboard
+    exec {lock}<"$CHECKOUT"
+    flock "$lock"
+    ensure_venv
+    ensure_requirements requirements.txt dashboard-requirements.txt
+    exec {lock}<&-
+}
+
 # ensure_environment [FILE...]: .venv with this package, its requirements and
 # those of the files named. Two scripts at once wait for each other.
 ensure_environment() {

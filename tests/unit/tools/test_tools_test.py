@@ -57,8 +57,9 @@ class TestStages(base.TestCase):
         self.assertEqual(stages, bash(wanted))
         self.assertEqual(f'{stages} trials', bash(wanted, 'all'))
         for arguments in ['--fast'], ['--fast', 'all']:
-            self.assertEqual('lint unit native docs package functional',
-                             bash(wanted, *arguments))
+            self.assertEqual(
+                'lint unit native docs package dashboard functional',
+                bash(wanted, *arguments))
 
     def test_tox_runs_stages_and_nothing_else(self):
         tox = configparser.ConfigParser(interpolation=None)

@@ -1,0 +1,106 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Calls of the service with the token of the user who is logged in."""
+
+import collections.abc
+import contextlib
+import itertools
+import typing
+
+from django import conf
+from django import http
+from horizon import exceptions
+from horizon.utils import memoized
+from keystoneauth1 import exceptions as auth_exceptions
+from keystoneauth1 import session
+from keystoneauth1 import token_endpoint
+from openstack import connection
+from openstack import exceptions as sdk_exceptions
+from openstack_auth import utils as auth_utils
+from openstack_dashboard.api import base
+from openstack_dashboard.utils import settings
+
+from diffcache_openstack.client import proxy
+from diffcache_openstack.client import service
+
+_FAILURES = (sdk_exceptions.SDKException, auth_exceptions.ClientException,
+             exceptions.ServiceCatalogException)
+_UNAUTHORIZED = 401
+
+
+@memoized.memoized
+def client(request: http.HttpRequest) -> proxy.Proxy:
+    """Return the service's proxy for the user of a request.
+
+    :raises ServiceCatalogException: the service is not in the catalogue
+    """
+    auth = token_endpoint.Token(
+        base.url_for(request, service.SERVICE_TYPE), request.user.token.id)
+    options = conf.settings
+    verify = (not options.OPENSTACK_SSL_NO_VERIFY
+              and (options.OPENSTACK_SSL_CACERT or True))
+    return service.proxy_of(connection.Connection(
+        session=session.Session(
+            auth=auth, verify=verify, app_name='horizon',
+            original_ip=auth_utils.get_client_ip(request)),
+        region_name=request.user.services_region))
+
+
+@contextlib.contextmanager
+def reported(request: http.HttpRequest, message: str, **handling: typing.Any
+             ) -> collections.abc.Iterator[None]:
+    """Show failed calls of the service to the user, and leave the block.
+
+    A token that is not valid any more leads to the login page. Horizon takes
+    every error of the SDK for one of these, so that others are replaced.
+
+    :param message: what could not be done, without a full stop
+    :param handling: arguments of :func:`horizon.exceptions.handle`
+    """
+    try:
+        yield
+    except _FAILURES as error:
+        if getattr(error, 'status_code', None) == _UNAUTHORIZED:
+            exceptions.handle(request, message)
+        try:
+            raise exceptions.NotAvailable(
+                f'{message}: {_reason(error)}') from error
+        except exceptions.NotAvailable:
+            exceptions.handle(request, details='', **handling)
+
+
+def _reason(error):
+    """Return the message of the service; not the URL of its endpoint."""
+    response = getattr(error, 'response', None)
+    if response is not None and str(response.status_code) in error.message:
+        # The SDK found no text in it: not the service, but a proxy answered.
+        return f'{response.status_code} {response.reason}'
+    return getattr(error, 'message', None) or str(error)
+
+
+def page(request: http.HttpRequest, table: typing.Any,
+         listing: collections.abc.Callable[..., collections.abc.Iterator],
+         *of: typing.Any, **filters: typing.Any) -> tuple[list, bool]:
+    """Return the rows of a table's page, and whether there are more.
+
+    Only they are asked of the service, however long the listing is.
+
+    :param table: the table or its class; its parameter has the marker
+    :param listing: a listing of the proxy; called with ``of`` and filters
+    """
+    size = settings.get_page_size(request)
+    marker = request.GET.get(table._meta.pagination_param)
+    if marker:
+        filters['marker'] = marker
+    rows = list(itertools.islice(
+        listing(*of, limit=size + 1, **filters), size + 1))
+    return rows[:size], len(rows) > size

@@ -1,0 +1,45 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Values as pages show them."""
+
+import typing
+
+from django.utils.translation import gettext_lazy as _
+
+from diffcache_openstack.common import units
+
+NOTHING = '-'
+
+
+def size(count: int | None) -> str:
+    """Format bytes, with a unit of powers of 1000."""
+    return NOTHING if count is None else units.format_size(count)
+
+
+def share(part: float | None, whole: float | None) -> str:
+    """Format a part of a whole as a percentage."""
+    return f'{part / whole:.0%}' if whole and part is not None else NOTHING
+
+
+def bandwidth(mbps: float | None) -> str:
+    """Format megabits per second."""
+    return NOTHING if mbps is None else f'{round(mbps, 2):g} Mbit/s'
+
+
+def progress(counts: dict[str, int] | None) -> typing.Any:
+    """Format which part of a plan is held."""
+    if not counts or not counts['objects']:
+        return _('No plan')
+    return _('%(held)s of %(all)s objects, %(held_size)s of %(size)s') % {
+        'held': counts['held_objects'], 'all': counts['objects'],
+        'held_size': size(counts['held_bytes']),
+        'size': size(counts['bytes'])}

@@ -1,0 +1,233 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Tables of hosts and of what one has."""
+
+import typing
+
+from django import http
+from django.utils.translation import gettext_lazy as _
+from django.utils.translation import ngettext_lazy
+from django.utils.translation import pgettext_lazy
+from horizon import tables
+from horizon.utils import filters
+
+from diffcache_openstack.dashboard import api
+from diffcache_openstack.dashboard import formats
+
+DETAIL = 'horizon:admin:image_cache_hosts:detail'
+ROLES = (('compute', _('Compute')), ('repository', _('Repository')))
+KINDS = (('templates', _('Image')), ('patches', _('Patch')),
+         ('manifests', _('Manifest')), ('forms', _('Compressed form')))
+STATES = (('up', pgettext_lazy('state of a host', 'Up')),
+          ('down', pgettext_lazy('state of a host', 'Down')))
+PENDING = (('adding', _('Adding')), ('waiting', _('Waiting')),
+           ('waiting_for_space', _('Waiting for space')),
+           ('refused', _('Refused')))
+_SHORT = 12
+
+
+def state(host: typing.Any) -> str:
+    """Return whether the agent of a host reports."""
+    return 'up' if host.is_alive else 'down'
+
+
+def standing_state(standing: dict[str, typing.Any]) -> str:
+    """Return whether a repository or host answers."""
+    return 'up' if standing['answers'] else 'down'
+
+
+class RemoveHost(tables.DeleteAction):
+    """Remove a host that was retired; one that is alive would come back."""
+
+    policy_rules = (('diffcache', 'diffcache:hosts:delete'),)
+
+    @staticmethod
+    def action_present(count: int) -> typing.Any:
+        """Return the label of the button."""
+        return ngettext_lazy('Remove Host', 'Remove Hosts', count)
+
+    @staticmethod
+    def action_past(count: int) -> typing.Any:
+        """Return what was done."""
+        return ngettext_lazy('Removed Host', 'Removed Hosts', count)
+
+    def allowed(self, request: http.HttpRequest, datum: typing.Any = None
+                ) -> bool:
+        """Tell whether it is offered: for hosts that are down."""
+        return datum is None or not datum.is_alive
+
+    def delete(self, request: http.HttpRequest, obj_id: str) -> None:
+        """Call the service."""
+        with api.reported(request, _('Could not remove the host'),
+                          escalate=True):
+            api.client(request).delete_host(obj_id)
+
+
+class HostsFilter(tables.FilterAction):
+    """Filters of the service."""
+
+    filter_type = 'server'
+    filter_choices = (
+        ('site', _('Site ='), True),
+        ('role', _('Role ='), True, _('compute or repository')),
+        ('holds', _('Holds object ='), True,
+         _('All 64 digits of the ID of an object.')))
+
+
+class HostsTable(tables.DataTable):
+    """Hosts and how full they are."""
+
+    name = tables.WrappingColumn('name', verbose_name=_('Name'), link=DETAIL)
+    site = tables.Column('site', verbose_name=_('Site'))
+    role = tables.Column('role', verbose_name=_('Role'),
+                         display_choices=ROLES)
+    state = tables.Column(
+        state, verbose_name=_('State'), status=True, display_choices=STATES,
+        status_choices=(('up', True), ('down', False)))
+    seen_at = tables.Column(
+        'seen_at', verbose_name=_('Last Report'),
+        filters=(filters.parse_isotime, filters.timesince_or_never),
+        help_text=_('Time since the agent last reported.'))
+    objects = tables.Column(lambda host: host.held['objects'],
+                            verbose_name=_('Objects'))
+    held = tables.Column(lambda host: formats.size(host.held['bytes']),
+                         verbose_name=_('Held'))
+    capacity = tables.Column(lambda host: formats.size(host.capacity),
+                             verbose_name=_('Capacity'))
+    full = tables.Column(
+        lambda host: formats.share(host.held['bytes'], host.capacity),
+        verbose_name=_('Full'))
+    plan = tables.Column(
+        lambda host: formats.progress(host.plan), verbose_name=_('Plan Held'),
+        help_text=_('Part of the objects that the current plan places on the'
+                    ' host.'))
+
+    class Meta:
+        name = 'hosts'
+        verbose_name = _('Hosts')
+        status_columns = ['state']
+        pagination_param = 'host_marker'
+        row_actions = (RemoveHost,)
+        table_actions = (HostsFilter, RemoveHost)
+
+    def get_object_id(self, datum: typing.Any) -> str:
+        """Return what names the row."""
+        return datum.name
+
+
+class TabTable(tables.DataTable):
+    """A table in a tab, to which the links of its pages lead back."""
+
+    def get_pagination_string(self) -> str:
+        """Return the query of the next page."""
+        return f'tab={self.tab}&{super().get_pagination_string()}'
+
+
+class ObjectsTable(TabTable):
+    """Objects that a host holds."""
+
+    tab = 'host__objects'
+
+    id = tables.Column(lambda held: held.id[:_SHORT], verbose_name=_('ID'))
+    kind = tables.Column('kind', verbose_name=_('Kind'),
+                         display_choices=KINDS)
+    bytes = tables.Column(lambda held: formats.size(held.bytes),
+                          verbose_name=_('Size'))
+    templates = tables.WrappingColumn(
+        lambda held: ', '.join(held.templates), verbose_name=_('Images'))
+    reason = tables.WrappingColumn(
+        'reason', verbose_name=_('Reason'),
+        help_text=_('Why the current plan of the site places the object'
+                    ' here.'))
+
+    class Meta:
+        name = 'objects'
+        verbose_name = _('Objects')
+        pagination_param = 'object_marker'
+        multi_select = False
+
+
+class PendingTable(TabTable):
+    """Images that a repository could not add yet."""
+
+    tab = 'host__pending'
+
+    image_id = tables.Column('image_id', verbose_name=_('Image'))
+    state = tables.Column('state', verbose_name=_('State'),
+                          display_choices=PENDING)
+    attempts = tables.Column('attempts', verbose_name=_('Attempts'))
+    retry_at = tables.Column(
+        'retry_at', verbose_name=_('Next Attempt'),
+        filters=(filters.parse_isotime,), empty_value=formats.NOTHING)
+    error = tables.WrappingColumn('error', verbose_name=_('Reason'))
+
+    class Meta:
+        name = 'pending'
+        verbose_name = _('Pending Images')
+        pagination_param = 'pending_marker'
+        multi_select = False
+
+    def get_object_id(self, datum: typing.Any) -> str:
+        """Return what names the row."""
+        return datum.image_id
+
+
+class StandingsTable(tables.DataTable):
+    """Repositories or hosts at the other end of a connection."""
+
+    name = tables.Column(
+        lambda standing: standing.get('name') or standing.get('host'),
+        verbose_name=_('Name'), link=DETAIL)
+    state = tables.Column(
+        standing_state, verbose_name=_('State'), status=True,
+        display_choices=STATES, status_choices=(('up', True),
+                                                ('down', False)))
+    since = tables.Column(
+        lambda standing: standing['since'], verbose_name=_('Down Since'),
+        filters=(filters.parse_isotime,), empty_value=formats.NOTHING)
+    mbps = tables.Column(
+        lambda standing: formats.bandwidth(standing['mbps']),
+        verbose_name=_('Measured Bandwidth'))
+    transfers = tables.Column(lambda standing: standing['transfers'],
+                              verbose_name=_('Transfers'))
+    failures = tables.Column(lambda standing: standing['failures'],
+                             verbose_name=_('Failures'))
+    bytes = tables.Column(lambda standing: formats.size(standing['bytes']),
+                          verbose_name=_('Received'))
+    reason = tables.WrappingColumn(
+        lambda standing: standing['reason'], verbose_name=_('Last Error'))
+
+    def get_object_id(self, datum: dict[str, typing.Any]) -> str:
+        """Return what names the row."""
+        return datum.get('name') or datum['host']
+
+    def get_object_display(self, datum: dict[str, typing.Any]) -> str:
+        """Return the name of the row."""
+        return self.get_object_id(datum)
+
+
+class RepositoriesTable(StandingsTable):
+    """Repositories that a host reads from."""
+
+    class Meta:
+        name = 'repositories'
+        verbose_name = _('Reads From')
+        multi_select = False
+
+
+class ClientsTable(StandingsTable):
+    """Hosts that read from a repository."""
+
+    class Meta:
+        name = 'clients'
+        verbose_name = _('Read By')
+        multi_select = False

@@ -1,0 +1,122 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""What tests of the pages need, which are shown by Horizon.
+
+Horizon is no requirement of this project; these tests run in an environment
+where it is installed, with its settings, and are skipped in others.
+"""
+
+import os
+import unittest
+
+if os.environ.get('DJANGO_SETTINGS_MODULE') != 'tests.unit.dashboard.settings':
+    raise unittest.SkipTest(
+        'no settings of Horizon; the stage "dashboard" of tools/test runs'
+        ' this with them')
+
+import io
+import json
+import urllib.parse
+
+from openstack import exceptions
+from openstack_dashboard.test import helpers
+import requests
+from requests import adapters
+
+# Horizon's test data replaces them for good.
+_STUBBED = {each: each.__init__ for each in (
+    exceptions.SDKException, exceptions.HttpException,
+    exceptions.ForbiddenException, exceptions.NotFoundException)}
+ENDPOINT = 'http://public.example.com:8796/v1'
+_ROOT = {'versions': [{
+    'id': 'v1', 'status': 'CURRENT', 'min_version': '1.0', 'version': '1.8',
+    'links': [{'rel': 'self', 'href': f'{ENDPOINT}/'}]}]}
+
+
+class Wire(adapters.BaseAdapter):
+    """Answers requests with documents, without a network.
+
+    :ivar documents: status and document by method and path; a document may
+        be a function of the query
+    :ivar sent: methods, paths and queries of the requests
+    """
+
+    def __init__(self):
+        super().__init__()
+        self.documents = {}
+        self.sent = []
+        self.tokens = set()
+
+    def send(self, request, **kwargs):
+        """Answer one request."""
+        parts = urllib.parse.urlsplit(request.url)
+        path = parts.path.removeprefix('/v1').rstrip('/')
+        self.tokens.add(request.headers.get('X-Auth-Token'))
+        status, document = 200, _ROOT
+        if path:
+            self.sent.append((request.method, path, dict(
+                urllib.parse.parse_qsl(parts.query))))
+            status, document = self.documents.get(
+                (request.method, path), (404, problem(404, f'no {path}')))
+        if isinstance(document, Exception):
+            raise document
+        if callable(document):
+            document = document(self.sent[-1][2])
+        response = requests.Response()
+        response.status_code, response.reason = status, f'Status {status}'
+        response.headers['Content-Type'] = 'application/json'
+        response.raw = io.BytesIO(json.dumps(document).encode())
+        response.url, response.request = request.url, request
+        return response
+
+    def close(self):
+        """Nothing to close."""
+
+
+def problem(status, detail):
+    """Return the document of an error of the service."""
+    return {'errors': [{'status': status, 'title': 'Error',
+                        'detail': detail}]}
+
+
+class PageTest(helpers.BaseAdminViewTests):
+    """Has a service that answers pages as a test says."""
+
+    def setUp(self):
+        super().setUp()
+        for each, method in _STUBBED.items():
+            each.__init__ = method
+        self.wire = Wire()
+        patcher = helpers.mock.patch.object(
+            requests.Session, 'get_adapter', lambda *_, **__: self.wire)
+        patcher.start()
+        self.addCleanup(patcher.stop)
+
+    def _setup_test_data(self):
+        super()._setup_test_data()
+        self.service_catalog.append({
+            'type': 'diffcache', 'name': 'diffcache', 'endpoints_links': [],
+            'endpoints': [{'region': 'RegionOne', 'interface': 'public',
+                           'url': ENDPOINT, 'id': 'diffcache'}]})
+
+    def answer(self, path, document, status=200, method='GET'):
+        """Have the service answer requests of a path."""
+        self.wire.documents[method, path] = status, document
+
+    def refuse(self, path, status, detail, method='GET'):
+        """Have the service refuse requests of a path."""
+        self.answer(path, problem(status, detail), status, method)
+
+    def messages(self, response):
+        """Return the texts of the messages that a response shows."""
+        return [message.message for message in
+                response.context['messages']]
