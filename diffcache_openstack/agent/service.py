@@ -196,9 +196,10 @@ class Agent(service.Service):
         self._patch_requests = patch_requests.PatchRequests(
             self._sources, self.host, self._clients.agents,
             self._clients.context)
+        self._prices = costs.Costs(self._sources, self.host, self._flights)
         self._contents = contents.Contents(
             self._builder, self.host, self._flights, kept, self.transfers,
-            self._patch_requests)
+            self._patch_requests, self._prices)
         pending = serving.PendingOutputs(self._state / 'outputs')
         pending.clean(self._outputs.find)
         self.requests = request_spool.RequestSpool(self._state / 'requests')
@@ -230,7 +231,7 @@ class Agent(service.Service):
 
     def _build_local(self) -> None:
         options = self.conf.agent
-        prices = costs.Costs(self._sources, self.host, self._flights)
+        prices = self._prices
         usage = usages.Usage(self._state / 'usage.json')
         self._local_images = local_images.LocalImages(
             self.site_map, self._contents, prices,

@@ -56,6 +56,10 @@ class Conflict(PermanentError):
     """The caller's description contradicts what is registered."""
 
 
+class DownloadCheaper(PermanentError):
+    """The caller's own download takes fewer bytes than any way here."""
+
+
 class FormatError(PermanentError):
     """A file violates its format, or has an unknown version."""
 

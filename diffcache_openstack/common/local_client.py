@@ -107,7 +107,8 @@ class LocalClient:
 
     def content(self, image_id: str, output: str, mode: str | None = None,
                 stall_timeout: float = 60.0,
-                progress: Progress | None = None) -> dict[str, typing.Any]:
+                progress: Progress | None = None,
+                own_bytes: int | None = None) -> dict[str, typing.Any]:
         """Make the agent write an image's raw content to a file.
 
         :param output: absolute path; complete when this returns, and not
@@ -115,10 +116,15 @@ class LocalClient:
         :param mode: how to build it; None leaves it to the agent
         :param stall_timeout: seconds without a sign of life
         :param progress: called with bytes done and bytes in all
+        :param own_bytes: bytes that the caller could download instead
         :returns: how the request was served, the fields of objects.Request
         :raises NotFound: the catalogue does not have it, or no longer
+        :raises DownloadCheaper: the image would cross the WAN whole, in more
+            than ``own_bytes``
         """
-        body = {'output': output, 'mode': mode}
+        body: dict[str, typing.Any] = {'output': output, 'mode': mode}
+        if own_bytes is not None:
+            body['own_bytes'] = own_bytes
         return self._awaited('POST', _path(image_id, 'content'), body,
                              stall_timeout, 'request',
                              f'delivered image {image_id}', progress)

@@ -111,7 +111,7 @@ class Fetcher:
         known = {}
         try:
             known = self._source.describe(wanted, formats)
-            self._bring(wanted, target)
+            self._bring(wanted, target, self._own_bytes(known))
         except sources.NotOffered:
             raise
         except Exception as error:
@@ -123,13 +123,19 @@ class Fetcher:
         self._source.report(self._tally)
         return True
 
-    def _bring(self, wanted, target):
+    def _own_bytes(self, known):
+        """Return the bytes of Nova's own download; None if it is forbidden."""
+        if self._fallback == options.ERROR:
+            return None
+        return int(known.get('file_size') or 0) or None
+
+    def _bring(self, wanted, target, own_bytes):
         partial = target + SUFFIX
         fileutils.delete_if_exists(partial)
         with fileutils.remove_path_on_error(partial):
             # A limit of Nova's heavy disk operations holds for these too.
             with compute_utils.disk_ops_semaphore:
-                delivery = self._source.deliver(wanted, partial)
+                delivery = self._source.deliver(wanted, partial, own_bytes)
             self._inspect(wanted, partial)
             if self._conf.diffcache.hash_raw_images:
                 sources.check_hash(wanted, partial)

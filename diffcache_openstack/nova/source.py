@@ -132,14 +132,20 @@ class Source:
             for name in (*image_records.COVERED, 'record')}))
         return known
 
-    def deliver(self, wanted: Wanted, output: str) -> Delivery:
+    def deliver(self, wanted: Wanted, output: str,
+                own_bytes: int | None = None) -> Delivery:
         """Make the agent write the raw content of an image to a new file.
 
+        :param own_bytes: what a download takes; None without that choice
+        :raises NotOffered: the download takes fewer bytes over the WAN
         :raises DiffCacheError: what the agent reports; there is no file then
         """
-        request = self._client.content(
-            wanted.id, output, mode=self._mode,
-            stall_timeout=self._stall_timeout)
+        try:
+            request = self._client.content(
+                wanted.id, output, mode=self._mode,
+                stall_timeout=self._stall_timeout, own_bytes=own_bytes)
+        except exceptions.DownloadCheaper as error:
+            raise NotOffered('cheaper', str(error)) from error
         if not os.path.isfile(output):
             raise exceptions.IntegrityError(
                 f'The agent says that image {wanted.id} is in {output}, which'

@@ -18,6 +18,7 @@ import threading
 import uuid
 
 from diffcache_openstack.agent.images import building
+from diffcache_openstack.agent.images import costs as prices
 from diffcache_openstack.agent.images import patch_requests
 from diffcache_openstack.agent.images import pulse as pulses
 from diffcache_openstack.agent.images import retention
@@ -25,8 +26,14 @@ from diffcache_openstack.agent.images import single_flight
 from diffcache_openstack.agent.images import throttle as throttles
 from diffcache_openstack.agent.images import transfers
 from diffcache_openstack.agent.state import host as hosts
+from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import files
 from diffcache_openstack.sites import view as views
+
+
+# A client's own download is cheaper below this share of what crosses here:
+# manifests do not decide, and what is brought here serves other hosts at once.
+_CHEAPER = 0.95
 
 
 class Watch:
@@ -34,9 +41,12 @@ class Watch:
 
     :ivar gone: set once the client has disconnected
     :ivar pulse: of the work
+    :param own_bytes: bytes that the client could download instead; None if
+        it has no other way
     """
 
-    def __init__(self) -> None:
+    def __init__(self, own_bytes: int | None = None) -> None:
+        self.own_bytes = own_bytes
         self.done, self.total = 0, 0
         self.gone = threading.Event()
         self.pulse = pulses.Pulse()
@@ -67,14 +77,17 @@ class Contents:
     :param kept: keeps content, if there is room
     :param moved: transfers of this host
     :param patches: requests patches that there are not yet
+    :param costs: what images cost here
     """
 
     def __init__(self, builder: building.Builder, host: hosts.HostState,
                  flights: single_flight.SingleFlight,
                  kept: retention.Retention,
                  moved: transfers.Transfers,
-                 patches: patch_requests.PatchRequests) -> None:
+                 patches: patch_requests.PatchRequests,
+                 costs: prices.Costs) -> None:
         self._patches = patches
+        self._costs = costs
         self._builder = builder
         self._host = host
         self._single_flight = flights
@@ -90,6 +103,8 @@ class Contents:
         :param mode: one of building.MODES, of the request that leads
         :param watch: the client; the work is cancelled once it has gone and
             no other request shares it
+        :raises DownloadCheaper: the image would cross the WAN whole, in more
+            bytes than the client can download it with
         :raises DiffCacheError: no source delivers it
         """
         key = _key_of(template)
@@ -103,6 +118,8 @@ class Contents:
                 throttle.abandoned = lambda: (watch.gone.is_set()
                                               and not member.is_shared())
             self._patches.request(key.id, throttle)
+            if watch is not None and not member.is_shared():
+                self._check_worth(template, watch.own_bytes)
             staged = self._host.held.staging(f'{key.id}.{uuid.uuid4().hex}')
             try:
                 built = self._builder.build(key, staged, throttle, mode)
@@ -113,6 +130,24 @@ class Contents:
 
         with self._single_flight.share(key, throttle, build) as member:
             yield member
+
+    def _check_worth(self, template: views.TemplateRef,
+                     own_bytes: int | None) -> None:
+        """Refuse to bring an image that its client gets more cheaply.
+
+        What the plan wants here is brought in any case.
+
+        :raises DownloadCheaper: as the name says
+        """
+        if own_bytes is None or self._costs.planned(template):
+            return
+        cost = self._costs.content(template)
+        if cost.way == prices.REPOSITORY and (
+                own_bytes < _CHEAPER * cost.wan_bytes):
+            raise exceptions.DownloadCheaper(
+                f'Image {template.id} would cross the WAN whole, in'
+                f' {cost.wan_bytes} bytes, and its file has {own_bytes};'
+                f' download the file.')
 
     def expecting(self, template: views.TemplateRef
                   ) -> contextlib.AbstractContextManager[None]:

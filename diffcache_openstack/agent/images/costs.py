@@ -25,12 +25,17 @@ from diffcache_openstack.sites import view as views
 _LEAF = 64 << 10
 _HASH = 32
 
+# Ways: no host offers it, this host has it, another host of the site has it,
+# it is built from a base and patches, or it crosses the WAN whole.
+NONE, LOCAL, PEER = 'none', 'local', 'peer'
+BUILD, REPOSITORY = 'build', 'repository'
+
 
 @dataclasses.dataclass(frozen=True)
 class Cost:
     """Of an image's raw content, or of its file.
 
-    :param way: local, peer, build or repository; none if no host offers it
+    :param way: NONE, LOCAL, PEER, BUILD or REPOSITORY
     :param seconds: what the cost model predicts
     :param wan_bytes: what would cross the WAN
     :param at_site: whether it can be had without the WAN
@@ -65,7 +70,7 @@ class Costs:
         found = self._sources.lookup_table().to_template(key.id)
         arriving = self._single_flight.is_under_way(key)
         if not found:
-            return Cost('none', 0.0, 0, False, arriving)
+            return Cost(NONE, 0.0, 0, False, arriving)
         wan_bytes = self._behind_wan(found[0])
         manifest = views.Key(views.MANIFESTS, key.id)
         if not self.offered_here(manifest):
@@ -118,8 +123,8 @@ class Costs:
 
     def _way(self, route: routes.Route) -> str:
         if route.builds:
-            return 'build'
+            return BUILD
         if self._sources.is_own(route.source.host):
-            return 'local'
+            return LOCAL
         behind = route.source.host in self.repositories()
-        return 'repository' if behind else 'peer'
+        return REPOSITORY if behind else PEER

@@ -63,10 +63,13 @@ class Flight:
         """Publish the error of the work.
 
         The leader may have been denied sources that its followers can use:
-        they start over then.
+        they start over then, as they do where the leader has a cheaper way
+        of its own.
         """
+        is_the_leaders = (self._throttle.excluded
+                          or isinstance(error, exceptions.DownloadCheaper))
         self._error = (exceptions.Cancelled(str(error))
-                       if self._throttle.excluded else error)
+                       if is_the_leaders else error)
         self._done.set()
 
     def promote(self) -> None:

@@ -270,12 +270,16 @@ class LocalApi:
     def _deliver(self, request, image_id):
         body = _read_json(request)
         output, mode = body.get('output'), body.get('mode')
-        if not isinstance(output, str) or not isinstance(
-                mode, (str, type(None))):
+        own_bytes = body.get('own_bytes')
+        if not (isinstance(output, str)
+                and isinstance(mode, (str, type(None)))
+                and (own_bytes is None or type(own_bytes) is int)):
             raise exceptions.InvalidInput(
                 'The content of an image needs an output, a path, and may'
-                ' have a mode.')
-        return self._stream(request, f'content-{image_id[:8]}', lambda watch: {
+                ' have a mode and own_bytes, a number.')
+        watch = contents.Watch(own_bytes)
+        name = f'content-{image_id[:8]}'
+        return self._stream(request, name, watch, lambda: {
             'request': _plain(self._delivery.deliver(
                 image_id, output, mode, watch))})
 
@@ -295,19 +299,21 @@ class LocalApi:
             raise exceptions.InvalidInput(
                 'A server is saved with a project_id, a trigger and maybe'
                 ' an image_id.')
-        return self._stream(request, f'save-{server_id[:8]}', lambda watch: {
+        watch = contents.Watch()
+        name = f'save-{server_id[:8]}'
+        return self._stream(request, name, watch, lambda: {
             'saved': self._versions.save_before(
                 server_id, project_id, trigger, image_id, watch.advance)})
 
     def _stream(self, request: wrappers.Request, name: str,
-                work: typing.Callable[[contents.Watch], dict]
+                watch: contents.Watch, work: typing.Callable[[], dict]
                 ) -> wrappers.Response:
         """Run long work in a thread, and send its progress meanwhile."""
-        watch, ended = contents.Watch(), queue.SimpleQueue()
+        ended: queue.SimpleQueue = queue.SimpleQueue()
 
         def run() -> None:
             try:
-                ended.put(work(watch))
+                ended.put(work())
             except exceptions.DiffCacheError as error:
                 ended.put(_error(error))
             except Exception as error:

@@ -99,10 +99,18 @@ class NovaTest(machine.TestCase):
             return None
 
     def wait_until_known(self, image: str) -> None:
-        """Wait until the agents of all hosts know an image."""
+        """Wait until the agents of all hosts know an image.
+
+        And would deliver it: the file of a compressed image is fewer bytes
+        until the repository has a compressed form of the content.
+        """
+        def ready(host):
+            found = self.known(host, image)
+            return found and 0.95 * found['wan_bytes'] <= found['file_size']
+
         for host in self.trial.hosts:
-            self.wait_until(lambda host=host: self.known(host, image),
-                            f'image {image} is known on {host}', SECONDS)
+            self.wait_until(lambda host=host: ready(host),
+                            f'image {image} is ready for {host}', SECONDS)
 
     # -- Nova's side of a host
 

@@ -20,6 +20,7 @@ import threading
 from diffcache_openstack.agent.data_plane import interface
 from diffcache_openstack.agent.images import building
 from diffcache_openstack.agent.images import contents
+from diffcache_openstack.agent.images import costs
 from diffcache_openstack.agent.images import patch_requests
 from diffcache_openstack.agent.images import retention
 from diffcache_openstack.agent.images import serving
@@ -393,7 +394,8 @@ class Host:
             self.sources, self.state, self.agents, None, lambda: self.now)
         self.contents = contents.Contents(
             self.builder, self.state, self.flights, kept, self.transfers,
-            self.patch_requests)
+            self.patch_requests,
+            costs.Costs(self.sources, self.state, self.flights))
         self.requests = request_spool.RequestSpool(
             directory / name / 'requests')
         self.server = serving.ImageServer(

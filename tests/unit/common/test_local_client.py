@@ -229,6 +229,16 @@ class TestContent(LocalClientTest):
                            {'output': '/base/x', 'mode': 'on_the_fly'},
                            None)], self.agent.asked)
 
+    def test_a_download_to_compare_with(self):
+        self.agent.streams(
+            {'error': {'type': 'DownloadCheaper', 'retryable': False,
+                       'message': '9 bytes'}})
+        self.assertRaises(exceptions.DownloadCheaper, self.client.content,
+                          'i', '/base/x', own_bytes=7)
+        self.assertEqual(
+            {'output': '/base/x', 'mode': None, 'own_bytes': 7},
+            self.agent.asked[0][2])
+
     def test_an_error_within_the_stream(self):
         self.agent.streams(
             {'progress': {'done': 1, 'total': 3}},

@@ -44,8 +44,10 @@ class Client:
         self._ask('image', image_id)
         return self.known
 
-    def content(self, image_id, output, mode=None, stall_timeout=None):
+    def content(self, image_id, output, mode=None, stall_timeout=None,
+                own_bytes=None):
         self._ask('content', image_id, output, mode, stall_timeout)
+        self.own_bytes = own_bytes
         if self.content_error is not None:
             raise self.content_error
         if self.content_bytes is not None:

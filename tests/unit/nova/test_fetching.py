@@ -259,6 +259,21 @@ class TestNotOurs(FetchingTest):
         self.make_disk()
         self.assertPassed('status')
 
+    def test_an_image_whose_file_takes_fewer_bytes(self):
+        self.client.known['file_size'] = 1000
+        self.client.content_error = exceptions.DownloadCheaper('65536 bytes')
+        self.make_disk()
+        self.assertPassed('cheaper')
+        self.assertEqual(1000, self.client.own_bytes)
+        self.assertEqual([(IMAGE, DOWNLOADED)], self.client.lent)
+
+    def test_no_download_to_compare_with_where_it_is_forbidden(self):
+        self.client.known['file_size'] = 1000
+        self.make_backend(fallback=options.ERROR)
+        self.make_disk()
+        self.assertDelivered()
+        self.assertIsNone(self.client.own_bytes)
+
     def test_an_image_that_the_user_may_not_see(self):
         self.glance.side_effect = exception.ImageNotFound(image_id=IMAGE)
         self.assertRaises(exception.ImageNotFound, self.make_disk)

@@ -14,6 +14,7 @@ import itertools
 import threading
 
 from diffcache_openstack.agent.images import building
+from diffcache_openstack.agent.images import contents
 from diffcache_openstack.agent.images import outputs
 from diffcache_openstack.agent.images import serving as serve
 from diffcache_openstack.agent.state import holdings
@@ -86,6 +87,31 @@ class ServeTest(ServeTestCase):
         served = self.serve()
         self.assertEqual(('repository', len(TARGET), 0),
                          (served.way, served.wan_bytes, served.fallbacks))
+
+    def offered(self, own_bytes):
+        """Serve to a client that could download so many bytes instead."""
+        template = self.hosts['h1'].view.template('target')
+        return self.server().deliver_to(
+            template, outputs.LocalOutput(self.output),
+            watch=contents.Watch(own_bytes))
+
+    def test_a_file_with_fewer_bytes_is_left_to_its_client(self):
+        error = self.assertRaises(exceptions.DownloadCheaper, self.offered,
+                                  fakes.SIZE * 9 // 10)
+        self.assertIn('target', str(error))
+        self.assertFalse(self.output.exists())
+        self.assertEqual('repository', self.offered(fakes.SIZE).way)
+
+    def test_what_the_site_has_is_delivered_whatever_its_file_has(self):
+        self.hosts['h2'].put(BASE)
+        self.hosts['h3'].put(PATCH, view.PATCHES)
+        self.refresh()
+        self.assertEqual('build', self.offered(1).way)
+
+    def test_what_the_plan_wants_here_is_delivered(self):
+        self.hosts['h1'].held.want(
+            [holdings.Wanted(fakes.key_of(TARGET), 1.0)])
+        self.assertEqual('repository', self.offered(1).way)
 
     def test_local(self):
         self.hosts['h1'].put(TARGET)
