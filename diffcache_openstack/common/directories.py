@@ -145,6 +145,14 @@ class Directory(contextlib.AbstractContextManager['Directory']):
         return temporary, self.open_file(
             temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL, mode)
 
+    def shares_mount(self, other: 'Directory') -> bool:
+        """Return whether files can be renamed between two directories.
+
+        A file system that is mounted twice, as systemd mounts the directories
+        that a unit may write to, is not enough: the kernel then refuses.
+        """
+        return _mount(self.fd) == _mount(other.fd)
+
     def rename(self, name: str, target: str) -> None:
         """Give a file another name in this directory."""
         os.rename(_checked(name), _checked(target), src_dir_fd=self.fd,
@@ -220,3 +228,9 @@ def open_named(path: pathlib.Path, flags: int) -> int:
 def descriptor_path(fd: int) -> pathlib.Path:
     """Return the path by which this process names an open file."""
     return pathlib.Path(f'/proc/self/fd/{fd}')
+
+
+def _mount(fd: int) -> str:
+    """Return the number of the mount that a file was opened by (proc(5))."""
+    lines = pathlib.Path(f'/proc/self/fdinfo/{fd}').read_text().splitlines()
+    return next(line for line in lines if line.startswith('mnt_id:'))

@@ -148,8 +148,9 @@ class LocalOutput:
 
     def can_take(self, source: pathlib.Path) -> bool:
         """Return whether a file can be renamed to be the output."""
-        with self.directory() as directory:
-            return directory.owner().st_dev == source.stat().st_dev
+        with self.directory() as directory, \
+                directories.Directory.open(source.parent) as staging:
+            return directory.shares_mount(staging)
 
     def take(self, source: pathlib.Path, durable: bool) -> None:
         """Make a file of this agent the output, by renaming it."""

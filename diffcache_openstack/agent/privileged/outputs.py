@@ -111,10 +111,11 @@ def discard(number: int) -> None:
 
 
 @contexts.OUTPUTS.entrypoint
-def is_on_filesystem(path: str) -> bool:
-    """Return whether an output is on the filesystem of the agent's files."""
-    with _service.output(path).directory() as directory:
-        return directory.owner().st_dev == os.stat(_service.staging).st_dev
+def shares_mount(path: str) -> bool:
+    """Return whether files of the agent can be renamed to be an output."""
+    with _service.output(path).directory() as directory, \
+            directories.Directory.open(_service.staging) as staging:
+        return directory.shares_mount(staging)
 
 
 @contexts.OUTPUTS.entrypoint
@@ -197,7 +198,7 @@ class PrivilegedOutput:
     def can_take(self, source: pathlib.Path) -> bool:
         """Return whether a file can be renamed to be the output."""
         return (str(source.parent) == _service.staging
-                and is_on_filesystem(str(self.path)))
+                and shares_mount(str(self.path)))
 
     def take(self, source: pathlib.Path, durable: bool) -> None:
         """Make a file of this agent the output, by renaming it."""

@@ -28,7 +28,7 @@ class ImageRegister(base.ShowOne):
         """Add the arguments of the command."""
         parser = super().get_parser(prog_name)
         parser.add_argument('path',
-                            help='Path of the file on the repository host.')
+                            help='Path of a raw image on the repository host.')
         parser.add_argument('--name', required=True,
                             help='Human-readable name.')
         parser.add_argument('--id', help='ID of the image (default: a random'

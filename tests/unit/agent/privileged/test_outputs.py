@@ -53,7 +53,7 @@ class PrivilegedOutputsTest(test_outputs.OutputsTest):
     def test_arguments(self):
         for value in (None, 1, b'/etc/passwd', 'x' * 5000):
             for call in (outputs.check, outputs.create, outputs.clean,
-                         outputs.is_on_filesystem, outputs.open_readable):
+                         outputs.shares_mount, outputs.open_readable):
                 self.assertRaises(exceptions.InvalidInput, call, value)
         for number in (None, 'x', 10 ** 9, [1]):
             self.assertRaises(exceptions.NotFound, outputs.publish, number,
