@@ -117,13 +117,6 @@ class NotServed(exceptions.InvalidInput):
     """No daemon answers for a state folder."""
 
 
-def _hydrate(text: str) -> typing.Any:
-    """Parse when to hydrate, as the daemon's configuration has it."""
-    if text in ('none', 'idle'):
-        return text
-    return {'seconds': _count(1)(text)}
-
-
 def _seconds(text: str) -> float:
     try:
         value = float(text)
@@ -133,6 +126,16 @@ def _seconds(text: str) -> float:
         raise argparse.ArgumentTypeError(
             f'{text!r} is not a number of seconds 0..1e9')
     return value
+
+
+def _hydrate(text: str) -> typing.Any:
+    """Parse when to hydrate, as the daemon's configuration has it."""
+    if text in ('none', 'idle'):
+        return text
+    seconds = _seconds(text)
+    if seconds == 0:
+        raise argparse.ArgumentTypeError('a deadline is more than 0 seconds')
+    return {'seconds': seconds}
 
 
 def _rate(text: str) -> int:

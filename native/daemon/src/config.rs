@@ -19,7 +19,7 @@ pub enum Hydrate {
     /// While no read waits.
     Idle,
     /// Within this many seconds from the start of the daemon.
-    Seconds(u64),
+    Seconds(f64),
 }
 
 /// One image to serve.
@@ -67,6 +67,12 @@ impl Config {
                 "wait {} is out of range",
                 config.wait
             )));
+        }
+        if let Hydrate::Seconds(seconds) = config.hydrate {
+            if !(seconds > 0.0 && seconds <= 1e9) {
+                let reason = format!("a deadline of {seconds} s is out of range");
+                return Err(DaemonError::Config(reason));
+            }
         }
         if config.rate == Some(0) {
             return Err(DaemonError::Config("rate 0 fetches nothing".to_owned()));

@@ -4,6 +4,7 @@ use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
+use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, Command};
 use std::sync::atomic::Ordering;
@@ -18,7 +19,7 @@ use serde_json::json;
 
 use crate::config::Config;
 use crate::error::DaemonError;
-use crate::leaves::CHUNK;
+use crate::leaves::{self, CHUNK};
 use crate::profile;
 use crate::record;
 use crate::shared::{Counter, Shared};
@@ -31,6 +32,11 @@ const FIRST_PAUSE: Duration = Duration::from_millis(10);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// How long a worker may take to end when it is asked to.
 const DRAIN: Duration = Duration::from_secs(10);
+
+/// How long the mount of a daemon that died may be seen.
+const MOUNT_END: Duration = Duration::from_secs(2);
+/// From linux/magic.h.
+const FUSE_MAGIC: rustix::fs::FsWord = 0x6573_5546;
 
 /// From linux/prctl.h.
 const PR_SET_IO_FLUSHER: libc::c_int = 57;
@@ -62,15 +68,19 @@ struct Keeper<'a> {
 pub fn run(config: &Config) -> Result<(), DaemonError> {
     signals::block();
     let manifest = Arc::new(config.load_manifest()?);
-    let _lock = lock_state(&config.state)?;
+    let lock = lock_state(&config.state)?;
     let chunks = manifest.size().div_ceil(CHUNK);
     let profile = profile::share(&config.load_profile(chunks)?)
         .map_err(DaemonError::system("hand the profile over"))?;
     let memory = Shared::create(chunks)?;
     let shared = Arc::new(Shared::map(&memory)?);
+    shared
+        .counter(Counter::StartNs)
+        .store(record::now_ns(), Ordering::SeqCst);
     let fuse = rustix::fs::open("/dev/fuse", OFlags::RDWR, rustix::fs::Mode::empty());
     let fuse = fuse.map_err(DaemonError::at("open", Path::new("/dev/fuse")))?;
-    for fd in [&fuse, &memory, &profile] {
+    // The worker has the lock, too: the state is in use while one of the two lives.
+    for fd in [fuse.as_fd(), memory.as_fd(), profile.as_fd(), lock.as_fd()] {
         rustix::io::fcntl_setfd(fd, FdFlags::empty())
             .map_err(DaemonError::system("hand a descriptor over"))?;
     }
@@ -119,33 +129,68 @@ fn lock_state(state: &Path) -> Result<File, DaemonError> {
         .custom_flags(libc::O_NOFOLLOW)
         .open(&path);
     let file = file.map_err(DaemonError::at("open", &path))?;
-    match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(file),
-        Err(rustix::io::Errno::WOULDBLOCK) => Err(DaemonError::Config(format!(
-            "another diffcached uses {}: stop it first or give another --state",
-            state.display()
-        ))),
-        Err(error) => Err(DaemonError::at("lock", &path)(error)),
+    let start = Instant::now();
+    loop {
+        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => return Ok(file),
+            Err(rustix::io::Errno::WOULDBLOCK) => {}
+            Err(error) => return Err(DaemonError::at("lock", &path)(error)),
+        }
+        // The worker of a keeper that was killed ends by itself.
+        if status::is_answered(state) || start.elapsed() > DRAIN {
+            return Err(DaemonError::Config(format!(
+                "another diffcached uses {}: stop it first or give another --state",
+                state.display()
+            )));
+        }
+        std::thread::sleep(Duration::from_millis(50));
     }
 }
 
-/// Check the folder to mount at, and free it from the mount of a daemon that died.
+/// Check the folder to mount at, and free it from the mounts of daemons that died.
 fn prepare_mount(path: &Path) -> Result<(), DaemonError> {
-    let found = match fs::symlink_metadata(path) {
-        Err(error) if error.raw_os_error() == Some(libc::ENOTCONN) => {
-            eprintln!("Unmounting {}, left by a daemon that died", path.display());
-            rustix::mount::unmount(path, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW)
-                .map_err(DaemonError::at("unmount", path))?;
-            fs::symlink_metadata(path)
+    let start = Instant::now();
+    loop {
+        let found = match fs::symlink_metadata(path) {
+            Err(error) if error.raw_os_error() == Some(libc::ENOTCONN) => {
+                eprintln!("Unmounting {}, left by a daemon that died", path.display());
+                rustix::mount::unmount(path, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW)
+                    .map_err(DaemonError::at("unmount", path))?;
+                continue;
+            }
+            found => found.map_err(DaemonError::at("mount at", path))?,
+        };
+        if !found.is_dir() {
+            let reason = io::Error::from_raw_os_error(libc::ENOTDIR);
+            return Err(DaemonError::at("mount at", path)(reason));
         }
-        found => found,
-    };
-    let found = found.map_err(DaemonError::at("mount at", path))?;
-    if !found.is_dir() {
-        let reason = io::Error::from_raw_os_error(libc::ENOTDIR);
-        return Err(DaemonError::at("mount at", path)(reason));
+        if !is_fuse_mount(path).map_err(DaemonError::at("mount at", path))? {
+            return Ok(());
+        }
+        // The end of a daemon's mount is seen a moment after its lock is free.
+        if start.elapsed() > MOUNT_END {
+            return Err(DaemonError::Config(format!(
+                "a FUSE file system is mounted at {}: unmount it or give another --mount",
+                path.display()
+            )));
+        }
+        std::thread::sleep(Duration::from_millis(50));
     }
-    Ok(())
+}
+
+/// Return whether a folder is the root of a mounted FUSE file system.
+fn is_fuse_mount(path: &Path) -> io::Result<bool> {
+    let folder = File::open(path);
+    let folder = match folder {
+        Err(error) if error.raw_os_error() == Some(libc::ENOTCONN) => return Ok(true),
+        folder => folder?,
+    };
+    let flags = rustix::fs::AtFlags::EMPTY_PATH;
+    let found = rustix::fs::statx(&folder, c"", flags, rustix::fs::StatxFlags::TYPE)?;
+    let is_root = found
+        .stx_attributes
+        .contains(rustix::fs::StatxAttributes::MOUNT_ROOT);
+    Ok(is_root && rustix::fs::fstatfs(&folder)?.f_type == FUSE_MAGIC)
 }
 
 fn mount(path: &Path, fuse: &OwnedFd) -> Result<(), DaemonError> {
@@ -201,7 +246,9 @@ impl Keeper<'_> {
             }
             eprintln!("Starting a new worker: the last one ended ({ended})");
             self.shared.add(Counter::WorkerRestarts, 1);
-            if born.elapsed() < SOUND_LIFE {
+            // A kill from outside says nothing of the worker.
+            let is_killed = ended.signal() == Some(libc::SIGKILL);
+            if born.elapsed() < SOUND_LIFE && !is_killed {
                 if signals::wait(Some(pause)) == Some(Signal::Stop) {
                     return Ok(());
                 }
@@ -230,7 +277,9 @@ impl Keeper<'_> {
     /// Print the line that says that the file can be read, from a thread: it waits for the worker's first answers.
     fn announce(&self, worker: &Child) -> Result<(), DaemonError> {
         let path = self.config.mount.join(self.manifest.content_id_hex());
-        let line = json!({
+        let (config, shared) = (self.config.clone(), self.shared.clone());
+        let manifest = self.manifest.clone();
+        let mut line = json!({
             "ready": true,
             "path": path,
             "size": self.manifest.size(),
@@ -239,12 +288,23 @@ impl Keeper<'_> {
             "worker_pid": worker.id(),
         });
         let run = move || {
-            let found = fs::metadata(&path);
-            let mut out = io::stdout().lock();
-            let printed = found
-                .and_then(|_| writeln!(out, "{line}"))
-                .and_then(|()| out.flush());
-            if let Err(error) = printed {
+            let mut announced = || -> io::Result<()> {
+                fs::metadata(&path)?;
+                let presence = leaves::count_chunks(&config.state, &manifest)?;
+                line["hydration"] = status::describe_hydration(&config, &shared, presence);
+                if let (Some(deadline), Some(earliest), Some(false)) = (
+                    line["hydration"]["deadline_s"].as_f64(),
+                    line["hydration"]["earliest_s"].as_f64(),
+                    line["hydration"]["kept"].as_bool(),
+                ) {
+                    let image = &config.image;
+                    eprintln!("Cannot complete {image} within {deadline} s, at the earliest in {earliest:.0} s: raise --rate or the deadline");
+                }
+                let mut out = io::stdout().lock();
+                writeln!(out, "{line}")?;
+                out.flush()
+            };
+            if let Err(error) = announced() {
                 eprintln!("Could not announce {}: {error}", path.display());
             }
         };

@@ -8,14 +8,18 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use crate::config::{Config, Hydrate};
+use crate::hydration::Plan;
 use crate::leaves::{Leaves, CHUNK};
 use crate::prefetch::{Miss, Prefetcher};
+use crate::record::now_ns;
 use crate::shared::{Counter, Shared};
-use crate::source::{Source, SourceError};
+use crate::source::{Source, SourceError, REQUEST_TIME};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// How long a read waits for its only attempt, if it does not wait for another.
+const ONE_ATTEMPT: Duration = Duration::from_secs(10);
+const NS_PER_S: f64 = 1e9;
 
 /// Where the bytes of a chunk are.
 #[derive(Clone)]
@@ -38,9 +42,22 @@ pub enum ChunkError {
     /// The local disk failed.
     #[error("local disk failed: {0}")]
     Disk(String),
+    /// The fetch that is on its way takes too long.
+    #[error("the source is too slow")]
+    TooSlow,
     /// The fetch ended without a result.
     #[error("the fetch was abandoned")]
     Abandoned,
+}
+
+impl ChunkError {
+    /// Return how long the source asks to be left alone.
+    fn delay(&self) -> Duration {
+        match self {
+            ChunkError::Source(error) => error.delay(),
+            _ => Duration::ZERO,
+        }
+    }
 }
 
 type Outcome = Result<Chunk, ChunkError>;
@@ -114,7 +131,7 @@ impl LazyFile {
         wait: Duration,
         prefetcher: Option<Prefetcher>,
     ) -> LazyFile {
-        LazyFile {
+        let file = LazyFile {
             leaves,
             source,
             shared,
@@ -123,7 +140,10 @@ impl LazyFile {
             flights: Mutex::default(),
             demand: Mutex::default(),
             no_demand: Condvar::new(),
-        }
+        };
+        // What an earlier run completed.
+        file.note_complete();
+        file
     }
 
     /// Return the local part.
@@ -279,10 +299,15 @@ impl LazyFile {
         Demand(self)
     }
 
+    /// Fetch a chunk for a read that began at `start`, again and again until its time is over.
     fn obtain_within(&self, chunk: u64, start: Instant) -> Outcome {
         let mut pause = FIRST_PAUSE;
         loop {
-            let error = match self.obtain(chunk, Purpose::Demand) {
+            let limit = match self.wait {
+                Duration::ZERO => ONE_ATTEMPT,
+                wait => wait.saturating_sub(start.elapsed()).max(FIRST_PAUSE),
+            };
+            let error = match self.obtain(chunk, Purpose::Demand, limit) {
                 Err(error) => error,
                 found => return found,
             };
@@ -290,21 +315,23 @@ impl LazyFile {
             if left.is_zero() {
                 return Err(error);
             }
-            std::thread::sleep(pause.min(left));
+            std::thread::sleep(pause.max(error.delay()).min(left));
             pause = (pause * 2).min(LONGEST_PAUSE);
         }
     }
 
-    /// Fetch a chunk, or wait for the fetch that is on its way.
-    fn obtain(&self, chunk: u64, purpose: Purpose) -> Outcome {
+    /// Fetch a chunk, or wait for the fetch that is on its way, within `limit`.
+    fn obtain(&self, chunk: u64, purpose: Purpose, limit: Duration) -> Outcome {
+        let limit = limit.min(REQUEST_TIME);
         let mut flights = lock(&self.flights);
         if let Some(flight) = flights.get(&chunk).cloned() {
             drop(flights);
-            let outcome = flight
+            let outcome = lock(&flight.outcome);
+            let waited = flight
                 .ended
-                .wait_while(lock(&flight.outcome), |o| o.is_none());
-            let outcome = outcome.unwrap_or_else(PoisonError::into_inner).clone();
-            return outcome.unwrap_or(Err(ChunkError::Abandoned));
+                .wait_timeout_while(outcome, limit, |o| o.is_none());
+            let (outcome, _) = waited.unwrap_or_else(PoisonError::into_inner);
+            return outcome.clone().unwrap_or(Err(ChunkError::TooSlow));
         }
         let flight = Arc::new(Flight {
             purpose,
@@ -322,22 +349,27 @@ impl LazyFile {
         // Another fetch may have ended between the caller's look and this one's beginning.
         landing.outcome = match self.is_local(chunk) {
             Ok(true) => Ok(Chunk::Local),
-            Ok(false) => self.fetch(chunk, purpose),
+            Ok(false) => self.fetch(chunk, purpose, limit),
             Err(error) => Err(error),
         };
         landing.outcome.clone()
     }
 
-    fn fetch(&self, chunk: u64, purpose: Purpose) -> Outcome {
+    fn fetch(&self, chunk: u64, purpose: Purpose, limit: Duration) -> Outcome {
         let (start, len) = self.leaves.chunk_range(chunk);
         let mut bytes = vec![0; len];
         self.shared.add(Counter::SourceRequests, 1);
-        let fetched = self.source.read_at(start, &mut bytes);
+        let begun = now_ns();
+        let fetched = self.source.read_at(start, &mut bytes, limit);
         if let Err(error) = fetched {
             self.shared.add(Counter::SourceFailures, 1);
             return Err(error.into());
         }
         self.shared.add(Counter::SourceBytes, len as u64);
+        if purpose == Purpose::Hydration {
+            self.shared.add(Counter::HydratedBytes, len as u64);
+            self.shared.add(Counter::HydratingNs, now_ns() - begun);
+        }
         if let Some(leaf) = self.leaves.find_wrong(chunk, &bytes) {
             self.shared.add(Counter::Corrupt, 1);
             eprintln!(
@@ -386,45 +418,64 @@ impl LazyFile {
 
     /// Fetch a chunk that no read waits for, and return whether it is local; pause if it is not.
     fn obtain_unasked(&self, chunk: u64, purpose: Purpose, pause: &mut Duration) -> bool {
+        let mut delay = Duration::ZERO;
         // What is not kept would be fetched again.
-        if self.leaves.has_room() && matches!(self.obtain(chunk, purpose), Ok(Chunk::Local)) {
-            *pause = FIRST_PAUSE;
-            return true;
+        if self.leaves.has_room() {
+            match self.obtain(chunk, purpose, REQUEST_TIME) {
+                Ok(Chunk::Local) => {
+                    *pause = FIRST_PAUSE;
+                    return true;
+                }
+                Ok(Chunk::Bytes(_)) => {}
+                Err(error) => delay = error.delay(),
+            }
         }
-        std::thread::sleep(*pause);
+        std::thread::sleep(delay.max(*pause));
         *pause = (*pause * 2).min(LONGEST_PAUSE);
         false
     }
 
     /// Fetch all chunks in order while no read waits and nothing is prefetched; ends when all are local.
-    pub fn hydrate(&self, config: &Config) {
-        let start = Instant::now();
-        let rate = pace(config, self.leaves.manifest().data_size());
-        let (mut fetched, mut pause) = (0.0, FIRST_PAUSE);
-        let mut chunk = 0;
-        while chunk < self.leaves.chunk_count() {
-            if self.is_local(chunk).unwrap_or(false) {
-                chunk += 1;
-                continue;
-            }
-            self.wait_until_idle();
-            if self.obtain_unasked(chunk, Purpose::Hydration, &mut pause) {
-                fetched += CHUNK as f64;
-                chunk += 1;
-                let due = rate.map_or(Duration::ZERO, |rate| {
-                    Duration::try_from_secs_f64(fetched / rate).unwrap_or(Duration::MAX)
-                });
-                std::thread::sleep(due.saturating_sub(start.elapsed()));
+    pub fn hydrate(&self, plan: &Plan) {
+        let mut pause = FIRST_PAUSE;
+        while !self.leaves.is_complete() {
+            // A chunk that cannot be had does not keep the others out.
+            for chunk in 0..self.leaves.chunk_count() {
+                self.hydrate_chunk(chunk, plan, &mut pause);
             }
         }
         self.note_complete();
     }
 
+    fn hydrate_chunk(&self, chunk: u64, plan: &Plan, pause: &mut Duration) {
+        if self.is_local(chunk).unwrap_or(false) {
+            return;
+        }
+        // The worker before this one may have fetched just now.
+        sleep_until(self.shared.get(Counter::HydrateNextNs));
+        self.wait_until_idle();
+        if self.is_local(chunk).unwrap_or(false) {
+            return;
+        }
+        let begun = now_ns();
+        let (_, len) = self.leaves.chunk_range(chunk);
+        let elapsed = begun.saturating_sub(self.shared.get(Counter::StartNs)) as f64 / NS_PER_S;
+        let interval = plan.interval(len as u64, self.leaves.absent_bytes(), elapsed);
+        let next = after(begun, plan.rest(len as u64));
+        let allowed = self.shared.counter(Counter::HydrateNextNs);
+        allowed.store(next, Ordering::Relaxed);
+        if self.obtain_unasked(chunk, Purpose::Hydration, pause) {
+            sleep_until(after(begun, interval));
+        }
+    }
+
     /// Note that all is local; what was once verified in this run stays so.
     fn note_complete(&self) {
-        if self.leaves.is_complete() {
+        if self.shared.get(Counter::Complete) == 0 && self.leaves.is_complete() {
+            let completed = self.shared.counter(Counter::CompletedNs);
+            completed.store(now_ns(), Ordering::Relaxed);
             let complete = self.shared.counter(Counter::Complete);
-            complete.store(1, Ordering::Relaxed);
+            complete.store(1, Ordering::Release);
         }
     }
 
@@ -462,16 +513,12 @@ impl LazyFile {
     }
 }
 
-/// Return the bytes per second of hydration: the limit, or what a deadline needs if that is less.
-fn pace(config: &Config, bytes: u64) -> Option<f64> {
-    let limit = config.rate.map(|rate| rate as f64);
-    let needed = match config.hydrate {
-        // A tenth is left for reads, which go first.
-        Hydrate::Seconds(seconds) => Some(bytes as f64 / (seconds as f64 * 0.9).max(1e-3)),
-        _ => None,
-    };
-    match (limit, needed) {
-        (Some(limit), Some(needed)) => Some(limit.min(needed)),
-        (limit, needed) => limit.or(needed),
-    }
+/// Return the time so many seconds later, by the monotonic clock in nanoseconds.
+fn after(time_ns: u64, seconds: f64) -> u64 {
+    // The conversion saturates.
+    time_ns.saturating_add((seconds * NS_PER_S) as u64)
+}
+
+fn sleep_until(time_ns: u64) {
+    std::thread::sleep(Duration::from_nanos(time_ns.saturating_sub(now_ns())));
 }

@@ -31,22 +31,38 @@ pub fn data_path(state: &Path, manifest: &Manifest) -> PathBuf {
     state.join(format!("{}.data", manifest.content_id_hex()))
 }
 
-/// Count the chunks with data, and how many of them are marked present in a state folder.
+/// Which chunks of an image a state folder has.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Presence {
+    /// Chunks with data.
+    pub data_chunks: u64,
+    /// Those of them that are marked present.
+    pub present: u64,
+    /// Bytes of the others.
+    pub absent_bytes: u64,
+}
+
+/// Count the chunks with data, and those of them that are marked present in a state folder.
 ///
 /// # Errors
 /// Of the local disk.
-pub fn count_chunks(state: &Path, manifest: &Manifest) -> io::Result<(u64, u64)> {
+pub fn count_chunks(state: &Path, manifest: &Manifest) -> io::Result<Presence> {
     let marks = std::fs::read(data_path(state, manifest).with_extension("leaves"))?;
     let is_marked = |leaf: &u64| marks.get(HEADER_LEN + *leaf as usize) == Some(&1);
-    let (mut with_data, mut present) = (0, 0);
+    let mut found = Presence::default();
     for chunk in 0..manifest.size().div_ceil(CHUNK) {
         let mut leaves = data_leaves(manifest, chunk).peekable();
-        if leaves.peek().is_some() {
-            with_data += 1;
-            present += u64::from(leaves.all(|leaf| is_marked(&leaf)));
+        if leaves.peek().is_none() {
+            continue;
+        }
+        found.data_chunks += 1;
+        if leaves.all(|leaf| is_marked(&leaf)) {
+            found.present += 1;
+        } else {
+            found.absent_bytes += CHUNK.min(manifest.size() - chunk * CHUNK);
         }
     }
-    Ok((with_data, present))
+    Ok(found)
 }
 
 fn data_leaves(manifest: &Manifest, chunk: u64) -> impl Iterator<Item = u64> + '_ {
@@ -156,6 +172,12 @@ impl Leaves {
         // What cannot tell is tried.
         rustix::fs::fstatvfs(&self.data)
             .map_or(true, |disk| disk.f_bavail * disk.f_frsize > RESERVE)
+    }
+
+    /// Return the bytes of the leaves that are not local, or not verified yet.
+    pub fn absent_bytes(&self) -> u64 {
+        let data_leaves = self.manifest.leaf_count() - self.manifest.zero_leaf_count();
+        data_leaves.saturating_sub(self.verified.load(Ordering::Acquire)) * LEAF_SIZE
     }
 
     fn set_verified(&self, leaf: u64) {

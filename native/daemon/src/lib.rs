@@ -11,6 +11,7 @@
 pub mod config;
 pub mod error;
 pub mod filesystem;
+pub mod hydration;
 pub mod keeper;
 pub mod lazy_file;
 pub mod leaves;

@@ -59,6 +59,16 @@ pub enum Counter {
     WorkerPid,
     /// Number given to the last file handle.
     Handles,
+    /// When the daemon started, in nanoseconds of the monotonic clock.
+    StartNs,
+    /// When all of the image was there for the first time, by the same clock; 0 before.
+    CompletedNs,
+    /// Bytes that hydration fetched.
+    HydratedBytes,
+    /// Nanoseconds that its requests took.
+    HydratingNs,
+    /// When its next request may begin by its rate, by the monotonic clock.
+    HydrateNextNs,
     /// Rows of the record that were begun.
     Rows,
     /// Reads in the record.

@@ -7,7 +7,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 /// Longest time for one request, so that a silent server is left.
-const REQUEST_TIME: Duration = Duration::from_secs(60);
+pub const REQUEST_TIME: Duration = Duration::from_secs(60);
+/// A server that asks to be left alone for longer is asked again after this.
+const LONGEST_DELAY: Duration = Duration::from_secs(60);
 const CONNECT_TIME: Duration = Duration::from_secs(10);
 
 /// Why a source did not serve a range. All are tried again until the read's time is over.
@@ -22,6 +24,12 @@ pub enum SourceError {
     /// The server refused.
     #[error("HTTP status {0}")]
     Status(u16),
+    /// The server refused, and asks for a delay.
+    #[error("HTTP status {0}, to be asked again after {1:?}")]
+    Busy(u16, Duration),
+    /// The server sent less than it promised.
+    #[error("fewer bytes than asked for ({0})")]
+    Short(String),
     /// The server answered with another range.
     #[error("asked for {asked}, received Content-Range {received:?}")]
     OtherRange {
@@ -30,6 +38,16 @@ pub enum SourceError {
         /// What the server says that it sent.
         received: String,
     },
+}
+
+impl SourceError {
+    /// Return how long the source asks to be left alone.
+    pub fn delay(&self) -> Duration {
+        match self {
+            SourceError::Busy(_, delay) => *delay,
+            _ => Duration::ZERO,
+        }
+    }
 }
 
 impl From<io::Error> for SourceError {
@@ -42,11 +60,11 @@ impl From<io::Error> for SourceError {
 pub trait Source: Send + Sync {
     /// Path or URL.
     fn name(&self) -> &str;
-    /// Fill `buffer` with the bytes from `offset` on.
+    /// Fill `buffer` with the bytes from `offset` on, within `limit`.
     ///
     /// # Errors
     /// As `SourceError`.
-    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), SourceError>;
+    fn read_at(&self, offset: u64, buffer: &mut [u8], limit: Duration) -> Result<(), SourceError>;
 }
 
 /// Return the source for a path or URL.
@@ -71,7 +89,7 @@ impl Source for FileSource {
         &self.name
     }
 
-    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), SourceError> {
+    fn read_at(&self, offset: u64, buffer: &mut [u8], _: Duration) -> Result<(), SourceError> {
         Ok(File::open(&self.path)?.read_exact_at(buffer, offset)?)
     }
 }
@@ -101,16 +119,25 @@ impl Source for HttpSource {
         &self.url
     }
 
-    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), SourceError> {
+    fn read_at(&self, offset: u64, buffer: &mut [u8], limit: Duration) -> Result<(), SourceError> {
         let range = format!("{offset}-{}", offset + (buffer.len() as u64).max(1) - 1);
         let request = self.agent.get(&self.url);
         let request = request.header("Range", format!("bytes={range}"));
-        let response = request.header("Accept-Encoding", "identity").call();
+        let request = request.header("Accept-Encoding", "identity");
+        let request = request.config().timeout_global(Some(limit)).build();
+        let response = request.call();
         let mut response = response.map_err(|error| SourceError::Unreachable(error.to_string()))?;
         match response.status().as_u16() {
             206 => {}
             200 => return Err(SourceError::NoRange),
-            status => return Err(SourceError::Status(status)),
+            status => {
+                let later = response.headers().get("retry-after");
+                let later = later.and_then(|value| value.to_str().ok()?.parse().ok());
+                return Err(match later.map(Duration::from_secs) {
+                    Some(later) => SourceError::Busy(status, later.min(LONGEST_DELAY)),
+                    None => SourceError::Status(status),
+                });
+            }
         }
         let received = response.headers().get("content-range");
         let received = received.and_then(|value| value.to_str().ok()).unwrap_or("");
@@ -121,7 +148,11 @@ impl Source for HttpSource {
             });
         }
         let mut body = response.body_mut().as_reader();
-        body.read_exact(buffer)?;
+        body.read_exact(buffer)
+            .map_err(|error| match error.kind() {
+                io::ErrorKind::UnexpectedEof => SourceError::Short(range.clone()),
+                _ => error.into(),
+            })?;
         // The connection is used again only if its end was read.
         let _ = body.read(&mut [0])?;
         Ok(())

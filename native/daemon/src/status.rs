@@ -1,16 +1,21 @@
 //! What one mount has done so far, answered by the keeper on a socket in the state folder.
 
+use std::fs::File;
 use std::io::{self, Write};
-use std::os::unix::net::UnixListener;
+use std::os::fd::AsRawFd;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
 use std::sync::Arc;
 
 use diffcache_core::manifest::Manifest;
-use serde_json::json;
+use serde_json::{json, Value};
 
 use crate::config::Config;
 use crate::error::DaemonError;
-use crate::leaves::{self, CHUNK};
+use crate::hydration::{Plan, Progress};
+use crate::leaves::{self, Presence, CHUNK};
+use crate::record::now_ns;
 use crate::shared::{Counter, Shared};
 
 /// Return the path of the socket in a state folder.
@@ -18,26 +23,35 @@ pub fn socket_path(state: &Path) -> PathBuf {
     state.join("socket")
 }
 
+/// Return whether a daemon answers for a state folder.
+pub fn is_answered(state: &Path) -> bool {
+    within(state, |short| UnixStream::connect(short)).is_ok()
+}
+
+/// Give a path of the socket that is short enough for one: a folder's may be longer.
+fn within<T>(state: &Path, run: impl FnOnce(&Path) -> io::Result<T>) -> io::Result<T> {
+    let folder = File::open(state)?;
+    let short = format!("/proc/self/fd/{}", folder.as_raw_fd());
+    run(&socket_path(Path::new(&short)))
+}
+
 /// Return the state as the JSON of `diffcache lazy status`.
 ///
 /// # Errors
 /// Of the local disk.
-pub fn describe(
-    config: &Config,
-    manifest: &Manifest,
-    shared: &Shared,
-) -> io::Result<serde_json::Value> {
-    let (data_chunks, present) = leaves::count_chunks(&config.state, manifest)?;
+pub fn describe(config: &Config, manifest: &Manifest, shared: &Shared) -> io::Result<Value> {
+    // Before the chunks are counted: a complete image lacks none.
+    let complete = shared.counter(Counter::Complete).load(Ordering::Acquire) == 1;
+    let presence = leaves::count_chunks(&config.state, manifest)?;
     let (prefetched, prefetched_used) = shared.count_prefetched();
-    let complete = shared.get(Counter::Complete) == 1;
     let plain = complete.then(|| leaves::data_path(&config.state, manifest));
     Ok(json!({
         "content_id": manifest.content_id_hex(),
         "size": manifest.size(),
         "chunk": CHUNK,
         "chunks": manifest.size().div_ceil(CHUNK),
-        "data_chunks": data_chunks,
-        "present": present,
+        "data_chunks": presence.data_chunks,
+        "present": presence.present,
         "complete": complete,
         "plain_path": plain,
         "reads": shared.get(Counter::Reads),
@@ -49,6 +63,7 @@ pub fn describe(
         "stall_ms": shared.get(Counter::StallUs) / 1000,
         "errors": shared.get(Counter::Errors),
         "corrupt": shared.get(Counter::Corrupt),
+        "hydration": describe_hydration(config, shared, presence),
         "recorded": shared.get(Counter::Recorded),
         "not_recorded": shared.get(Counter::NotRecorded),
         "not_kept": shared.get(Counter::NotKept),
@@ -61,6 +76,24 @@ pub fn describe(
             "failures": shared.get(Counter::SourceFailures),
         }],
     }))
+}
+
+/// Return plan and progress of the hydration as JSON.
+pub fn describe_hydration(config: &Config, shared: &Shared, presence: Presence) -> Value {
+    const NS: f64 = 1e9;
+    let start = shared.get(Counter::StartNs);
+    let (bytes, busy) = (
+        shared.get(Counter::HydratedBytes),
+        shared.get(Counter::HydratingNs),
+    );
+    let completed = shared.get(Counter::CompletedNs);
+    let progress = Progress {
+        elapsed: now_ns().saturating_sub(start) as f64 / NS,
+        absent: presence.absent_bytes,
+        measured: (bytes > 0).then(|| bytes as f64 / (busy.max(1) as f64 / NS)),
+        completed: (completed > 0).then(|| completed.saturating_sub(start) as f64 / NS),
+    };
+    Plan::new(config).describe(&progress)
 }
 
 /// Answer each connection with the state, from a thread.
@@ -79,10 +112,11 @@ pub fn serve(
         }
         _ => {}
     }
-    let listener = UnixListener::bind(&path).map_err(DaemonError::at("listen at", &path))?;
+    let listener = within(&config.state, |short| UnixListener::bind(short))
+        .map_err(DaemonError::at("listen at", &path))?;
     let run = move || {
         for connection in listener.incoming() {
-            let answer = |mut connection: std::os::unix::net::UnixStream| {
+            let answer = |mut connection: UnixStream| {
                 let state = describe(&config, &manifest, &shared)?;
                 connection.write_all(state.to_string().as_bytes())
             };

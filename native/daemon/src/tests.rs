@@ -26,7 +26,7 @@ impl Source for Memory {
         "memory"
     }
 
-    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<(), SourceError> {
+    fn read_at(&self, offset: u64, buffer: &mut [u8], _: Duration) -> Result<(), SourceError> {
         self.requests.lock().unwrap().push(offset);
         let start = offset as usize;
         buffer.copy_from_slice(&self.content[start..start + buffer.len()]);

@@ -15,6 +15,7 @@ use rustix::io::Errno;
 use crate::config::{Config, Hydrate};
 use crate::error::DaemonError;
 use crate::filesystem::Directory;
+use crate::hydration::Plan;
 use crate::lazy_file::LazyFile;
 use crate::leaves::Leaves;
 use crate::prefetch::Prefetcher;
@@ -73,8 +74,8 @@ pub fn run(
         spawn("prefetch", move || file.prefetch())?;
     }
     if config.hydrate != Hydrate::None {
-        let (file, config) = (file.clone(), config.clone());
-        spawn("hydrate", move || file.hydrate(&config))?;
+        let (file, plan) = (file.clone(), Plan::new(config));
+        spawn("hydrate", move || file.hydrate(&plan))?;
     }
     let pid = u64::from(std::process::id());
     shared

@@ -11,6 +11,7 @@
 #    under the License.
 """``diffcache lazy serve`` with a real mount."""
 
+import concurrent.futures
 import contextlib
 import errno
 import http.server
@@ -26,25 +27,33 @@ import threading
 import time
 
 import fixtures
+import testtools.content
 
 from diffcache_openstack.cmd import lazy
 from tests import base
 
 _TOOLBOX = 'import sys; from diffcache_openstack.cmd import toolbox; ' \
            'sys.exit(toolbox.main())'
-_KILLS = 10
+# A longer campaign is run by hand: DIFFCACHE_TEST_KILLS=1000.
+_KILLS = int(os.environ.get('DIFFCACHE_TEST_KILLS', '10'))
+# Reads past the page cache at least 200 times, and until the file is there
+# that is named last; prints how long the reads took.
 _READER = '''
-import random, sys
-path, image, seed = sys.argv[1:]
+import json, os, random, sys, time
+path, image, seed, end = sys.argv[1:]
 expected = open(image, 'rb').read()
 numbers = random.Random(int(seed))
-with open(path, 'rb', buffering=0) as file:
-    for _ in range(200):
-        offset = numbers.randrange(len(expected))
-        length = numbers.choice([1, 4096, 65537, 1 << 20])
-        file.seek(offset)
-        got = file.read(length)
-        assert got == expected[offset:offset + length], (offset, length)
+descriptor = os.open(path, os.O_RDONLY | os.O_DIRECT)
+times = []
+while len(times) < 200 or not os.path.exists(end):
+    offset = numbers.randrange(len(expected))
+    length = numbers.choice([1, 4096, 65537, 1 << 20])
+    start = time.monotonic()
+    got = os.pread(descriptor, length, offset)
+    times.append(time.monotonic() - start)
+    # What crosses a page at its end may be read in two parts.
+    assert got and got == expected[offset:offset + len(got)], (offset, length)
+print(json.dumps(times))
 '''
 
 
@@ -64,18 +73,36 @@ class _Handler(http.server.BaseHTTPRequestHandler):
             status, body = mode, content if mode == 200 else b''
         elif mode == 'wrong':
             body = bytes(byte ^ 1 for byte in body)
+        elif mode == 'short':
+            body = body[:-1]
+        elif mode == 'other range':
+            first += 1
         self.send_response(status)
         if status == 206:
             self.send_header('Content-Range',
                              f'bytes {first}-{last}/{len(content)}')
+        for name, value in self.server.headers.items():
+            self.send_header(name, value)
         self.send_header('Content-Length', str(len(body)))
         self.end_headers()
+        if mode == 'cut':
+            body, self.close_connection = body[:1000], True
+        elif mode == 'slow':
+            self.wfile.write(body[:1000])
+            self.server.is_fast.wait()
+            body = body[1000:]
         # The client leaves when it did not ask for what comes.
         with contextlib.suppress(ConnectionError):
             self.wfile.write(body)
 
     def log_message(self, *args):
         pass
+
+
+class _Server(http.server.ThreadingHTTPServer):
+
+    def handle_error(self, request, client_address):
+        """Clients may leave at any time."""
 
 
 class LazyServeTest(base.TestCase):
@@ -109,9 +136,9 @@ class LazyServeTest(base.TestCase):
              str(self.folder / 'mount'), '--state', str(self.state),
              *map(str, words)], stdout=subprocess.PIPE)
         self.addCleanup(self._stop, process)
-        ready = json.loads(process.stdout.readline())
-        self.assertIs(True, ready['ready'])
-        self.path = ready['path']
+        self.ready = json.loads(process.stdout.readline())
+        self.assertIs(True, self.ready['ready'])
+        self.path = self.ready['path']
         return process
 
     def _stop(self, process):
@@ -125,40 +152,70 @@ class LazyServeTest(base.TestCase):
         return json.loads(self._toolbox(
             'lazy', 'status', '--state', self.state, '-f', 'json'))
 
+    def _read_status(self):
+        return lazy._read_status(str(self.state))
+
     def _wait_for(self, **expected):
         """Wait until the status has some values; return all of it."""
         end = time.monotonic() + 60
         while True:
-            status = lazy._read_status(str(self.state))
+            status = self._read_status()
             found = {name: status[name] for name in expected}
             if found == expected:
                 return status
             self.assertLess(time.monotonic(), end, f'{found} != {expected}')
 
-    def _http(self):
-        server = http.server.ThreadingHTTPServer(('127.0.0.1', 0), _Handler)
+    def _http(self, port=0):
+        server = _Server(('127.0.0.1', port), _Handler)
         server.content, server.mode, server.requests = self.content, None, []
+        server.headers, server.is_fast = {}, threading.Event()
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
-        self.addCleanup(server.server_close)
-        self.addCleanup(thread.join)
-        self.addCleanup(server.shutdown)
+        server.stop = contextlib.ExitStack()
+        server.stop.callback(server.server_close)
+        server.stop.callback(thread.join)
+        server.stop.callback(server.shutdown)
+        server.stop.callback(server.is_fast.set)
+        self.addCleanup(server.stop.close)
         return server, f'http://127.0.0.1:{server.server_port}/image'
 
     def _read(self, offset, length):
         with open(self.path, 'rb', buffering=0) as file:
             return os.pread(file.fileno(), length, offset)
 
-    def _readers(self):
+    def _read_once(self, offset, length):
+        """Read past the page cache, which attempts what failed again."""
+        descriptor = os.open(self.path, os.O_RDONLY | os.O_DIRECT)
+        try:
+            return os.pread(descriptor, length, offset)
+        finally:
+            os.close(descriptor)
+
+    def _assert_fails(self, offset):
+        error = self.assertRaises(OSError, self._read_once, offset, 100)
+        self.assertEqual(errno.EIO, error.errno)
+
+    def _assert_reads(self, offset):
+        self.assertEqual(self.content[offset:offset + 100],
+                         self._read_once(offset, 100))
+
+    def _readers(self, end='/'):
         return [subprocess.Popen([sys.executable, '-c', _READER, self.path,
-                                  str(self.image), str(seed)])
+                                  str(self.image), str(seed), str(end)],
+                                 stdout=subprocess.PIPE, text=True)
                 for seed in range(3)]
+
+    def _end(self, readers):
+        """Return how long each read took; none may have failed."""
+        outputs = [reader.communicate()[0] for reader in readers]
+        self.assertEqual([0, 0, 0], [reader.returncode for reader in readers])
+        return sorted(t for output in outputs for t in json.loads(output))
 
     def test_several_readers_see_the_image_and_chunks_come_once(self):
         server, url = self._http()
         process = self._serve(url)
         self.assertEqual(self.content[:5], self._read(0, 5))
-        self.assertEqual([0, 0, 0], [r.wait() for r in self._readers()])
+        self._end(self._readers())
         self.assertEqual(self.content, pathlib.Path(self.path).read_bytes())
         status = self._status()
         self.assertTrue(status['complete'])
@@ -204,40 +261,134 @@ class LazyServeTest(base.TestCase):
 
     def test_killed_workers_are_not_noticed_by_readers(self):
         self._serve()
-        readers = self._readers()
+        end = self.folder / 'end'
+        readers = self._readers(end)
         seen = 0
         for _ in range(_KILLS):
             # The next worker has taken over when its process id is there.
-            while (pid := self._status()['worker_pid']) == seen:
+            while (pid := self._read_status()['worker_pid']) == seen:
                 pass
             os.kill(pid, signal.SIGKILL)
             seen = pid
-        self.assertEqual([0, 0, 0], [r.wait() for r in readers])
+        end.touch()
+        times = self._end(readers)
+        self.addDetail('reads', testtools.content.text_content(
+            f'{len(times)} reads, the longest {times[-1]:.3f} s, 99 % of them'
+            f' {times[len(times) * 99 // 100]:.3f} s'))
         self.assertEqual(self.content, pathlib.Path(self.path).read_bytes())
-        self.assertEqual(0, self._status()['errors'])
+        self._wait_for(errors=0, corrupt=0, worker_restarts=_KILLS)
 
     def test_wrong_bytes_are_never_served(self):
         server, url = self._http()
         server.mode = 'wrong'
         self._serve(url, '--wait', '0')
-        error = self.assertRaises(OSError, self._read, 1 << 20, 100)
-        self.assertEqual(errno.EIO, error.errno)
-        self.assertLess(0, self._status()['corrupt'])
+        self._assert_fails(1 << 20)
+        status = self._status()
+        self.assertLess(0, status['corrupt'])
+        self.assertEqual(0, status['bytes_fetched'])
         server.mode = None
-        self.assertEqual(self.content[1 << 20:(1 << 20) + 100],
-                         self._read(1 << 20, 100))
+        self._assert_reads(1 << 20)
 
     def test_a_source_that_refuses_is_tried_again(self):
         server, url = self._http()
         self._serve(url, '--wait', '0')
-        for mode in (200, 416, 429, 500):
+        modes = (200, 416, 429, 500, 'short', 'cut', 'other range')
+        for mode in modes:
             server.mode = mode
-            error = self.assertRaises(OSError, self._read, 1 << 20, 100)
-            self.assertEqual(errno.EIO, error.errno)
+            self._assert_fails(1 << 20)
         server.mode = None
-        self.assertEqual(self.content[1 << 20:(1 << 20) + 100],
-                         self._read(1 << 20, 100))
-        self.assertLessEqual(4, self._status()['sources'][0]['failures'])
+        self._assert_reads(1 << 20)
+        status = self._status()
+        self.assertEqual(len(modes), status['sources'][0]['failures'])
+        self.assertEqual(len(modes), status['errors'])
+
+    def test_a_busy_source_is_left_alone_by_hydration(self):
+        server, url = self._http()
+        server.mode, server.headers = 429, {'Retry-After': '3600'}
+        self._serve(url, '--wait', '0', '--hydrate', 'idle')
+        self._wait_for_requests(server, 1)
+        self._assert_fails(5 << 20)
+        self.assertEqual(2, len(server.requests))
+        server.mode = None
+        self._assert_reads(5 << 20)
+
+    def _wait_for_requests(self, server, count):
+        end = time.monotonic() + 60
+        while len(server.requests) < count:
+            self.assertLess(time.monotonic(), end)
+
+    def test_a_source_that_is_too_slow_is_an_error(self):
+        server, url = self._http()
+        server.mode = 'slow'
+        self._serve(url, '--wait', '0.2')
+        self._assert_fails(1 << 20)
+        server.is_fast.set()
+        self._assert_reads(1 << 20)
+
+    def test_a_read_waits_for_a_source_that_is_gone(self):
+        server, url = self._http()
+        port = server.server_port
+        self._serve(url, '--wait', '60')
+        server.stop.close()
+        with concurrent.futures.ThreadPoolExecutor() as pool:
+            reading = pool.submit(self._read_once, 1 << 20, 100)
+            end = time.monotonic() + 60
+            while not self._read_status()['sources'][0]['failures']:
+                self.assertLess(time.monotonic(), end)
+            self._http(port)
+            self.assertEqual(self.content[1 << 20:(1 << 20) + 100],
+                             reading.result())
+        self.assertEqual(0, self._status()['errors'])
+
+    def test_a_source_that_is_gone_is_an_error_until_it_is_back(self):
+        self._serve(None, '--wait', '0.1')
+        self.image.rename(self.folder / 'elsewhere')
+        self._assert_fails(1 << 20)
+        (self.folder / 'elsewhere').rename(self.image)
+        self._assert_reads(1 << 20)
+        self.assertEqual(1, self._status()['errors'])
+
+    def test_the_manifest_of_another_image_serves_nothing(self):
+        self.content = bytes(reversed(self.content))
+        server, url = self._http()
+        self._serve(url, '--wait', '0')
+        self._assert_fails(1 << 20)
+        self.assertEqual(1, self._status()['corrupt'])
+
+    def test_a_damaged_manifest_is_refused(self):
+        manifest = self.folder / 'manifest'
+        whole = manifest.read_bytes()
+        for damaged in (b'', whole[:-1], whole[:40],
+                        whole[:50] + b'?' + whole[51:]):
+            with self.subTest(length=len(damaged)):
+                manifest.write_bytes(damaged)
+                self.assertIn(f'cannot use manifest {manifest}: ',
+                              self._refused().stderr)
+
+    def test_a_killed_keeper_is_replaced(self):
+        process = self._serve_and_read()
+        process.kill()
+        process.wait()
+        # The worker ends a moment later.
+        end = time.monotonic() + 60
+        with contextlib.suppress(OSError):
+            while self._read_once(1 << 20, 100):
+                self.assertLess(time.monotonic(), end)
+        process = self._serve()
+        self._assert_reads(1 << 20)
+        self.assertEqual(0, self._status()['sources'][0]['requests'])
+        self.assertEqual(0, self._stop(process))
+        self.assertEqual([], os.listdir(self.folder / 'mount'))
+
+    def test_a_mount_in_use_is_refused(self):
+        self._serve()
+        self.state = self.folder / 'other'
+        self.assertIn('is mounted at', self._refused().stderr)
+
+    def test_a_state_folder_may_have_a_long_path(self):
+        self.state = self.folder / ('s' * 100) / 'state'
+        self._serve()
+        self.assertEqual(0, self._status()['reads'])
 
     def test_a_full_disk_keeps_nothing_and_serves(self):
         self.state.mkdir()
@@ -253,13 +404,57 @@ class LazyServeTest(base.TestCase):
         self.assertEqual(0, status['errors'])
         self.assertEqual(0, self._stop(process))
 
-    def test_hydration_fetches_what_is_not_read(self):
-        self._serve(None, '--hydrate', 'idle')
-        while not self._status()['complete']:
-            pass
-        status = self._status()
+    def _assert_completes(self):
+        status = self._wait_for(complete=True)
         self.assertEqual(self.content,
                          pathlib.Path(status['plain_path']).read_bytes())
+        self.assertEqual(0, status['hydration']['remaining_bytes'])
+        return status['hydration']
+
+    def test_hydration_fetches_what_is_not_read(self):
+        process = self._serve(None, '--hydrate', 'idle')
+        hydration = self._assert_completes()
+        self.assertEqual(('idle', None, None),
+                         (hydration['mode'], hydration['deadline_s'],
+                          hydration['kept']))
+        self._stop(process)
+        self._serve()
+        self.assertTrue(self._status()['complete'])
+
+    def test_hydration_ends_by_a_deadline(self):
+        process = self._serve(None, '--hydrate', '1e6', '--rate', '1000')
+        self.assertTrue(self.ready['hydration']['kept'])
+        self.assertEqual(1e6, self.ready['hydration']['deadline_s'])
+        self._wait_for(present=1, complete=False)
+        self._stop(process)
+        self._serve(None, '--hydrate', '2')
+        self._assert_completes()
+
+    def test_a_deadline_that_the_rate_does_not_keep_is_told_at_once(self):
+        self._serve(None, '--hydrate', '1', '--rate', '2000000')
+        hydration = self.ready['hydration']
+        self.assertIs(False, hydration['kept'])
+        # 33 chunks of 256 KiB have data, the last of them 12,345 bytes.
+        self.assertLess((32 * 262144 + 12345) / 2e6,
+                        hydration['earliest_s'])
+        hydration = self._assert_completes()
+        self.assertIs(False, hydration['kept'])
+        self.assertLess(32 * 262144 / 2e6, hydration['earliest_s'])
+
+    def test_a_deadline_that_was_missed_is_told(self):
+        self._serve(None, '--hydrate', '0.001')
+        hydration = self._assert_completes()
+        self.assertIs(False, hydration['kept'])
+        self.assertLess(0, hydration['measured_rate'])
+
+    def test_the_rate_outlives_a_worker(self):
+        server, url = self._http()
+        self._serve(url, '--hydrate', 'idle', '--rate', '1')
+        status = self._wait_for(present=1)
+        os.kill(status['worker_pid'], signal.SIGKILL)
+        self._assert_reads(1 << 20)
+        self._wait_for(worker_restarts=1)
+        self.assertEqual(1, len(server.requests))
 
     def test_the_profile_is_prefetched_after_the_first_miss(self):
         server, url = self._http()
