@@ -87,6 +87,12 @@ def _reason(error):
     return getattr(error, 'message', None) or str(error)
 
 
+def first(listing: collections.abc.Callable[..., collections.abc.Iterator],
+          most: int) -> list:
+    """Return the entries of a listing, but not more than so many."""
+    return list(itertools.islice(listing(), most))
+
+
 def page(request: http.HttpRequest, table: typing.Any,
          listing: collections.abc.Callable[..., collections.abc.Iterator],
          *of: typing.Any, **filters: typing.Any) -> tuple[list, bool]:

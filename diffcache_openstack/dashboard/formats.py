@@ -13,11 +13,42 @@
 
 import typing
 
+from django.utils import dateformat
+from django.utils import timezone
 from django.utils.translation import gettext_lazy as _
+from horizon.utils import filters
 
 from diffcache_openstack.common import units
 
 NOTHING = '-'
+KINDS = (('templates', _('Image')), ('patches', _('Patch')),
+         ('manifests', _('Manifest')), ('forms', _('Compressed form')))
+_DIGITS = 12
+
+
+def digits(object_id: str) -> str:
+    """Return the first digits of the ID of an object."""
+    return object_id[:_DIGITS]
+
+
+def names(found: list[str] | None) -> str:
+    """Format a list of names."""
+    return ', '.join(found or ())
+
+
+def seconds(count: float | None) -> str:
+    """Format a duration: two digits after the point, or the first two."""
+    if count is None:
+        return NOTHING
+    return f'{count:.2g} s' if abs(count) < 1 else f'{round(count, 2):.12g} s'
+
+
+def instant(text: str | None) -> str:
+    """Format an instant of the service in the time zone of the user."""
+    found = filters.parse_isotime(text) if text else None
+    if not found:
+        return NOTHING
+    return dateformat.format(timezone.localtime(found), 'Y-m-d H:i:s')
 
 
 def size(count: int | None) -> str:

@@ -25,14 +25,11 @@ from diffcache_openstack.dashboard import formats
 
 DETAIL = 'horizon:admin:image_cache_hosts:detail'
 ROLES = (('compute', _('Compute')), ('repository', _('Repository')))
-KINDS = (('templates', _('Image')), ('patches', _('Patch')),
-         ('manifests', _('Manifest')), ('forms', _('Compressed form')))
 STATES = (('up', pgettext_lazy('state of a host', 'Up')),
           ('down', pgettext_lazy('state of a host', 'Down')))
 PENDING = (('adding', _('Adding')), ('waiting', _('Waiting')),
            ('waiting_for_space', _('Waiting for space')),
            ('refused', _('Refused')))
-_SHORT = 12
 
 
 def state(host: typing.Any) -> str:
@@ -137,13 +134,15 @@ class ObjectsTable(TabTable):
 
     tab = 'host__objects'
 
-    id = tables.Column(lambda held: held.id[:_SHORT], verbose_name=_('ID'))
+    id = tables.Column(lambda held: formats.digits(held.id),
+                       verbose_name=_('ID'))
     kind = tables.Column('kind', verbose_name=_('Kind'),
-                         display_choices=KINDS)
+                         display_choices=formats.KINDS)
     bytes = tables.Column(lambda held: formats.size(held.bytes),
                           verbose_name=_('Size'))
     templates = tables.WrappingColumn(
-        lambda held: ', '.join(held.templates), verbose_name=_('Images'))
+        lambda held: formats.names(held.templates),
+        verbose_name=_('Images'))
     reason = tables.WrappingColumn(
         'reason', verbose_name=_('Reason'),
         help_text=_('Why the current plan of the site places the object'
@@ -166,8 +165,8 @@ class PendingTable(TabTable):
                           display_choices=PENDING)
     attempts = tables.Column('attempts', verbose_name=_('Attempts'))
     retry_at = tables.Column(
-        'retry_at', verbose_name=_('Next Attempt'),
-        filters=(filters.parse_isotime,), empty_value=formats.NOTHING)
+        lambda image: formats.instant(image.retry_at),
+        verbose_name=_('Next Attempt'))
     error = tables.WrappingColumn('error', verbose_name=_('Reason'))
 
     class Meta:
@@ -192,8 +191,8 @@ class StandingsTable(tables.DataTable):
         display_choices=STATES, status_choices=(('up', True),
                                                 ('down', False)))
     since = tables.Column(
-        lambda standing: standing['since'], verbose_name=_('Down Since'),
-        filters=(filters.parse_isotime,), empty_value=formats.NOTHING)
+        lambda standing: formats.instant(standing['since']),
+        verbose_name=_('Down Since'))
     mbps = tables.Column(
         lambda standing: formats.bandwidth(standing['mbps']),
         verbose_name=_('Measured Bandwidth'))

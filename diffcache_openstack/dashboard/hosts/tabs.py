@@ -16,7 +16,6 @@ import typing
 from django import http
 from django.utils.translation import gettext_lazy as _
 from horizon import tabs
-from horizon.utils import filters
 
 from diffcache_openstack.dashboard import api
 from diffcache_openstack.dashboard import formats
@@ -43,7 +42,7 @@ def _fields(host):
         (_('Site'), host.site),
         (_('Role'), dict(tables.ROLES).get(host.role, host.role)),
         (_('State'), dict(tables.STATES)[tables.state(host)]),
-        (_('Last report'), filters.parse_isotime(host.seen_at)),
+        (_('Last report'), formats.instant(host.seen_at)),
         (_('Objects'), host.held['objects']),
         (_('Held'), formats.size(host.held['bytes'])),
         (_('Capacity'), formats.size(host.capacity)),

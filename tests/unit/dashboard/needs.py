@@ -48,12 +48,14 @@ class Wire(adapters.BaseAdapter):
     :ivar documents: status and document by method and path; a document may
         be a function of the query
     :ivar sent: methods, paths and queries of the requests
+    :ivar bodies: documents of the requests that had one
     """
 
     def __init__(self):
         super().__init__()
         self.documents = {}
         self.sent = []
+        self.bodies = []
         self.tokens = set()
 
     def send(self, request, **kwargs):
@@ -61,6 +63,8 @@ class Wire(adapters.BaseAdapter):
         parts = urllib.parse.urlsplit(request.url)
         path = parts.path.removeprefix('/v1').rstrip('/')
         self.tokens.add(request.headers.get('X-Auth-Token'))
+        if request.body:
+            self.bodies.append(json.loads(request.body))
         status, document = 200, _ROOT
         if path:
             self.sent.append((request.method, path, dict(
@@ -86,6 +90,11 @@ def problem(status, detail):
     """Return the document of an error of the service."""
     return {'errors': [{'status': status, 'title': 'Error',
                         'detail': detail}]}
+
+
+def listing(name, *entries):
+    """Return a function that answers with one page of a listing."""
+    return lambda query: {name: [] if 'marker' in query else entries}
 
 
 class PageTest(helpers.BaseAdminViewTests):

@@ -39,11 +39,6 @@ SHOWN = {
     'repositories': [{'name': 'r1', **STANDING}], 'clients': []}
 
 
-def listing(name, *entries):
-    """Return a function that answers with one page of a listing."""
-    return lambda query: {name: [] if 'marker' in query else entries}
-
-
 def hosts(count):
     """Return hosts by name."""
     return [{**HOST, 'name': f'c{number:04}'} for number in range(count)]
@@ -52,7 +47,7 @@ def hosts(count):
 class IndexTest(needs.PageTest):
 
     def test_hosts_and_their_fill(self):
-        self.answer('/hosts', listing(
+        self.answer('/hosts', needs.listing(
             'hosts', HOST, {
                 **HOST, 'name': 'r1', 'role': 'repository', 'alive': False,
                 'plan': {**HOST['plan'], 'objects': 0}}))
@@ -84,7 +79,7 @@ class IndexTest(needs.PageTest):
             self.wire.sent[0])
 
     def test_filters_are_those_of_the_service(self):
-        self.answer('/hosts', listing('hosts', HOST))
+        self.answer('/hosts', needs.listing('hosts', HOST))
         query = {'hosts__filter__q': 'edge',
                  'hosts__filter__q_field': 'site'}
         response = self.client.post(f'{INDEX}?host_marker=b9', query,
@@ -122,7 +117,7 @@ class IndexTest(needs.PageTest):
         self.assertTemplateUsed(response, 'not_authorized.html')
 
     def test_a_host_that_is_down_can_be_removed(self):
-        self.answer('/hosts', listing(
+        self.answer('/hosts', needs.listing(
             'hosts', HOST, {**HOST, 'name': 'c2', 'alive': False}))
         self.answer('/hosts/c2', None, 204, 'DELETE')
         response = self.client.get(INDEX)
@@ -134,7 +129,7 @@ class IndexTest(needs.PageTest):
         self.assertEqual(['Removed Host: c2'], self.messages(response))
 
     def test_a_host_that_came_back_is_not_removed(self):
-        self.answer('/hosts', listing('hosts', {**HOST, 'alive': False}))
+        self.answer('/hosts', needs.listing('hosts', {**HOST, 'alive': False}))
         self.refuse('/hosts/c1', 409, 'c1 is alive.', 'DELETE')
         response = self.client.post(
             INDEX, {'action': 'hosts__delete__c1'}, follow=True)
@@ -153,7 +148,7 @@ class RightsTest(needs.PageTest):
             POLICY_CHECK_FUNCTION='openstack_auth.policy.check')
         settings.enable()
         self.addCleanup(settings.disable)
-        self.answer('/hosts', listing('hosts', {**HOST, 'alive': False}))
+        self.answer('/hosts', needs.listing('hosts', {**HOST, 'alive': False}))
 
     def test_an_administrator_sees_the_panel_and_its_actions(self):
         response = self.client.get(INDEX)
@@ -199,8 +194,8 @@ class DetailTest(needs.PageTest):
     def test_objects_have_the_reasons_of_the_plan(self):
         held = [{'id': letter * 64, 'kind': 'templates', 'bytes': 10 ** 9,
                  'templates': ['image<1>']} for letter in 'ab']
-        self.answer('/hosts/c1/objects', listing('objects', *held))
-        self.answer('/plans', listing('plans', {
+        self.answer('/hosts/c1/objects', needs.listing('objects', *held))
+        self.answer('/plans', needs.listing('plans', {
             'id': 'p1', 'state': 'current', 'site': 'edge'}))
         self.answer('/plans/p1/explanation', {'explanation': [
             {'host': 'c1', 'kind': 'templates', 'id': 'a' * 64,
@@ -217,7 +212,7 @@ class DetailTest(needs.PageTest):
                       self.wire.sent)
 
     def test_objects_are_paged_by_the_service(self):
-        self.answer('/hosts/c1/objects', listing('objects', *(
+        self.answer('/hosts/c1/objects', needs.listing('objects', *(
             {'id': f'{number:064}', 'kind': 'forms', 'bytes': 1,
              'templates': []} for number in range(21))))
         self.answer('/plans', {'plans': []})
@@ -227,7 +222,7 @@ class DetailTest(needs.PageTest):
             f'?tab=host__objects&amp;object_marker={19:064}')
 
     def test_objects_without_an_explanation(self):
-        self.answer('/hosts/c1/objects', listing('objects', {
+        self.answer('/hosts/c1/objects', needs.listing('objects', {
             'id': 'a' * 64, 'kind': 'patches', 'bytes': 1,
             'templates': []}))
         self.refuse('/plans', 503, 'The conductor is down.')
@@ -241,14 +236,17 @@ class DetailTest(needs.PageTest):
         response = self.client.get(f'{DETAIL}?tab=host__connections')
         self.assertContains(response, 'refused')
         self.assertContains(response, '93.5 Mbit/s')
+        self.assertContains(response, '2026-11-23 17:00:00')
 
     def test_pending_images_of_a_repository(self):
         host = {**copy.deepcopy(SHOWN), 'role': 'repository'}
         self.assertNotContains(self.client.get(DETAIL), 'Pending Images')
         self.answer('/hosts/c1', {'host': host})
-        self.answer('/hosts/c1/pending-images', listing('pending_images', {
-            'image_id': 'i1', 'state': 'waiting_for_space', 'attempts': 3,
-            'error': 'no space', 'retry_at': '2026-11-23T19:00:00Z'}))
+        pending = {'image_id': 'i1', 'state': 'waiting_for_space',
+                   'attempts': 3, 'error': 'no space',
+                   'retry_at': '2026-11-23T19:00:00Z'}
+        self.answer('/hosts/c1/pending-images',
+                    needs.listing('pending_images', pending))
         response = self.client.get(f'{DETAIL}?tab=host__pending')
         self.assertContains(response, 'Waiting for space')
         self.assertContains(response, 'no space')

@@ -1,0 +1,210 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Tables of plans and of what one places."""
+
+import typing
+
+from django import http
+from django import urls
+from django.utils.translation import gettext_lazy as _
+from django.utils.translation import ngettext_lazy
+from django.utils.translation import pgettext_lazy
+from horizon import tables
+
+from diffcache_openstack.dashboard import api
+from diffcache_openstack.dashboard import formats
+
+HOST = 'horizon:admin:image_cache_hosts:detail'
+STATES = (('computing', _('Computing')), ('proposed', _('Proposed')),
+          ('failed', _('Failed')), ('cancelled', _('Cancelled')),
+          ('current', pgettext_lazy('state of a plan', 'Current')),
+          ('superseded', _('Superseded')))
+OBJECTIVES = (('seconds', _('Waiting time')), ('wan_bytes', _('WAN traffic')))
+_CANCELLED = ('computing', 'proposed')
+
+
+def row_id(item: dict[str, typing.Any]) -> str:
+    """Return what names an object on a host among those of a plan."""
+    return f'{item["host"]}.{item["kind"]}.{item["id"]}'
+
+
+class ComputePlan(tables.LinkAction):
+    """Compute a plan as a proposal."""
+
+    name = 'create'
+    verbose_name = _('Compute Plan')
+    url = 'horizon:admin:image_cache_plans:create'
+    classes = ('ajax-modal',)
+    icon = 'plus'
+    policy_rules = (('diffcache', 'diffcache:plans:create'),)
+
+
+class ApplyPlan(tables.BatchAction):
+    """Make a proposed plan the current one of its site."""
+
+    name = 'apply'
+    icon = 'check'
+    policy_rules = (('diffcache', 'diffcache:plans:apply'),)
+    help_text = _('Hosts fetch what the plan places there, and may remove what'
+                  ' it does not.')
+
+    @staticmethod
+    def action_present(count: int) -> typing.Any:
+        """Return the label of the button."""
+        return ngettext_lazy('Apply Plan', 'Apply Plans', count)
+
+    @staticmethod
+    def action_past(count: int) -> typing.Any:
+        """Return what was done."""
+        return ngettext_lazy('Applied Plan', 'Applied Plans', count)
+
+    def allowed(self, request: http.HttpRequest, datum: typing.Any = None
+                ) -> bool:
+        """Tell whether it is offered: for proposals."""
+        return datum is None or datum.state == 'proposed'
+
+    def action(self, request: http.HttpRequest, obj_id: str) -> None:
+        """Call the service, unless the site has another plan meanwhile."""
+        plan = self.table.get_object_by_id(obj_id)
+        with api.reported(request, _('Could not apply the plan'),
+                          escalate=True):
+            api.client(request).apply_plan(
+                obj_id, generation=plan.base_generation)
+
+
+class CancelPlan(tables.BatchAction):
+    """Discard a proposed plan, or stop computing it."""
+
+    name = 'cancel'
+    icon = 'times'
+    action_type = 'danger'
+    policy_rules = (('diffcache', 'diffcache:plans:cancel'),)
+
+    @staticmethod
+    def action_present(count: int) -> typing.Any:
+        """Return the label of the button."""
+        return ngettext_lazy('Cancel Plan', 'Cancel Plans', count)
+
+    @staticmethod
+    def action_past(count: int) -> typing.Any:
+        """Return what was done."""
+        return ngettext_lazy('Cancelled Plan', 'Cancelled Plans', count)
+
+    def allowed(self, request: http.HttpRequest, datum: typing.Any = None
+                ) -> bool:
+        """Tell whether it is offered: until the plan is applied."""
+        return datum is None or datum.state in _CANCELLED
+
+    def action(self, request: http.HttpRequest, obj_id: str) -> None:
+        """Call the service."""
+        with api.reported(request, _('Could not cancel the plan'),
+                          escalate=True):
+            api.client(request).cancel_plan(obj_id)
+
+
+class PlansFilter(tables.FilterAction):
+    """Filters of the service."""
+
+    filter_type = 'server'
+    filter_choices = (
+        ('site', _('Site ='), True),
+        ('state', _('State ='), True,
+         _('computing, proposed, failed, cancelled, current or'
+           ' superseded')))
+
+
+class PlansTable(tables.DataTable):
+    """Plans, latest first."""
+
+    created_at = tables.Column(
+        lambda plan: formats.instant(plan.created_at),
+        verbose_name=_('Computed'),
+        link='horizon:admin:image_cache_plans:detail')
+    site = tables.Column('site', verbose_name=_('Site'))
+    state = tables.Column(
+        'state', verbose_name=_('State'), status=True,
+        display_choices=STATES, status_choices=(
+            *((name, True) for name, _label in STATES if name != 'failed'),
+            ('failed', False)))
+    objective = tables.Column('objective', verbose_name=_('Minimizes'),
+                              display_choices=OBJECTIVES)
+    cost = tables.Column(
+        lambda plan: formats.seconds(plan.cost_s),
+        verbose_name=_('Waiting per Day'))
+    saved = tables.Column(
+        lambda plan: formats.seconds(plan.saved_seconds),
+        verbose_name=_('Saves per Day'), help_text=_(
+            'Seconds of waiting for images, compared with the plan before.'))
+    saved_wan = tables.Column(
+        lambda plan: formats.size(plan.saved_wan_bytes),
+        verbose_name=_('Saves WAN per Day'))
+    moved = tables.Column(
+        lambda plan: formats.size(plan.move_wan_bytes),
+        verbose_name=_('Moves over WAN'))
+    fill = tables.Column(
+        lambda plan: formats.seconds(plan.fill_seconds),
+        verbose_name=_('Filled In'))
+
+    class Meta:
+        name = 'plans'
+        verbose_name = _('Plans')
+        pagination_param = 'plan_marker'
+        status_columns = ['state']
+        multi_select = False
+        row_actions = (ApplyPlan, CancelPlan)
+        table_actions = (PlansFilter, ComputePlan)
+
+    def get_object_display(self, datum: typing.Any) -> str:
+        """Return what messages call the plan."""
+        return datum.id
+
+
+class ItemsTable(tables.DataTable):
+    """Objects that a plan places."""
+
+    host = tables.Column(
+        lambda item: item['host'], verbose_name=_('Host'),
+        link=lambda item: urls.reverse(HOST, args=[item['host']]))
+    id = tables.Column(lambda item: formats.digits(item['id']),
+                       verbose_name=_('ID'))
+    kind = tables.Column(lambda item: item['kind'], verbose_name=_('Kind'),
+                         display_choices=formats.KINDS)
+    bytes = tables.Column(lambda item: formats.size(item['bytes']),
+                          verbose_name=_('Size'))
+    held = tables.Column(lambda item: _('Held') if item['held']
+                         else _('Missing'), verbose_name=_('State'))
+    saved = tables.Column(
+        lambda item: formats.seconds(item['saved_seconds']),
+        verbose_name=_('Saves per Day'))
+    templates = tables.WrappingColumn(
+        lambda item: formats.names(item['templates']),
+        verbose_name=_('Images'))
+    why = tables.WrappingColumn(lambda item: item['why'],
+                                verbose_name=_('Reason'))
+
+    class Meta:
+        name = 'items'
+        verbose_name = _('Objects')
+        pagination_param = 'item_marker'
+        multi_select = False
+
+    def get_pagination_string(self) -> str:
+        """Return the query of the next page, which stays in the tab."""
+        return f'tab=plan__items&{super().get_pagination_string()}'
+
+    def get_object_id(self, datum: dict[str, typing.Any]) -> str:
+        """Return what names the row."""
+        return row_id(datum)
+
+    def get_object_display(self, datum: dict[str, typing.Any]) -> str:
+        """Return what messages call the object."""
+        return datum['id']

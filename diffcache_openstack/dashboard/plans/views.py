@@ -1,0 +1,96 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Pages of plans."""
+
+import typing
+
+from django import http
+from django import urls
+from django.utils.translation import gettext_lazy as _
+from horizon import forms as horizon_forms
+from horizon import tables as horizon_tables
+from horizon import tabs as horizon_tabs
+from horizon.utils import memoized
+
+from diffcache_openstack.dashboard import api
+from diffcache_openstack.dashboard import formats
+from diffcache_openstack.dashboard.plans import forms
+from diffcache_openstack.dashboard.plans import tables
+from diffcache_openstack.dashboard.plans import tabs
+
+INDEX = 'horizon:admin:image_cache_plans:index'
+
+
+class IndexView(horizon_tables.DataTableView):
+    """Plans, latest first."""
+
+    table_class = tables.PlansTable
+    page_title = _('Plans')
+    _more = False
+
+    def has_more_data(self, table: typing.Any) -> bool:
+        """Tell whether there is another page."""
+        return self._more
+
+    def get_data(self) -> list:
+        """Return the plans of the page."""
+        found: list = []
+        with api.reported(self.request, _('Could not list plans')):
+            found, self._more = api.page(
+                self.request, self.table_class,
+                api.client(self.request).plans, **self.get_filters())
+        return found
+
+
+class CreateView(horizon_forms.ModalFormView):
+    """The form to compute a plan."""
+
+    form_class = forms.CreateForm
+    form_id = 'compute_plan_form'
+    template_name = 'image_cache/plans/create.html'
+    submit_label = _('Compute Plan')
+    submit_url = urls.reverse_lazy('horizon:admin:image_cache_plans:create')
+    success_url = urls.reverse_lazy(INDEX)
+    page_title = _('Compute a Plan')
+
+
+class DetailView(horizon_tabs.TabbedTableView):
+    """A plan."""
+
+    tab_group_class = tabs.PlanTabs
+    template_name = 'horizon/common/_detail.html'
+    page_title = '{{ plan.site }}, {{ computed }}'
+
+    @memoized.memoized_method
+    def get_plan(self) -> typing.Any:
+        """Return the plan; without it, show why on the list of plans."""
+        with api.reported(self.request, _('Could not show the plan'),
+                          redirect=urls.reverse(INDEX)):
+            return api.client(self.request).get_plan(
+                str(self.kwargs['plan_id']))
+
+    def get_tabs(self, request: http.HttpRequest, *args: typing.Any,
+                 **kwargs: typing.Any) -> tabs.PlanTabs:
+        """Return the tabs, which know the plan."""
+        return super().get_tabs(request, plan=self.get_plan(), **kwargs)
+
+    def get_context_data(self, **kwargs: typing.Any
+                         ) -> dict[str, typing.Any]:
+        """Return what the template shows; actions as in the list."""
+        context = super().get_context_data(**kwargs)
+        plan = self.get_plan()
+        context['plan'] = plan
+        context['computed'] = formats.instant(plan.created_at)
+        context['url'] = urls.reverse(INDEX)
+        context['actions'] = tables.PlansTable(
+            self.request, data=[plan]).render_row_actions(plan)
+        return context
