@@ -67,6 +67,7 @@ impl FileSystem for Directory {
 
     fn init(&self, _: FsOptions) -> io::Result<FsOptions> {
         Ok(FsOptions::ASYNC_READ
+            | FsOptions::ASYNC_DIO
             | FsOptions::BIG_WRITES
             | FsOptions::MAX_PAGES
             | FsOptions::INIT_EXT
