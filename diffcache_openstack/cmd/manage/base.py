@@ -13,6 +13,7 @@
 
 import argparse
 import contextlib
+import textwrap
 import typing
 
 from cliff import command
@@ -30,6 +31,10 @@ from diffcache_openstack.db import engine
 from diffcache_openstack.rpc import agent_api
 from diffcache_openstack.rpc import buses
 from diffcache_openstack.rpc import conductor_api
+
+
+# Longer lines of a table are wrapped.
+_COLUMNS = 64
 
 
 class Command(command.Command):
@@ -95,6 +100,12 @@ class Lister(Command, lister.Lister):
         if isinstance(self.formatter, table.TableFormatter):
             return units.format_size(count)
         return count
+
+    def text(self, line: str) -> str:
+        """Format a long line: wrapped in a table, as it is otherwise."""
+        if isinstance(self.formatter, table.TableFormatter):
+            return textwrap.fill(line, _COLUMNS)
+        return line
 
 
 class ShowOne(Command, show.ShowOne):

@@ -1,0 +1,232 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+import datetime
+import types
+from unittest import mock
+
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives import serialization
+from cryptography import x509
+
+from diffcache_openstack.cmd.manage import host_checks
+from diffcache_openstack.common import exceptions
+from diffcache_openstack.common import keys
+from diffcache_openstack.common import local_client
+from diffcache_openstack.common import reflinks
+from tests import host_key_files
+from tests.unit.cmd.manage import base
+
+OK, WARNING, FAILED = (host_checks.OK, host_checks.WARNING,
+                       host_checks.FAILED)
+REPOSITORY = {'name': 'hub', 'down_s': None, 'reason': None, 'mbps': 43.21}
+
+
+class DoctorTest(base.FilledTest):
+
+    def setUp(self):
+        super().setUp()
+        self.state = self.directory / 'state'
+        self.instances = self.directory / 'instances'
+        for path in (self.state, self.instances):
+            path.mkdir()
+        self.status = {'conductor_reachable': True, 'map_generation': 7,
+                       'repositories': [REPOSITORY]}
+        self.patch(local_client.LocalClient, 'status',
+                   lambda _client: self.status)
+        self.patch(host_checks.conductor_api.ConductorAPI, 'get_revoked_keys',
+                   lambda *_arguments: None)
+        self.configure(agent={'state_dir': self.state, 'cache_capacity': 1000,
+                              'output_directories': self.instances},
+                       data_plane={'listen': '127.0.0.1:0'})
+
+    def configure(self, **groups):
+        """Add options to the configuration."""
+        with open(self.config, 'a', encoding='utf-8') as stream:
+            for group, options in groups.items():
+                stream.write(f'[{group}]\n')
+                stream.writelines(f'{name} = {value}\n'
+                                  for name, value in options.items())
+
+    def ask(self, *words):
+        """Return the exit code, and what each check found."""
+        done = self.run_words('doctor', '-f', 'json', *words)
+        self.assertNotIn('Traceback', done.err)
+        found = {}
+        for row in done.json:
+            found.setdefault(row['Check'], []).append(
+                (row['Result'], row['Finding']))
+        return done.code, found
+
+    def assert_found(self, result, words, check, *more):
+        """A check has one result with some words."""
+        code, found = self.ask(*more)
+        self.assertEqual(int(result == FAILED), code, found)
+        self.assertIn(result, [each for each, _text in found[check]])
+        self.assertIn(words, ' '.join(text for _each, text in found[check]))
+
+
+class TestCompute(DoctorTest):
+
+    def test_a_host_that_works(self):
+        code, found = self.ask()
+        self.assertEqual(0, code)
+        self.assertEqual(list(host_checks.CHECKS['compute']), list(found))
+        self.assertEqual([(OK, 'runs by site map 7'),
+                          (OK, 'repository hub: 43.2 Mbit/s measured')],
+                         found['agent'])
+
+    def test_a_table_for_people(self):
+        done = self.run_words('doctor')
+        self.assertEqual(0, done.code)
+        self.assertIn('| state directory', done.out)
+        self.assertGreater(100, max(map(len, done.out.splitlines())))
+
+    def test_a_state_directory_that_is_missing(self):
+        self.state.rmdir()
+        self.assert_found(FAILED, 'does not exist', 'state directory')
+        self.assertNotIn('shared extents', self.ask()[1])
+
+    def test_a_cache_that_the_disk_has_no_room_for(self):
+        self.configure(agent={'cache_capacity': '1000TB'})
+        self.assert_found(WARNING, 'lower it', 'state directory')
+
+    def test_a_filesystem_that_does_not_share_extents(self):
+        def clone(_source, _target):
+            raise OSError(reflinks.UNSUPPORTED[0], 'not supported')
+
+        self.patch(reflinks, 'clone', clone)
+        self.assert_found(WARNING, 'use XFS or Btrfs', 'shared extents')
+
+    def test_outputs(self):
+        self.instances.rmdir()
+        self.assert_found(FAILED, 'is no directory', 'output directories')
+        self.configure(agent={'output_directories': ''})
+        self.assert_found(WARNING, 'instances_path', 'output directories')
+        self.configure(agent={'output_directories': '/proc'})
+        self.assert_found(WARNING, 'another file system',
+                          'output directories')
+
+    def test_a_key_that_others_may_read(self):
+        key = self.directory / 'site.key'
+        keys.create_key(key)
+        self.configure(data_plane={'key_file': key})
+        self.assert_found(OK, 'signed with', 'transfers')
+        key.chmod(0o644)
+        self.assert_found(FAILED, 'chmod 600', 'transfers')
+
+    def test_transfers_in_the_clear(self):
+        self.configure(data_plane={'listen': '0.0.0.0:1'})
+        self.assert_found(FAILED, 'not be encrypted', 'transfers')
+
+    def test_messages(self):
+        self.assert_found(WARNING, 'not signed', 'messages')
+        files = host_key_files.Keys(self.directory / 'keys')
+        self.configure(agent={'host': 'h1'}, messaging={
+            'key_file': files.path('compute', 'h1'),
+            'authority_file': files.pair[1]})
+        self.assert_found(OK, 'signed as compute h1', 'messages')
+        self.configure(agent={'host': 'h2'})
+        self.assert_found(FAILED, 'compute h1', 'conductor')
+
+    def test_a_conductor_that_does_not_answer(self):
+        self.patch(host_checks.conductor_api.ConductorAPI, 'get_revoked_keys',
+                   mock.Mock(side_effect=exceptions.ServiceUnavailable(
+                       'no answer in time')))
+        self.assert_found(FAILED, 'no answer in time', 'conductor')
+
+    def test_a_program_that_is_missing(self):
+        self.patch(host_checks.shutil, 'which', lambda _name: None)
+        self.assert_found(FAILED, 'qemu-utils', 'programs')
+
+    def test_an_agent_that_does_not_run(self):
+        self.patch(local_client.LocalClient, 'status', mock.Mock(
+            side_effect=exceptions.ServiceUnavailable('refused')))
+        self.assert_found(WARNING, 'no agent answers', 'agent')
+
+    def test_an_agent_without_a_conductor(self):
+        self.status['conductor_reachable'] = False
+        self.assert_found(WARNING, 'without a conductor', 'agent')
+
+    def test_a_repository_that_does_not_answer(self):
+        self.status['repositories'] = [
+            {**REPOSITORY, 'down_s': 12.3, 'reason': 'refused'}]
+        self.assert_found(FAILED, 'does not answer for 12 s: refused',
+                          'agent')
+
+
+class TestRoles(DoctorTest):
+
+    def test_a_repository_delivers_to_nobody(self):
+        self.configure(agent={'role': 'repository'})
+        code, found = self.ask()
+        self.assertEqual(0, code)
+        self.assertNotIn('output directories', found)
+
+    def test_a_controller_has_a_database(self):
+        code, found = self.ask('--role', 'controller')
+        self.assertEqual(0, code)
+        self.assertEqual(OK, found['database'][0][0])
+        self.assertNotIn('state directory', found)
+
+    def test_a_database_of_another_revision(self):
+        self.patch(host_checks.migration, 'head', lambda: '9999')
+        self.assert_found(FAILED, 'db sync', 'database', '--role',
+                          'controller')
+
+    def test_only_defaults(self):
+        conf = types.SimpleNamespace(config_file=[], config_dir=[])
+        [(result, _text)] = host_checks.CHECKS['controller'][
+            'configuration'](conf)
+        self.assertEqual(WARNING, result)
+
+
+class TestCertificates(DoctorTest):
+
+    def certificate(self, days, *names):
+        """Have a certificate that expires after some days."""
+        key, now = ec.generate_private_key(ec.SECP256R1()), (
+            datetime.datetime.now(datetime.UTC))
+        name = x509.Name([])
+        builder = (
+            x509.CertificateBuilder().subject_name(name).issuer_name(name)
+            .public_key(key.public_key()).serial_number(1)
+            .not_valid_before(now - datetime.timedelta(days=90))
+            .not_valid_after(now + datetime.timedelta(days=days)))
+        if names:
+            builder = builder.add_extension(x509.SubjectAlternativeName(
+                [x509.DNSName(each) for each in names]), False)
+        path = self.directory / 'node.pem'
+        path.write_bytes(builder.sign(key, hashes.SHA256()).public_bytes(
+            serialization.Encoding.PEM))
+        self.configure(data_plane={'tls_cert_file': path})
+        return path
+
+    def test_how_long_they_are_valid(self):
+        for days, result, words in ((100, OK, 'expires on'),
+                                    (3, WARNING, 'expires on'),
+                                    (-1, FAILED, 'replace it')):
+            self.certificate(days)
+            self.assert_found(result, words, 'transfers')
+
+    def test_names(self):
+        self.configure(data_plane={'advertise_url': 'https://c1.example:9'})
+        self.certificate(100, 'c1.example')
+        self.assert_found(OK, 'expires on', 'transfers')
+        self.certificate(100, 'c2.example')
+        self.assert_found(FAILED, 'is not for c1.example', 'transfers')
+        self.certificate(100)
+        self.assert_found(FAILED, 'is not for c1.example', 'transfers')
+
+    def test_what_is_no_certificate(self):
+        self.certificate(100).write_text('nothing')
+        self.assert_found(FAILED, 'no certificate', 'transfers')
