@@ -74,3 +74,10 @@ def progress(counts: dict[str, int] | None) -> typing.Any:
         'held': counts['held_objects'], 'all': counts['objects'],
         'held_size': size(counts['held_bytes']),
         'size': size(counts['bytes'])}
+
+
+def ready(counts: dict[str, int]) -> typing.Any:
+    """Format how many targets of a precache job are ready."""
+    if counts['failed']:
+        return _('%(ready)s of %(targets)s, %(failed)s failed') % counts
+    return _('%(ready)s of %(targets)s') % counts

@@ -14,6 +14,7 @@
 import typing
 
 from django import http
+from django import urls
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext_lazy
 from django.utils.translation import pgettext_lazy
@@ -22,6 +23,7 @@ from horizon.utils import filters
 
 from diffcache_openstack.dashboard import api
 from diffcache_openstack.dashboard import formats
+from diffcache_openstack.dashboard import pages
 
 DETAIL = 'horizon:admin:image_cache_hosts:detail'
 ROLES = (('compute', _('Compute')), ('repository', _('Repository')))
@@ -35,6 +37,11 @@ PENDING = (('adding', _('Adding')), ('waiting', _('Waiting')),
 def state(host: typing.Any) -> str:
     """Return whether the agent of a host reports."""
     return 'up' if host.is_alive else 'down'
+
+
+def address(name: str | None) -> str | None:
+    """Return the address of the page of a host, whose name may be hidden."""
+    return urls.reverse(DETAIL, args=[name]) if name else None
 
 
 def standing_state(standing: dict[str, typing.Any]) -> str:
@@ -121,15 +128,7 @@ class HostsTable(tables.DataTable):
         return datum.name
 
 
-class TabTable(tables.DataTable):
-    """A table in a tab, to which the links of its pages lead back."""
-
-    def get_pagination_string(self) -> str:
-        """Return the query of the next page."""
-        return f'tab={self.tab}&{super().get_pagination_string()}'
-
-
-class ObjectsTable(TabTable):
+class ObjectsTable(pages.TabTable):
     """Objects that a host holds."""
 
     tab = 'host__objects'
@@ -155,7 +154,7 @@ class ObjectsTable(TabTable):
         multi_select = False
 
 
-class PendingTable(TabTable):
+class PendingTable(pages.TabTable):
     """Images that a repository could not add yet."""
 
     tab = 'host__pending'
@@ -219,6 +218,7 @@ class RepositoriesTable(StandingsTable):
 
     class Meta:
         name = 'repositories'
+        hidden_title = False
         verbose_name = _('Reads From')
         multi_select = False
 
@@ -228,5 +228,6 @@ class ClientsTable(StandingsTable):
 
     class Meta:
         name = 'clients'
+        hidden_title = False
         verbose_name = _('Read By')
         multi_select = False

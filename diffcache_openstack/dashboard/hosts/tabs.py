@@ -20,6 +20,7 @@ from horizon import tabs
 from diffcache_openstack.dashboard import api
 from diffcache_openstack.dashboard import formats
 from diffcache_openstack.dashboard.hosts import tables
+from diffcache_openstack.dashboard import pages
 
 
 class OverviewTab(tabs.Tab):
@@ -66,33 +67,19 @@ def _network(host):
          or _('Any time'))]
 
 
-class PagedTab(tabs.TableTab):
-    """A tab with one table that the service pages."""
-
-    _more = False
-
-    def has_more_data(self, table: typing.Any) -> bool:
-        """Tell whether there is another page."""
-        return self._more
-
-
-class ObjectsTab(PagedTab):
+class ObjectsTab(pages.PagedTab):
     """What a host holds, and why."""
 
     name = _('Objects')
     slug = 'objects'
     table_classes = (tables.ObjectsTable,)
-    template_name = 'horizon/common/_detail_table.html'
-    preload = False
 
     def get_objects_data(self) -> list:
         """Return the rows of the page."""
         host = self.tab_group.kwargs['host']
-        found: list = []
-        with api.reported(self.request, _('Could not list the objects')):
-            found, self._more = api.page(
-                self.request, tables.ObjectsTable,
-                api.client(self.request).host_objects, host.name)
+        found = self.page(tables.ObjectsTable,
+                          _('Could not list the objects'), 'host_objects',
+                          host.name)
         reasons = self._reasons(host) if found else {}
         for each in found:
             each.reason = reasons.get((each.kind, each.id)) or self._other(
@@ -119,14 +106,12 @@ class ObjectsTab(PagedTab):
         return _('The current plan does not place it here.')
 
 
-class ConnectionsTab(tabs.TableTab):
+class ConnectionsTab(pages.PagedTab):
     """Repositories that a host reads from, and hosts that read from it."""
 
     name = _('Connections')
     slug = 'connections'
     table_classes = (tables.RepositoriesTable, tables.ClientsTable)
-    template_name = 'image_cache/hosts/_connections.html'
-    preload = False
 
     def get_repositories_data(self) -> list[dict[str, typing.Any]]:
         """Return what the host reported of repositories."""
@@ -137,14 +122,12 @@ class ConnectionsTab(tabs.TableTab):
         return self.tab_group.kwargs['host'].clients or []
 
 
-class PendingTab(PagedTab):
+class PendingTab(pages.PagedTab):
     """Images that a repository could not add yet."""
 
     name = _('Pending Images')
     slug = 'pending'
     table_classes = (tables.PendingTable,)
-    template_name = 'horizon/common/_detail_table.html'
-    preload = False
 
     def allowed(self, request: http.HttpRequest) -> bool:
         """Tell whether there can be any."""
@@ -152,14 +135,9 @@ class PendingTab(PagedTab):
 
     def get_pending_data(self) -> list:
         """Return the rows of the page."""
-        found: list = []
-        with api.reported(self.request,
-                          _('Could not list the pending images')):
-            found, self._more = api.page(
-                self.request, tables.PendingTable,
-                api.client(self.request).pending_images,
-                self.tab_group.kwargs['host'].name)
-        return found
+        return self.page(tables.PendingTable,
+                         _('Could not list the pending images'),
+                         'pending_images', self.tab_group.kwargs['host'].name)
 
 
 class HostTabs(tabs.DetailTabsGroup):

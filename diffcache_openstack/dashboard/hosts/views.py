@@ -16,36 +16,27 @@ import typing
 from django import http
 from django import urls
 from django.utils.translation import gettext_lazy as _
-from horizon import tables as horizon_tables
 from horizon import tabs as horizon_tabs
 from horizon.utils import memoized
 
 from diffcache_openstack.dashboard import api
 from diffcache_openstack.dashboard.hosts import tables
 from diffcache_openstack.dashboard.hosts import tabs
+from diffcache_openstack.dashboard import pages
 
 INDEX = 'horizon:admin:image_cache_hosts:index'
 
 
-class IndexView(horizon_tables.DataTableView):
+class IndexView(pages.ListView):
     """Hosts by name."""
 
     table_class = tables.HostsTable
     page_title = _('Hosts')
-    _more = False
+    failure = _('Could not list hosts')
 
-    def has_more_data(self, table: typing.Any) -> bool:
-        """Tell whether there is another page."""
-        return self._more
-
-    def get_data(self) -> list:
-        """Return the hosts of the page."""
-        found: list = []
-        with api.reported(self.request, _('Could not list hosts')):
-            found, self._more = api.page(
-                self.request, self.table_class,
-                api.client(self.request).hosts, **self.get_filters())
-        return found
+    def listing(self) -> pages.Listing:
+        """Return the listing of the service's proxy."""
+        return api.client(self.request).hosts
 
 
 class DetailView(horizon_tabs.TabbedTableView):

@@ -14,7 +14,6 @@
 import typing
 
 from django import http
-from django import urls
 from django.utils.translation import gettext_lazy as _
 from django.utils.translation import ngettext_lazy
 from django.utils.translation import pgettext_lazy
@@ -22,8 +21,9 @@ from horizon import tables
 
 from diffcache_openstack.dashboard import api
 from diffcache_openstack.dashboard import formats
+from diffcache_openstack.dashboard.hosts import tables as host_tables
+from diffcache_openstack.dashboard import pages
 
-HOST = 'horizon:admin:image_cache_hosts:detail'
 STATES = (('computing', _('Computing')), ('proposed', _('Proposed')),
           ('failed', _('Failed')), ('cancelled', _('Cancelled')),
           ('current', pgettext_lazy('state of a plan', 'Current')),
@@ -168,12 +168,14 @@ class PlansTable(tables.DataTable):
         return datum.id
 
 
-class ItemsTable(tables.DataTable):
+class ItemsTable(pages.TabTable):
     """Objects that a plan places."""
+
+    tab = 'plan__items'
 
     host = tables.Column(
         lambda item: item['host'], verbose_name=_('Host'),
-        link=lambda item: urls.reverse(HOST, args=[item['host']]))
+        link=lambda item: host_tables.address(item['host']))
     id = tables.Column(lambda item: formats.digits(item['id']),
                        verbose_name=_('ID'))
     kind = tables.Column(lambda item: item['kind'], verbose_name=_('Kind'),
@@ -196,10 +198,6 @@ class ItemsTable(tables.DataTable):
         verbose_name = _('Objects')
         pagination_param = 'item_marker'
         multi_select = False
-
-    def get_pagination_string(self) -> str:
-        """Return the query of the next page, which stays in the tab."""
-        return f'tab=plan__items&{super().get_pagination_string()}'
 
     def get_object_id(self, datum: dict[str, typing.Any]) -> str:
         """Return what names the row."""

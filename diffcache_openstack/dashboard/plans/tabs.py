@@ -20,6 +20,7 @@ from openstack_dashboard.utils import settings
 
 from diffcache_openstack.dashboard import api
 from diffcache_openstack.dashboard import formats
+from diffcache_openstack.dashboard import pages
 from diffcache_openstack.dashboard.plans import tables
 
 # States in which a plan places no objects yet, or none any more.
@@ -76,19 +77,12 @@ def _fill(plan):
         (_('Takes'), formats.seconds(plan.fill_seconds))]
 
 
-class ItemsTab(tabs.TableTab):
+class ItemsTab(pages.PagedTab):
     """Objects that the plan places, beside what is held, and why."""
 
     name = _('Objects')
     slug = 'items'
     table_classes = (tables.ItemsTable,)
-    template_name = 'horizon/common/_detail_table.html'
-    preload = False
-    _more = False
-
-    def has_more_data(self, table: typing.Any) -> bool:
-        """Tell whether there is another page."""
-        return self._more
 
     def get_items_data(self) -> list[dict[str, typing.Any]]:
         """Return the rows of the page; the plan has all of them at hand."""
@@ -98,7 +92,7 @@ class ItemsTab(tabs.TableTab):
             tables.ItemsTable._meta.pagination_param, '')
         left = [item for item in items if tables.row_id(item) > marker]
         size = settings.get_page_size(self.request)
-        self._more = len(left) > size
+        self._more[tables.ItemsTable._meta.name] = len(left) > size
         reasons = self._reasons(plan) if left else {}
         return [{**item, 'why': reasons.get(tables.row_id(item),
                                             formats.NOTHING)}

@@ -17,12 +17,12 @@ from django import http
 from django import urls
 from django.utils.translation import gettext_lazy as _
 from horizon import forms as horizon_forms
-from horizon import tables as horizon_tables
 from horizon import tabs as horizon_tabs
 from horizon.utils import memoized
 
 from diffcache_openstack.dashboard import api
 from diffcache_openstack.dashboard import formats
+from diffcache_openstack.dashboard import pages
 from diffcache_openstack.dashboard.plans import forms
 from diffcache_openstack.dashboard.plans import tables
 from diffcache_openstack.dashboard.plans import tabs
@@ -30,25 +30,16 @@ from diffcache_openstack.dashboard.plans import tabs
 INDEX = 'horizon:admin:image_cache_plans:index'
 
 
-class IndexView(horizon_tables.DataTableView):
+class IndexView(pages.ListView):
     """Plans, latest first."""
 
     table_class = tables.PlansTable
     page_title = _('Plans')
-    _more = False
+    failure = _('Could not list plans')
 
-    def has_more_data(self, table: typing.Any) -> bool:
-        """Tell whether there is another page."""
-        return self._more
-
-    def get_data(self) -> list:
-        """Return the plans of the page."""
-        found: list = []
-        with api.reported(self.request, _('Could not list plans')):
-            found, self._more = api.page(
-                self.request, self.table_class,
-                api.client(self.request).plans, **self.get_filters())
-        return found
+    def listing(self) -> pages.Listing:
+        """Return the listing of the service's proxy."""
+        return api.client(self.request).plans
 
 
 class CreateView(horizon_forms.ModalFormView):

@@ -1,0 +1,127 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Tables of images, where they are, and their patches."""
+
+import typing
+
+from django.utils.translation import gettext_lazy as _
+from horizon import tables
+
+from diffcache_openstack.dashboard import formats
+from diffcache_openstack.dashboard.hosts import tables as host_tables
+from diffcache_openstack.dashboard import pages
+
+STATUSES = (('active', _('Active')), ('deactivated', _('Deactivated')),
+            ('deleted', _('Deleted')))
+
+
+class ImagesFilter(tables.FilterAction):
+    """Filters of the service."""
+
+    filter_type = 'server'
+    filter_choices = (
+        ('name', _('Name ='), True), ('host', _('On host ='), True),
+        ('family', _('Family ='), True, _('ID of an image.')),
+        ('status', _('Status ='), True,
+         _('active, deactivated or deleted')))
+
+
+class ImagesTable(tables.DataTable):
+    """Images of the catalogue by ID."""
+
+    name = tables.WrappingColumn(
+        lambda image: image.name or image.id, verbose_name=_('Name'),
+        link='horizon:admin:image_cache_images:detail')
+    status = tables.Column('status', verbose_name=_('Status'),
+                           display_choices=STATUSES)
+    size = tables.Column(lambda image: formats.size(image.size),
+                         verbose_name=_('Size'),
+                         help_text=_('Bytes that a server sees.'))
+    data = tables.Column(lambda image: formats.size(image.data_size),
+                         verbose_name=_('Data'),
+                         help_text=_('Bytes that are not zero.'))
+    compressed = tables.Column(
+        lambda image: formats.size(image.compressed_size),
+        verbose_name=_('Compressed'),
+        help_text=_('Bytes that cross the WAN.'))
+    hosts = tables.Column('host_count', verbose_name=_('Hosts'),
+                          help_text=_('Hosts that hold the whole image.'))
+    family = tables.Column('family', verbose_name=_('Family'),
+                           empty_value=formats.NOTHING)
+
+    class Meta:
+        name = 'images'
+        verbose_name = _('Images')
+        pagination_param = 'image_marker'
+        multi_select = False
+        table_actions = (ImagesFilter,)
+
+
+class LocationsTable(tables.DataTable):
+    """Hosts that hold a whole image."""
+
+    host = tables.Column('host', verbose_name=_('Host'),
+                         link=host_tables.DETAIL)
+    site = tables.Column('site', verbose_name=_('Site'))
+    bytes = tables.Column(lambda place: formats.size(place.bytes),
+                          verbose_name=_('Size'))
+
+    class Meta:
+        name = 'locations'
+        verbose_name = _('Hosts')
+        pagination_param = 'location_marker'
+        multi_select = False
+
+    def get_object_id(self, datum: typing.Any) -> str:
+        """Return what names the row."""
+        return datum.host
+
+
+class PatchesTable(pages.TabTable):
+    """Patches that build an image, or others from it."""
+
+    tab = 'image__patches'
+
+    id = tables.Column(lambda patch: formats.digits(patch.id),
+                       verbose_name=_('ID'))
+    base = tables.Column(lambda patch: formats.digits(patch.base),
+                         verbose_name=_('From Content'))
+    target = tables.Column(lambda patch: formats.digits(patch.target),
+                           verbose_name=_('To Content'))
+    size = tables.Column(lambda patch: formats.size(patch.size),
+                         verbose_name=_('Size'))
+    apply_seconds = tables.Column(
+        lambda patch: formats.seconds(patch.apply_seconds),
+        verbose_name=_('Applied In'))
+    hosts = tables.Column('host_count', verbose_name=_('Hosts'))
+
+
+class IncomingTable(PatchesTable):
+    """Patches that build an image from others."""
+
+    class Meta:
+        name = 'incoming'
+        hidden_title = False
+        verbose_name = _('Patches to This Image')
+        pagination_param = 'incoming_marker'
+        multi_select = False
+
+
+class OutgoingTable(PatchesTable):
+    """Patches that build other images from one."""
+
+    class Meta:
+        name = 'outgoing'
+        hidden_title = False
+        verbose_name = _('Patches from This Image')
+        pagination_param = 'outgoing_marker'
+        multi_select = False

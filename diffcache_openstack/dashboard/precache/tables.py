@@ -1,0 +1,148 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Tables of precache jobs and of their progress."""
+
+import typing
+
+from django import http
+from django.utils.translation import gettext_lazy as _
+from django.utils.translation import ngettext_lazy
+from django.utils.translation import pgettext_lazy
+from horizon import tables
+
+from diffcache_openstack.dashboard import api
+from diffcache_openstack.dashboard import formats
+from diffcache_openstack.dashboard.hosts import tables as host_tables
+from diffcache_openstack.dashboard import pages
+
+STATES = (('running', _('Running')),
+          ('ready', pgettext_lazy('state of a precache job', 'Ready')),
+          ('cancelled', _('Cancelled')), ('expired', _('Expired')))
+TARGET_STATES = (('waiting', _('Waiting')), ('fetching', _('Fetching')),
+                 ('ready', pgettext_lazy('state of a precache job', 'Ready')),
+                 ('failed', _('Failed')), ('cancelled', _('Cancelled')))
+_ENDED = ('cancelled', 'expired')
+
+
+class CancelJob(tables.BatchAction):
+    """End a job before its time."""
+
+    name = 'cancel'
+    icon = 'times'
+    action_type = 'danger'
+    policy_rules = (('diffcache', 'diffcache:precache_jobs:cancel'),)
+
+    @staticmethod
+    def action_present(count: int) -> typing.Any:
+        """Return the label of the button."""
+        return ngettext_lazy('Cancel Job', 'Cancel Jobs', count)
+
+    @staticmethod
+    def action_past(count: int) -> typing.Any:
+        """Return what was done."""
+        return ngettext_lazy('Cancelled Job', 'Cancelled Jobs', count)
+
+    def get_policy_target(self, request: http.HttpRequest,
+                          datum: typing.Any = None) -> dict[str, typing.Any]:
+        """Return what the rule is about."""
+        return {'project_id': getattr(datum, 'project_id', None)}
+
+    def allowed(self, request: http.HttpRequest, datum: typing.Any = None
+                ) -> bool:
+        """Tell whether it is offered: until the job ends."""
+        return datum is None or datum.state not in _ENDED
+
+    def action(self, request: http.HttpRequest, obj_id: str) -> None:
+        """Call the service."""
+        with api.reported(request, _('Could not cancel the job'),
+                          escalate=True):
+            api.client(request).cancel_precache_job(obj_id)
+
+
+class JobsFilter(tables.FilterAction):
+    """Filters of the service."""
+
+    filter_type = 'server'
+    filter_choices = (
+        ('state', _('State ='), True,
+         _('running, ready, cancelled or expired')),
+        ('project_id', _('Project ID ='), True))
+
+
+def images_of(job: typing.Any) -> str:
+    """Return the images and families that a job is for."""
+    return formats.names([*(job.images or ()), *(job.families or ())])
+
+
+def places_of(job: typing.Any) -> str:
+    """Return the hosts, aggregates and zones that a job is for."""
+    return formats.names([*(job.hosts or ()), *(job.aggregates or ()),
+                          *(job.availability_zones or ())])
+
+
+class JobsTable(tables.DataTable):
+    """Precache jobs."""
+
+    name = tables.WrappingColumn(
+        lambda job: job.name or job.id, verbose_name=_('Name'),
+        link='horizon:admin:image_cache_precache:detail')
+    state = tables.Column('state', verbose_name=_('State'),
+                          display_choices=STATES)
+    images = tables.WrappingColumn(images_of, verbose_name=_('Images'))
+    places = tables.WrappingColumn(places_of, verbose_name=_('Places'))
+    ready = tables.Column(
+        lambda job: formats.ready(job.progress), verbose_name=_('Ready'))
+    fetched = tables.Column(
+        lambda job: formats.share(job.progress['bytes_done'],
+                                  job.progress['bytes']),
+        verbose_name=_('Fetched'))
+    priority = tables.Column('priority', verbose_name=_('Priority'))
+    expires_at = tables.Column(
+        lambda job: formats.instant(job.expires_at),
+        verbose_name=_('Expires'))
+
+    class Meta:
+        name = 'jobs'
+        verbose_name = _('Precache Jobs')
+        pagination_param = 'job_marker'
+        multi_select = False
+        row_actions = (CancelJob,)
+        table_actions = (JobsFilter,)
+
+
+class TargetsTable(pages.TabTable):
+    """Progress of a job by host and image."""
+
+    tab = 'job__targets'
+
+    host = tables.Column(
+        'host', verbose_name=_('Host'),
+        link=lambda target: host_tables.address(target.host))
+    template_id = tables.Column('template_id', verbose_name=_('Image'))
+    state = tables.Column('state', verbose_name=_('State'),
+                          display_choices=TARGET_STATES)
+    done = tables.Column(
+        lambda target: formats.share(target.bytes_done, target.bytes_total),
+        verbose_name=_('Fetched'))
+    size = tables.Column(lambda target: formats.size(target.bytes_total),
+                         verbose_name=_('Size'))
+    retry_at = tables.Column(
+        lambda target: formats.instant(target.retry_at),
+        verbose_name=_('Next Attempt'))
+    message = tables.WrappingColumn('message', verbose_name=_('Reason'),
+                                    empty_value=formats.NOTHING)
+
+    class Meta:
+        name = 'targets'
+        verbose_name = _('Progress')
+        pagination_param = 'target_marker'
+        multi_select = False

@@ -1,0 +1,89 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Pages of images."""
+
+from tests.unit.dashboard import needs
+
+from django import urls
+
+INDEX = urls.reverse('horizon:admin:image_cache_images:index')
+DETAIL = urls.reverse('horizon:admin:image_cache_images:detail', args=['i1'])
+CONTENT = 'c' * 64
+IMAGE = {
+    'id': 'i1', 'name': 'Debian <12>', 'content_id': CONTENT,
+    'size': 10 * 10 ** 9, 'data_size': 2 * 10 ** 9,
+    'compressed_size': 10 ** 9, 'disk_format': 'qcow2',
+    'file_size': 3 * 10 ** 9, 'owner': 'p', 'visibility': 'public',
+    'status': 'active', 'family': None, 'members': 2, 'host_count': 4,
+    'created_at': '2026-11-23T18:00:00Z'}
+
+
+def patch(digit, **values):
+    """Return a patch."""
+    return {'id': digit * 64, 'base': 'b' * 64, 'target': CONTENT,
+            'size': 7 * 10 ** 6, 'create_seconds': 3.0,
+            'apply_seconds': 1.5, 'host_count': 2,
+            'created_at': '2026-11-23T18:00:00Z', **values}
+
+
+class IndexTest(needs.PageTest):
+
+    def test_images(self):
+        self.answer('/templates', needs.listing('templates', IMAGE, {
+            **IMAGE, 'id': 'i2', 'name': '', 'compressed_size': None}))
+        response = self.client.get(INDEX)
+        self.assertContains(response, f'href="{DETAIL}"')
+        for text in ('Debian &lt;12&gt;', 'i2', '10.0 GB', '2.0 GB',
+                     '1.0 GB', 'Active'):
+            self.assertContains(response, text)
+
+    def test_a_refused_call_is_a_message(self):
+        self.refuse('/templates', 403, 'Not you.')
+        self.assertEqual(['Could not list images: Not you.'],
+                         self.messages(self.client.get(INDEX)))
+
+
+class DetailTest(needs.PageTest):
+
+    def setUp(self):
+        super().setUp()
+        self.answer('/templates/i1', {'template': IMAGE})
+
+    def test_overview(self):
+        response = self.client.get(DETAIL)
+        for text in CONTENT, '3.0 GB', 'qcow2', '2026-11-23 18:00:00':
+            self.assertContains(response, text)
+
+    def test_where_it_is(self):
+        self.answer('/templates/i1/locations', {'locations': [
+            {'host': 'c1', 'site': 'edge', 'bytes': 2 * 10 ** 9}]})
+        response = self.client.get(f'{DETAIL}?tab=image__hosts')
+        self.assertContains(response, '/admin/image_cache_hosts/c1/')
+
+    def test_patches_of_both_directions_have_pages_of_their_own(self):
+        def patches(query):
+            found = [patch('0')] if 'base' in query else [
+                patch(f'{number:02}'[-1], size=number)
+                for number in range(21)]
+            return {'patches': [] if 'marker' in query else found}
+
+        self.answer('/patches', patches)
+        response = self.client.get(f'{DETAIL}?tab=image__patches')
+        self.assertContains(response, 'Patches to This Image')
+        self.assertContains(response, 'tab=image__patches&amp;incoming')
+        self.assertNotContains(response, 'tab=image__patches&amp;outgoing')
+        self.assertIn(('GET', '/patches', {'limit': '21', 'base': CONTENT}),
+                      self.wire.sent)
+
+    def test_an_image_that_does_not_exist(self):
+        self.refuse('/templates/i1', 404, 'No image.')
+        self.assertRedirectsNoFollow(self.client.get(DETAIL), INDEX)
