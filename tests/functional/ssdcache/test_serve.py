@@ -33,6 +33,8 @@ PATIENCE_S = 120
 class CacheTest(base.TestCase):
     """Starts caches of volumes that are files."""
 
+    CAPACITY = CAPACITY
+
     def setUp(self):
         super().setUp()
         for program, package in (('nbdkit', 'nbdkit'),
@@ -58,7 +60,7 @@ class CacheTest(base.TestCase):
             'serve', '--device', str(self.directory / 'device'),
             '--socket', str(self.directory / 'nbd'),
             '--control', self.control, '--state', str(self.state),
-            '--capacity', str(CAPACITY), *words)
+            '--capacity', str(self.CAPACITY), *words)
         for name in volumes:
             name, _, options = name.partition(',')
             origin = f'{self.origins[name]}'
