@@ -101,12 +101,14 @@ class Serve(quick.Quick, command.Command):
             help='Make the device an empty cache. What it has is lost.')
         parser.add_argument(
             '--volume', required=True, action='append', type=_volume,
-            metavar='NAME=ORIGIN[,mode=MODE][,limit=BLOCKS]',
+            metavar='NAME=ORIGIN[,mode=MODE][,limit=BLOCKS]'
+                    '[,sequential=BYTES]',
             help='Volume, and the file or block device that it is. The mode is'
                  ' write-through (default), write-back, write-around or'
                  ' pass-through; the limit is the most blocks that it has in'
                  ' the cache (default: an equal part of what the limits of'
-                 ' others leave). May be repeated.')
+                 ' others leave); for sequential see --sequential-cutoff.'
+                 ' May be repeated.')
         parser.add_argument(
             '--evict', choices=simulation.EVICTIONS, default='lru',
             help='Which block leaves a full partition (default: lru).')
@@ -115,6 +117,11 @@ class Serve(quick.Quick, command.Command):
             choices=range(1, simulation.MAX_ADMISSION + 1),
             help='Cache a block at the N-th reference to it within as many'
                  ' references as the volume\'s limit (default: 1).')
+        parser.add_argument(
+            '--sequential-cutoff', metavar='BYTES', type=_number, default=0,
+            help='Do not cache what a request adds after this many bytes in'
+                 ' sequence, unless the volume has a number of its own; 0 for'
+                 ' never (default: 0).')
         parser.add_argument(
             '--dirty-max', metavar='BLOCKS|PERCENT%', type=_dirty_max,
             default='50%',
@@ -133,7 +140,8 @@ class Serve(quick.Quick, command.Command):
             device=args.device, socket=args.socket, control=args.control,
             state=args.state, capacity=args.capacity,
             volumes=tuple(args.volume), is_new=args.is_new, evict=args.evict,
-            admission=args.admission, dirty_max=args.dirty_max,
+            admission=args.admission, sequential=args.sequential_cutoff,
+            dirty_max=args.dirty_max,
             dirty_age=args.dirty_age, discard_dirty=args.discard_dirty))
 
 

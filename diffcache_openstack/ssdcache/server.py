@@ -26,7 +26,9 @@ from diffcache_openstack.common import exceptions
 MODES = ('write-through', 'write-back', 'write-around', 'pass-through')
 PLUGIN = '_nbdkit_ssdcache'
 NBDKIT = 'nbdkit'
+OPTIONS = ('mode', 'limit', 'sequential')
 MAX_BLOCKS = (1 << 32) - 1
+MAX_BYTES = (1 << 63) - 1
 # What an address of a unix socket has room for.
 MAX_SOCKET_PATH = 107
 
@@ -47,12 +49,15 @@ class Volume:
     :ivar mode: one of :data:`MODES`
     :ivar limit: the most blocks that it has; none for an equal part of what
         the limits of others leave
+    :ivar sequential: requests are not cached after this many bytes in
+        sequence; 0 for never, none for what the server has
     """
 
     name: str
     origin: str
     mode: str = MODES[0]
     limit: int | None = None
+    sequential: int | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,6 +72,7 @@ class Server:
     :ivar is_new: whether the device is made an empty cache
     :ivar evict: which block leaves a full partition
     :ivar admission: a block is cached at this reference to it
+    :ivar sequential: what volumes have that do not give it
     :ivar dirty_max: the most dirty blocks of a volume, a number or a
         percentage of its limit
     :ivar dirty_age: seconds after which dirty blocks are written back
@@ -82,6 +88,7 @@ class Server:
     is_new: bool = False
     evict: str = 'lru'
     admission: int = 1
+    sequential: int = 0
     dirty_max: str = '50%'
     dirty_age: int = 30
     discard_dirty: bool = False
@@ -102,7 +109,7 @@ def parse_dirty_max(text: str) -> str:
 
 
 def parse_volume(text: str) -> Volume:
-    """Parse NAME=ORIGIN[,mode=MODE][,limit=BLOCKS].
+    """Parse NAME=ORIGIN[,mode=MODE][,limit=BLOCKS][,sequential=BYTES].
 
     :raises ServerError: it is not of this form
     """
@@ -111,21 +118,28 @@ def parse_volume(text: str) -> Volume:
     while True:
         origin, comma, option = rest.rpartition(',')
         key, _, value = option.partition('=')
-        if not comma or key not in ('mode', 'limit') or key in options:
+        if not comma or key not in OPTIONS or key in options:
             break
         options[key] = value
         rest = origin
-    mode, limit = options.get('mode', MODES[0]), options.get('limit')
+    mode = options.get('mode', MODES[0])
     if not (name and equals and rest):
         raise ServerError(f'{text!r} is not NAME=ORIGIN[,mode=MODE]'
-                          '[,limit=BLOCKS]')
+                          '[,limit=BLOCKS][,sequential=BYTES]')
     if mode not in MODES:
         raise ServerError(f'volume {name}: mode {mode!r} is none of'
                           f' {", ".join(MODES)}')
-    if limit is not None and not (limit.isascii() and limit.isdigit()):
-        raise ServerError(f'volume {name}: limit {limit!r} is not a number of'
-                          ' blocks')
-    return Volume(name, rest, mode, None if limit is None else int(limit))
+    numbers: dict[str, int] = {}
+    for option, most, unit in (('limit', MAX_BLOCKS, 'blocks'),
+                               ('sequential', MAX_BYTES, 'bytes')):
+        if option not in options:
+            continue
+        text = options[option]
+        if not (text.isascii() and text.isdigit() and int(text) <= most):
+            raise ServerError(f'volume {name}: {option} {text!r} is not a'
+                              f' number of {unit}')
+        numbers[option] = int(text)
+    return Volume(name, rest, mode, **numbers)
 
 
 def limits(volumes: collections.abc.Sequence[Volume], capacity: int
@@ -193,7 +207,9 @@ def command(server: Server, ready_fd: int) -> list[str]:
                              limits(server.volumes, server.capacity)):
         line.append('volume=' + json.dumps({
             'name': volume.name, 'origin': os.path.abspath(volume.origin),
-            'mode': volume.mode, 'limit': limit}))
+            'mode': volume.mode, 'limit': limit,
+            'sequential': server.sequential if volume.sequential is None
+            else volume.sequential}))
     return line
 
 

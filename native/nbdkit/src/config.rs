@@ -78,6 +78,7 @@ struct VolumeConfig {
     origin: PathBuf,
     mode: String,
     limit: u32,
+    sequential: u64,
 }
 
 /// All parameters.
@@ -282,6 +283,7 @@ fn attach(volume: VolumeConfig) -> Result<Attachment, ConfigError> {
         origin_id: origin_id(&volume.origin.to_string_lossy(), device, inode),
         mode,
         limit: volume.limit,
+        sequential: volume.sequential,
         random: random()?,
     })
 }

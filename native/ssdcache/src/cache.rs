@@ -220,7 +220,8 @@ impl Cache {
             self.check_lost(volume, blocks)?;
             return read_origin(volume, buffer, offset);
         }
-        let (sources, token) = self.sources(volume, blocks.clone());
+        let passes = volume.passes(offset, buffer.len());
+        let (sources, token) = self.sources(volume, blocks.clone(), passes);
         let hit = sources
             .iter()
             .all(|source| matches!(source, Source::Cached(..)));
@@ -239,13 +240,13 @@ impl Cache {
     }
 
     /// Looks blocks up, and takes slots for those that are to be cached.
-    fn sources(&self, volume: &Volume, blocks: Range<Block>) -> (Vec<Source>, Token) {
+    fn sources(&self, volume: &Volume, blocks: Range<Block>, passes: bool) -> (Vec<Source>, Token) {
         let mut state = self.lock();
         let token = state.token();
         let mut hits = 0;
         let sources: Vec<Source> = blocks
             .map(|block| {
-                let source = state.read(volume.id, block, token);
+                let source = state.read(volume.id, block, token, passes);
                 match source {
                     Source::Cached(..) => hits += 1,
                     Source::Fill(taken) => self.note_taken(taken),
@@ -256,7 +257,11 @@ impl Cache {
             .collect();
         drop(state);
         Counters::add(&volume.counters.hits, hits);
-        Counters::add(&volume.counters.misses, sources.len() as u64 - hits);
+        let misses = sources.len() as u64 - hits;
+        Counters::add(&volume.counters.misses, misses);
+        if passes {
+            Counters::add(&volume.counters.bypassed, misses);
+        }
         (sources, token)
     }
 
@@ -453,17 +458,24 @@ impl Cache {
         let blocks = touched(offset, data.len());
         Counters::add(&volume.counters.writes, blocks.end - blocks.start);
         let _entered = volume.enter();
+        let passes = volume.passes(offset, data.len());
         if volume.mode() == Mode::WriteBack {
-            return self.write_behind(volume, data, offset);
+            return self.write_behind(volume, data, offset, passes);
         }
-        self.write_origin(volume, data, offset)
+        self.write_origin(volume, data, offset, passes)
     }
 
     /// Writes to the origin, and to the cache in the mode write-through.
-    fn write_origin(&self, volume: &Volume, data: &[u8], offset: u64) -> io::Result<()> {
+    fn write_origin(
+        &self,
+        volume: &Volume,
+        data: &[u8],
+        offset: u64,
+        passes: bool,
+    ) -> io::Result<()> {
         let blocks = touched(offset, data.len());
         let end = offset + data.len() as u64;
-        self.change(volume, offset..end, |token| {
+        self.change(volume, offset..end, passes, |token| {
             volume.origin.write_at(data, offset)?;
             Counters::add(&volume.counters.origin_bytes_written, data.len() as u64);
             if volume.mode() == Mode::WriteThrough && self.is_active(volume) {
@@ -485,7 +497,7 @@ impl Cache {
         let _locked =
             (volume.mode() == Mode::WriteBack).then(|| volume.writing.lock(blocks.clone()));
         self.clean(volume, blocks)?;
-        self.change(volume, offset..offset + length, |_| {
+        self.change(volume, offset..offset + length, false, |_| {
             volume.origin.zero(offset, length)
         })
     }
@@ -495,11 +507,12 @@ impl Cache {
         &self,
         volume: &Volume,
         range: Range<u64>,
+        passes: bool,
         work: impl FnOnce(Token) -> io::Result<()>,
     ) -> io::Result<()> {
         let recorded = self.device.begin(volume.record, &range);
         let blocks = touched(range.start, (range.end - range.start) as usize);
-        let token = self.begin_writes(volume, blocks.clone());
+        let token = self.begin_writes(volume, blocks.clone(), passes);
         if let Err(error) = &recorded {
             self.fail(error);
         }
@@ -518,7 +531,7 @@ impl Cache {
         result
     }
 
-    fn begin_writes(&self, volume: &Volume, blocks: Range<Block>) -> Token {
+    fn begin_writes(&self, volume: &Volume, blocks: Range<Block>, passes: bool) -> Token {
         let through = volume.mode() == Mode::WriteThrough && self.is_active(volume);
         let mut state = self.lock();
         let token = state.token();
@@ -530,7 +543,7 @@ impl Cache {
             match slot {
                 Some(slot) if through => self.erase(slot),
                 Some(slot) => self.forget(&mut state, slot),
-                None if through => {
+                None if through && !passes => {
                     let taken = state.take_for_write(volume.id, block, token);
                     taken.into_iter().for_each(|taken| self.note_taken(taken));
                 }
@@ -541,9 +554,14 @@ impl Cache {
         if through {
             Counters::add(&volume.counters.hits, hits);
             Counters::add(&volume.counters.misses, misses);
-        } else {
-            Counters::add(&volume.counters.bypassed, hits + misses);
         }
+        // The mode write-back has counted them.
+        let bypassed = match volume.mode() {
+            _ if through => misses * u64::from(passes),
+            Mode::WriteBack => 0,
+            _ => hits + misses,
+        };
+        Counters::add(&volume.counters.bypassed, bypassed);
         token
     }
 

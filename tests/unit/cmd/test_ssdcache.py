@@ -50,13 +50,13 @@ class TestServe(SsdcacheTest):
                 *self.ARGUMENTS, '--volume', 'a=/x,limit=3', '--volume',
                 'b=/y,mode=write-around', '--format', '--evict', 'sieve',
                 '--admission', '2', '--dirty-max', '20%', '--dirty-age', '5',
-                '--discard-dirty'))
+                '--discard-dirty', '--sequential-cutoff', '1000'))
         become.assert_called_once_with(server.Server(
             'd', 's', 'c', 'notes', 10, (
                 server.Volume('a', '/x', 'write-through', 3),
                 server.Volume('b', '/y', 'write-around')),
             is_new=True, evict='sieve', admission=2, dirty_max='20%',
-            dirty_age=5, discard_dirty=True))
+            dirty_age=5, discard_dirty=True, sequential=1000))
 
     def test_options_that_cannot_be_understood(self):
         for words in ((), ('--volume', 'a'), ('--volume', 'a=/x,mode=fast'),

@@ -10,6 +10,7 @@
 #    License for the specific language governing permissions and limitations
 #    under the License.
 
+import dataclasses
 import fcntl
 import os
 import socket
@@ -31,6 +32,10 @@ class TestParseVolume(base.TestCase):
                  server.Volume('a', '/x', 'pass-through', 7)),
                 ('a=/x,y=z,limit=7',
                  server.Volume('a', '/x,y=z', 'write-through', 7)),
+                ('a=/x,sequential=0',
+                 server.Volume('a', '/x', sequential=0)),
+                ('a=/x,sequential=9,limit=7',
+                 server.Volume('a', '/x', limit=7, sequential=9)),
                 ('a=/x,mode=write-back',
                  server.Volume('a', '/x', 'write-back')),
                 ('a=/x=y', server.Volume('a', '/x=y'))):
@@ -38,7 +43,9 @@ class TestParseVolume(base.TestCase):
 
     def test_refused(self):
         for text in ('', 'a', 'a=', '=/x', 'a=/x,mode=fast', 'a=/x,limit=-1',
-                     'a=/x,limit=', 'a=/x,mode=writeback',
+                     'a=/x,limit=', 'a=/x,limit=4294967296',
+                     'a=/x,sequential=', 'a=/x,sequential=-1',
+                     'a=/x,mode=writeback',
                      'a=/x,limit=\N{SUPERSCRIPT TWO}'):
             self.assertRaises(server.ServerError, server.parse_volume, text)
 
@@ -94,6 +101,16 @@ class TestCommand(base.TestCase):
                           'discard_dirty=false', 'ready_fd=7'):
             self.assertIn(parameter, line)
         self.assertIn('"limit": 10', line[-1])
+        self.assertIn('"sequential": 0', line[-1])
+
+    def test_sequences(self):
+        volumes = (server.Volume('a', 'x'),
+                   server.Volume('b', 'y', sequential=0))
+        with mock.patch('shutil.which', return_value='/x/nbdkit'):
+            line = server.command(dataclasses.replace(
+                self.server, volumes=volumes, sequential=7), 7)
+        self.assertIn('"sequential": 7', line[-2])
+        self.assertIn('"sequential": 0', line[-1])
 
     def test_without_nbdkit(self):
         with mock.patch('shutil.which', return_value=None):

@@ -24,6 +24,8 @@ pub struct Attachment {
     pub mode: Mode,
     /// The most blocks that it has.
     pub limit: u32,
+    /// Requests pass the cache by after this many bytes in sequence; 0: never.
+    pub sequential: u64,
     /// Random bytes, for the name of its export and the number of its attachment.
     pub random: [u8; 24],
 }
@@ -258,7 +260,8 @@ fn attach(
     places[place] = Some(wanted.clone());
     let partition = state.blocks.add_partition(attachment.limit)?;
     let id = state.blocks.add_volume(partition)?;
-    let mode = attachment.mode;
-    let volume = Volume::new((id, partition), place as u16, wanted, origin, mode);
+    let (mode, sequential) = (attachment.mode, attachment.sequential);
+    let ids = (id, partition);
+    let volume = Volume::new(ids, place as u16, wanted, origin, mode, sequential);
     Ok(Arc::new(volume))
 }

@@ -62,13 +62,14 @@ impl State {
         self.tokens
     }
 
-    /// Notes a reference by a read, and takes a slot for the block if it is to be cached.
-    pub fn read(&mut self, volume: VolumeId, block: Block, token: Token) -> Source {
+    /// Notes a reference by a read, and takes a slot for the block if it is to be cached: not if
+    /// the request passes the cache by.
+    pub fn read(&mut self, volume: VolumeId, block: Block, token: Token, passes: bool) -> Source {
         if let Some(slot) = self.blocks.reference(volume, block) {
             let checksum = self.blocks.checksum(slot);
             return checksum.map_or(Source::Origin, |checksum| Source::Cached(slot, checksum));
         }
-        if self.writes.contains_key(&(volume, block)) {
+        if passes || self.writes.contains_key(&(volume, block)) {
             return Source::Origin;
         }
         self.take(volume, block, token)

@@ -39,6 +39,7 @@ fn attachment(name: &str, origin: &MemoryDisk, limit: u32) -> Attachment {
         origin_id: 1,
         mode: Mode::WriteThrough,
         limit,
+        sequential: 0,
         random: random(),
     }
 }
@@ -327,17 +328,37 @@ fn a_lower_limit_evicts_and_a_detached_volume_has_no_blocks() {
 
 #[test]
 fn served_hits_are_those_of_the_simulation() {
+    for (sequential, admission) in [(0, 1), (5 * 4096, 1), (5 * 4096, 2)] {
+        compare_with_the_simulation(sequential, admission);
+    }
+}
+
+fn compare_with_the_simulation(sequential: u64, admission: u8) {
     use crate::simulate::{simulate, Scenario, Sharing};
     use crate::trace::Reader;
 
-    let setup = Setup::new(20);
+    let (ssd, origin) = (MemoryDisk::new(4 << 20), MemoryDisk::new(1 << 20));
+    let attachments = vec![Attachment {
+        sequential,
+        ..attachment("v", &origin, 20)
+    }];
+    let options = Options {
+        admission,
+        ..OPTIONS
+    };
+    let cache = Cache::open(device(&ssd, 64), options, attachments).unwrap();
+    let setup = Setup { ssd, origin, cache };
     let mut lines = String::new();
-    let mut state = 12345_u64;
+    let (mut state, mut block) = (12345_u64, 0);
     for n in 0..3000 {
         state = state
             .wrapping_mul(6364136223846793005)
             .wrapping_add(1442695040888963407);
-        let (block, count) = ((state >> 33) % 40, 1 + (state >> 60) % 3);
+        let count = 1 + (state >> 60) % 3;
+        // Half of the requests continue the one before.
+        if n % 20 < 10 || block > 100 {
+            block = (state >> 33) % 40;
+        }
         let op = if state >> 50 & 7 == 0 { 'w' } else { 'r' };
         lines += &format!("{n},v,{op},{},{}\n", block * 4096, count * 4096);
         let length = count as usize * 4096;
@@ -345,14 +366,15 @@ fn served_hits_are_those_of_the_simulation() {
             'w' => setup.write(block * 4096, length, n as u8),
             _ => drop(setup.read(block * 4096, length)),
         }
+        block += count;
     }
     let scenario = Scenario {
         capacity: 64,
         block: 4096,
         sharing: Sharing::Partitioned(vec![("v".into(), 20)]),
         eviction: Policy::Lru,
-        admission: 1,
-        sequential: 0,
+        admission,
+        sequential,
         ignore_writes: false,
         occupancy_us: None,
     };
@@ -365,6 +387,33 @@ fn served_hits_are_those_of_the_simulation() {
     );
     assert_eq!(counts.references, status.hits + status.misses);
     assert_eq!(counts.written * 4096, status.ssd_bytes_written);
+    assert_eq!(sequential > 0, status.bypassed > 0);
+}
+
+#[test]
+fn sequences_pass_the_cache_by_in_all_modes_and_leave_nothing_old() {
+    for mode in Mode::ALL {
+        let (ssd, origin) = (MemoryDisk::new(4 << 20), MemoryDisk::new(1 << 20));
+        let attachments = vec![Attachment {
+            sequential: 8192,
+            mode,
+            ..attachment("v", &origin, 64)
+        }];
+        let cache = Cache::open(device(&ssd, 64), OPTIONS, attachments).unwrap();
+        let setup = Setup { ssd, origin, cache };
+        setup.write(20480, 4096, 1);
+        for block in 0..10 {
+            setup.write(block * 4096, 4096, 2);
+        }
+        let status = setup.status();
+        let cached = match mode {
+            // Two at the begin, and the one that was cached before.
+            Mode::WriteThrough | Mode::WriteBack => (3, 7),
+            Mode::WriteAround | Mode::PassThrough => (0, 11),
+        };
+        assert_eq!(cached, (status.blocks, status.bypassed), "{mode:?}");
+        assert_eq!(vec![2; 40960], setup.read(0, 40960));
+    }
 }
 
 proptest! {

@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::latency::Latency;
 use crate::device::disk::Disk;
 use crate::device::format::VolumeRecord;
-use crate::partition::{PartitionId, VolumeId};
+use crate::partition::{PartitionId, Streams, VolumeId};
 use crate::Block;
 
 /// What a volume's cache does with reads and writes.
@@ -68,7 +68,8 @@ pub struct Counters {
     pub misses: AtomicU64,
     /// Blocks of the volume that left the cache for others.
     pub evictions: AtomicU64,
-    /// Blocks of requests that did not look at the cache.
+    /// Blocks of requests that did not look at the cache, or did not change it because they
+    /// continued a sequence.
     pub bypassed: AtomicU64,
     /// Cached blocks whose data were not what was written.
     pub corrupted: AtomicU64,
@@ -101,6 +102,8 @@ pub struct Volume {
     /// Who writes dirty blocks back.
     pub(super) writing_back: Mutex<()>,
     mode: AtomicU8,
+    /// None: no sequence passes the cache by.
+    streams: Option<Mutex<Streams>>,
     /// Writes share it; a change of the mode takes it for itself.
     gate: RwLock<()>,
     /// Whether the origin may have what it was not flushed for.
@@ -155,6 +158,7 @@ impl Volume {
         attachment: VolumeRecord,
         origin: Box<dyn Disk>,
         mode: Mode,
+        sequential: u64,
     ) -> Self {
         Self {
             id,
@@ -168,11 +172,20 @@ impl Volume {
             writing: BlockLocks::default(),
             writing_back: Mutex::default(),
             mode: AtomicU8::new(mode as u8),
+            streams: (sequential > 0).then(|| Mutex::new(Streams::new(sequential))),
             gate: RwLock::default(),
             // An earlier process may have written to it.
             unsynced: AtomicBool::new(true),
             syncing: Mutex::default(),
         }
+    }
+
+    /// Notes a request, and returns whether it continues a sequence that passes the cache by.
+    pub(super) fn passes(&self, offset: u64, length: usize) -> bool {
+        self.streams.as_ref().is_some_and(|streams| {
+            let mut streams = streams.lock().unwrap_or_else(PoisonError::into_inner);
+            streams.bypass(offset, length as u64)
+        })
     }
 
     /// Begins a write; the mode stays until it ends.

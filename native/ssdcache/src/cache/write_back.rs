@@ -39,10 +39,16 @@ impl Cache {
     }
 
     /// Writes to the cache; where it has no room, to the origin.
-    pub(super) fn write_behind(&self, volume: &Volume, data: &[u8], offset: u64) -> io::Result<()> {
+    pub(super) fn write_behind(
+        &self,
+        volume: &Volume,
+        data: &[u8],
+        offset: u64,
+        passes: bool,
+    ) -> io::Result<()> {
         let blocks = touched(offset, data.len());
         let _locked = volume.writing.lock(blocks.clone());
-        let admitted = self.admit_writes(volume, blocks.clone());
+        let admitted = self.admit_writes(volume, blocks.clone(), passes);
         let mut start = blocks.start;
         for run in admitted.chunk_by(|one, other| one == other) {
             let range = start..start + run.len() as u64;
@@ -59,8 +65,9 @@ impl Cache {
     }
 
     /// Notes references by a write, and returns which blocks are to be cached.
-    fn admit_writes(&self, volume: &Volume, blocks: Range<Block>) -> Vec<bool> {
+    fn admit_writes(&self, volume: &Volume, blocks: Range<Block>, passes: bool) -> Vec<bool> {
         if self.has_failed() {
+            Counters::add(&volume.counters.bypassed, blocks.end - blocks.start);
             return blocks.map(|_| false).collect();
         }
         let mut hits = 0;
@@ -69,13 +76,16 @@ impl Cache {
             .map(|block| {
                 let hit = state.blocks.reference(volume.id, block).is_some();
                 hits += u64::from(hit);
-                hit || state.blocks.admit(volume.id, block)
+                hit || !passes && state.blocks.admit(volume.id, block)
             })
             .collect();
         drop(state);
-        let cached = admitted.iter().filter(|&&admitted| admitted).count() as u64;
+        let misses = admitted.len() as u64 - hits;
         Counters::add(&volume.counters.hits, hits);
-        Counters::add(&volume.counters.misses, cached - hits);
+        Counters::add(&volume.counters.misses, misses);
+        if passes {
+            Counters::add(&volume.counters.bypassed, misses);
+        }
         admitted
     }
 
@@ -90,7 +100,7 @@ impl Cache {
         let start = offset.max(blocks.start * BLOCK as u64);
         let end = (offset + data.len() as u64).min(blocks.end * BLOCK as u64);
         let part = &data[(start - offset) as usize..(end - offset) as usize];
-        self.write_origin(volume, part, start)
+        self.write_origin(volume, part, start, false)
     }
 
     /// Writes the part of a request that is of one block to the cache, if there is room.

@@ -75,7 +75,7 @@ impl World {
             }
             return Phase::Origin;
         }
-        match self.state.read(V, block, token) {
+        match self.state.read(V, block, token, false) {
             Source::Cached(..) => Phase::Done,
             Source::Fill(_) | Source::Origin => Phase::Origin,
         }

@@ -76,7 +76,7 @@ impl World {
             Next::Begin => {
                 let token = self.state.token();
                 self.operations[n].1 = token;
-                match self.state.read(V, block, token) {
+                match self.state.read(V, block, token, false) {
                     Source::Cached(..) => Next::Done,
                     Source::Fill(_) | Source::Origin => Next::ReadOrigin,
                 }
