@@ -257,6 +257,13 @@ function configure_nova_for_diffcache {
     fi
 }
 
+# configure_horizon_for_diffcache: its static files are collected later.
+function configure_horizon_for_diffcache {
+    [ -n "$DIFFCACHE_HORIZON_PANELS" ] || return 0
+    cp "$DIFFCACHE_DIR"/diffcache_openstack/dashboard/enabled/_[0-9]*.py \
+        "$DIFFCACHE_HORIZON_PANELS"
+}
+
 function configure_diffcache {
     create_diffcache_keys
     if is_service_enabled diffcache-conductor diffcache-api; then
@@ -267,6 +274,7 @@ function configure_diffcache {
     create_diffcache_certificates
     ! is_service_enabled g-api || configure_glance_for_diffcache
     ! is_service_enabled nova || configure_nova_for_diffcache
+    ! is_service_enabled horizon || configure_horizon_for_diffcache
 }
 
 function init_diffcache {
@@ -314,6 +322,8 @@ function cleanup_diffcache {
         "$DIFFCACHE_AGENT_DROPINS"
     sudo rm -rf "$DIFFCACHE_DIR"/{build,native/target,*.egg-info} \
         "$DIFFCACHE_DIR"/diffcache_openstack/_native*.so
+    [ -z "$DIFFCACHE_HORIZON_PANELS" ] \
+        || rm -f "$DIFFCACHE_HORIZON_PANELS"/_[0-9]*_image_cache_*.py
     ! getent group "$DIFFCACHE_GROUP" >/dev/null \
         || sudo groupdel "$DIFFCACHE_GROUP"
 }

@@ -22,6 +22,8 @@ import os
 import pathlib
 import subprocess
 
+import fixtures
+
 from diffcache_openstack.conf import opts
 from diffcache_openstack.glance import options as glance_options
 from diffcache_openstack.nova import options as nova_options
@@ -452,6 +454,27 @@ fi
                           'native/Cargo.toml'}, left)
         for name in ('etc', 'data/diffcache'):
             self.assertFalse((self.directory / name).exists())
+
+    def test_horizon_finds_the_panels_until_clean(self):
+        source = 'diffcache/diffcache_openstack/dashboard/enabled'
+        for name in '_2510_admin_image_cache_x.py', '__init__.py':
+            self.write_file(f'{source}/{name}', b'')
+        enabled = 'horizon/openstack_dashboard/local/enabled'
+        others = self.write_file(f'{enabled}/_10_other.py', b'')
+        services = 'horizon,diffcache-api'
+        self.run_phase('stack', 'post-config', services=services)
+        self.assertEqual({'_2510_admin_image_cache_x.py', '_10_other.py'},
+                         set(os.listdir(others.parent)))
+        self.run_phase('clean', groups='diffcache', services=services)
+        self.assertEqual(['_10_other.py'], os.listdir(others.parent))
+
+    def test_horizon_without_the_panels(self):
+        # There is no directory of panels that could be copied to.
+        self.useFixture(fixtures.EnvironmentVariable(
+            'DIFFCACHE_HORIZON_PANELS', ''))
+        for words in ('stack', 'post-config'), ('clean',):
+            self.run_phase(*words, services='horizon,diffcache-api',
+                           groups='diffcache')
 
     def test_an_old_compiler_is_passed_over(self):
         shown = 'echo "${CARGO:-} ${RUSTC:-} $TOX_TESTENV_PASSENV"'
