@@ -265,3 +265,40 @@ fn nothing_flushed_is_lost_and_nothing_is_older_than_it_was() {
         campaign.check(&cache);
     }
 }
+
+#[test]
+fn no_subset_of_writes_that_a_power_cut_leaves_brings_a_replaced_version_back() {
+    for operations in 0..12 {
+        for mask in 0..4_u32 {
+            let mut campaign = Campaign::new(1);
+            let place = Place {
+                boot: [0; 16],
+                ..PLACE
+            };
+            let device = Device::open(Box::new(campaign.ssd.clone()), CAPACITY, place);
+            let attachments = vec![Attachment {
+                mode: Mode::WriteBack,
+                ..attachment("v", &campaign.origin, CAPACITY)
+            }];
+            let cache = Cache::open(device.unwrap(), OPTIONS, attachments).unwrap();
+            let volume = cache.volume("v").unwrap();
+            for value in 1..=3_u64 {
+                let data = value.to_le_bytes().repeat(BLOCK / 8);
+                cache.write(&volume, &data, 0).unwrap();
+                cache.flush(&volume).unwrap();
+            }
+            campaign.burn_after(operations);
+            drop(cache.flush_back(&volume));
+            campaign.burn_after(u64::MAX);
+            drop(cache);
+            let mut bits = (0..).map(|bit| bit < 32 && mask >> bit & 1 == 1);
+            campaign.ssd.cut(|| bits.next().unwrap());
+            campaign.boot = 1;
+            for sector in &mut campaign.sectors[..BLOCK / SECTOR] {
+                sector.now = [3].into();
+            }
+            let cache = campaign.open().unwrap();
+            campaign.check(&cache);
+        }
+    }
+}
