@@ -174,7 +174,9 @@ impl LazyFile {
                 absent.push(chunk);
             }
         }
-        let is_miss = absent.iter().any(|chunk| !self.is_ahead(*chunk));
+        // What was on its way may have arrived since the first look.
+        let is_missed = |chunk: &u64| !self.is_ahead(*chunk) && !self.leaves.is_marked(*chunk);
+        let is_miss = absent.iter().any(is_missed);
         let stopped = self.follow(handle, chunks.clone(), is_miss);
         let kept_out = if absent.is_empty() {
             Ok(HashMap::new())

@@ -323,7 +323,13 @@ class LazyServeTest(base.TestCase):
         self._serve(url, '--wait', '0.2')
         self._assert_fails(1 << 20)
         server.is_fast.set()
-        self._assert_reads(1 << 20)
+        # On a busy machine even a fast source may need longer at first.
+        end = time.monotonic() + 60
+        while True:
+            with contextlib.suppress(OSError):
+                self._assert_reads(1 << 20)
+                break
+            self.assertLess(time.monotonic(), end)
 
     def test_a_read_waits_for_a_source_that_is_gone(self):
         server, url = self._http()
@@ -466,7 +472,7 @@ class LazyServeTest(base.TestCase):
         self.assertEqual([], server.requests)
         self._read(4 << 18, 10)
         # Chunk 0 is all zero: it is there.
-        status = self._wait_for(prefetched=3)
+        status = self._wait_for(prefetched=3, present=4)
         self.assertEqual(0, status['prefetched_used'])
         self.assertEqual(1, status['misses'])
         self.assertEqual(4, len(server.requests))
