@@ -91,8 +91,9 @@ class Serve(quick.Quick, command.Command):
                             help='Unix socket for the other commands.')
         parser.add_argument(
             '--state', metavar='DIR', default=server.default_state(),
-            help='Directory to note a failure of the device in, which must'
-                 ' survive a restart of the host (default: %(default)s).')
+            help='Directory to note in that the device failed, or that it has'
+                 ' blocks which a volume lacks; must survive a restart of the'
+                 ' host (default: %(default)s).')
         parser.add_argument(
             '--capacity', required=True, metavar='BLOCKS', type=_number,
             help='Size of the cache, in blocks of 4 KiB.')

@@ -67,7 +67,8 @@ class Server:
     :ivar device: path of the file or block device with the cached blocks
     :ivar socket: of NBD
     :ivar control: socket for commands
-    :ivar state: directory where a failure of the device is noted
+    :ivar state: directory where it is noted that the device failed, or has
+        blocks which a volume lacks
     :ivar capacity: blocks of the cache
     :ivar is_new: whether the device is made an empty cache
     :ivar evict: which block leaves a full partition

@@ -4,12 +4,13 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use diffcache_ssdcache::cache::{
     origin_id, Attachment, Cache, CacheError, DirtyMax, Mode, Options,
 };
 use diffcache_ssdcache::device::format::FormatError;
+use diffcache_ssdcache::device::unsaved::Notes;
 use diffcache_ssdcache::device::{failure, Device, DeviceError, Place};
 use diffcache_ssdcache::partition::eviction::Policy;
 use rustix::fs::{fallocate, FallocateFlags};
@@ -40,6 +41,16 @@ pub enum ConfigError {
     Failed {
         /// The device.
         device: PathBuf,
+        /// The file that says so.
+        note: PathBuf,
+    },
+    /// Another device may have newer blocks
+    #[error("volume {volume}: another cache device ({device}) may have blocks of it that were not written back; start it with that device, or lose them with --discard-dirty (see {note})")]
+    Elsewhere {
+        /// The volume.
+        volume: String,
+        /// The number of the other device.
+        device: String,
         /// The file that says so.
         note: PathBuf,
     },
@@ -160,9 +171,10 @@ impl Config {
     /// # Errors
     /// One of them cannot be opened, or they do not fit.
     pub fn open(&mut self) -> Result<Cache, ConfigError> {
-        let device = self.open_device()?;
+        let (device, former) = self.open_device()?;
         let volumes = std::mem::take(&mut self.volumes);
         let attachments: Result<Vec<_>, _> = volumes.into_iter().map(attach).collect();
+        let attachments = attachments?;
         let options = Options {
             eviction: self.eviction.unwrap_or(Policy::Lru),
             admission: self.admission.max(1),
@@ -171,14 +183,46 @@ impl Config {
             discard_dirty: self.discard_dirty,
         };
         let note = self.note_of(&device)?;
-        let cache = Cache::open(device, options, attachments?)?;
+        let notes = Notes::new(self.state()?, &device.id());
+        for attachment in &attachments {
+            self.check_unsaved(&notes, attachment, former.as_ref())?;
+        }
+        let cache = Cache::open(device, options, attachments)?.noting_unsaved(notes)?;
         Ok(cache.noting_failure(Box::new(move |error| failure::note(&note, error))))
+    }
+
+    fn state(&self) -> Result<&Path, ConfigError> {
+        self.state.as_deref().ok_or(ConfigError::Missing("state"))
+    }
+
+    /// Refuses an origin of which another device may have newer blocks.
+    fn check_unsaved(
+        &self,
+        notes: &Notes,
+        attachment: &Attachment,
+        former: Option<&[u8; 16]>,
+    ) -> Result<(), ConfigError> {
+        if self.discard_dirty {
+            return Ok(());
+        }
+        let note = notes.path(attachment.origin_id);
+        let found = notes.elsewhere(attachment.origin_id, former);
+        match found.map_err(|source| ConfigError::File {
+            path: note.clone(),
+            source,
+        })? {
+            None => Ok(()),
+            Some(device) => Err(ConfigError::Elsewhere {
+                volume: attachment.name.clone(),
+                device,
+                note,
+            }),
+        }
     }
 
     /// Returns the file that a failure of the device is noted in.
     fn note_of(&self, device: &Device) -> Result<PathBuf, ConfigError> {
-        let state = self.state.as_deref().ok_or(ConfigError::Missing("state"))?;
-        let note = failure::path(state, &device.id());
+        let note = failure::path(self.state()?, &device.id());
         if note.exists() {
             return Err(ConfigError::Failed {
                 device: self.device.clone().unwrap_or_default(),
@@ -188,27 +232,28 @@ impl Config {
         Ok(note)
     }
 
-    /// Refuses to erase dirty blocks.
-    fn check_format(&self, path: &Path, file: &File, place: Place) -> Result<(), ConfigError> {
+    /// Refuses to erase dirty blocks. Returns the number of the cache that is erased, if it is one.
+    fn check_format(
+        &self,
+        path: &Path,
+        file: &File,
+        place: Place,
+    ) -> Result<Option<[u8; 16]>, ConfigError> {
         if self.discard_dirty {
-            return Ok(());
+            return Ok(None);
         }
         let disk = file.try_clone().map_err(|source| ConfigError::File {
             path: path.to_owned(),
             source,
         })?;
-        let found = match Device::count_dirty(Box::new(disk), place) {
-            Ok(0) => return Ok(()),
-            Ok(dirty) => DeviceError::Dirty(dirty),
-            Err(error) => error,
-        };
-        Err(ConfigError::Device {
+        Device::check_clean(Box::new(disk), place).map_err(|source| ConfigError::Device {
             path: path.to_owned(),
-            source: found,
+            source,
         })
     }
 
-    fn open_device(&self) -> Result<Device, ConfigError> {
+    /// Opens the device, or formats it; then with the number of the cache that it was.
+    fn open_device(&self) -> Result<(Device, Option<[u8; 16]>), ConfigError> {
         let path = self
             .device
             .as_deref()
@@ -219,8 +264,9 @@ impl Config {
             host: number_of(MACHINE_ID)?,
             boot: number_of(BOOT_ID)?,
         };
+        let mut former = None;
         let opened = if self.format {
-            self.check_format(path, &file, place)?;
+            former = self.check_format(path, &file, place)?;
             reserve(path, &file, Device::bytes(capacity))?;
             Device::format(Box::new(file), capacity, place, random()?)
         } else {
@@ -232,15 +278,16 @@ impl Config {
                 error => error,
             })
         };
-        opened.map_err(|source| ConfigError::Device {
+        let device = opened.map_err(|source| ConfigError::Device {
             path: path.to_owned(),
             source,
-        })
+        })?;
+        Ok((device, former))
     }
 }
 
-/// Opens a file or a block device, and returns its numbers.
-fn open(path: &Path) -> Result<(File, (u64, u64)), ConfigError> {
+/// Opens a file or a block device, and returns its numbers, for [`origin_id`].
+fn open(path: &Path) -> Result<(File, (u64, u64, u64)), ConfigError> {
     let failed = |source| ConfigError::File {
         path: path.to_owned(),
         source,
@@ -250,10 +297,14 @@ fn open(path: &Path) -> Result<(File, (u64, u64)), ConfigError> {
     let metadata = file.metadata().map_err(failed)?;
     let kind = metadata.file_type();
     if kind.is_block_device() {
-        return Ok((file, (metadata.rdev(), 0)));
+        // Its node is created anew at each start of the host.
+        return Ok((file, (metadata.rdev(), 0, 0)));
     }
     if kind.is_file() {
-        return Ok((file, (metadata.dev(), metadata.ino())));
+        let born = metadata.created().ok();
+        let born = born.and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+        let born = born.map_or(0, |time| time.as_nanos() as u64);
+        return Ok((file, (metadata.dev(), metadata.ino(), born)));
     }
     Err(ConfigError::Kind(path.to_owned()))
 }
@@ -276,11 +327,11 @@ fn attach(volume: VolumeConfig) -> Result<Attachment, ConfigError> {
         value: volume.mode.clone(),
         reason: "no such mode".into(),
     })?;
-    let (origin, (device, inode)) = open(&volume.origin)?;
+    let (origin, (device, inode, born)) = open(&volume.origin)?;
     Ok(Attachment {
         name: volume.name,
         origin: Box::new(origin),
-        origin_id: origin_id(&volume.origin.to_string_lossy(), device, inode),
+        origin_id: origin_id(&volume.origin.to_string_lossy(), device, inode, born),
         mode,
         limit: volume.limit,
         sequential: volume.sequential,

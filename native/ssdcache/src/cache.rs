@@ -22,6 +22,7 @@ use std::time::{Duration, Instant};
 use thiserror::Error;
 
 use crate::device::format::{checksum, Entry, BLOCK, VOLUMES};
+use crate::device::unsaved::Notes;
 use crate::device::{Device, DeviceError};
 use crate::partition::eviction::Policy;
 use crate::partition::{PartitionError, Slot};
@@ -70,6 +71,16 @@ pub enum CacheError {
         blocks: u64,
         /// Why they would be lost.
         reason: &'static str,
+    },
+    /// The directory for notes
+    #[error(
+        "volume {name}: it could not be noted whether the device has newer blocks of it: {source}"
+    )]
+    Note {
+        /// The volume.
+        name: String,
+        /// What the system said.
+        source: io::Error,
     },
     /// Entries of dirty blocks
     #[error("{0} entries of blocks that were not written back are damaged; lose them with --discard-dirty")]
@@ -133,6 +144,8 @@ pub struct Cache {
     /// Set when the device failed: whether that was noted.
     failed: OnceLock<bool>,
     note_failure: NoteFailure,
+    /// Tell which origins the device may have newer blocks of.
+    unsaved: Option<Notes>,
     options: Options,
     /// Who makes versions of blocks durable.
     committing: Mutex<()>,
@@ -145,6 +158,22 @@ impl Cache {
     pub fn noting_failure(mut self, note: NoteFailure) -> Self {
         self.note_failure = note;
         self
+    }
+
+    /// Has it noted which origins the device may have newer blocks of; without it, nothing tells
+    /// that a device with such blocks was lost.
+    ///
+    /// # Errors
+    /// It cannot be noted.
+    pub fn noting_unsaved(mut self, notes: Notes) -> Result<Self, CacheError> {
+        self.unsaved = Some(notes);
+        for volume in self.volumes() {
+            match volume.mode() {
+                Mode::WriteBack => self.begin_unsaved(&volume)?,
+                _ => self.end_unsaved(&volume)?,
+            }
+        }
+        Ok(self)
     }
 
     /// The attached volumes.
@@ -634,7 +663,12 @@ impl Cache {
             .map(|v| self.write_back_all(v))
             .collect();
         drained.into_iter().collect::<io::Result<()>>()?;
-        self.clear(&self.device.intents().finished())
+        self.clear(&self.device.intents().finished())?;
+        let volumes = self.volumes();
+        let ended = volumes.iter().map(|v| self.end_unsaved(v));
+        ended
+            .collect::<Result<(), CacheError>>()
+            .map_err(io::Error::other)
     }
 
     fn clear(&self, intents: &[usize]) -> io::Result<()> {
@@ -653,18 +687,24 @@ impl Cache {
     /// written back before another mode than write-back begins.
     ///
     /// # Errors
-    /// Dirty blocks cannot be written back; the mode is as before.
+    /// Dirty blocks cannot be written back, and the mode is as before; or a note cannot be written,
+    /// or not be removed.
     pub fn set_mode(&self, volume: &Volume, mode: Mode) -> Result<(), CacheError> {
         if mode != Mode::WriteBack {
             // Most of it while the volume can be written.
             self.write_back_now(volume)?;
         }
         let _closed = volume.close_gate();
-        if mode != Mode::WriteBack {
+        if mode == Mode::WriteBack {
+            self.begin_unsaved(volume)?;
+        } else {
             self.drain(volume)?;
         }
         volume.set_mode(mode);
-        Ok(())
+        match mode {
+            Mode::WriteBack => Ok(()),
+            _ => self.end_unsaved(volume),
+        }
     }
 
     /// Changes the most blocks of a volume, and evicts those above. Dirty ones are written back
@@ -767,6 +807,7 @@ impl Cache {
         self.flush(volume)
             .map_err(|source| origin_error(volume, source))?;
         self.device.write_record(volume.record, None)?;
+        self.end_unsaved(volume)?;
         let none = [(volume.partition, 0)];
         self.lock().blocks.set_limits(&none)?;
         // Without the record, its entries are empty: to erase each would take longer.

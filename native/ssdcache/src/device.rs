@@ -9,6 +9,7 @@ pub mod disk;
 pub mod failure;
 pub mod format;
 pub mod intents;
+pub mod unsaved;
 
 use std::collections::HashMap;
 use std::io;
@@ -128,22 +129,26 @@ impl Device {
         })
     }
 
-    /// Counts the blocks of a disk that their origins lack; 0 if it is no cache device.
+    /// Checks that a disk has no blocks that their origins lack. Returns the number of the cache
+    /// that it was; none if it is no cache device.
     ///
     /// # Errors
-    /// The disk cannot be read.
-    pub fn count_dirty(disk: Box<dyn Disk>, place: Place) -> Result<u64, DeviceError> {
+    /// It has such blocks, or cannot be read.
+    pub fn check_clean(disk: Box<dyn Disk>, place: Place) -> Result<Option<[u8; 16]>, DeviceError> {
         let mut head = [0; BLOCK];
         let read = disk.size()? >= BLOCK as u64;
         if read {
             disk.read_at(&mut head, 0)?;
         }
         let Ok(superblock) = Superblock::decode(&head) else {
-            return Ok(0);
+            return Ok(None);
         };
         let device = Self::open(disk, superblock.capacity, place)?;
         let dirty = device.dirty(&device.records()?)?;
-        Ok(dirty.newest.len() as u64 + dirty.damaged)
+        match dirty.newest.len() as u64 + dirty.damaged {
+            0 => Ok(Some(superblock.id)),
+            count => Err(DeviceError::Dirty(count)),
+        }
     }
 
     /// Opens a device that was formatted.

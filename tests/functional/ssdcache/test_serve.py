@@ -312,6 +312,25 @@ class TestWriteBack(CacheTest):
         self.assertEqual((0, 0), (self.status('a')['dirty'],
                                   self.origin(100 << 10)))
 
+    def test_a_blank_device_in_place_of_one_with_dirty_blocks(self):
+        self.end(self.process)
+        os.unlink(self.directory / 'device')
+        text = self.refused('--format')
+        self.assertIn('volume a: another cache device', text)
+        self.assertIn('--discard-dirty', text)
+        process, _ = self.start('--format', '--discard-dirty')
+        self.end(process)
+        self.start('--format')
+
+    def test_a_volume_that_was_written_back_is_served_with_any_device(self):
+        self.assertEqual(0, self.end(self.process, signal.SIGTERM))
+        os.unlink(self.directory / 'device')
+        process, _ = self.start('--format', volumes=self.VOLUMES)
+        self.assertEqual(0, self.status('a')['dirty'])
+        self.end(process)
+        # The same device, without a dirty block.
+        self.start('--format')
+
     def test_detach(self):
         control.send(self.control, 'detach', volume='a')
         self.assertEqual(7, self.origin(100 << 10))

@@ -30,10 +30,11 @@ pub struct Attachment {
     pub random: [u8; 24],
 }
 
-/// A number that tells one origin from another, by where it is.
+/// A number that tells one origin from another, by where it is, and by when it was created: a file
+/// in the place of another may have its path and inode. `born` is in nanoseconds, 0 if unknown.
 #[must_use]
-pub fn origin_id(path: &str, device: u64, inode: u64) -> u64 {
-    let seed = device.rotate_left(32) ^ inode;
+pub fn origin_id(path: &str, device: u64, inode: u64, born: u64) -> u64 {
+    let seed = device.rotate_left(32) ^ inode ^ born.rotate_left(16);
     xxhash_rust::xxh3::xxh3_64_with_seed(path.as_bytes(), seed)
 }
 
@@ -81,6 +82,7 @@ impl Cache {
             volumes: RwLock::new(volumes),
             failed: OnceLock::new(),
             note_failure: Box::new(|_| Ok(())),
+            unsaved: None,
             options,
             committing: Mutex::default(),
         };

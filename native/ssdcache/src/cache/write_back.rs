@@ -27,6 +27,28 @@ impl Cache {
         self.lock().blocks.dirty(volume.partition)
     }
 
+    /// Notes that the device may have newer blocks of a volume.
+    pub(super) fn begin_unsaved(&self, volume: &Volume) -> Result<(), CacheError> {
+        let noted = self
+            .unsaved
+            .as_ref()
+            .map(|notes| notes.begin(volume.attachment.origin));
+        noted
+            .unwrap_or(Ok(()))
+            .map_err(|error| note_error(volume, error))
+    }
+
+    /// Notes that the device has no newer blocks of a volume.
+    pub(super) fn end_unsaved(&self, volume: &Volume) -> Result<(), CacheError> {
+        let noted = self
+            .unsaved
+            .as_ref()
+            .map(|notes| notes.end(volume.attachment.origin));
+        noted
+            .unwrap_or(Ok(()))
+            .map_err(|error| note_error(volume, error))
+    }
+
     /// Refuses requests to dirty blocks after a failure of the device: what the origin has of them
     /// is older.
     pub(super) fn check_lost(&self, volume: &Volume, blocks: Range<Block>) -> io::Result<()> {
@@ -437,5 +459,12 @@ impl Cache {
             }
         }
         Ok(())
+    }
+}
+
+fn note_error(volume: &Volume, source: io::Error) -> CacheError {
+    CacheError::Note {
+        name: volume.name().to_owned(),
+        source,
     }
 }

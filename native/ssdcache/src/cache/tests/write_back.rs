@@ -1,6 +1,8 @@
 //! The mode write-back: what is dirty, where it is, and what becomes of it.
 
 use super::*;
+use crate::device::unsaved::Notes;
+use crate::device::DeviceError;
 
 fn write_back(limit: u32) -> Setup {
     let setup = Setup::new(limit);
@@ -276,14 +278,81 @@ fn what_would_lose_dirty_blocks_is_refused_unless_it_is_forced() {
 #[test]
 fn dirty_blocks_are_counted_before_a_device_is_formatted() {
     let setup = write_back(64);
-    let count = || Device::count_dirty(Box::new(setup.ssd.clone()), PLACE).unwrap();
+    let check = || Device::check_clean(Box::new(setup.ssd.clone()), PLACE);
     setup.write(0, 8192, 1);
     setup.write(0, 8192, 2);
-    assert_eq!(2, count());
+    assert!(matches!(check(), Err(DeviceError::Dirty(2))));
     setup.cache.close().unwrap();
-    assert_eq!(0, count());
+    assert!(check().unwrap().is_some());
     let blank = MemoryDisk::new(100);
-    assert_eq!(0, Device::count_dirty(Box::new(blank), PLACE).unwrap());
+    let found = Device::check_clean(Box::new(blank), PLACE).unwrap();
+    assert_eq!(None, found);
+}
+
+/// A directory for notes, which is removed.
+struct State(std::path::PathBuf);
+
+impl State {
+    fn new(name: &str) -> Self {
+        let name = format!("diffcache-{name}-{}", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        std::fs::create_dir(&path).unwrap();
+        Self(path)
+    }
+
+    fn notes(&self) -> Notes {
+        Notes::new(&self.0, &[1; 16])
+    }
+
+    fn is_empty(&self) -> bool {
+        std::fs::read_dir(&self.0).unwrap().next().is_none()
+    }
+}
+
+impl Drop for State {
+    fn drop(&mut self) {
+        std::fs::remove_dir_all(&self.0).unwrap();
+    }
+}
+
+#[test]
+fn a_volume_is_noted_as_long_as_it_may_have_dirty_blocks() {
+    let state = State::new("noted");
+    let setup = Setup::new(64);
+    let cache = setup.cache.noting_unsaved(state.notes()).unwrap();
+    let setup = Setup { cache, ..setup };
+    let set = |mode| setup.cache.set_mode(&setup.volume(), mode).unwrap();
+    assert!(state.is_empty());
+    for _ in 0..2 {
+        set(Mode::WriteBack);
+        setup.write(0, 4096, 1);
+        assert!(!state.is_empty());
+        set(Mode::WriteAround);
+        assert!(state.is_empty());
+    }
+    set(Mode::WriteBack);
+    setup.cache.close().unwrap();
+    assert!(state.is_empty());
+    set(Mode::WriteBack);
+    let setup = setup.again();
+    let cache = setup.cache.noting_unsaved(state.notes()).unwrap();
+    assert!(!state.is_empty());
+    let volume = cache.volume("v").unwrap();
+    cache.detach(&volume, false).unwrap();
+    assert!(state.is_empty());
+}
+
+#[test]
+fn no_block_gets_dirty_that_cannot_be_noted() {
+    let state = State::new("unnoted");
+    let setup = Setup::new(64);
+    let notes = Notes::new(&state.0.join("missing"), &[1; 16]);
+    let cache = setup.cache.noting_unsaved(notes).unwrap();
+    let setup = Setup { cache, ..setup };
+    let failed = setup.cache.set_mode(&setup.volume(), Mode::WriteBack);
+    assert!(matches!(failed, Err(CacheError::Note { .. })));
+    setup.write(0, 4096, 1);
+    assert_eq!((0, 1), (setup.dirty(), setup.origin_at(0)));
 }
 
 #[test]

@@ -1,0 +1,123 @@
+//! Notes of origins of which a device may have newer blocks, in a directory that is not on it.
+//!
+//! Written before a volume gets its first dirty block, and removed when all were written back. An
+//! origin with a note is not served with another device in the place of that one: it has older
+//! blocks, and only the note tells.
+
+use std::fs::File;
+use std::io::{self, ErrorKind, Write};
+use std::path::{Path, PathBuf};
+
+/// Notes of one device.
+pub struct Notes {
+    state: PathBuf,
+    device: String,
+}
+
+impl Notes {
+    /// Notes in the directory `state` of the device with the number `id`.
+    #[must_use]
+    pub fn new(state: &Path, id: &[u8; 16]) -> Self {
+        Self {
+            state: state.to_owned(),
+            device: digits(id),
+        }
+    }
+
+    /// Returns the file of an origin.
+    #[must_use]
+    pub fn path(&self, origin: u64) -> PathBuf {
+        self.state.join(format!("{origin:016x}.unsaved"))
+    }
+
+    /// Returns the device that may have newer blocks of an origin, if it is another one than this
+    /// one and `former`, of which it is known that it has none.
+    ///
+    /// # Errors
+    /// The note cannot be read.
+    pub fn elsewhere(&self, origin: u64, former: Option<&[u8; 16]>) -> io::Result<Option<String>> {
+        let text = match std::fs::read_to_string(self.path(origin)) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+            text => text?,
+        };
+        let device = text.lines().next().unwrap_or_default().to_owned();
+        let known = device == self.device || former.is_some_and(|id| device == digits(id));
+        Ok((!known).then_some(device))
+    }
+
+    /// Notes that this device may have newer blocks of an origin; durable when this returns.
+    ///
+    /// # Errors
+    /// It cannot be written.
+    pub fn begin(&self, origin: u64) -> io::Result<()> {
+        let path = self.path(origin);
+        let unfinished = path.with_extension("part");
+        let mut file = File::create(&unfinished)?;
+        writeln!(file, "{}", self.device)?;
+        file.sync_all()?;
+        std::fs::rename(&unfinished, &path)?;
+        self.sync()
+    }
+
+    /// Removes the note of an origin; nothing happens if there is none.
+    ///
+    /// # Errors
+    /// It cannot be removed.
+    pub fn end(&self, origin: u64) -> io::Result<()> {
+        match std::fs::remove_file(self.path(origin)) {
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+            removed => removed.and_then(|()| self.sync()),
+        }
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        File::open(&self.state)?.sync_all()
+    }
+}
+
+fn digits(id: &[u8; 16]) -> String {
+    id.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ORIGIN: u64 = 0xabc;
+
+    #[test]
+    fn an_origin_is_noted_until_all_was_written_back() {
+        let name = format!("diffcache-unsaved-{}", std::process::id());
+        let directory = std::env::temp_dir().join(name);
+        std::fs::create_dir(&directory).unwrap();
+        let [one, other] = [[1; 16], [2; 16]];
+        let notes = Notes::new(&directory, &one);
+        let blank = Notes::new(&directory, &other);
+        assert_eq!(None, blank.elsewhere(ORIGIN, None).unwrap());
+        notes.end(ORIGIN).unwrap();
+        for _ in 0..2 {
+            notes.begin(ORIGIN).unwrap();
+            assert_eq!(None, notes.elsewhere(ORIGIN, None).unwrap());
+            let found = blank.elsewhere(ORIGIN, None).unwrap();
+            assert_eq!(Some("01".repeat(16)), found);
+        }
+        assert_eq!(None, blank.elsewhere(ORIGIN, Some(&one)).unwrap());
+        assert!(blank.elsewhere(ORIGIN, Some(&[3; 16])).unwrap().is_some());
+        assert_eq!(None, blank.elsewhere(ORIGIN + 1, None).unwrap());
+        notes.end(ORIGIN).unwrap();
+        assert_eq!(None, blank.elsewhere(ORIGIN, None).unwrap());
+        std::fs::remove_dir_all(&directory).unwrap();
+        assert!(notes.begin(ORIGIN).is_err());
+    }
+
+    #[test]
+    fn a_note_that_is_damaged_is_of_another_device() {
+        let name = format!("diffcache-damaged-{}", std::process::id());
+        let directory = std::env::temp_dir().join(name);
+        std::fs::create_dir(&directory).unwrap();
+        let notes = Notes::new(&directory, &[1; 16]);
+        std::fs::write(notes.path(ORIGIN), "").unwrap();
+        assert_eq!(Some(String::new()), notes.elsewhere(ORIGIN, None).unwrap());
+        std::fs::remove_dir_all(&directory).unwrap();
+    }
+}
