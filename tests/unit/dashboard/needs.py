@@ -27,7 +27,9 @@ import io
 import json
 import urllib.parse
 
+from django import test
 from openstack import exceptions
+from openstack_auth import policy
 from openstack_dashboard.test import helpers
 import requests
 from requests import adapters
@@ -124,6 +126,26 @@ class PageTest(helpers.BaseAdminViewTests):
     def refuse(self, path, status, detail, method='GET'):
         """Have the service refuse requests of a path."""
         self.answer(path, problem(status, detail), status, method)
+
+    def with_rules(self):
+        """Decide by the rules of the service; Horizon's tests allow all."""
+        policy.reset()
+        self.addCleanup(policy.reset)
+        settings = test.override_settings(
+            POLICY_CHECK_FUNCTION='openstack_auth.policy.check')
+        settings.enable()
+        self.addCleanup(settings.disable)
+
+    def act_as(self, role, catalog=None):
+        """Have a user of the project log in; members are readers too."""
+        helpers.TestCase.setActiveUser(
+            self, id=self.user.id, token=self.token,
+            username=self.user.name, domain_id=self.domain.id,
+            tenant_id=self.tenant.id,
+            service_catalog=catalog or self.service_catalog,
+            authorized_tenants=self.tenants.list(),
+            roles=[{'id': '9', 'name': name} for name in
+                   ({role, 'reader'} if role == 'member' else {role})])
 
     def messages(self, response):
         """Return the texts of the messages that a response shows."""

@@ -15,9 +15,7 @@ import copy
 
 from tests.unit.dashboard import needs
 
-from django import test
 from django import urls
-from openstack_auth import policy
 
 INDEX = urls.reverse('horizon:admin:image_cache_hosts:index')
 DETAIL = urls.reverse('horizon:admin:image_cache_hosts:detail', args=['c1'])
@@ -142,12 +140,7 @@ class RightsTest(needs.PageTest):
 
     def setUp(self):
         super().setUp()
-        policy.reset()
-        self.addCleanup(policy.reset)
-        settings = test.override_settings(
-            POLICY_CHECK_FUNCTION='openstack_auth.policy.check')
-        settings.enable()
-        self.addCleanup(settings.disable)
+        self.with_rules()
         self.answer('/hosts', needs.listing('hosts', {**HOST, 'alive': False}))
 
     def test_an_administrator_sees_the_panel_and_its_actions(self):
@@ -157,13 +150,7 @@ class RightsTest(needs.PageTest):
     def test_others_do_not(self):
         for role in 'member', 'reader':
             with self.subTest(role=role):
-                needs.helpers.TestCase.setActiveUser(
-                    self, id=self.user.id, token=self.token,
-                    username=self.user.name, domain_id=self.domain.id,
-                    tenant_id=self.tenant.id,
-                    service_catalog=self.service_catalog,
-                    authorized_tenants=self.tenants.list(),
-                    roles=[{'id': '9', 'name': role}])
+                self.act_as(role)
                 response = self.client.get(INDEX)
                 self.assertNotEqual(200, response.status_code)
                 self.assertEqual([], self.wire.sent)
