@@ -35,6 +35,18 @@ from diffcache_openstack.client import service
 _FAILURES = (sdk_exceptions.SDKException, auth_exceptions.ClientException,
              exceptions.ServiceCatalogException)
 _UNAUTHORIZED = 401
+_UNAVAILABLE = 503
+
+
+class Failed(Exception):
+    """A call of the service failed.
+
+    :ivar status: of HTTP
+    """
+
+    def __init__(self, status: int):
+        super().__init__(f'The service answered with status {status}.')
+        self.status = status
 
 
 @memoized.memoized
@@ -76,6 +88,19 @@ def reported(request: http.HttpRequest, message: str, **handling: typing.Any
                 f'{message}: {_reason(error)}') from error
         except exceptions.NotAvailable:
             exceptions.handle(request, details='', **handling)
+
+
+@contextlib.contextmanager
+def unreported() -> collections.abc.Iterator[None]:
+    """Show nothing to the user of failed calls of the service.
+
+    :raises Failed: a call failed
+    """
+    try:
+        yield
+    except _FAILURES as error:
+        raise Failed(getattr(error, 'status_code', None)
+                     or _UNAVAILABLE) from error
 
 
 def _reason(error):

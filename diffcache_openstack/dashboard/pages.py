@@ -62,6 +62,35 @@ class TabTable(tables.DataTable):
         return f'tab={self.tab}&{super().get_pagination_string()}'
 
 
+class LiveRow(tables.Row):
+    """A row that is updated until its state is a final one.
+
+    :cvar call: name of the call of the service's proxy that returns its datum
+    """
+
+    ajax = True
+    call = ''
+
+    def get_data(self, request: http.HttpRequest, obj_id: str) -> typing.Any:
+        """Return the datum as it is now.
+
+        :raises Failed: the call failed
+        """
+        with api.unreported():
+            return getattr(api.client(request), self.call)(obj_id)
+
+
+class LiveTable(TabTable):
+    """A table with such rows."""
+
+    def maybe_preempt(self) -> http.HttpResponse | None:
+        """Handle what needs no data; a row that is gone is removed."""
+        try:
+            return super().maybe_preempt()
+        except api.Failed as failure:
+            return http.HttpResponse(status=failure.status)
+
+
 class PagedTab(tabs.TableTab):
     """A tab with tables that the service pages; loaded when it is opened."""
 

@@ -1,0 +1,377 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Tables of the versions of a server, and of tasks on them."""
+
+import typing
+
+from django import http
+from django import shortcuts
+from django import urls
+from django.utils.translation import gettext_lazy as _
+from django.utils.translation import ngettext_lazy
+from django.utils.translation import pgettext_lazy
+from horizon import tables
+
+from diffcache_openstack.dashboard import api
+from diffcache_openstack.dashboard import formats
+from diffcache_openstack.dashboard import pages
+
+TAB = 'instance_details__versions'
+_SERVER = 'horizon:project:instances:detail'
+_ACTIONS = 'horizon:project:image_cache_versions:actions'
+_SAVE = 'horizon:project:image_cache_versions:save'
+_RESTORE = 'horizon:project:image_cache_versions:restore'
+STATES = (('saving', _('Saving')), ('available', _('Available')),
+          ('error', _('Error')), ('deleting', _('Deleting')))
+TRIGGERS = (('request', _('Request')), ('schedule', _('Schedule')),
+            ('shutdown', _('Shutdown')), ('delete', _('Deletion')),
+            ('rollback', _('Rollback')))
+KINDS = (('save', _('Save')), ('restore', _('Roll back')),
+         ('export', _('Export')), ('diff', _('Compare')),
+         ('forget', _('Delete')), ('prune', _('Prune')),
+         ('verify', _('Verify')), ('rekey', _('Replace key')),
+         ('accept', _('Accept')))
+TASK_STATES = (('queued', _('Queued')), ('running', _('Running')),
+               ('done', pgettext_lazy('state of a task', 'Done')),
+               ('failed', _('Failed')), ('cancelled', _('Cancelled')))
+# Once started, the service has them complete.
+_COMPLETED = ('restore', 'forget')
+
+
+def address(instance_id: str, query: str = f'tab={TAB}') -> str:
+    """Return the address of the tab of a server."""
+    return f'{urls.reverse(_SERVER, args=[instance_id])}?{query}'
+
+
+def percentage(text: str) -> dict[str, str]:
+    """Return the attributes of a cell of which Horizon draws a bar."""
+    return {'percent': text} if text.endswith('%') else {}
+
+
+def outcome(task: typing.Any) -> typing.Any:
+    """Return what a task found or did, or why it failed."""
+    found = task.result or {}
+    if task.error or task.kind != 'restore' or not found:
+        return task.error or formats.NOTHING
+    if found.get('dry_run'):
+        return _('Check: %(size)s differ, the cheaper method is'
+                 ' "%(method)s"') % {
+            'size': formats.size(found.get('bytes_differing')),
+            'method': method(found.get('cheaper'))}
+    return _('%(size)s written, method "%(method)s"') % {
+        'size': formats.size(found.get('bytes_written')),
+        'method': method(found.get('method'))}
+
+
+def method(name: str | None) -> typing.Any:
+    """Return what pages call a method of rolling back."""
+    return {'rollback': _('in place'), 'rebuild': _('new disks')}.get(
+        name or '', formats.NOTHING)
+
+
+class SaveVersion(tables.LinkAction):
+    """Save the disks of the server."""
+
+    name = 'save'
+    verbose_name = _('Save Version')
+    classes = ('ajax-modal',)
+    icon = 'plus'
+    policy_rules = (('diffcache', 'diffcache:versions:create'),)
+
+    def get_link_url(self, datum: typing.Any = None) -> str:
+        """Return the address of the form."""
+        return urls.reverse(_SAVE, args=[self.table.instance_id])
+
+
+class _Owned:
+    """An action on a version or task of a project."""
+
+    table: typing.Any
+
+    def get_policy_target(self, request: http.HttpRequest,
+                          datum: typing.Any = None) -> dict[str, typing.Any]:
+        """Return what the rule is about."""
+        return {'project_id': getattr(datum, 'project_id', None)}
+
+    def get_success_url(self, request: http.HttpRequest | None = None) -> str:
+        """Return the address of the tab, at the same page."""
+        return self.table.get_tab_url()
+
+
+class RollBack(_Owned, tables.Action):
+    """Check what rolling back would write; the form follows.
+
+    It has no dialog to confirm, as nothing is written yet.
+    """
+
+    name = 'restore'
+    verbose_name = _('Roll Back')
+    icon = 'undo'
+    policy_rules = (('diffcache', 'diffcache:versions:restore'),
+                    ('diffcache', 'diffcache:version_tasks:show'))
+
+    def allowed(self, request: http.HttpRequest, datum: typing.Any = None
+                ) -> bool:
+        """Tell whether it is offered: for versions that are stored."""
+        return datum is None or datum.state == 'available'
+
+    def single(self, table: typing.Any, request: http.HttpRequest,
+               obj_id: str) -> http.HttpResponse:
+        """Start the check."""
+        with api.reported(request,
+                          _('Could not check what would be written')):
+            task = api.client(request).restore_server_version(
+                obj_id, dry_run=True)
+            return shortcuts.redirect(_RESTORE, table.instance_id, task.id)
+        return shortcuts.redirect(self.get_success_url())
+
+
+class ProtectVersion(_Owned, tables.BatchAction):
+    """Have the service refuse to delete a version."""
+
+    name = 'protect'
+    icon = 'lock'
+    policy_rules = (('diffcache', 'diffcache:versions:update'),)
+    help_text = _('A protected version is not deleted, by policies neither.')
+    protected = True
+
+    @staticmethod
+    def action_present(count: int) -> typing.Any:
+        """Return the label of the button."""
+        return ngettext_lazy('Protect Version', 'Protect Versions', count)
+
+    @staticmethod
+    def action_past(count: int) -> typing.Any:
+        """Return what was done."""
+        return ngettext_lazy('Protected Version', 'Protected Versions', count)
+
+    def allowed(self, request: http.HttpRequest, datum: typing.Any = None
+                ) -> bool:
+        """Tell whether it is offered: if it changes something."""
+        return datum is None or (datum.state != 'deleting' and
+                                 bool(datum.is_protected) != self.protected)
+
+    def action(self, request: http.HttpRequest, obj_id: str) -> None:
+        """Call the service."""
+        with api.reported(request, _('Could not change the protection'),
+                          escalate=True):
+            api.client(request).update_server_version(
+                obj_id, protected=self.protected)
+
+
+class UnprotectVersion(ProtectVersion):
+    """Allow a version to be deleted."""
+
+    name = 'unprotect'
+    icon = 'unlock'
+    help_text = _('Users and policies may delete the version afterwards.')
+    protected = False
+
+    @staticmethod
+    def action_present(count: int) -> typing.Any:
+        """Return the label of the button."""
+        return ngettext_lazy('Unprotect Version', 'Unprotect Versions', count)
+
+    @staticmethod
+    def action_past(count: int) -> typing.Any:
+        """Return what was done."""
+        return ngettext_lazy('Unprotected Version', 'Unprotected Versions',
+                             count)
+
+
+class DeleteVersion(_Owned, tables.DeleteAction):
+    """Delete a version; later ones are not affected."""
+
+    policy_rules = (('diffcache', 'diffcache:versions:delete'),)
+
+    @staticmethod
+    def action_present(count: int) -> typing.Any:
+        """Return the label of the button."""
+        return ngettext_lazy('Delete Version', 'Delete Versions', count)
+
+    @staticmethod
+    def action_past(count: int) -> typing.Any:
+        """Return what was done."""
+        return ngettext_lazy('Scheduled Deletion of Version',
+                             'Scheduled Deletion of Versions', count)
+
+    def allowed(self, request: http.HttpRequest, datum: typing.Any = None
+                ) -> bool:
+        """Tell whether it is offered: the service refuses it for others."""
+        return datum is None or (not datum.is_protected and
+                                 datum.state in ('available', 'error'))
+
+    def delete(self, request: http.HttpRequest, obj_id: str) -> None:
+        """Call the service."""
+        with api.reported(request, _('Could not delete the version'),
+                          escalate=True):
+            api.client(request).delete_server_version(obj_id)
+
+
+class CancelTask(_Owned, tables.BatchAction):
+    """Cancel a task that may be interrupted."""
+
+    name = 'cancel'
+    icon = 'times'
+    action_type = 'danger'
+    policy_rules = (('diffcache', 'diffcache:version_tasks:cancel'),)
+    help_text = _('What the task did so far is discarded.')
+
+    @staticmethod
+    def action_present(count: int) -> typing.Any:
+        """Return the label of the button."""
+        return ngettext_lazy('Cancel Task', 'Cancel Tasks', count)
+
+    @staticmethod
+    def action_past(count: int) -> typing.Any:
+        """Return what was done."""
+        return ngettext_lazy('Cancelled Task', 'Cancelled Tasks', count)
+
+    def allowed(self, request: http.HttpRequest, datum: typing.Any = None
+                ) -> bool:
+        """Tell whether it is offered: the service refuses it for others."""
+        return datum is None or datum.state == 'queued' or (
+            datum.state == 'running' and datum.kind not in _COMPLETED)
+
+    def action(self, request: http.HttpRequest, obj_id: str) -> None:
+        """Call the service."""
+        with api.reported(request, _('Could not cancel the task'),
+                          escalate=True):
+            api.client(request).cancel_version_task(obj_id)
+
+
+class ServerTable(pages.LiveTable):
+    """A table of the tab, whose actions a page of the plug-in handles.
+
+    Horizon's own page of a server handles none of the tables in its tabs.
+    """
+
+    tab = TAB
+
+    @property
+    def instance_id(self) -> str:
+        """The ID of the server."""
+        return self.kwargs['instance_id']
+
+    def get_absolute_url(self) -> str:
+        """Return the address that handles actions and updates of rows."""
+        return urls.reverse(_ACTIONS, args=[self.instance_id])
+
+    def get_full_url(self) -> str:
+        """Return that address, for the same page of the listing."""
+        return f'{self.get_absolute_url()}?{self._query()}'
+
+    def get_tab_url(self) -> str:
+        """Return the address of the tab, at the same page."""
+        return address(self.instance_id, self._query())
+
+    def _query(self):
+        query = self.request.GET.copy()
+        query['tab'] = TAB
+        return query.urlencode()
+
+
+class VersionRow(pages.LiveRow):
+    """A version that is being saved or deleted."""
+
+    call = 'get_server_version'
+
+
+class VersionsTable(ServerTable):
+    """Versions of a server, latest first."""
+
+    name = tables.WrappingColumn(lambda version: version.name or version.id,
+                                 verbose_name=_('Name'))
+    created_at = tables.Column(
+        lambda version: formats.instant(version.created_at),
+        verbose_name=_('Created'))
+    stored = tables.Column(
+        lambda version: formats.size(version.bytes_stored),
+        verbose_name=_('Size Stored'),
+        help_text=_('What the version takes in the store beside others.'))
+    id = tables.Column(lambda version: formats.digits(version.id),
+                       verbose_name=_('ID'))
+    parent = tables.Column(
+        lambda version: formats.digits(version.parent_id or formats.NOTHING),
+        verbose_name=_('Parent'),
+        help_text=_('ID of the previous version of the server.'))
+    trigger = tables.Column('trigger', verbose_name=_('Saved By'),
+                            display_choices=TRIGGERS)
+    state = tables.Column(
+        'state', verbose_name=_('State'), status=True,
+        display_choices=STATES,
+        status_choices=(('available', True), ('error', False)))
+    is_protected = tables.Column(
+        lambda version: _('Yes') if version.is_protected else _('No'),
+        verbose_name=_('Protected'))
+    error = tables.WrappingColumn('error', verbose_name=_('Reason'),
+                                  empty_value=formats.NOTHING)
+
+    class Meta:
+        name = 'versions'
+        hidden_title = False
+        verbose_name = _('Versions')
+        pagination_param = 'version_marker'
+        multi_select = False
+        row_class = VersionRow
+        status_columns = ['state']
+        row_actions = (RollBack, ProtectVersion, UnprotectVersion,
+                       DeleteVersion)
+        table_actions = (SaveVersion,)
+
+    def get_object_display(self, datum: typing.Any) -> str:
+        """Return what messages call the version."""
+        return datum.name or datum.id
+
+
+class TaskRow(pages.LiveRow):
+    """A task that has not ended."""
+
+    call = 'get_version_task'
+
+
+class TasksTable(ServerTable):
+    """Tasks on the versions of a server, latest first."""
+
+    created_at = tables.Column(
+        lambda task: formats.instant(task.created_at),
+        verbose_name=_('Requested'))
+    kind = tables.Column('kind', verbose_name=_('Task'),
+                         display_choices=KINDS)
+    version = tables.Column(
+        lambda task: formats.digits(task.version_id or formats.NOTHING),
+        verbose_name=_('Version'), help_text=_('ID of the version.'))
+    state = tables.Column(
+        'state', verbose_name=_('State'), status=True,
+        display_choices=TASK_STATES,
+        status_choices=(('done', True), ('cancelled', True),
+                        ('failed', False)))
+    done = tables.Column(lambda task: formats.share(task.done, task.total),
+                         verbose_name=_('Progress'),
+                         cell_attributes_getter=percentage)
+    total = tables.Column(lambda task: formats.size(task.total),
+                          verbose_name=_('Size'))
+    outcome = tables.WrappingColumn(outcome, verbose_name=_('Result'))
+
+    class Meta:
+        name = 'tasks'
+        hidden_title = False
+        verbose_name = _('Tasks')
+        pagination_param = 'task_marker'
+        multi_select = False
+        row_class = TaskRow
+        status_columns = ['state']
+        row_actions = (CancelTask,)
+
+    def get_object_display(self, datum: typing.Any) -> str:
+        """Return what messages call the task."""
+        return datum.id

@@ -1,0 +1,194 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Forms to save a server and to roll it back, and actions of its tab."""
+
+import typing
+
+from django import http
+from django import shortcuts
+from django import urls
+from django.utils.translation import gettext_lazy as _
+from horizon import exceptions
+from horizon import forms as horizon_forms
+from horizon import tabs as horizon_tabs
+from horizon.utils import memoized
+from openstack_dashboard import policy
+
+from diffcache_openstack.client import versions as calls
+from diffcache_openstack.dashboard import api
+from diffcache_openstack.dashboard import formats
+from diffcache_openstack.dashboard.versions import forms
+from diffcache_openstack.dashboard.versions import tables
+from diffcache_openstack.dashboard.versions import tabs
+
+# Seconds between two looks at a check that goes on.
+_INTERVAL = 2
+
+
+class ActionsView(horizon_tabs.TabbedTableView):
+    """Handles actions of the tab's tables; leads to the tab otherwise."""
+
+    tab_group_class = tabs.ServerTabs
+
+    def get_context_data(self, **kwargs: typing.Any
+                         ) -> dict[str, typing.Any]:
+        """Return nothing: the page is not shown."""
+        return {'tab_group': None}
+
+    def handle_tabbed_response(self, tab_group: typing.Any,
+                               context: dict[str, typing.Any]
+                               ) -> http.HttpResponse:
+        """Lead to the tab."""
+        return shortcuts.redirect(tables.address(self.kwargs['instance_id']))
+
+
+class _FormView(horizon_forms.ModalFormView):
+    """A form about a server; its tab follows.
+
+    :cvar url_name: of its address
+    :cvar rule: of the API, about what it is for
+    """
+
+    url_name = ''
+    rule = ''
+
+    def dispatch(self, request: http.HttpRequest, *args: typing.Any,
+                 **kwargs: typing.Any) -> http.HttpResponse:
+        """Handle a request of a user who has the right.
+
+        :raises NotAuthorized: the user has not
+        """
+        if not policy.check((('diffcache', self.rule),), request):
+            raise exceptions.NotAuthorized
+        return super().dispatch(request, *args, **kwargs)
+
+    def get_success_url(self) -> str:
+        """Return the address of the tab."""
+        return tables.address(self.kwargs['instance_id'])
+
+    def get_cancel_url(self) -> str:
+        """Return the address of the tab."""
+        return self.get_success_url()
+
+    def get_context_data(self, **kwargs: typing.Any
+                         ) -> dict[str, typing.Any]:
+        """Return what the template shows."""
+        context = super().get_context_data(**kwargs)
+        context['submit_url'] = urls.reverse(
+            f'horizon:project:image_cache_versions:{self.url_name}',
+            kwargs=self.kwargs)
+        return context
+
+
+class SaveView(_FormView):
+    """The form to save a server."""
+
+    url_name = 'save'
+    rule = 'diffcache:versions:create'
+    form_class = forms.SaveForm
+    form_id = 'save_version_form'
+    template_name = 'image_cache/versions/save.html'
+    submit_label = _('Save Version')
+    page_title = _('Save a Version')
+
+    def get_initial(self) -> dict[str, typing.Any]:
+        """Return what the form is about."""
+        return {'instance_id': self.kwargs['instance_id']}
+
+
+class RestoreView(_FormView):
+    """What rolling a server back would write, and the form to do it."""
+
+    url_name = 'restore'
+    rule = 'diffcache:versions:restore'
+    form_class = forms.RestoreForm
+    form_id = 'restore_version_form'
+    template_name = 'image_cache/versions/restore.html'
+    submit_label = _('Roll Back')
+    page_title = _('Roll Back to a Version')
+
+    @memoized.memoized_method
+    def get_check(self) -> typing.Any:
+        """Return the task that finds what would be written."""
+        with api.reported(self.request,
+                          _('Could not check what would be written'),
+                          redirect=self.get_success_url()):
+            task = api.client(self.request).get_version_task(
+                str(self.kwargs['task_id']))
+        if (task.kind, task.server_id) != ('restore',
+                                           self.kwargs['instance_id']):
+            raise http.Http404
+        return task
+
+    @memoized.memoized_method
+    def get_version(self) -> typing.Any:
+        """Return the version to which the server is rolled back."""
+        with api.reported(self.request, _('Could not show the version'),
+                          redirect=self.get_success_url()):
+            return api.client(self.request).get_server_version(
+                self.get_check().version_id)
+
+    def is_checked(self) -> bool:
+        """Tell whether what would be written is known."""
+        task = self.get_check()
+        return task.state == 'done' and bool((task.result or {}).get(
+            'dry_run'))
+
+    def get(self, request: http.HttpRequest, *args: typing.Any,
+            **kwargs: typing.Any) -> http.HttpResponse:
+        """Show the check; a browser looks again while it goes on."""
+        response = super().get(request, *args, **kwargs)
+        if self.get_check().state not in calls.ENDED:
+            response['Refresh'] = str(_INTERVAL)
+        return response
+
+    def post(self, request: http.HttpRequest, *args: typing.Any,
+             **kwargs: typing.Any) -> http.HttpResponse:
+        """Roll back; not before it is known what that writes."""
+        if not self.is_checked():
+            return shortcuts.redirect(request.path)
+        return super().post(request, *args, **kwargs)
+
+    def get_initial(self) -> dict[str, typing.Any]:
+        """Return what the form is about."""
+        return {'version_id': self.get_check().version_id,
+                'keep_current': True}
+
+    def get_context_data(self, **kwargs: typing.Any
+                         ) -> dict[str, typing.Any]:
+        """Return what the template shows."""
+        context = super().get_context_data(**kwargs)
+        task = self.get_check()
+        context['is_checked'] = self.is_checked()
+        context['is_ended'] = task.state in calls.ENDED
+        context['sections'] = [(_('Version'), _version(self.get_version())),
+                               (_('Check'), _check(task))]
+        return context
+
+
+def _version(version):
+    return [
+        (_('Name'), version.name or formats.NOTHING), (_('ID'), version.id),
+        (_('Created'), formats.instant(version.created_at)),
+        (_('Size'), formats.size(version.size))]
+
+
+def _check(task):
+    found = task.result or {}
+    fields = [
+        (_('State'), dict(tables.TASK_STATES).get(task.state, task.state)),
+        (_('Read'), formats.share(task.done, task.total)),
+        (_('Differs'), formats.size(found.get('bytes_differing'))),
+        (_('New disks'), formats.size(found.get('bytes_rebuild'))),
+        (_('Cheaper'), tables.method(found.get('cheaper'))),
+        (_('Reason'), found.get('reason', formats.NOTHING))]
+    return fields + ([(_('Error'), task.error)] if task.error else [])
