@@ -11,30 +11,27 @@
 #    under the License.
 """Views, tabs and tables that show listings of the service in pages."""
 
-import collections.abc
 import typing
 
 from django import http
+from django import urls
 from horizon import tables
 from horizon import tabs
+from horizon.utils import memoized
 
 from diffcache_openstack.dashboard import api
-
-Listing = collections.abc.Callable[..., collections.abc.Iterator]
 
 
 class ListView(tables.DataTableView):
     """A page with one table.
 
+    :cvar listing: its name in the service's proxy
     :cvar failure: what is shown if the listing fails
     """
 
+    listing = ''
     failure: typing.Any = None
     _more = False
-
-    def listing(self) -> Listing:
-        """Return the listing of the service's proxy."""
-        raise NotImplementedError
 
     def has_more_data(self, table: typing.Any) -> bool:
         """Tell whether there is another page."""
@@ -44,9 +41,50 @@ class ListView(tables.DataTableView):
         """Return the rows of the page."""
         found: list = []
         with api.reported(self.request, self.failure):
-            found, self._more = api.page(self.request, self.table_class,
-                                         self.listing(), **self.get_filters())
+            found, self._more = api.page(
+                self.request, self.table_class,
+                getattr(api.client(self.request), self.listing),
+                **self.get_filters())
         return found
+
+
+class DetailView(tabs.TabbedTableView):
+    """A page of one resource, whose address has one parameter, its ID.
+
+    :cvar resource: what tabs and templates call it
+    :cvar call: name of the call of the service's proxy that returns it
+    :cvar failure: what is shown if that fails, on the list of resources
+    :cvar index: the address of that list
+    """
+
+    template_name = 'horizon/common/_detail.html'
+    resource = ''
+    call = ''
+    failure: typing.Any = None
+    index = ''
+
+    @memoized.memoized_method
+    def get_resource(self) -> typing.Any:
+        """Return the resource; without it, show why on the list."""
+        [resource_id] = self.kwargs.values()
+        with api.reported(self.request, self.failure,
+                          redirect=urls.reverse(self.index)):
+            return getattr(api.client(self.request), self.call)(
+                str(resource_id))
+
+    def get_tabs(self, request: http.HttpRequest, *args: typing.Any,
+                 **kwargs: typing.Any) -> tabs.TabGroup:
+        """Return the tabs, which know the resource."""
+        return super().get_tabs(
+            request, **{self.resource: self.get_resource()}, **kwargs)
+
+    def get_context_data(self, **kwargs: typing.Any
+                         ) -> dict[str, typing.Any]:
+        """Return what the template shows."""
+        context = super().get_context_data(**kwargs)
+        context[self.resource] = self.get_resource()
+        context['url'] = urls.reverse(self.index)
+        return context
 
 
 class TabTable(tables.DataTable):

@@ -13,14 +13,10 @@
 
 import typing
 
-from django import http
 from django import urls
 from django.utils.translation import gettext_lazy as _
 from horizon import forms as horizon_forms
-from horizon import tabs as horizon_tabs
-from horizon.utils import memoized
 
-from diffcache_openstack.dashboard import api
 from diffcache_openstack.dashboard import formats
 from diffcache_openstack.dashboard import pages
 from diffcache_openstack.dashboard.plans import forms
@@ -35,11 +31,8 @@ class IndexView(pages.ListView):
 
     table_class = tables.PlansTable
     page_title = _('Plans')
+    listing = 'plans'
     failure = _('Could not list plans')
-
-    def listing(self) -> pages.Listing:
-        """Return the listing of the service's proxy."""
-        return api.client(self.request).plans
 
 
 class CreateView(horizon_forms.ModalFormView):
@@ -54,34 +47,22 @@ class CreateView(horizon_forms.ModalFormView):
     page_title = _('Compute a Plan')
 
 
-class DetailView(horizon_tabs.TabbedTableView):
+class DetailView(pages.DetailView):
     """A plan."""
 
     tab_group_class = tabs.PlanTabs
-    template_name = 'horizon/common/_detail.html'
     page_title = '{{ plan.site }}, {{ computed }}'
-
-    @memoized.memoized_method
-    def get_plan(self) -> typing.Any:
-        """Return the plan; without it, show why on the list of plans."""
-        with api.reported(self.request, _('Could not show the plan'),
-                          redirect=urls.reverse(INDEX)):
-            return api.client(self.request).get_plan(
-                str(self.kwargs['plan_id']))
-
-    def get_tabs(self, request: http.HttpRequest, *args: typing.Any,
-                 **kwargs: typing.Any) -> tabs.PlanTabs:
-        """Return the tabs, which know the plan."""
-        return super().get_tabs(request, plan=self.get_plan(), **kwargs)
+    resource = 'plan'
+    call = 'get_plan'
+    failure = _('Could not show the plan')
+    index = INDEX
 
     def get_context_data(self, **kwargs: typing.Any
                          ) -> dict[str, typing.Any]:
         """Return what the template shows; actions as in the list."""
         context = super().get_context_data(**kwargs)
-        plan = self.get_plan()
-        context['plan'] = plan
+        plan = self.get_resource()
         context['computed'] = formats.instant(plan.created_at)
-        context['url'] = urls.reverse(INDEX)
         context['actions'] = tables.PlansTable(
             self.request, data=[plan]).render_row_actions(plan)
         return context

@@ -11,15 +11,8 @@
 #    under the License.
 """Pages of precache jobs."""
 
-import typing
-
-from django import http
-from django import urls
 from django.utils.translation import gettext_lazy as _
-from horizon import tabs as horizon_tabs
-from horizon.utils import memoized
 
-from diffcache_openstack.dashboard import api
 from diffcache_openstack.dashboard import pages
 from diffcache_openstack.dashboard.precache import tables
 from diffcache_openstack.dashboard.precache import tabs
@@ -32,37 +25,16 @@ class IndexView(pages.ListView):
 
     table_class = tables.JobsTable
     page_title = _('Precache Jobs')
+    listing = 'precache_jobs'
     failure = _('Could not list precache jobs')
 
-    def listing(self) -> pages.Listing:
-        """Return the listing of the service's proxy."""
-        return api.client(self.request).precache_jobs
 
-
-class DetailView(horizon_tabs.TabbedTableView):
+class DetailView(pages.DetailView):
     """A precache job."""
 
     tab_group_class = tabs.JobTabs
-    template_name = 'horizon/common/_detail.html'
     page_title = '{{ job.name|default:job.id }}'
-
-    @memoized.memoized_method
-    def get_job(self) -> typing.Any:
-        """Return the job; without it, show why on the list of jobs."""
-        with api.reported(self.request, _('Could not show the precache job'),
-                          redirect=urls.reverse(INDEX)):
-            return api.client(self.request).get_precache_job(
-                str(self.kwargs['job_id']))
-
-    def get_tabs(self, request: http.HttpRequest, *args: typing.Any,
-                 **kwargs: typing.Any) -> tabs.JobTabs:
-        """Return the tabs, which know the job."""
-        return super().get_tabs(request, job=self.get_job(), **kwargs)
-
-    def get_context_data(self, **kwargs: typing.Any
-                         ) -> dict[str, typing.Any]:
-        """Return what the template shows."""
-        context = super().get_context_data(**kwargs)
-        context['job'] = self.get_job()
-        context['url'] = urls.reverse(INDEX)
-        return context
+    resource = 'job'
+    call = 'get_precache_job'
+    failure = _('Could not show the precache job')
+    index = INDEX

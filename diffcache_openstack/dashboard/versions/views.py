@@ -30,7 +30,7 @@ from diffcache_openstack.dashboard.versions import forms
 from diffcache_openstack.dashboard.versions import tables
 from diffcache_openstack.dashboard.versions import tabs
 
-# Seconds between two looks at a check that goes on.
+# Seconds until a page with an unfinished check is loaded again.
 _INTERVAL = 2
 
 
@@ -145,7 +145,7 @@ class RestoreView(_FormView):
 
     def get(self, request: http.HttpRequest, *args: typing.Any,
             **kwargs: typing.Any) -> http.HttpResponse:
-        """Show the check; a browser looks again while it goes on."""
+        """Show the check; the page is loaded again until it is done."""
         response = super().get(request, *args, **kwargs)
         if self.get_check().state not in calls.ENDED:
             response['Refresh'] = str(_INTERVAL)

@@ -170,7 +170,7 @@ mod tests {
         Prefetcher::new(100, profile, policy)
     }
 
-    /// Return what is to be fetched now, without waiting.
+    /// Return the chunks to fetch now, without waiting.
     fn take(prefetcher: &Prefetcher) -> Option<Chunk> {
         lock(&prefetcher.state).queue.next(|_| false)
     }

@@ -36,7 +36,7 @@ pub struct State {
     tokens: Token,
     /// Slots whose data are being written, and by how many.
     writers: HashMap<Slot, u32>,
-    /// Slots that are given back when nobody writes their data.
+    /// Slots that become unused when the write of their data ends.
     withheld: HashSet<Slot>,
     versions: Versions,
 }
@@ -183,7 +183,7 @@ impl State {
         }
     }
 
-    /// Returns a slot to the unused ones as soon as nobody writes its data.
+    /// Makes a slot unused, after the write of its data if there is one.
     fn give_back(&mut self, slot: Slot) {
         if self.writers.contains_key(&slot) {
             self.withheld.insert(slot);
