@@ -12,6 +12,7 @@
 """``diffcache ssdcache``: volumes behind a cache on an SSD, over NBD."""
 
 import argparse
+import os
 import typing
 
 from cliff import columns
@@ -39,7 +40,8 @@ class _Volumes(columns.FormattableColumn):
         return '\n'.join(
             f'{name}: {volume["mode"]}, {volume["state"]}, {volume["blocks"]}'
             f' of {volume["limit"]} blocks, {volume["dirty"]} dirty,'
-            f' {volume["hits"]} hits, {volume["misses"]} misses'
+            f' {volume["hits"]} hits, {volume["misses"]} misses, export'
+            f' {volume["export"]}'
             for name, volume in self._value.items())
 
 
@@ -77,7 +79,8 @@ class Serve(quick.Quick, command.Command):
 
     Becomes nbdkit. Prints one line of JSON when clients can connect: the
     process's number, and the address of each volume's export. The exports
-    keep their names until their volumes are left out or detached.
+    keep their names until their volumes are left out or detached. Volumes
+    that "diffcache ssdcache attach" added are served again, too.
     """
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
@@ -101,7 +104,7 @@ class Serve(quick.Quick, command.Command):
             '--format', action='store_true', dest='is_new',
             help='Make the device an empty cache. What it has is lost.')
         parser.add_argument(
-            '--volume', required=True, action='append', type=_volume,
+            '--volume', action='append', type=_volume, default=[],
             metavar='NAME=ORIGIN[,mode=MODE][,limit=BLOCKS]'
                     '[,sequential=BYTES]',
             help='Volume, and the file or block device that it is. The mode is'
@@ -186,6 +189,52 @@ class Status(_Control):
     def take_action(self, parsed_args: argparse.Namespace
                     ) -> tuple[list[str], list[typing.Any]]:
         return self._run(parsed_args)
+
+
+class Attach(_VolumeControl):
+    """Serve one more volume, until it is detached.
+
+    Its export, shown by its name, is served again after each start of the
+    cache. A volume that is attached with the same origin gets the mode and
+    the limit.
+    """
+
+    COMMAND = 'attach'
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        parser = super().get_parser(prog_name)
+        parser.add_argument('origin', metavar='ORIGIN',
+                            help='File or block device that the volume is.')
+        parser.add_argument('--limit', metavar='BLOCKS', type=_number,
+                            required=True,
+                            help='The most blocks that the volume has in the'
+                                 ' cache.')
+        parser.add_argument('--mode', choices=server.MODES,
+                            default=server.MODES[0],
+                            help='What the cache does with reads and writes'
+                                 ' (default: %(default)s).')
+        parser.add_argument('--sequential-cutoff', metavar='BYTES',
+                            type=_number, default=0,
+                            help='Do not cache what a request adds after this'
+                                 ' many bytes in sequence; 0 for never'
+                                 ' (default: 0).')
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace
+                    ) -> tuple[list[str], list[typing.Any]]:
+        args = parsed_args
+        return self._run(args, volume=args.name,
+                         origin=os.path.abspath(args.origin), mode=args.mode,
+                         limit=args.limit, sequential=args.sequential_cutoff)
+
+
+class Resize(_VolumeControl):
+    """Give a volume the size that its origin has now, after it grew.
+
+    Clients see it when they connect again. What is cached stays.
+    """
+
+    COMMAND = 'resize'
 
 
 class Set(_VolumeControl):

@@ -37,10 +37,11 @@ def send(path: str | os.PathLike[str], command: str, *,
          ) -> dict[str, typing.Any]:
     """Send a command, and return the state of the cache after it.
 
-    :param command: ``status``, ``set``, ``flush``, ``invalidate`` or
-        ``detach``
-    :param fields: ``volume`` and, with ``set``, ``limit`` and ``mode``; with
-        ``invalidate`` and ``detach``, ``discard_dirty``
+    :param command: ``status``, ``attach``, ``resize``, ``set``, ``flush``,
+        ``invalidate`` or ``detach``
+    :param fields: ``volume`` and, with ``attach``, ``origin``, ``mode``,
+        ``limit`` and ``sequential``; with ``set``, ``limit`` and ``mode``;
+        with ``invalidate`` and ``detach``, ``discard_dirty``
     :raises CacheUnreachable: no cache answers, or not in time
     :raises CommandRefused: for the reason that the cache gives
     """

@@ -70,6 +70,8 @@ class Server:
     :ivar state: directory where it is noted that the device failed, or has
         blocks which a volume lacks
     :ivar capacity: blocks of the cache
+    :ivar volumes: those that this process serves; others are attached while
+        it runs
     :ivar is_new: whether the device is made an empty cache
     :ivar evict: which block leaves a full partition
     :ivar admission: a block is cached at this reference to it

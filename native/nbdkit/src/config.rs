@@ -1,15 +1,14 @@
 //! What the plug-in is told to serve: the parameters after its name on nbdkit's command line.
 
-use std::fs::{File, OpenOptions};
+use std::collections::HashSet;
+use std::fs::File;
 use std::io;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::Duration;
 
-use diffcache_ssdcache::cache::{
-    origin_id, Attachment, Cache, CacheError, DirtyMax, Mode, Options,
-};
-use diffcache_ssdcache::device::format::FormatError;
+use diffcache_ssdcache::cache::origin::{self, Origin};
+use diffcache_ssdcache::cache::{Attachment, Cache, CacheError, DirtyMax, Mode, Options};
+use diffcache_ssdcache::device::format::{FormatError, Kept, VolumeRecord};
 use diffcache_ssdcache::device::unsaved::Notes;
 use diffcache_ssdcache::device::{failure, Device, DeviceError, Place};
 use diffcache_ssdcache::partition::eviction::Policy;
@@ -65,9 +64,6 @@ pub enum ConfigError {
         /// What the system said.
         source: io::Error,
     },
-    /// A file that is none
-    #[error("{0}: neither a file nor a block device")]
-    Kind(PathBuf),
     /// The device
     #[error("{path}: {source}")]
     Device {
@@ -84,12 +80,58 @@ pub enum ConfigError {
 /// A volume as it is given.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct VolumeConfig {
-    name: String,
-    origin: PathBuf,
-    mode: String,
-    limit: u32,
-    sequential: u64,
+pub struct VolumeConfig {
+    /// Its name.
+    pub name: String,
+    /// Path of its origin.
+    pub origin: String,
+    /// Name of its mode.
+    pub mode: String,
+    /// The most blocks that it has.
+    pub limit: u32,
+    /// Requests pass the cache by after this many bytes in sequence; 0: never.
+    pub sequential: u64,
+}
+
+impl VolumeConfig {
+    /// Opens the origin.
+    ///
+    /// # Errors
+    /// It cannot be opened, or the mode is not known.
+    fn attachment(self) -> Result<Attachment, ConfigError> {
+        let mode = Mode::named(&self.mode).ok_or_else(|| ConfigError::Parameter {
+            key: "mode".into(),
+            value: self.mode.clone(),
+            reason: "no such mode".into(),
+        })?;
+        let path = Path::new(&self.origin);
+        let origin = Origin::open(path).map_err(|source| ConfigError::File {
+            path: path.to_owned(),
+            source,
+        })?;
+        Ok(Attachment {
+            name: self.name,
+            origin_id: origin.id(),
+            origin: Box::new(origin),
+            mode,
+            limit: self.limit,
+            sequential: self.sequential,
+            random: random()?,
+            kept: None,
+        })
+    }
+
+    /// Opens the origin of a volume that stays until it is detached.
+    ///
+    /// # Errors
+    /// As [`attachment`](Self::attachment).
+    pub fn lasting(self) -> Result<Attachment, ConfigError> {
+        let path = self.origin.clone();
+        Ok(Attachment {
+            kept: Some(path),
+            ..self.attachment()?
+        })
+    }
 }
 
 /// All parameters.
@@ -173,8 +215,15 @@ impl Config {
     pub fn open(&mut self) -> Result<Cache, ConfigError> {
         let (device, former) = self.open_device()?;
         let volumes = std::mem::take(&mut self.volumes);
-        let attachments: Result<Vec<_>, _> = volumes.into_iter().map(attach).collect();
-        let attachments = attachments?;
+        let attachments: Result<Vec<_>, _> =
+            volumes.into_iter().map(VolumeConfig::attachment).collect();
+        let mut attachments = attachments?;
+        let named: HashSet<String> = attachments.iter().map(|a| a.name.clone()).collect();
+        for record in lasting(&device)? {
+            if !named.contains(&record.0.name) {
+                attachments.push(reattach(record)?);
+            }
+        }
         let options = Options {
             eviction: self.eviction.unwrap_or(Policy::Lru),
             admission: self.admission.max(1),
@@ -259,7 +308,10 @@ impl Config {
             .as_deref()
             .ok_or(ConfigError::Missing("device"))?;
         let capacity = self.capacity.ok_or(ConfigError::Missing("capacity"))?;
-        let (file, _) = open(path)?;
+        let (file, _) = origin::open(path).map_err(|source| ConfigError::File {
+            path: path.to_owned(),
+            source,
+        })?;
         let place = Place {
             host: number_of(MACHINE_ID)?,
             boot: number_of(BOOT_ID)?,
@@ -286,29 +338,6 @@ impl Config {
     }
 }
 
-/// Opens a file or a block device, and returns its numbers, for [`origin_id`].
-fn open(path: &Path) -> Result<(File, (u64, u64, u64)), ConfigError> {
-    let failed = |source| ConfigError::File {
-        path: path.to_owned(),
-        source,
-    };
-    let file = OpenOptions::new().read(true).write(true).open(path);
-    let file = file.map_err(failed)?;
-    let metadata = file.metadata().map_err(failed)?;
-    let kind = metadata.file_type();
-    if kind.is_block_device() {
-        // Its node is created anew at each start of the host.
-        return Ok((file, (metadata.rdev(), 0, 0)));
-    }
-    if kind.is_file() {
-        let born = metadata.created().ok();
-        let born = born.and_then(|time| time.duration_since(UNIX_EPOCH).ok());
-        let born = born.map_or(0, |time| time.as_nanos() as u64);
-        return Ok((file, (metadata.dev(), metadata.ino(), born)));
-    }
-    Err(ConfigError::Kind(path.to_owned()))
-}
-
 /// Gives a file the space that the cache needs, so that it is not missing later.
 fn reserve(path: &Path, file: &File, bytes: u64) -> Result<(), ConfigError> {
     let failed = |source| ConfigError::File {
@@ -321,21 +350,39 @@ fn reserve(path: &Path, file: &File, bytes: u64) -> Result<(), ConfigError> {
     Ok(())
 }
 
-fn attach(volume: VolumeConfig) -> Result<Attachment, ConfigError> {
-    let mode = Mode::named(&volume.mode).ok_or_else(|| ConfigError::Parameter {
-        key: "mode".into(),
-        value: volume.mode.clone(),
-        reason: "no such mode".into(),
-    })?;
-    let (origin, (device, inode, born)) = open(&volume.origin)?;
+/// The volumes of a device that stay until they are detached. Those of another host are none.
+fn lasting(device: &Device) -> Result<Vec<(VolumeRecord, Kept)>, ConfigError> {
+    if device.is_foreign() {
+        return Ok(Vec::new());
+    }
+    let records = device.records().map_err(CacheError::from)?;
+    let records = records.into_iter().flatten();
+    Ok(records
+        .filter_map(|record| record.kept.clone().map(|kept| (record, kept)))
+        .collect())
+}
+
+/// Attaches a volume that was attached before. Its export is served even if its origin is missing.
+fn reattach((record, kept): (VolumeRecord, Kept)) -> Result<Attachment, ConfigError> {
+    let path = Path::new(&kept.origin);
+    let origin = Origin::open(path).unwrap_or_else(|error| {
+        eprintln!(
+            "diffcache-ssdcache: volume {}: could not open its origin {}, will retry at each \
+             request: {error}",
+            record.name,
+            path.display()
+        );
+        Origin::missing(path, record.origin, record.size)
+    });
     Ok(Attachment {
-        name: volume.name,
+        name: record.name,
+        origin_id: origin.id(),
         origin: Box::new(origin),
-        origin_id: origin_id(&volume.origin.to_string_lossy(), device, inode, born),
-        mode,
-        limit: volume.limit,
-        sequential: volume.sequential,
+        mode: Mode::numbered(kept.mode),
+        limit: kept.limit,
+        sequential: kept.sequential,
         random: random()?,
+        kept: Some(kept.origin),
     })
 }
 

@@ -5,18 +5,34 @@ use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use diffcache_ssdcache::cache::{Cache, CacheError, Mode};
+use diffcache_ssdcache::cache::{Cache, CacheError, Mode, Volume};
 use serde::Deserialize;
 use serde_json::{json, Value};
+use thiserror::Error;
+
+use crate::config::{ConfigError, VolumeConfig};
 
 /// Bytes of a command.
 const MAX_COMMAND: u64 = 64 << 10;
 /// A client that is slower is not waited for.
 const TIMEOUT: Duration = Duration::from_secs(10);
+/// Clients of a volume that was detached have this time to leave.
+const LEAVE: Duration = Duration::from_secs(2);
 /// Commands at the same time; others wait.
 const MAX_CLIENTS: usize = 16;
+
+/// Why a command is refused.
+#[derive(Debug, Error)]
+enum Refused {
+    /// The cache
+    #[error(transparent)]
+    Cache(#[from] CacheError),
+    /// The volume
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+}
 
 /// A command.
 #[derive(Debug, Deserialize)]
@@ -24,6 +40,17 @@ const MAX_CLIENTS: usize = 16;
 enum Command {
     /// Returns the state of all.
     Status {},
+    /// Attaches a volume until it is detached.
+    Attach {
+        volume: String,
+        origin: String,
+        mode: String,
+        limit: u32,
+        #[serde(default)]
+        sequential: u64,
+    },
+    /// Gives a volume the size that its origin has now.
+    Resize { volume: String },
     /// Changes limit or mode of a volume.
     Set {
         volume: String,
@@ -119,9 +146,36 @@ fn error(text: &str) -> Value {
     json!({ "error": text })
 }
 
-fn run(cache: &Cache, command: Command) -> Result<Value, CacheError> {
+/// Waits until no client uses a volume, so that its origin is closed; not for ever.
+fn wait_for_clients(volume: Arc<Volume>) {
+    let used = Arc::downgrade(&volume);
+    drop(volume);
+    let deadline = Instant::now() + LEAVE;
+    while used.strong_count() > 0 && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn run(cache: &Cache, command: Command) -> Result<Value, Refused> {
     match command {
         Command::Status {} => {}
+        Command::Attach {
+            volume,
+            origin,
+            mode,
+            limit,
+            sequential,
+        } => {
+            let volume = VolumeConfig {
+                name: volume,
+                origin,
+                mode,
+                limit,
+                sequential,
+            };
+            cache.attach(volume.lasting()?)?;
+        }
+        Command::Resize { volume } => cache.resize(&*cache.volume(&volume)?)?,
         Command::Set {
             volume,
             limit,
@@ -151,7 +205,11 @@ fn run(cache: &Cache, command: Command) -> Result<Value, CacheError> {
         Command::Detach {
             volume,
             discard_dirty,
-        } => cache.detach(&*cache.volume(&volume)?, discard_dirty)?,
+        } => {
+            let volume = cache.volume(&volume)?;
+            cache.detach(&volume, discard_dirty)?;
+            wait_for_clients(volume);
+        }
     }
     Ok(json!({ "status": cache.status() }))
 }

@@ -6,6 +6,8 @@
 
 mod attach;
 mod latency;
+mod live;
+pub mod origin;
 mod state;
 mod status;
 mod volume;
@@ -16,18 +18,20 @@ mod tests;
 
 use std::io;
 use std::ops::Range;
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use thiserror::Error;
 
-use crate::device::format::{checksum, Entry, BLOCK, VOLUMES};
+use crate::device::format::{checksum, Entry, BLOCK, MAX_ORIGIN, VOLUMES};
 use crate::device::unsaved::Notes;
 use crate::device::{Device, DeviceError};
 use crate::partition::eviction::Policy;
 use crate::partition::{PartitionError, Slot};
 use crate::Block;
 pub use attach::{origin_id, Attachment};
+use live::Detached;
 use state::dirty::Selection;
 use state::{Source, State, Taken, Token};
 pub use status::{DeviceStatus, Quantiles, Status, VolumeStatus};
@@ -88,6 +92,35 @@ pub enum CacheError {
     /// It is not attached
     #[error("volume {0} is not attached; the status names those that are")]
     Unknown(String),
+    /// Another origin
+    #[error("volume {0} is attached with another origin; detach it first")]
+    Attached(String),
+    /// It is being detached
+    #[error("volume {0} is being detached; repeat it when that is done")]
+    Detaching(String),
+    /// Its origin is smaller
+    #[error("volume {name}: its origin has {now} bytes, fewer than the {before} that were attached; detach it and attach it again")]
+    Smaller {
+        /// The volume.
+        name: String,
+        /// Its size.
+        before: u64,
+        /// The origin's.
+        now: u64,
+    },
+    /// Another device may have newer blocks
+    #[error("volume {name}: another cache device ({device}) may have blocks of it that were not written back; start the cache with that device, or remove {note} to lose them")]
+    Elsewhere {
+        /// The volume.
+        name: String,
+        /// The number of the other device.
+        device: String,
+        /// The file that says so.
+        note: PathBuf,
+    },
+    /// The path of the origin
+    #[error("volume {0}: the path of an origin is absolute and has at most {MAX_ORIGIN} bytes")]
+    Path(String),
 }
 
 impl From<io::Error> for CacheError {
@@ -149,6 +182,8 @@ pub struct Cache {
     options: Options,
     /// Who makes versions of blocks durable.
     committing: Mutex<()>,
+    /// Who changes which volumes there are; has those that clients may still use.
+    detached: Mutex<Vec<Detached>>,
 }
 
 impl Cache {
@@ -701,6 +736,7 @@ impl Cache {
             self.drain(volume)?;
         }
         volume.set_mode(mode);
+        self.keep(volume, |kept| kept.mode = mode as u8)?;
         match mode {
             Mode::WriteBack => Ok(()),
             _ => self.end_unsaved(volume),
@@ -716,6 +752,7 @@ impl Cache {
         self.lock()
             .blocks
             .set_limits(&[(volume.partition, limit)])?;
+        self.keep(volume, |kept| kept.limit = limit)?;
         self.shrink(volume)
     }
 
@@ -786,35 +823,6 @@ impl Cache {
                 dropped(evicted.slot);
             }
         }
-    }
-
-    /// Ends the attachment of a volume: flushes it, and forgets its blocks and its export. Requests
-    /// that are under way end without the cache. Dirty blocks are written back before, or lost if
-    /// they are to be discarded.
-    ///
-    /// # Errors
-    /// The origin cannot be written, or the device cannot be written.
-    pub fn detach(&self, volume: &Volume, discard_dirty: bool) -> Result<(), CacheError> {
-        if !discard_dirty {
-            self.write_back_now(volume)?;
-        }
-        let closed = volume.close_gate();
-        if self.dirty_blocks(volume) > 0 {
-            self.empty(volume, discard_dirty)?;
-        }
-        volume.set_mode(Mode::PassThrough);
-        drop(closed);
-        self.flush(volume)
-            .map_err(|source| origin_error(volume, source))?;
-        self.device.write_record(volume.record, None)?;
-        self.end_unsaved(volume)?;
-        let none = [(volume.partition, 0)];
-        self.lock().blocks.set_limits(&none)?;
-        // Without the record, its entries are empty: to erase each would take longer.
-        self.drop_blocks(volume, |_| {});
-        let mut volumes = self.volumes.write().unwrap_or_else(PoisonError::into_inner);
-        volumes.retain(|other| other.record != volume.record);
-        Ok(())
     }
 }
 

@@ -123,6 +123,7 @@ pub struct Partitioner {
     partitions: Vec<Partition>,
     volumes: Vec<Volume>,
     removed: Vec<VolumeId>,
+    removed_partitions: Vec<PartitionId>,
 }
 
 impl Partitioner {
@@ -135,6 +136,7 @@ impl Partitioner {
             partitions: Vec::new(),
             volumes: Vec::new(),
             removed: Vec::new(),
+            removed_partitions: Vec::new(),
         }
     }
 
@@ -143,18 +145,30 @@ impl Partitioner {
     /// # Errors
     /// The limits add up to more than the cache has.
     pub fn add_partition(&mut self, limit: u32) -> Result<PartitionId, PartitionError> {
-        let id = self.partitions.len();
+        let id = self.removed_partitions.last().copied();
+        let id = id.unwrap_or(self.partitions.len());
         self.check_limits(&[(id, limit)])?;
         let order = self.settings.eviction.create(limit);
         let window = self.window(order.as_ref(), limit);
-        self.partitions.push(Partition {
+        let partition = Partition {
             order,
             dirty: List::default(),
             ghost: Ghost::new(window, self.settings.seed),
             limit,
             held: 0,
-        });
+        };
+        match self.removed_partitions.pop() {
+            Some(id) => self.partitions[id] = partition,
+            None => self.partitions.push(partition),
+        }
         Ok(id)
+    }
+
+    /// Removes a partition whose volumes were removed. Its number is used again.
+    pub fn remove_partition(&mut self, id: PartitionId) {
+        debug_assert_eq!(0, self.partitions[id].held);
+        self.partitions[id].limit = 0;
+        self.removed_partitions.push(id);
     }
 
     /// Adds a volume without cached blocks to a partition.

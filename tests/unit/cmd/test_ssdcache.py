@@ -12,6 +12,7 @@
 
 import io
 import json
+import os
 from unittest import mock
 
 from diffcache_openstack.cmd import toolbox
@@ -21,7 +22,8 @@ from tests import base
 STATUS = {
     'device': {'state': 'ok', 'blocks': 10, 'free': 7, 'dirty': 0},
     'volumes': {'v': {'mode': 'write-through', 'state': 'ok', 'blocks': 3,
-                      'limit': 10, 'dirty': 2, 'hits': 1, 'misses': 2}}}
+                      'limit': 10, 'dirty': 2, 'hits': 1, 'misses': 2,
+                      'export': '0' * 32}}}
 
 
 class SsdcacheTest(base.TestCase):
@@ -58,8 +60,14 @@ class TestServe(SsdcacheTest):
             is_new=True, evict='sieve', admission=2, dirty_max='20%',
             dirty_age=5, discard_dirty=True, sequential=1000))
 
+    def test_volumes_are_not_needed(self):
+        with mock.patch.object(server, 'become') as become:
+            self.assertEqual((0, '', ''), self.run_command(*self.ARGUMENTS))
+        become.assert_called_once_with(server.Server(
+            'd', 's', 'c', 'notes', 10, ()))
+
     def test_options_that_cannot_be_understood(self):
-        for words in ((), ('--volume', 'a'), ('--volume', 'a=/x,mode=fast'),
+        for words in (('--volume', 'a'), ('--volume', 'a=/x,mode=fast'),
                       ('--volume', 'a=/x', '--admission', '0'),
                       ('--volume', 'a=/x', '--dirty-max', '101%'),
                       ('--volume', 'a=/x', '--dirty-age', '-1'),
@@ -92,6 +100,17 @@ class TestControl(SsdcacheTest):
                 self.send(name, 'v', '--discard-dirty'))
         self.assertEqual(mock.call('c', 'set', volume='v', limit=3),
                          self.send('set', 'v', '--limit', 3))
+        self.assertEqual(mock.call('c', 'resize', volume='v'),
+                         self.send('resize', 'v'))
+        self.assertEqual(
+            mock.call('c', 'attach', volume='v', origin='/dev/v',
+                      mode='write-through', limit=9, sequential=0),
+            self.send('attach', 'v', '/dev/v', '--limit', 9))
+        self.assertEqual(
+            mock.call('c', 'attach', volume='v', origin=os.path.abspath('f'),
+                      mode='write-around', limit=9, sequential=7),
+            self.send('attach', 'v', 'f', '--limit', 9, '--mode',
+                      'write-around', '--sequential-cutoff', 7))
         self.assertEqual(
             mock.call('c', 'set', volume='v', mode='pass-through'),
             self.send('set', 'v', '--mode', 'pass-through'))

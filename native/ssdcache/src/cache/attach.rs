@@ -8,7 +8,7 @@ use super::state::State;
 use super::volume::{Mode, Volume};
 use super::{Cache, CacheError, Options};
 use crate::device::disk::Disk;
-use crate::device::format::{VolumeRecord, BLOCK, MAX_NAME, VOLUMES};
+use crate::device::format::{Kept, VolumeRecord, BLOCK, MAX_NAME, MAX_ORIGIN, VOLUMES};
 use crate::device::{Device, DirtyEntries};
 use crate::partition::{Partitioner, Settings};
 
@@ -28,6 +28,8 @@ pub struct Attachment {
     pub sequential: u64,
     /// Random bytes, for the name of its export and the number of its attachment.
     pub random: [u8; 24],
+    /// The path of its origin, if it stays until it is detached without being named at a start.
+    pub kept: Option<String>,
 }
 
 /// A number that tells one origin from another, by where it is, and by when it was created: a file
@@ -85,6 +87,7 @@ impl Cache {
             unsaved: None,
             options,
             committing: Mutex::default(),
+            detached: Mutex::default(),
         };
         for volume in cache.volumes() {
             if volume.mode() != Mode::WriteBack {
@@ -137,13 +140,26 @@ fn check_names(attachments: &[Attachment]) -> Result<(), CacheError> {
         return Err(CacheError::Volumes);
     }
     let mut names = HashSet::new();
-    for Attachment { name, .. } in attachments {
-        let fits = (1..=MAX_NAME).contains(&name.len());
-        if !fits || !names.insert(name) {
-            return Err(CacheError::Name(name.clone()));
+    for attachment in attachments {
+        check_name(attachment)?;
+        if !names.insert(&attachment.name) {
+            return Err(CacheError::Name(attachment.name.clone()));
         }
     }
     Ok(())
+}
+
+/// Refuses what a record has no room for.
+pub(super) fn check_name(attachment: &Attachment) -> Result<(), CacheError> {
+    let Attachment { name, kept, .. } = attachment;
+    if !(1..=MAX_NAME).contains(&name.len()) {
+        return Err(CacheError::Name(name.clone()));
+    }
+    let fits = |path: &String| path.starts_with('/') && path.len() <= MAX_ORIGIN;
+    match kept {
+        Some(path) if !fits(path) => Err(CacheError::Path(name.clone())),
+        _ => Ok(()),
+    }
 }
 
 /// Of each record, why its attachment ends, if it does.
@@ -199,7 +215,7 @@ fn check_dirty(
     Ok(())
 }
 
-fn size_of_origin(name: &str, origin: &dyn Disk) -> Result<u64, CacheError> {
+pub(super) fn size_of_origin(name: &str, origin: &dyn Disk) -> Result<u64, CacheError> {
     origin.size().map_err(|source| CacheError::Origin {
         name: name.to_owned(),
         source,
@@ -227,12 +243,20 @@ fn attach_all(
         .collect()
 }
 
-fn attach(
+/// Adds a volume to a state, and records it on the device.
+pub(super) fn attach(
     device: &Device,
     state: &mut State,
     places: &mut [Option<VolumeRecord>],
     attachment: Attachment,
 ) -> Result<Arc<Volume>, CacheError> {
+    let (mode, sequential) = (attachment.mode, attachment.sequential);
+    let kept = attachment.kept.map(|origin| Kept {
+        origin,
+        mode: mode as u8,
+        limit: attachment.limit,
+        sequential,
+    });
     let Attachment { name, origin, .. } = attachment;
     let size = size_of_origin(&name, origin.as_ref())?;
     let is_it = |place: &Option<VolumeRecord>| place.as_ref().is_some_and(|old| old.name == name);
@@ -248,6 +272,7 @@ fn attach(
         size,
         origin: attachment.origin_id,
         name,
+        kept,
     };
     if let Some(old) = &places[place] {
         wanted.export = old.export;
@@ -256,13 +281,17 @@ fn attach(
             wanted.generation = old.generation;
         }
     }
+    let partition = state.blocks.add_partition(attachment.limit)?;
+    let id = state.blocks.add_volume(partition);
+    let id = id.inspect_err(|_| state.blocks.remove_partition(partition))?;
     if places[place].as_ref() != Some(&wanted) {
-        device.write_record(place as u16, Some(&wanted))?;
+        if let Err(error) = device.write_record(place as u16, Some(&wanted)) {
+            state.blocks.remove_volume(id);
+            state.blocks.remove_partition(partition);
+            return Err(error.into());
+        }
     }
     places[place] = Some(wanted.clone());
-    let partition = state.blocks.add_partition(attachment.limit)?;
-    let id = state.blocks.add_volume(partition)?;
-    let (mode, sequential) = (attachment.mode, attachment.sequential);
     let ids = (id, partition);
     let volume = Volume::new(ids, place as u16, wanted, origin, mode, sequential);
     Ok(Arc::new(volume))

@@ -4,6 +4,7 @@ mod campaign;
 mod crashes;
 mod disks;
 mod interleavings;
+mod live;
 mod write_back;
 
 use std::collections::BTreeMap;
@@ -41,6 +42,7 @@ fn attachment(name: &str, origin: &MemoryDisk, limit: u32) -> Attachment {
         limit,
         sequential: 0,
         random: random(),
+        kept: None,
     }
 }
 

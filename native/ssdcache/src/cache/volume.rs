@@ -3,13 +3,15 @@
 use std::io;
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicU8, Ordering};
-use std::sync::{Condvar, Mutex, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{
+    Condvar, Mutex, MutexGuard, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard,
+};
 
 use serde::Serialize;
 
 use super::latency::Latency;
 use crate::device::disk::Disk;
-use crate::device::format::VolumeRecord;
+use crate::device::format::{Kept, VolumeRecord};
 use crate::partition::{PartitionId, Streams, VolumeId};
 use crate::Block;
 
@@ -36,6 +38,15 @@ impl Mode {
         Self::WriteAround,
         Self::PassThrough,
     ];
+
+    /// The mode of a number that [`as u8`](Self::ALL) gives; write-through for others.
+    #[must_use]
+    pub fn numbered(number: u8) -> Self {
+        Self::ALL
+            .into_iter()
+            .find(|mode| *mode as u8 == number)
+            .unwrap_or(Self::WriteThrough)
+    }
 
     /// The mode of a name as options give it.
     #[must_use]
@@ -93,7 +104,12 @@ pub struct Volume {
     pub(super) id: VolumeId,
     pub(super) partition: PartitionId,
     pub(super) record: u16,
+    /// Of it, the size and the settings change.
     pub(super) attachment: VolumeRecord,
+    size: AtomicU64,
+    kept: Mutex<Option<Kept>>,
+    /// Whether it is being detached.
+    pub(super) ending: AtomicBool,
     pub(super) origin: Box<dyn Disk>,
     pub(super) counters: Counters,
     pub(super) hit: Latency,
@@ -164,6 +180,9 @@ impl Volume {
             id,
             partition,
             record,
+            size: AtomicU64::new(attachment.size),
+            kept: Mutex::new(attachment.kept.clone()),
+            ending: AtomicBool::new(false),
             attachment,
             origin,
             counters: Counters::default(),
@@ -235,7 +254,25 @@ impl Volume {
     /// Its size in bytes.
     #[must_use]
     pub fn size(&self) -> u64 {
-        self.attachment.size
+        self.size.load(Ordering::Acquire)
+    }
+
+    pub(super) fn set_size(&self, size: u64) {
+        self.size.store(size, Ordering::Release);
+    }
+
+    /// The settings that a start finds, of an attachment that stays until it is detached.
+    pub(super) fn kept(&self) -> MutexGuard<'_, Option<Kept>> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Its record as it is to be now.
+    pub(super) fn record_now(&self) -> VolumeRecord {
+        VolumeRecord {
+            size: self.size(),
+            kept: self.kept().clone(),
+            ..self.attachment.clone()
+        }
     }
 
     /// The name of its export, 32 hexadecimal digits.

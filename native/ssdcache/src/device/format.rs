@@ -21,6 +21,8 @@ pub const VOLUMES: usize = 1024;
 pub const INTENTS: usize = 1 << 17;
 /// Bytes of a volume's name.
 pub const MAX_NAME: usize = 255;
+/// Bytes of the path of an origin.
+pub const MAX_ORIGIN: usize = 640;
 
 const MAGIC: &[u8; 8] = b"DCSSDDEV";
 const VERSION: u32 = 2;
@@ -158,6 +160,52 @@ fn data_at(capacity: u32) -> u64 {
     ENTRIES_AT + (u64::from(capacity) * ENTRY as u64).next_multiple_of(BLOCK as u64)
 }
 
+/// Where the settings of an attachment begin in a volume's record, and where the path of its
+/// origin does.
+const KEPT_AT: usize = 304;
+const ORIGIN_AT: usize = KEPT_AT + 16;
+/// Marks settings; records without them have zeroes there.
+const KEPT: u8 = 1;
+
+/// Settings of an attachment that stays until it is detached, without being named at a start.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Kept {
+    /// Path of its origin.
+    pub origin: String,
+    /// Number of its mode.
+    pub mode: u8,
+    /// The most blocks that it has.
+    pub limit: u32,
+    /// Requests pass the cache by after this many bytes in sequence; 0: never.
+    pub sequential: u64,
+}
+
+impl Kept {
+    fn encode(&self, bytes: &mut [u8; VOLUME]) {
+        let origin = &self.origin.as_bytes()[..self.origin.len().min(MAX_ORIGIN)];
+        bytes[KEPT_AT] = KEPT;
+        bytes[KEPT_AT + 1] = self.mode;
+        bytes[KEPT_AT + 2..KEPT_AT + 4].copy_from_slice(&(origin.len() as u16).to_le_bytes());
+        bytes[KEPT_AT + 4..KEPT_AT + 8].copy_from_slice(&self.limit.to_le_bytes());
+        bytes[KEPT_AT + 8..ORIGIN_AT].copy_from_slice(&self.sequential.to_le_bytes());
+        bytes[ORIGIN_AT..ORIGIN_AT + origin.len()].copy_from_slice(origin);
+    }
+
+    fn decode(bytes: &[u8; VOLUME]) -> Option<Self> {
+        let at = |from: usize, to: usize| &bytes[KEPT_AT + from..KEPT_AT + to];
+        let length = usize::from(u16::from_le_bytes(array(at(2, 4))));
+        if bytes[KEPT_AT] != KEPT || length > MAX_ORIGIN {
+            return None;
+        }
+        Some(Self {
+            origin: String::from_utf8(bytes[ORIGIN_AT..ORIGIN_AT + length].to_vec()).ok()?,
+            mode: bytes[KEPT_AT + 1],
+            limit: u32::from_le_bytes(array(at(4, 8))),
+            sequential: u64::from_le_bytes(array(at(8, 16))),
+        })
+    }
+}
+
 /// A volume's record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VolumeRecord {
@@ -171,6 +219,8 @@ pub struct VolumeRecord {
     pub origin: u64,
     /// Its name.
     pub name: String,
+    /// Settings, of an attachment that stays until it is detached.
+    pub kept: Option<Kept>,
 }
 
 impl VolumeRecord {
@@ -185,6 +235,9 @@ impl VolumeRecord {
         bytes[32..40].copy_from_slice(&self.origin.to_le_bytes());
         bytes[40..42].copy_from_slice(&(name.len() as u16).to_le_bytes());
         bytes[42..42 + name.len()].copy_from_slice(name);
+        if let Some(kept) = &self.kept {
+            kept.encode(&mut bytes);
+        }
         let check = xxh3_64(&bytes[..VOLUME - 8]);
         bytes[VOLUME - 8..].copy_from_slice(&check.to_le_bytes());
         bytes
@@ -204,6 +257,7 @@ impl VolumeRecord {
             size: u64::from_le_bytes(array(&bytes[24..32])),
             origin: u64::from_le_bytes(array(&bytes[32..40])),
             name: String::from_utf8(bytes[42..42 + length].to_vec()).ok()?,
+            kept: Kept::decode(bytes),
         })
     }
 }
@@ -361,7 +415,18 @@ mod tests {
             size: 1 << 30,
             origin: 77,
             name: "n".repeat(MAX_NAME),
+            kept: Some(Kept {
+                origin: "o".repeat(MAX_ORIGIN),
+                mode: 3,
+                limit: u32::MAX,
+                sequential: u64::MAX,
+            }),
         };
+        let plain = VolumeRecord {
+            kept: None,
+            ..volume.clone()
+        };
+        assert_eq!(Some(&plain), VolumeRecord::decode(&plain.encode()).as_ref());
         let bytes = volume.encode();
         assert_eq!(Some(volume), VolumeRecord::decode(&bytes));
         for at in 0..VOLUME {

@@ -54,6 +54,20 @@ impl MemoryDisk {
         }
     }
 
+    /// Adds bytes of a value up to a size.
+    pub fn grow(&self, size: usize, value: u8) {
+        let mut content = self.0.lock().unwrap();
+        content.now.resize(size, value);
+        content.durable.resize(size, value);
+    }
+
+    /// Cuts everything off behind a size.
+    pub fn cut_off(&self, size: usize) {
+        let mut content = self.0.lock().unwrap();
+        content.now.truncate(size);
+        content.durable.truncate(size);
+    }
+
     /// Ends the power: of each write since the last flush, `kept` says whether it survives.
     pub fn cut(&self, mut kept: impl FnMut() -> bool) {
         let mut content = self.0.lock().unwrap();

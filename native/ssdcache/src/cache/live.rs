@@ -1,0 +1,225 @@
+//! Volumes that are attached, resized and detached while others are served.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, MutexGuard, PoisonError, Weak};
+
+use super::attach::{attach, check_name, size_of_origin};
+use super::volume::{Mode, Volume};
+use super::{origin_error, touched, Attachment, Cache, CacheError};
+use crate::device::format::{Kept, VolumeRecord, BLOCK, VOLUMES};
+use crate::partition::{PartitionId, VolumeId};
+
+/// A volume that was detached, and that clients which are still connected may use.
+pub(super) struct Detached {
+    volume: Weak<Volume>,
+    id: VolumeId,
+    partition: PartitionId,
+}
+
+impl Detached {
+    fn of(volume: &Arc<Volume>) -> Self {
+        Self {
+            volume: Arc::downgrade(volume),
+            id: volume.id,
+            partition: volume.partition,
+        }
+    }
+}
+
+impl Cache {
+    /// Excludes others that change which volumes there are.
+    fn begin_changing(&self) -> MutexGuard<'_, Vec<Detached>> {
+        let lock = self.detached.lock();
+        lock.unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Attaches a volume, without cached blocks. If it is attached with the same origin, it gets
+    /// the mode and the limit, and keeps its export and its blocks.
+    ///
+    /// # Errors
+    /// It is attached with another origin, or being detached; the limits do not fit; the device or
+    /// the origin cannot be used.
+    pub fn attach(&self, attachment: Attachment) -> Result<Arc<Volume>, CacheError> {
+        check_name(&attachment)?;
+        let mut detached = self.begin_changing();
+        if let Ok(known) = self.volume(&attachment.name) {
+            self.change_attached(&known, &attachment)?;
+            return Ok(known);
+        }
+        self.check_elsewhere(&attachment)?;
+        self.forget_unused(&mut detached);
+        let mut places = self.places();
+        let volume = attach(&self.device, &mut self.lock(), &mut places, attachment)?;
+        if volume.mode() == Mode::WriteBack {
+            if let Err(error) = self.begin_unsaved(&volume) {
+                self.device.write_record(volume.record, None)?;
+                detached.push(Detached::of(&volume));
+                return Err(error);
+            }
+        }
+        let volumes = self.volumes.write();
+        let mut volumes = volumes.unwrap_or_else(PoisonError::into_inner);
+        let place = volumes.partition_point(|other| other.id < volume.id);
+        volumes.insert(place, volume.clone());
+        Ok(volume)
+    }
+
+    /// Refuses an origin of which another device may have newer blocks.
+    fn check_elsewhere(&self, attachment: &Attachment) -> Result<(), CacheError> {
+        let Some(notes) = &self.unsaved else {
+            return Ok(());
+        };
+        let name = attachment.name.clone();
+        match notes.elsewhere(attachment.origin_id, None) {
+            Ok(None) => Ok(()),
+            Ok(Some(device)) => Err(CacheError::Elsewhere {
+                name,
+                device,
+                note: notes.path(attachment.origin_id),
+            }),
+            Err(source) => Err(CacheError::Note { name, source }),
+        }
+    }
+
+    fn change_attached(&self, known: &Volume, wanted: &Attachment) -> Result<(), CacheError> {
+        if known.ending.load(Ordering::Acquire) {
+            return Err(CacheError::Detaching(known.name().to_owned()));
+        }
+        let path = known.kept().as_ref().map(|kept| kept.origin.clone());
+        let size = size_of_origin(known.name(), wanted.origin.as_ref())?;
+        let same = path == wanted.kept && known.attachment.origin == wanted.origin_id;
+        if !same || size != known.size() {
+            return Err(CacheError::Attached(known.name().to_owned()));
+        }
+        self.set_limit(known, wanted.limit)?;
+        self.set_mode(known, wanted.mode)
+    }
+
+    /// The records of the attached volumes; others are free.
+    fn places(&self) -> Vec<Option<VolumeRecord>> {
+        let mut places = vec![None; VOLUMES];
+        for volume in self.volumes() {
+            places[usize::from(volume.record)] = Some(volume.record_now());
+        }
+        places
+    }
+
+    /// Has the numbers used again of detached volumes that no client uses.
+    fn forget_unused(&self, detached: &mut Vec<Detached>) {
+        detached.retain(|ended| {
+            let used = ended.volume.strong_count() > 0;
+            if !used {
+                let mut state = self.lock();
+                state.blocks.remove_volume(ended.id);
+                state.blocks.remove_partition(ended.partition);
+            }
+            used
+        });
+    }
+
+    /// Changes the settings that a start finds.
+    pub(super) fn keep(
+        &self,
+        volume: &Volume,
+        change: impl FnOnce(&mut Kept),
+    ) -> Result<(), CacheError> {
+        match volume.kept().as_mut() {
+            Some(kept) => change(kept),
+            None => return Ok(()),
+        }
+        if volume.ending.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let record = volume.record_now();
+        Ok(self.device.write_record(volume.record, Some(&record))?)
+    }
+
+    /// Gives a volume the size that its origin has now. What is cached of it stays.
+    ///
+    /// # Errors
+    /// The origin is smaller than it was, or cannot be read or written; the device cannot be
+    /// written.
+    pub fn resize(&self, volume: &Volume) -> Result<(), CacheError> {
+        let _changing = self.begin_changing();
+        if volume.ending.load(Ordering::Acquire) {
+            return Err(CacheError::Detaching(volume.name().to_owned()));
+        }
+        let (before, now) = (
+            volume.size(),
+            size_of_origin(volume.name(), volume.origin.as_ref())?,
+        );
+        if now < before {
+            return Err(CacheError::Smaller {
+                name: volume.name().to_owned(),
+                before,
+                now,
+            });
+        }
+        if now == before {
+            return Ok(());
+        }
+        let _closed = volume.close_gate();
+        // What is cached of the block with the old end has zeroes for what is behind it.
+        let partial = before - before % BLOCK as u64..before;
+        if !partial.is_empty() {
+            self.clean(volume, touched(partial.start, 1))
+                .and_then(|()| self.change(volume, partial, true, |_| Ok(())))
+                .map_err(|source| origin_error(volume, source))?;
+        }
+        volume.set_size(now);
+        let record = volume.record_now();
+        Ok(self.device.write_record(volume.record, Some(&record))?)
+    }
+
+    /// Ends the attachment of a volume: flushes it, and forgets its blocks and its export. Requests
+    /// that are under way end without the cache. Dirty blocks are written back before, or lost if
+    /// they are to be discarded.
+    ///
+    /// # Errors
+    /// The origin cannot be written, or the device cannot be written.
+    pub fn detach(&self, volume: &Volume, discard_dirty: bool) -> Result<(), CacheError> {
+        if volume.ending.swap(true, Ordering::AcqRel) {
+            return Err(CacheError::Detaching(volume.name().to_owned()));
+        }
+        let ended = self.end(volume, discard_dirty);
+        if ended.is_err() {
+            volume.ending.store(false, Ordering::Release);
+        }
+        ended
+    }
+
+    fn end(&self, volume: &Volume, discard_dirty: bool) -> Result<(), CacheError> {
+        if !discard_dirty {
+            self.write_back_now(volume)?;
+        }
+        let closed = volume.close_gate();
+        if self.dirty_blocks(volume) > 0 {
+            self.empty(volume, discard_dirty)?;
+        }
+        volume.set_mode(Mode::PassThrough);
+        drop(closed);
+        self.flush(volume)
+            .map_err(|source| origin_error(volume, source))?;
+        self.end_attachment(volume, &mut self.begin_changing())
+    }
+
+    /// Removes the record of a volume, and then all that there is of it in memory.
+    fn end_attachment(
+        &self,
+        volume: &Volume,
+        detached: &mut Vec<Detached>,
+    ) -> Result<(), CacheError> {
+        self.device.write_record(volume.record, None)?;
+        self.end_unsaved(volume)?;
+        let none = [(volume.partition, 0)];
+        self.lock().blocks.set_limits(&none)?;
+        // Without the record, its entries are empty: to erase each would take longer.
+        self.drop_blocks(volume, |_| {});
+        let volumes = self.volumes.write();
+        let mut volumes = volumes.unwrap_or_else(PoisonError::into_inner);
+        if let Ok(place) = volumes.binary_search_by_key(&volume.id, |other| other.id) {
+            detached.push(Detached::of(&volumes.remove(place)));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,263 @@
+//! Volumes attached, resized and detached while others are served.
+
+use super::*;
+
+const SIZE: usize = 1 << 20;
+
+fn lasting(name: &str, origin: &MemoryDisk, limit: u32) -> Attachment {
+    Attachment {
+        kept: Some(format!("/dev/{name}")),
+        ..attachment(name, origin, limit)
+    }
+}
+
+/// A cache of 64 blocks without volumes.
+fn empty(ssd: &MemoryDisk) -> Cache {
+    Cache::open(device(ssd, 64), OPTIONS, Vec::new()).unwrap()
+}
+
+fn read(cache: &Cache, volume: &Volume, block: u64) -> u8 {
+    let mut buffer = vec![0xee; BLOCK];
+    cache
+        .read(volume, &mut buffer, block * BLOCK as u64)
+        .unwrap();
+    assert!(buffer.iter().all(|byte| *byte == buffer[0]));
+    buffer[0]
+}
+
+fn write(cache: &Cache, volume: &Volume, block: u64, value: u8) {
+    let data = vec![value; BLOCK];
+    cache.write(volume, &data, block * BLOCK as u64).unwrap();
+}
+
+/// What a start finds.
+fn restart(ssd: &MemoryDisk, origin: &MemoryDisk) -> Cache {
+    let device = Device::open(Box::new(ssd.clone()), 64, PLACE).unwrap();
+    let records = device.records().unwrap().into_iter().flatten();
+    let attachments = records
+        .filter_map(|record| {
+            record.kept.map(|kept| Attachment {
+                limit: kept.limit,
+                mode: Mode::numbered(kept.mode),
+                sequential: kept.sequential,
+                kept: Some(kept.origin),
+                ..attachment(&record.name, origin, 0)
+            })
+        })
+        .collect();
+    Cache::open(device, OPTIONS, attachments).unwrap()
+}
+
+#[test]
+fn a_volume_is_attached_while_another_one_is_served() {
+    let setup = Setup::new(32);
+    setup.write(0, BLOCK, 1);
+    let origin = MemoryDisk::new(SIZE);
+    let volume = setup.cache.attach(lasting("w", &origin, 32)).unwrap();
+    write(&setup.cache, &volume, 0, 2);
+    assert_eq!(2, read(&setup.cache, &volume, 0));
+    assert_eq!(vec![1; BLOCK], setup.read(0, BLOCK));
+    assert_eq!((1, 1), (setup.status().blocks, setup.hits()));
+}
+
+#[test]
+fn limits_that_do_not_fit_leave_no_trace() {
+    let ssd = MemoryDisk::new(4 << 20);
+    let cache = empty(&ssd);
+    let origin = MemoryDisk::new(SIZE);
+    cache.attach(lasting("v", &origin, 40)).unwrap();
+    for _ in 0..3 {
+        assert!(cache.attach(lasting("w", &origin, 25)).is_err());
+    }
+    cache.attach(lasting("w", &origin, 24)).unwrap();
+    drop(cache);
+    assert_eq!(2, restart(&ssd, &origin).volumes().len());
+}
+
+#[test]
+fn what_was_attached_and_set_is_there_after_a_restart() {
+    let (ssd, origin) = (MemoryDisk::new(4 << 20), MemoryDisk::new(SIZE));
+    let cache = empty(&ssd);
+    let volume = cache.attach(lasting("v", &origin, 20)).unwrap();
+    cache.set_limit(&volume, 10).unwrap();
+    cache.set_mode(&volume, Mode::WriteAround).unwrap();
+    let export = volume.export();
+    read(&cache, &volume, 3);
+    drop(cache);
+    let cache = restart(&ssd, &origin);
+    let again = cache.volume("v").unwrap();
+    assert_eq!(export, again.export());
+    let status = cache.status().volumes.remove("v").unwrap();
+    assert_eq!(
+        (10, 1, Mode::WriteAround),
+        (status.limit, status.blocks, status.mode)
+    );
+    cache.detach(&again, false).unwrap();
+    drop(cache);
+    assert!(restart(&ssd, &origin).volumes().is_empty());
+}
+
+#[test]
+fn the_same_volume_again_stays_what_it_is() {
+    let (ssd, origin) = (MemoryDisk::new(4 << 20), MemoryDisk::new(SIZE));
+    let cache = empty(&ssd);
+    let volume = cache.attach(lasting("v", &origin, 20)).unwrap();
+    write(&cache, &volume, 0, 1);
+    let again = cache.attach(lasting("v", &origin, 30)).unwrap();
+    assert!(Arc::ptr_eq(&volume, &again));
+    let status = cache.status().volumes.remove("v").unwrap();
+    assert_eq!((30, 1), (status.limit, status.blocks));
+    let other = Attachment {
+        origin_id: 2,
+        ..lasting("v", &origin, 20)
+    };
+    assert!(matches!(cache.attach(other), Err(CacheError::Attached(_))));
+    let larger = lasting("v", &MemoryDisk::new(2 * SIZE), 20);
+    assert!(matches!(cache.attach(larger), Err(CacheError::Attached(_))));
+}
+
+#[test]
+fn a_volume_of_a_name_that_was_detached_begins_empty() {
+    let (ssd, origin) = (MemoryDisk::new(4 << 20), MemoryDisk::new(SIZE));
+    let cache = empty(&ssd);
+    let first = cache.attach(lasting("v", &origin, 20)).unwrap();
+    write(&cache, &first, 0, 1);
+    cache.detach(&first, false).unwrap();
+    assert!(matches!(
+        cache.detach(&first, false),
+        Err(CacheError::Detaching(_))
+    ));
+    // Without the cache, as another host would.
+    origin.write_at(&[2; BLOCK], 0).unwrap();
+    let second = cache.attach(lasting("v", &origin, 20)).unwrap();
+    assert_ne!(first.export(), second.export());
+    assert_eq!(2, read(&cache, &second, 0));
+    // A client that is still connected is served without the cache.
+    write(&cache, &first, 1, 3);
+    assert_eq!(3, read(&cache, &first, 1));
+    drop(cache);
+    let cache = restart(&ssd, &origin);
+    assert_eq!(2, read(&cache, &cache.volume("v").unwrap(), 0));
+}
+
+#[test]
+fn numbers_of_detached_volumes_are_used_again_without_their_clients() {
+    let ssd = MemoryDisk::new(4 << 20);
+    let cache = empty(&ssd);
+    let stays = cache
+        .attach(lasting("stays", &MemoryDisk::new(SIZE), 10))
+        .unwrap();
+    let connected = cache
+        .attach(lasting("v", &MemoryDisk::new(SIZE), 10))
+        .unwrap();
+    cache.detach(&connected, false).unwrap();
+    let mut ids = Vec::new();
+    for _ in 0..4 {
+        let volume = cache
+            .attach(lasting("v", &MemoryDisk::new(SIZE), 10))
+            .unwrap();
+        ids.push((volume.id, volume.partition));
+        write(&cache, &volume, 0, 4);
+        cache.detach(&volume, false).unwrap();
+    }
+    assert_eq!(vec![ids[0]; 4], ids);
+    assert!(!ids.contains(&(connected.id, connected.partition)));
+    drop(connected);
+    let two = ["v", "w"].map(|name| {
+        let volume = cache.attach(lasting(name, &MemoryDisk::new(SIZE), 10));
+        volume.unwrap()
+    });
+    // Evictions are counted for the right one.
+    for block in 0..30 {
+        write(&cache, &two[1], block, 5);
+    }
+    let status = cache.status().volumes;
+    let evictions = ["stays", "v", "w"].map(|name| status[name].evictions);
+    assert_eq!([0, 0, 20], evictions);
+    write(&cache, &stays, 0, 6);
+    assert_eq!(6, read(&cache, &stays, 0));
+}
+
+#[test]
+fn a_volume_grows_with_its_origin_and_keeps_its_blocks() {
+    for mode in Mode::ALL {
+        let (ssd, small) = (MemoryDisk::new(4 << 20), MemoryDisk::new(SIZE + 100));
+        let cache = empty(&ssd);
+        let volume = cache
+            .attach(Attachment {
+                mode,
+                ..lasting("v", &small, 20)
+            })
+            .unwrap();
+        write(&cache, &volume, 0, 1);
+        let mut end = [0; 100];
+        cache.read(&volume, &mut end, SIZE as u64).unwrap();
+        let held = cache.status().volumes["v"].blocks;
+        cache.resize(&volume).unwrap();
+        assert_eq!(held, cache.status().volumes["v"].blocks);
+        small.grow(2 * SIZE, 9);
+        cache.resize(&volume).unwrap();
+        assert_eq!(2 * SIZE as u64, volume.size());
+        assert_eq!(1, read(&cache, &volume, 0));
+        let mut block = [0; BLOCK];
+        cache.read(&volume, &mut block, SIZE as u64).unwrap();
+        assert_eq!(
+            ([0; 100], [9; 1]),
+            (array(&block[..100]), array(&block[100..101]))
+        );
+        assert_eq!(9, read(&cache, &volume, 511));
+        let export = volume.export();
+        cache.close().unwrap();
+        drop((cache, volume));
+        let cache = restart(&ssd, &small);
+        let volume = cache.volume("v").unwrap();
+        assert_eq!(export, volume.export());
+        assert_eq!(1, read(&cache, &volume, 0));
+    }
+}
+
+fn array<const N: usize>(bytes: &[u8]) -> [u8; N] {
+    bytes.try_into().unwrap()
+}
+
+#[test]
+fn a_smaller_origin_is_refused() {
+    let (ssd, origin) = (MemoryDisk::new(4 << 20), MemoryDisk::new(SIZE));
+    let cache = empty(&ssd);
+    let volume = cache.attach(lasting("v", &origin, 20)).unwrap();
+    origin.cut_off(SIZE / 2);
+    assert!(matches!(
+        cache.resize(&volume),
+        Err(CacheError::Smaller { .. })
+    ));
+    assert_eq!(SIZE as u64, volume.size());
+}
+
+#[test]
+fn a_device_that_fails_attaches_nothing() {
+    let (ssd, origin) = (MemoryDisk::new(4 << 20), MemoryDisk::new(SIZE));
+    let cache = empty(&ssd);
+    ssd.fail(true);
+    for _ in 0..3 {
+        assert!(cache.attach(lasting("v", &origin, 64)).is_err());
+    }
+    ssd.fail(false);
+    cache.attach(lasting("v", &origin, 64)).unwrap();
+}
+
+#[test]
+fn names_and_paths_that_records_have_no_room_for_are_refused() {
+    let (ssd, origin) = (MemoryDisk::new(4 << 20), MemoryDisk::new(SIZE));
+    let cache = empty(&ssd);
+    for name in ["", &"n".repeat(256)] {
+        let refused = cache.attach(lasting(name, &origin, 1));
+        assert!(matches!(refused, Err(CacheError::Name(_))));
+    }
+    for path in ["v", "", &format!("/{}", "p".repeat(640))] {
+        let refused = cache.attach(Attachment {
+            kept: Some(path.to_owned()),
+            ..lasting("v", &origin, 1)
+        });
+        assert!(matches!(refused, Err(CacheError::Path(_))));
+    }
+}
