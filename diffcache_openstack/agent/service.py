@@ -24,6 +24,7 @@ import typing
 
 from oslo_config import cfg
 from oslo_log import log
+import prometheus_client
 from stevedore import driver
 from stevedore import exception as stevedore_exception
 
@@ -54,6 +55,7 @@ from diffcache_openstack.agent.local import delivery
 from diffcache_openstack.agent.local import images as local_images
 from diffcache_openstack.agent.local import server as local_server
 from diffcache_openstack.agent.local import usage as usages
+from diffcache_openstack.agent import metrics as agent_metrics
 from diffcache_openstack.agent.repository import catalogue
 from diffcache_openstack.agent.repository import compressing
 from diffcache_openstack.agent.repository import conductor_catalogue
@@ -73,6 +75,7 @@ from diffcache_openstack.agent.versions import service as version_service
 from diffcache_openstack.blocks import image_tools
 from diffcache_openstack.common import context as contexts
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.common import metrics
 from diffcache_openstack.common import service
 from diffcache_openstack.common.signing import image_records
 from diffcache_openstack.common.signing import revocations
@@ -173,6 +176,7 @@ class Agent(service.Service):
             conductor_versions_api.VersionsAPI(self._bus, self.conf),
             self.name)
         self._build_local()
+        self.metrics = self._new_metrics()
 
     def _withdrawal(self) -> withdrawal.Withdrawal | None:
         if self.conf.agent.role == REPOSITORY:
@@ -232,7 +236,7 @@ class Agent(service.Service):
     def _build_local(self) -> None:
         options = self.conf.agent
         prices = self._prices
-        usage = usages.Usage(self._state / 'usage.json')
+        usage = self._usage = usages.Usage(self._state / 'usage.json')
         self._local_images = local_images.LocalImages(
             self.site_map, self._contents, prices,
             recipes.ImageFiles(
@@ -251,6 +255,26 @@ class Agent(service.Service):
         self._local_api = local_api.LocalApi(
             self.status, self._local_images, self._delivery, usage,
             self.versions)
+
+    def _new_metrics(self) -> metrics.MetricsServer | None:
+        """Return the server of metrics; None if none is configured."""
+        if not self.conf.metrics.listen:
+            return None
+        # Of this agent: there may be several in one process.
+        registry = prometheus_client.CollectorRegistry()
+        prometheus_client.ProcessCollector(registry=registry)
+        registry.register(agent_metrics.HostCollector(
+            self.conf, self.plane, self.host, self.filler, self.requests,
+            self._usage, self._patch_requests.counts))
+        self.server.observe(agent_metrics.RequestMetrics(registry).observe)
+        return metrics.MetricsServer(self.conf.metrics.listen, registry,
+                                     self._problems)
+
+    def _problems(self) -> list[str]:
+        """Return why this host can serve no image; nothing if it can."""
+        if self.site_map.current().generation:
+            return []
+        return ['No site map has been received from the conductor yet.']
 
     def _new_throttle(self) -> throttles.Throttle:
         return throttles.Throttle(self.plane.new_handle(),
@@ -391,6 +415,8 @@ class Agent(service.Service):
             if self.ingest is not None:
                 self._run_until_stopped(self.ingest)
         self._run_until_stopped(self._link)
+        if self.metrics is not None:
+            self._run_until_stopped(self.metrics)
 
     def _follow_site_map(self) -> None:
         """Apply each new site map, and the stored one of the last run.

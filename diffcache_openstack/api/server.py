@@ -9,19 +9,14 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""HTTP server of the API, with cheroot.
-
-Cheroot is CherryPy's HTTP server: threads, HTTP/1.1 with kept connections,
-and a maintained project of its own. Several workers share the port through
-SO_REUSEPORT.
-"""
+"""HTTP server of the API. Workers share the port through SO_REUSEPORT."""
 
 import threading
 
-from cheroot import wsgi
 from oslo_log import log
 
 from diffcache_openstack.api import app
+from diffcache_openstack.common import http_server
 from diffcache_openstack.common import service
 
 LOG = log.getLogger(__name__)
@@ -37,7 +32,7 @@ class ApiService(service.Service):
         :raises OSError: the address cannot be listened on
         """
         options = self.conf.api
-        self._server = _Server(
+        self._server = http_server.HttpServer(
             (options.bind_host, options.bind_port), app.load(self.conf),
             numthreads=options.threads, request_queue_size=128,
             reuse_port=options.workers > 1)
@@ -53,12 +48,3 @@ class ApiService(service.Service):
         self._server.stop()
         self._thread.join()
         super().stop(graceful)
-
-
-class _Server(wsgi.Server):
-    """Writes its own messages to the service's log."""
-
-    def error_log(self, msg: str = '', level: int = 20,
-                  traceback: bool = False) -> None:
-        """Log one message."""
-        LOG.log(level, '%s', msg, exc_info=traceback)

@@ -19,8 +19,10 @@ import uuid
 from oslo_config import cfg
 from oslo_log import log
 import oslo_messaging
+import prometheus_client
 
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.common import metrics
 from diffcache_openstack.common import notifications as listening
 from diffcache_openstack.common import service
 from diffcache_openstack.common.signing import host_keys
@@ -33,6 +35,7 @@ from diffcache_openstack.conductor.endpoints import costs as cost_endpoint
 from diffcache_openstack.conductor.endpoints import versions as versions_rpc
 from diffcache_openstack.conductor import ledger
 from diffcache_openstack.conductor import liveness
+from diffcache_openstack.conductor import metrics as conductor_metrics
 from diffcache_openstack.conductor.planning import model
 from diffcache_openstack.conductor.planning import planner
 from diffcache_openstack.conductor.planning import proposals
@@ -70,6 +73,7 @@ class ConductorService(service.Service):
     def __init__(self, conf: cfg.ConfigOpts) -> None:
         super().__init__(conf)
         self._listener: listening.Listener | None = None
+        self.metrics: metrics.MetricsServer | None = None
 
     def start(self) -> None:
         """Start the service.
@@ -123,10 +127,13 @@ class ConductorService(service.Service):
         for task in (self._order_patches, self._prune_map_changes):
             self.tg.add_timer(_UPKEEP_INTERVAL, task,
                               initial_delay=_UPKEEP_INTERVAL)
+        self._start_metrics()
         LOG.info('Conductor %s is ready', name)
 
     def stop(self, graceful: bool = False) -> None:
         """Finish the calls in progress, then stop."""
+        if self.metrics is not None:
+            self.metrics.stop()
         self._server.stop()
         self._server.wait()
         if self._listener is not None:
@@ -137,6 +144,19 @@ class ConductorService(service.Service):
         self._notifier.stop()
         self._bus.close()
         self._database.close()
+
+    def _start_metrics(self):
+        """Serve metrics; each worker has those of the database."""
+        options = self.conf.metrics
+        if not options.listen:
+            return
+        registry = prometheus_client.CollectorRegistry()
+        collector = conductor_metrics.DatabaseCollector(self._database)
+        registry.register(collector)
+        self.metrics = metrics.MetricsServer(
+            options.listen, registry, collector.problems,
+            shared=self.conf.conductor.workers > 1)
+        self.metrics.start()
 
     def _put_versions_together(self, name):
         agents = agent_versions_api.AgentVersionsAPI(self._bus, self.conf)

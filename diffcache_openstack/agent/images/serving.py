@@ -45,6 +45,9 @@ LOG = logging.getLogger(__name__)
 
 WAY_FAILED = 'none'
 
+#: Called with the record of a request that ended, and the image.
+Observer = typing.Callable[[objects.Request, views.TemplateRef], None]
+
 
 class PendingOutputs:
     """Notes of outputs being written outside of this agent's directory.
@@ -106,7 +109,12 @@ class ImageServer:
         self._pending = pending
         self._requests = requests
         self._default_mode = default_mode
+        self._observers: list[Observer] = []
         self.modes = build_modes.BuildModes()
+
+    def observe(self, observer: Observer) -> None:
+        """Call an observer with each request that ended, and its image."""
+        self._observers.append(observer)
 
     def deliver(self, template: views.TemplateRef, output: pathlib.Path,
                 mode: str | None = None) -> objects.Request:
@@ -143,11 +151,11 @@ class ImageServer:
         except exceptions.DiffCacheError as error:
             request.seconds = time.monotonic() - started
             request.error = str(error)
-            self._report(request)
+            self._report(request, template)
             raise
         request.seconds = time.monotonic() - started
         _describe(request, built)
-        self._report(request)
+        self._report(request, template)
         return request
 
     def deliver_content(self, content_id: str | None, output: pathlib.Path
@@ -171,9 +179,12 @@ class ImageServer:
             return self.modes.choose()
         return self._default_mode
 
-    def _report(self, request: objects.Request) -> None:
+    def _report(self, request: objects.Request,
+                template: views.TemplateRef) -> None:
         self._requests.add(request)
         self._host.report_due.set()
+        for observer in self._observers:
+            observer(request, template)
 
     def _bring(self, template, output, mode, watch) -> building.Built:
         while True:

@@ -9,6 +9,8 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
+import urllib.error
+import urllib.request
 import uuid
 
 from diffcache_openstack.agent.data_plane import identity
@@ -32,7 +34,7 @@ class AgentTest(base.TestCase):
                   'conductor': {'rpc_timeout': 1},
                   'data_plane': {'listen': '127.0.0.1:0'}}
         for group, given in options.items():
-            values[group].update(given)
+            values.setdefault(group, {}).update(given)
         for group, given in values.items():
             for name, value in given.items():
                 conf.set_override(name, value, group=group)
@@ -101,3 +103,37 @@ class AgentTest(base.TestCase):
         self.assertEqual(['id'], [i.id for i in again.repository.images()])
         self.assertIn(view.Key(view.TEMPLATES, template.content_id),
                       again.held)
+
+    def get(self, agent, path):
+        """Return status and text of a path of the agent's metrics."""
+        url = f'http://127.0.0.1:{agent.metrics.port}{path}'
+        try:
+            with urllib.request.urlopen(url) as answer:  # nosec B310
+                return answer.status, answer.read().decode()
+        except urllib.error.HTTPError as error:
+            with error:
+                return error.code, error.read().decode()
+
+    def test_metrics_are_served_where_an_address_is_set(self):
+        self.assertIsNone(self.started().metrics)
+
+    def test_metrics(self):
+        image = self.write_file('image', b'content' * 100000)
+        agent = self.started(agent={'role': 'repository'},
+                             metrics={'listen': '127.0.0.1:0'})
+        agent.repository.register(image, 'id', 'name')
+        status, text = self.get(agent, '/metrics')
+        self.assertEqual(200, status)
+        for line in ('diffcache_cache_objects{kind="templates",owner="agent"}'
+                     ' 1.0', 'diffcache_conductor_reachable 0.0',
+                     'diffcache_request_wan_bytes_total 0.0',
+                     'diffcache_data_plane_events_total{event="refused"} 0.0',
+                     'role="repository"', 'process_resident_memory_bytes'):
+            self.assertIn(line, text)
+
+    def test_not_ready_without_a_site_map(self):
+        agent = self.started(metrics={'listen': '127.0.0.1:0'})
+        status, text = self.get(agent, '/ready')
+        self.assertEqual(503, status)
+        self.assertIn('site map', text)
+        self.assertEqual(200, self.get(agent, '/live')[0])
