@@ -45,9 +45,10 @@ def parser() -> argparse.ArgumentParser:
     up.add_argument('--computes', type=_number, metavar='N',
                     help='compute hosts of the site (default: as before,'
                          ' or 1)')
-    up.add_argument('--caching', choices=('diffcache', 'none'),
-                    help='who caches images (default: as before, or'
-                         ' diffcache)')
+    up.add_argument('--caching', choices=suite.KINDS,
+                    help='what caches images besides Nova: this suite, or'
+                         " Glance's own cache at the site (default: as"
+                         ' before, or diffcache)')
     up.add_argument('--wan', type=float, metavar='MBITS',
                     help='what the link to the site carries each way, in'
                          f' Mbit/s (default: as before, or {WAN:.0f})')
@@ -99,9 +100,9 @@ class Commands:
                               _chosen(options, 'computes', 1))
         self._given = place.Place(
             where, processes.Processes(where), steps.Progress())
-        caching = _chosen(options, 'caching', 'diffcache')
+        caching = _chosen(options, 'caching', suite.DIFFCACHE)
         self._cloud = cloud.Cloud(
-            self._given, suite.Caching(caching == 'diffcache'),
+            self._given, suite.Caching(caching),
             _chosen(options, 'wan', WAN))
 
     def up(self) -> int:

@@ -336,8 +336,13 @@ class Cloud:
         self.database.execute('DROP DATABASE diffcache',
                               'CREATE DATABASE diffcache')
         (self._marks() / 'diffcache').unlink(missing_ok=True)
-        for name in (suite.REPOSITORY, suite.EDGE):
-            shutil.rmtree(self._where.data / name, ignore_errors=True)
+        shutil.rmtree(self._where.data / suite.REPOSITORY,
+                      ignore_errors=True)
+        self.forget_site()
+
+    def forget_site(self) -> None:
+        """Remove what the site's agents keep, while they are stopped."""
+        shutil.rmtree(self._where.data / suite.EDGE, ignore_errors=True)
         for host in self._where.hosts:
             shell.run(*self._given.processes.enter(host), 'sh', '-c',
                       'rm -rf "$0"/*', self._where.host / 'diffcache')
@@ -369,7 +374,7 @@ class Cloud:
         shell.write(where.state / 'layout.json', json.dumps({
             'computes': where.computes,
             'wan': self._wan,
-            'caching': 'diffcache' if self.suite.enabled else 'none',
+            'caching': self.suite.kind,
             'hosts': where.hosts,
             'options': self.suite.options,
             'centre': where.centre,

@@ -127,17 +127,20 @@ class Guests:
 
     def __init__(self, folder: pathlib.Path,
                  say: collections.abc.Callable[[str], None],
-                 sizes: Sizes = Sizes()) -> None:
+                 sizes: Sizes = Sizes(),
+                 family: collections.abc.Sequence[Recipe] = FAMILY) -> None:
         """Choose where.
 
         :param folder: for the images; what they are made from lies in
             ``parts`` below it
         :param say: gets a line for each image built
+        :param family: what to build; each after its base
         """
         self._folder = folder
         self._work = folder / 'parts'
         self._say = say
         self._sizes = sizes
+        self._family = family
 
     def path(self, name: str) -> pathlib.Path:
         """The raw file of an image."""
@@ -149,19 +152,19 @@ class Guests:
         :returns: raw files by name
         """
         self._work.mkdir(parents=True, exist_ok=True)
-        recipe = hashlib.sha256(repr(
-            (FAMILY, self._sizes, _INIT, _BOOT_MENU)).encode()).hexdigest()
+        parts = (self._family, self._sizes, _INIT, _BOOT_MENU)
+        recipe = hashlib.sha256(repr(parts).encode()).hexdigest()
         mark = self._folder / 'recipe'
         if not mark.exists() or mark.read_text() != recipe:
             self._build()
             shell.write(mark, recipe)
-        return {one.name: self.path(one.name) for one in FAMILY}
+        return {one.name: self.path(one.name) for one in self._family}
 
     def _build(self) -> None:
         kernel = self._kernel()
         boot = self._boot_partition(kernel)
         groups = self._groups(kernel)
-        for recipe in FAMILY:
+        for recipe in self._family:
             self._image(recipe, boot, groups)
             self._say(f'image {recipe.name}')
 

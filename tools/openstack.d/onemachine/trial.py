@@ -265,7 +265,7 @@ class Trial:
         document = json.loads(
             (self.where.state / 'layout.json').read_text())
         cloud.Cloud(self.given, suite.Caching(
-            document['caching'] == 'diffcache', document.get('options', {})),
+            document['caching'], document.get('options', {})),
             document['wan']).up()
 
     @staticmethod

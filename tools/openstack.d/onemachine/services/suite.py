@@ -30,6 +30,7 @@ from onemachine import processes
 from onemachine.services import common
 from onemachine import shell
 
+DIFFCACHE, GLANCE, NONE = KINDS = ('diffcache', 'glance', 'none')
 SITE = 'site'
 REPOSITORY = 'repository'
 EDGE = 'edge'
@@ -54,12 +55,18 @@ _NEW_KEY = ('-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:P-256',
 class Caching:
     """How the OpenStack caches images.
 
-    :ivar enabled: False leaves Glance and Nova as they come
+    :ivar kind: DIFFCACHE; NONE leaves Glance and Nova as they come; GLANCE
+        likewise, with Glance's own cache at the site
     :ivar options: of the suite's services, over those given here
     """
 
-    enabled: bool = True
+    kind: str = DIFFCACHE
     options: common.Groups = dataclasses.field(default_factory=dict)
+
+    @property
+    def enabled(self) -> bool:
+        """Whether Glance and Nova use the suite."""
+        return self.kind == DIFFCACHE
 
 
 class Suite:
@@ -71,9 +78,9 @@ class Suite:
         self._caching = caching
 
     @property
-    def enabled(self) -> bool:
-        """Whether Glance and Nova use the suite."""
-        return self._caching.enabled
+    def kind(self) -> str:
+        """How the OpenStack caches images, as :class:`Caching` says it."""
+        return self._caching.kind
 
     @property
     def options(self) -> common.Groups:
@@ -191,8 +198,10 @@ class Suite:
 
     def glance_groups(self) -> common.Groups:
         """What the site's Glance is told."""
-        if not self._caching.enabled:
+        if self._caching.kind == NONE:
             return {'paste_deploy': {'flavor': 'keystone'}}
+        if self._caching.kind == GLANCE:
+            return {}
         return shell.merge(_HOOK, {
             'DEFAULT': {'image_cache_driver': 'diffcache'},
             'diffcache': {'socket': socket(self._where, EDGE)},

@@ -39,11 +39,18 @@ class TestSuite(base.TestCase):
                         steps.Progress()), suite.Caching(**caching))
 
     def test_plain_leaves_others_alone(self):
-        made = self.make(enabled=False)
+        made = self.make(kind=suite.NONE)
         self.assertEqual({}, made.nova_groups('compute-1'))
         self.assertEqual({}, made.scheduler_groups())
         self.assertEqual(PASTE, made.glance_paste(PASTE))
         self.assertNotIn('DEFAULT', made.glance_groups())
+
+    def test_glance_caches_as_it_comes(self):
+        made = self.make(kind=suite.GLANCE)
+        # The pipeline with the cache, and its own driver.
+        self.assertEqual({}, made.glance_groups())
+        self.assertEqual(PASTE, made.glance_paste(PASTE))
+        self.assertEqual({}, made.nova_groups('compute-1'))
 
     def test_drivers_are_chosen_by_configuration(self):
         made = self.make()
