@@ -183,10 +183,8 @@ class ConductorLink:
                                         _holdings(held))
 
     def _report_borrowed(self) -> None:
-        """Report templates that are borrowed and not held."""
-        held = self._host.held
-        borrowed = {key: size for key, size in held.borrowed.sizes().items()
-                    if held.is_borrowed(key)}
+        """Report templates that are borrowed, also those that are held."""
+        borrowed = self._host.held.borrowed.sizes()
         due = self._borrowed_at + REPEAT_HOLDINGS * self._interval
         if borrowed == self._reported_borrowed and time.monotonic() < due:
             return

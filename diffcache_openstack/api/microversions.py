@@ -41,7 +41,9 @@ HISTORY: dict[str, str] = {
            ' projects.',
     '1.7': 'Images that a repository could not add yet:'
            ' ``GET /v1/hosts/{name}/pending-images``.',
-    '1.8': 'Templates have ``compressed_size``. Plans have what they move and'
+    '1.8': 'Templates have ``compressed_size``. Their locations have ``held``'
+           ' and ``borrowed``, and contain hosts whose Nova has the image.'
+           ' Plans have what they move and'
            ' save: ``move_wan_bytes``, ``move_lan_bytes``, ``fill_seconds``,'
            ' ``saved_seconds`` and ``saved_wan_bytes``, and their'
            ' ``objective`` with ``cost_wan_bytes``. Pairs of images that'

@@ -259,6 +259,34 @@ class Proxy(versions.VersionCalls, proxy.Proxy):
         return self._wait(lambda: self.get_precache_job(job_id), is_done,
                           timeout, interval)
 
+    def wait_for_base_images(
+            self, hosts: typing.Iterable[str], images: typing.Iterable[str],
+            timeout: float, interval: float = 2.0) -> None:
+        """Wait until Nova has images in its own cache on hosts.
+
+        :param images: ids
+        :param timeout: seconds
+        :raises ResourceTimeout: an image is not there by then
+        """
+        deadline = time.monotonic() + timeout
+        missing = {(host, image) for host in hosts for image in images}
+        while missing := self._without_base(missing):
+            if time.monotonic() + interval > deadline:
+                host, image = min(missing)
+                raise exceptions.ResourceTimeout(
+                    f'Nova has not cached image {image} on {host} after'
+                    f' {timeout:g} s, or the agent there must not read it'
+                    f' ([agent] borrow, output_directories); see the log of'
+                    f' nova-compute ({len(missing)} of these are missing).')
+            time.sleep(interval)
+
+    def _without_base(self, wanted):
+        """Select those of (host, image) whose Nova does not have the image."""
+        found = {(place.host, image) for image in {each[1] for each in wanted}
+                 for place in self.template_locations(image)
+                 if place.is_borrowed}
+        return wanted - found
+
     def _get_resource(self, resource_type: typing.Any, value: typing.Any,
                       **attrs: typing.Any) -> typing.Any:
         """Return a resource by a name that may need quoting."""

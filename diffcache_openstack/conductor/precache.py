@@ -250,12 +250,15 @@ class View:
     """Objects on hosts and current fills, to compute progress of targets."""
 
     def __init__(self, hosts: collections.abc.Sequence[objects.Host],
+                 readable: collections.abc.Sequence[objects.Host],
                  patches: collections.abc.Sequence[objects.Patch],
                  wanted: set[tuple[str, str]],
                  fills: collections.abc.Mapping[
                      tuple[str, str], objects.Fill]):
         """Collect the state of jobs, hosts and fills.
 
+        :param hosts: with what they hold
+        :param readable: with what they hold or borrow
         :param wanted: (host, object id) of the current plans
         :param fills: of those, the objects not held yet, with their state
         """
@@ -266,25 +269,24 @@ class View:
         for patch in patches:
             self._into.setdefault(patch.target, []).append(patch)
         # A manifest has the id of the content that it is of.
-        self._held = {host.name: {held.id for held in host.holdings
-                                  if held.kind in _MATERIAL}
-                      for host in hosts}
+        self._held = _material(hosts)
+        self._readable = _material(readable)
         self._at_site: dict[str, set[str]] = {}
         for host in hosts:
             if host.alive and host.role == objects.COMPUTE:
                 self._at_site.setdefault(host.site, set()).update(
-                    self._held[host.name])
+                    self._readable[host.name])
 
     def progress(self, job: objects.PrecacheJob, target: typing.Any
                  ) -> db.Progress:
         """Compute the progress of a target of a job."""
-        trouble = self._trouble(target)
-        if trouble:
-            return _progress(target, precache.FAILED, message=trouble)
         way = self._way(job, target)
         if way is not None:
             return _progress(target, precache.READY, way=way,
                              bytes_done=target.bytes_total)
+        trouble = self._trouble(target)
+        if trouble:
+            return _progress(target, precache.FAILED, message=trouble)
         host = self._hosts[target.host]
         if not host.alive:
             return _progress(
@@ -326,12 +328,20 @@ class View:
         return None
 
     def _way(self, job, target):
-        """Return how the host has the image without the WAN, or None."""
-        host = self._hosts[target.host]
+        """Return how the host has the image without the WAN, or None.
+
+        Nova's own copy is as good as the cache's, but for pinned images: Nova
+        deletes it when no server uses it.
+        """
+        host = self._hosts.get(target.host)
+        if host is None or target.content_id is None:
+            return None
         if target.content_id in self._held[host.name]:
             return LOCAL
         if job.pinned or not host.alive:
             return None
+        if target.content_id in self._readable[host.name]:
+            return LOCAL
         around = self._at_site.get(host.site, set())
         if any(patch.id in around and patch.base in around
                for patch in self._into.get(target.content_id, ())):
@@ -350,6 +360,13 @@ def _share_done(target, fills):
     return target.bytes_total * done // total if total else 0
 
 
+def _material(hosts):
+    """Return the templates and patches of hosts: ids by host."""
+    return {host.name: {held.id for held in host.holdings
+                        if held.kind in _MATERIAL} for host in hosts}
+
+
 def _read_view(session):
-    return View(sites.holding_hosts(session), catalogue.list_patches(session),
+    return View(sites.holding_hosts(session), sites.map_hosts(session),
+                catalogue.list_patches(session),
                 db.planned_objects(session), fill_reports.by_object(session))

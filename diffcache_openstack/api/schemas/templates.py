@@ -51,6 +51,12 @@ LIST = common.listing('templates', _ENTRY)
 SHOW = common.closed({'template': _ENTRY})
 
 _LOCATION = common.closed({
-    'host': common.NAME, 'site': common.SITE, 'bytes': common.COUNT})
+    'host': common.NAME, 'site': common.SITE, 'bytes': common.COUNT,
+    # From version 1.8 on.
+    'held': {'type': 'boolean', 'description':
+             "Whether the host's cache has it."},
+    'borrowed': {'type': 'boolean', 'description':
+                 "Whether the agent reads it from Nova's image cache."}},
+    ['held', 'borrowed'])
 LOCATIONS = common.closed({
     'locations': {'type': 'array', 'items': _LOCATION}})

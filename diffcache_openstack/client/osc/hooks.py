@@ -12,6 +12,7 @@
 """Options added to existing commands of the openstack client."""
 
 import argparse
+import time
 import typing
 
 from cliff import hooks
@@ -177,7 +178,10 @@ class AggregateCacheImage(Hook):
 
     def after(self, parsed_args: argparse.Namespace, return_code: int
               ) -> int:
-        """Cache the images in the hosts' caches too, and wait."""
+        """Cache the images in the hosts' caches too, and wait for both.
+
+        A host's own cache may have an image before Nova's has.
+        """
         if return_code or not parsed_args.wait:
             return return_code
         manager = self.cmd.app.client_manager
@@ -191,5 +195,9 @@ class AggregateCacheImage(Hook):
                 name=f'aggregate cache image {aggregate.name}',
                 images=images, aggregates=[str(aggregate.id)],
                 expires_at=precache.end_of(parsed_args.lifetime))
+            deadline = time.monotonic() + parsed_args.timeout
             precache.wait(manager.diffcache, job, parsed_args.timeout)
+            manager.diffcache.wait_for_base_images(
+                aggregate.hosts or (), images,
+                max(0.0, deadline - time.monotonic()))
         return return_code

@@ -42,7 +42,8 @@ _PAIRS_LONG: list[formats.Column] = [
     ('Terms', 'terms', None)]
 _LOCATIONS: list[formats.Column] = [
     ('Host', 'host', None), ('Site', 'site', None),
-    ('Size', 'bytes', formats.Size)]
+    ('Size', 'bytes', formats.Size), ('Cached', 'is_held', None),
+    ("In Nova's Cache", 'is_borrowed', None)]
 
 
 class ListObjects(commands.Lister):
@@ -77,7 +78,7 @@ class ShowObject(commands.ImageCommand, commands.ShowOne):
 
 
 class ListLocations(commands.ImageCommand, commands.Lister):
-    """List the hosts that hold a whole image"""
+    """List the hosts that have a whole image"""
 
     def take_action(self, parsed_args: argparse.Namespace) -> tuple:
         """Call the service."""

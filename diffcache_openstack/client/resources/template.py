@@ -49,7 +49,7 @@ class Template(base.Resource):
 
 
 class Location(base.Resource):
-    """A host that holds a template."""
+    """A host that has a template."""
 
     resources_key = 'locations'
     base_path = '/templates/%(template_id)s/locations'
@@ -59,6 +59,10 @@ class Location(base.Resource):
     host = resource.Body('host', alternate_id=True)
     site = resource.Body('site')
     bytes = resource.Body('bytes', type=int)
+    #: Whether the host's cache has it.
+    is_held = resource.Body('held', type=bool)
+    #: Whether the agent reads it from Nova's image cache.
+    is_borrowed = resource.Body('borrowed', type=bool)
 
 
 class Patch(base.Resource):

@@ -67,7 +67,7 @@ class ImagesTable(tables.DataTable):
 
 
 class LocationsTable(tables.DataTable):
-    """Hosts that hold a whole image."""
+    """Hosts that have a whole image, in their cache or Nova's."""
 
     host = tables.Column('host', verbose_name=_('Host'),
                          link=host_tables.DETAIL)

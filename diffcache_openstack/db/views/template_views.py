@@ -68,14 +68,25 @@ def get_template(session: listing.Reader, viewer: listing.Viewer,
 
 
 def locations(session: listing.Reader, content_id: str) -> list[listing.Entry]:
-    """List living hosts that hold a content whole, by name."""
-    host, held = models.Host, models.Holding
-    rows = session.execute(
-        sa.select(host.name.label('host'), host.site, held.bytes)
-        .join(held, held.host_id == host.id)
-        .where(host.alive, held.kind == objects.TEMPLATES,
-               held.object_id == content_id).order_by(host.name))
-    return [listing.plain(row) for row in rows.mappings()]
+    """List living hosts that have a content whole, by name.
+
+    An entry says whether the host's cache has it (``held``), and whether the
+    agent reads it from Nova's (``borrowed``).
+    """
+    host, found = models.Host, dict[str, listing.Entry]()
+    for name, table, condition in (
+            ('held', models.Holding,
+             models.Holding.kind == objects.TEMPLATES),
+            ('borrowed', models.Borrowed, sa.true())):
+        for row in session.execute(
+                sa.select(host.name.label('host'), host.site, table.bytes)
+                .join(table, table.host_id == host.id)
+                .where(host.alive, condition,
+                       table.object_id == content_id)).mappings():
+            entry = found.setdefault(row['host'], {
+                **listing.plain(row), 'held': False, 'borrowed': False})
+            entry[name] = True
+    return [entry for _host, entry in sorted(found.items())]
 
 
 def unknown_template(template_id: str) -> exceptions.NotFound:

@@ -260,7 +260,7 @@ class LinkTest(base.TestCase):
                          self.conductor.named('change_holdings')[-1])
         self.assertEqual(1, len(self.conductor.named('report_holdings')))
 
-    def test_borrowed_templates_that_are_not_held(self):
+    def test_borrowed_templates_also_if_they_are_held(self):
         key = view.Key(view.TEMPLATES, CONTENT)
         self.link.report()
         self.held.borrowed[key] = 7
@@ -268,7 +268,7 @@ class LinkTest(base.TestCase):
             self.link.report()
         self.held[key] = 5
         self.link.report()
-        self.assertEqual([[], [('templates', CONTENT, 7)], []],
+        self.assertEqual([[], [('templates', CONTENT, 7)]],
                          [call[1] for call in
                           self.conductor.named('report_borrowed')])
 

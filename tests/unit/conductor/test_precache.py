@@ -184,6 +184,26 @@ class TestProgress(RoundTest):
             db.list_targets, JOB, {}, listing.Page(10)).entries
         return found
 
+    def borrow(self):
+        self.write(sites.put_borrowed, 'h1', [objects.Holding(
+            kind=objects.TEMPLATES, id=self.content, bytes=1000)])
+        self.precacher.round()
+        [found] = self.read(
+            db.list_targets, JOB, {}, listing.Page(10)).entries
+        return found['state'], found['way']
+
+    def test_what_nova_has_cached_is_ready(self):
+        self.assertEqual(('ready', 'local'), self.borrow())
+
+    def test_what_nova_has_cached_is_ready_beside_a_small_cache(self):
+        self.write(sites.put_host, database.host('h1', capacity=10),
+                   objects_base.now())
+        self.assertEqual(('ready', 'local'), self.borrow())
+
+    def test_what_is_pinned_has_to_be_in_the_cache(self):
+        self.precacher.update(JOB, 1, {'pinned': True})
+        self.assertEqual('fetching', self.borrow()[0])
+
     def test_bytes_that_came(self):
         found = self.target(active=True, bytes_done=50, bytes_total=200)
         self.assertEqual(('fetching', 250, 0), (

@@ -13,6 +13,7 @@
 
 from diffcache_openstack.db import catalogue
 from diffcache_openstack.db import models
+from diffcache_openstack.db import sites
 from diffcache_openstack import objects
 from diffcache_openstack.objects import base as objects_base
 from tests.unit.api import base
@@ -113,8 +114,23 @@ class TestListing(base.ApiTest):
         self.assertEqual(1, self.get('/v1/templates/t1')['template'][
             'host_count'])
         self.assertEqual(
-            [{'host': 'h1', 'site': 'edge', 'bytes': 50}],
+            [{'host': 'h1', 'site': 'edge', 'bytes': 50, 'held': True,
+              'borrowed': False}],
             self.get('/v1/templates/t1/locations')['locations'])
+
+    def test_where_nova_has_it(self):
+        for host in ('h1', 'h2'):
+            self.write(sites.put_borrowed, host, [objects.Holding(
+                kind=objects.TEMPLATES, id=database.content(1), bytes=50)])
+        self.assertEqual([
+            {'host': host, 'site': 'edge', 'bytes': 50, 'held': held,
+             'borrowed': True} for host, held in (('h1', True), ('h2', False))
+        ], self.get('/v1/templates/t1/locations', version='1.8')['locations'])
+        # Older versions know of caches only.
+        self.assertEqual(
+            [{'host': 'h1', 'site': 'edge', 'bytes': 50}],
+            self.get('/v1/templates/t1/locations', version='1.7')[
+                'locations'])
 
 
 class TestPatches(base.ApiTest):

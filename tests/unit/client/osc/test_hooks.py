@@ -21,7 +21,10 @@ from openstackclient.compute.v2 import server
 from osc_lib import exceptions as osc_exceptions
 
 from diffcache_openstack.client.osc import hooks
+from diffcache_openstack.db import sites
+from diffcache_openstack import objects
 from tests.unit.client import cloud
+from tests.unit.db import database
 
 
 class HookTest(cloud.CommandTest):
@@ -101,7 +104,7 @@ class TestAggregateCacheImage(HookTest):
         super().setUp()
         self.app.client_manager.compute = types.SimpleNamespace(
             find_aggregate=lambda name, ignore_missing: (
-                types.SimpleNamespace(id=7, name=name)))
+                types.SimpleNamespace(id=7, name=name, hosts=['h1'])))
 
     def run_after(self, *words):
         hook, arguments = self.hook(
@@ -143,9 +146,27 @@ class TestAggregateCacheImage(HookTest):
     def test_wait_ends_when_hosts_have_it(self):
         self.conductor._precacher._compute = types.SimpleNamespace(
             hosts=lambda aggregates, zones: {'h1'} if aggregates else set())
+        self.write(sites.put_borrowed, 'h1', [objects.Holding(
+            kind=objects.TEMPLATES, id=database.content(1), bytes=50)])
         self.assertEqual(0, self.run_after('--wait', '--timeout', '60'))
         [job] = self.cloud.precache_jobs()
         self.assertEqual('ready', job.state)
+
+    def test_wait_is_for_novas_cache_too(self):
+        self.conductor._precacher._compute = types.SimpleNamespace(
+            hosts=lambda aggregates, zones: {'h1'} if aggregates else set())
+        waited = []
+        self.patch(self.cloud, 'wait_for_base_images',
+                   lambda *words: waited.append(words[:2]))
+        self.assertEqual(0, self.run_after('--wait', '--timeout', '60'))
+        self.assertEqual([(['h1'], ['t1'])], waited)
+
+    def test_what_nova_did_not_cache_is_named(self):
+        self.conductor._precacher._compute = types.SimpleNamespace(
+            hosts=lambda aggregates, zones: {'h1'} if aggregates else set())
+        error = self.assertRaises(osc_exceptions.CommandError,
+                                  self.run_after, '--wait', '--timeout', '4')
+        self.assertIn('Nova has not cached image t1 on h1', str(error))
 
     def test_wait_for_an_image_that_cannot_be(self):
         self.conductor._precacher._compute = types.SimpleNamespace(
