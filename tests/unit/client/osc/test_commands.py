@@ -28,6 +28,7 @@ from diffcache_openstack.client.osc import plans
 from diffcache_openstack.client.osc import precache
 from diffcache_openstack.client.osc import quotas
 from diffcache_openstack.client.osc import sites
+from diffcache_openstack.client.osc import status
 from diffcache_openstack.client.osc import waiting
 from diffcache_openstack.db import catalogue
 from diffcache_openstack.db import history
@@ -370,6 +371,46 @@ class TestPrecache(cloud.CommandTest):
                      '9' * 30 + 'd'):
             self.assertRaises(SystemExit, self.create, '--lifetime', word)
         self.assertRaises(SystemExit, self.create, '--rate', 'fast')
+
+
+class TestStatus(cloud.CommandTest):
+
+    def test_a_site_on_one_screen(self):
+        names, values = self.take(status.ShowStatus, 'edge', '--days', '1')
+        found = dict(zip(names, values))
+        text = found['requests'].human_readable()
+        self.assertIn('3, 0 failed, mean', text)
+        self.assertIn('build 100%', text)
+        self.assertEqual({'bytes': 15, 'whole_bytes': 3 * 10 ** 8},
+                         found['wan'].machine_readable())
+        self.assertIn('100% saved', found['wan'].human_readable())
+        self.assertEqual(0, found['running_jobs'])
+
+    def test_problems_name_what_they_are_about(self):
+        self.database.write(pending_images.put, 'hub', [
+            server_objects.PendingImage(
+                image_id='t9', state='refused', attempts=1,
+                error='It has a backing file')])
+        self.database.write(db_sites.expire_hosts, objects_base.now())
+        found = self.shown(status.ShowStatus, 'edge')['problems']
+        for text in ('Host h1 is dead', 'Host h2 is dead',
+                     'Repository hub is dead', 'no plan yet',
+                     'could not add image t9 (refused): It has a backing'
+                     ' file'):
+            self.assertTrue(any(text in line for line in found),
+                            f'{text}: {found}')
+
+    def test_without_requests(self):
+        self.assertEqual('none', status.Requests(
+            status._count([])).human_readable())
+        self.assertEqual('0 B for requests', status.Saved(
+            {'bytes': 0, 'whole_bytes': 0}).human_readable())
+        self.assertEqual('none', status.Lines([]).human_readable())
+
+    def test_more_than_whole_images_is_said_so(self):
+        found = status.Saved({'bytes': 120, 'whole_bytes': 100})
+        self.assertEqual('120 B for requests, whole images 100 B: 20% more',
+                         found.human_readable())
 
 
 class TestSites(cloud.CommandTest):

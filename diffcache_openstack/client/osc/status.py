@@ -1,0 +1,129 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""``openstack image cache status``: a site on one screen."""
+
+import argparse
+import collections.abc
+import typing
+
+from cliff import columns
+
+from diffcache_openstack.client.osc import commands
+from diffcache_openstack.client.osc import formats
+from diffcache_openstack.common import units
+
+_DAYS = 7
+
+
+class Requests(columns.FormattableColumn):
+    """Numbers of requests; in tables as a sentence."""
+
+    def human_readable(self) -> str:
+        """Return number, failures, the mean duration and the ways."""
+        counts = self._value
+        if not counts['requests']:
+            return 'none'
+        ways = ', '.join(f'{way} {number / counts["requests"]:.0%}'
+                         for way, number in counts['ways'].items())
+        return (f'{counts["requests"]}, {counts["failed"]} failed, mean'
+                f' {counts["mean_s"]:.3f} s\n{ways}')
+
+
+class Saved(columns.FormattableColumn):
+    """Bytes over the WAN; in tables beside those of whole images."""
+
+    def human_readable(self) -> str:
+        """Return both, and the part that is saved."""
+        moved, whole = self._value['bytes'], self._value['whole_bytes']
+        text = f'{units.format_size(moved)} for requests'
+        if not whole:
+            return text
+        saved = 1 - moved / whole
+        return (f'{text}, whole images {units.format_size(whole)}:'
+                f' {abs(saved):.0%} {"saved" if saved >= 0 else "more"}')
+
+
+class Lines(columns.FormattableColumn):
+    """Sentences; in tables a line for each."""
+
+    def human_readable(self) -> str:
+        """Return the sentences."""
+        return '\n'.join(self._value) or 'none'
+
+
+class ShowStatus(commands.SiteCommand, commands.ShowOne):
+    """Show on one screen how a site is, and what needs attention
+
+    Problems are hosts and repositories that do not answer, images that a
+    repository could not add, and a plan that is not held by its hosts.
+    """
+
+    def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
+        """Add the arguments of the command."""
+        parser = super().get_parser(prog_name)
+        parser.add_argument('--days', type=int, metavar='<n>', default=_DAYS,
+                            help='Count the requests of so many days (default:'
+                                 ' %(default)s)')
+        return parser
+
+    def take_action(self, parsed_args: argparse.Namespace) -> tuple:
+        """Call the service."""
+        site = self.site_name(parsed_args.site)
+        report = self.client.site_report(site, days=parsed_args.days)
+        jobs = self.client.precache_jobs(state='running')
+        values = {
+            'site': site, 'days': parsed_args.days,
+            'hosts': formats.HostCounts(report['site']['hosts']),
+            'held': formats.Held(report['held']),
+            'plan': formats.Fill(report['plan']),
+            'requests': Requests(_count(report['requests'])),
+            'wan': Saved({name.removeprefix('wan_'): report[name] for name in
+                          ('wan_bytes', 'whole_bytes')}),
+            'running_jobs': sum(1 for _job in jobs),
+            'problems': Lines(list(self._problems(site, report['plan'])))}
+        return tuple(values), tuple(values.values())
+
+    def _problems(self, site: str, plan: dict[str, typing.Any] | None
+                  ) -> collections.abc.Iterator[str]:
+        for host in self.client.hosts(site=site, alive=False):
+            yield (f'Host {host.name} is dead: last heartbeat at'
+                   f' {host.seen_at}.')
+        if plan is None:
+            yield ('There is no plan yet: create one with "openstack image'
+                   f' cache plan create {site}".')
+        for repository in self.client.hosts(role='repository'):
+            yield from self._problems_of(repository, site)
+
+    def _problems_of(self, repository: typing.Any, site: str
+                     ) -> collections.abc.Iterator[str]:
+        if not repository.is_alive and repository.site != site:
+            yield (f'Repository {repository.name} is dead: last heartbeat at'
+                   f' {repository.seen_at}.')
+        for client in self.client.get_host(repository.name).clients or ():
+            if not client['answers']:
+                yield (f'Host {client["host"]} gets nothing from repository'
+                       f' {repository.name} since {client["since"]}:'
+                       f' {client["reason"]}')
+        for image in self.client.pending_images(repository.name):
+            if image.error:
+                yield (f'Repository {repository.name} could not add image'
+                       f' {image.image_id} ({image.state}): {image.error}')
+
+
+def _count(ways: list[dict[str, typing.Any]]) -> dict[str, typing.Any]:
+    """Sum the ways of requests."""
+    requests = sum(way['requests'] for way in ways)
+    total = sum(way['requests'] * (way['mean_s'] or 0.0) for way in ways)
+    return {'requests': requests,
+            'failed': sum(way['failed'] for way in ways),
+            'mean_s': total / requests if requests else None,
+            'ways': {way['way']: way['requests'] for way in ways}}
