@@ -85,10 +85,8 @@ class Stage:
         where = json.loads(
             (self.trial.where.state / 'layout.json').read_text())
         session = self.trial.admin.session
-        found = session.delete(
-            f'{where["glance"]["site"]}/v2/cache',
-            headers={'x-image-cache-clear-target': 'both'},
-            raise_exc=False)
+        found = session.delete(f'{where["glance"]["site"]}/v2/cache',
+                               raise_exc=False)
         if found.status_code != 204:
             raise errors.OpenStackError(
                 f"the site's Glance does not empty its cache:"
