@@ -82,6 +82,32 @@ def start_time(pid: int) -> int | None:
     return None if fields[0] in 'ZX' else int(fields[19])
 
 
+@dataclasses.dataclass(frozen=True)
+class Use:
+    """What a process has used since it was started.
+
+    :ivar cpu_seconds: of all processors, its own and the kernel's for it
+    :ivar memory_bytes: the most that was resident at a time
+    """
+
+    cpu_seconds: float
+    memory_bytes: int
+
+
+def use_of(pid: int) -> Use:
+    """What a process has used.
+
+    :raises FileNotFoundError: it is gone
+    """
+    folder = pathlib.Path(f'/proc/{pid}')
+    fields = (folder / 'stat').read_text().rpartition(')')[2].split()
+    ticks = int(fields[11]) + int(fields[12])
+    [peak] = [line.split()[1] for line
+              in (folder / 'status').read_text().splitlines()
+              if line.startswith('VmHWM:')]
+    return Use(ticks / os.sysconf('SC_CLK_TCK'), int(peak) * 1024)
+
+
 class Processes:
     """The processes of one OpenStack."""
 
@@ -111,6 +137,11 @@ class Processes:
     def started(self, name: str) -> float:
         """When a process was started, as time.time() counts."""
         return self._record(name).stat().st_mtime
+
+    def use(self, name: str) -> Use:
+        """What a process has used by now; nothing if it does not run."""
+        pid = self.pid(name)
+        return Use(0.0, 0) if pid is None else use_of(pid)
 
     def log(self, name: str) -> pathlib.Path:
         """The file with what a process prints."""

@@ -25,6 +25,7 @@ from diffcache_openstack.common import local_client
 from onemachine import cloud
 from onemachine import errors
 from onemachine import modes
+from onemachine import processes
 from onemachine.services import common
 from onemachine.services import suite
 from onemachine import trial
@@ -124,6 +125,13 @@ class Stage:
 
     def _stop(self, *names: str) -> None:
         self.trial.processes.stop_all(names)
+
+    def agents_use(self) -> dict[str, processes.Use]:
+        """What each agent has used since it was started, by its name."""
+        if not self.mode.suite:
+            return {}
+        return {name: self.trial.processes.use(f'{name}-agent')
+                for name in (suite.REPOSITORY, suite.EDGE, *self.trial.hosts)}
 
     def _site_agents(self) -> list[str]:
         return [f'{name}-agent' for name in (*self.trial.hosts, suite.EDGE)]

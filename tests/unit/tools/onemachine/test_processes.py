@@ -23,6 +23,21 @@ from onemachine import processes
 from tests import base
 
 
+class TestUse(base.TestCase):
+
+    def test_of_this_process(self):
+        before = processes.use_of(os.getpid())
+        while processes.use_of(os.getpid()).cpu_seconds \
+                <= before.cpu_seconds:
+            pass
+        self.assertGreater(before.memory_bytes, 1 << 20)
+
+    def test_of_one_that_does_not_run(self):
+        where = layout.Layout(self.directory)
+        self.assertEqual(processes.Use(0.0, 0),
+                         processes.Processes(where).use('nobody'))
+
+
 class TestProcesses(base.TestCase):
 
     def setUp(self):
