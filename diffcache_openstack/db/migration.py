@@ -43,6 +43,12 @@ def head() -> str | None:
         _config()).get_current_head()
 
 
+def is_known(revision: str) -> bool:
+    """Return whether this code has the migration to a revision."""
+    known = alembic_script.ScriptDirectory.from_config(_config())
+    return revision in {each.revision for each in known.walk_revisions()}
+
+
 def current(conf: cfg.ConfigOpts, max_retries: int | None = None
             ) -> str | None:
     """Return the revision of the database; None if it has no schema yet.

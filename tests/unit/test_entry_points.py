@@ -56,7 +56,7 @@ class TestEntryPoints(base.TestCase):
                    if point.group == 'console_scripts'}
         self.assertLessEqual(
             {'diffcache', 'diffcache-agent', 'diffcache-conductor',
-             'diffcache-manage'}, scripts)
+             'diffcache-manage', 'diffcache-status'}, scripts)
 
     def test_installed_are_those_declared(self):
         distribution = importlib.metadata.distribution('diffcache-openstack')

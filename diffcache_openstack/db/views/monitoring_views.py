@@ -15,6 +15,7 @@ import sqlalchemy as sa
 
 from diffcache_openstack.db import listing
 from diffcache_openstack.db import models
+from diffcache_openstack import objects
 
 
 def hosts(session: listing.Reader) -> list[listing.Entry]:
@@ -34,6 +35,15 @@ def site_names(session: listing.Reader) -> list[str]:
 def template_counts(session: listing.Reader) -> dict[str, int]:
     """Count the images of the catalogue by status."""
     return _counts(session, models.Template.status)
+
+
+def images_without_record(session: listing.Reader) -> list[str]:
+    """List the IDs of active images that no repository has signed."""
+    table = models.Template
+    return [image for image, in session.execute(
+        sa.select(table.id).where(table.record.is_(None),
+                                  table.status == objects.ACTIVE)
+        .order_by(table.id))]
 
 
 def patch_count(session: listing.Reader) -> int:
