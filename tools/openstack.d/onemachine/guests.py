@@ -242,9 +242,7 @@ class Guests:
         else:
             shell.run('cp', '--reflink=auto', '--sparse=always',
                       self.path(recipe.base), new)
-        with open(new, 'r+b') as file:
-            file.seek(_NAME_SECTOR * _SECTOR)
-            file.write(recipe.name.encode().ljust(_SECTOR, b'\0'))
+        name_guest(new, recipe.name)
         for part in recipe.parts:
             self._add(new, part, groups[part])
         os.rename(new, self.path(recipe.name))
@@ -282,6 +280,13 @@ class Guests:
         device = f'{disk}?{self._offset()}'
         shell.run('debugfs', '-w', '-f', '-', device,
                   data='\n'.join(lines) + '\n')
+
+
+def name_guest(disk: pathlib.Path, name: str) -> None:
+    """Write into a raw image what its guest calls itself."""
+    with open(disk, 'r+b') as file:
+        file.seek(_NAME_SECTOR * _SECTOR)
+        file.write(name.encode().ljust(_SECTOR, b'\0'))
 
 
 def _walk(source: pathlib.Path):

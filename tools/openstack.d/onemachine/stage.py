@@ -173,6 +173,10 @@ class Stage:
             new.rename(form)
         return form
 
+    def withdraw(self, image: str) -> None:
+        """Delete an image."""
+        self.trial.admin.image.delete_image(image, ignore_missing=True)
+
     def await_repository(self, images: collections.abc.Sized) -> None:
         """Wait until the repository has done its work for the images."""
         if not self.mode.suite:

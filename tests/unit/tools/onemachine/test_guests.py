@@ -33,6 +33,19 @@ class TestFamily(base.TestCase):
         self.assertEqual(0, sizes.disk % (1 << 20))
 
 
+class TestName(base.TestCase):
+
+    def test_takes_the_sector_alone(self):
+        disk = self.write_file('disk', b'x' * (1 << 16))
+        for name in ('guest-with-a-long-name', 'short'):
+            guests.name_guest(disk, name)
+        data = disk.read_bytes()
+        sector = data[64 * 512:65 * 512]
+        self.assertEqual(b'short'.ljust(512, b'\0'), sector)
+        self.assertEqual(b'x' * ((1 << 16) - 512),
+                         data.replace(sector, b''))
+
+
 class TestTake(base.TestCase):
 
     def test_until_the_size_is_reached(self):
