@@ -12,13 +12,13 @@
 """``openstack image cache status``: a site on one screen."""
 
 import argparse
-import collections.abc
 import typing
 
 from cliff import columns
 
 from diffcache_openstack.client.osc import commands
 from diffcache_openstack.client.osc import formats
+from diffcache_openstack.client import problems
 from diffcache_openstack.common import units
 
 _DAYS = 7
@@ -89,34 +89,9 @@ class ShowStatus(commands.SiteCommand, commands.ShowOne):
             'wan': Saved({name.removeprefix('wan_'): report[name] for name in
                           ('wan_bytes', 'whole_bytes')}),
             'running_jobs': sum(1 for _job in jobs),
-            'problems': Lines(list(self._problems(site, report['plan'])))}
+            'problems': Lines(list(problems.of_site(
+                self.client, site, has_plan=report['plan'] is not None)))}
         return tuple(values), tuple(values.values())
-
-    def _problems(self, site: str, plan: dict[str, typing.Any] | None
-                  ) -> collections.abc.Iterator[str]:
-        for host in self.client.hosts(site=site, alive=False):
-            yield (f'Host {host.name} is dead: last heartbeat at'
-                   f' {host.seen_at}.')
-        if plan is None:
-            yield ('There is no plan yet: create one with "openstack image'
-                   f' cache plan create {site}".')
-        for repository in self.client.hosts(role='repository'):
-            yield from self._problems_of(repository, site)
-
-    def _problems_of(self, repository: typing.Any, site: str
-                     ) -> collections.abc.Iterator[str]:
-        if not repository.is_alive and repository.site != site:
-            yield (f'Repository {repository.name} is dead: last heartbeat at'
-                   f' {repository.seen_at}.')
-        for client in self.client.get_host(repository.name).clients or ():
-            if not client['answers']:
-                yield (f'Host {client["host"]} gets nothing from repository'
-                       f' {repository.name} since {client["since"]}:'
-                       f' {client["reason"]}')
-        for image in self.client.pending_images(repository.name):
-            if image.error:
-                yield (f'Repository {repository.name} could not add image'
-                       f' {image.image_id} ({image.state}): {image.error}')
 
 
 def _count(ways: list[dict[str, typing.Any]]) -> dict[str, typing.Any]:

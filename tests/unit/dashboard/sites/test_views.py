@@ -1,0 +1,113 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Pages of sites."""
+
+from tests.unit.dashboard import needs
+
+from django import urls
+
+INDEX = urls.reverse('horizon:admin:image_cache_sites:index')
+DETAIL = urls.reverse('horizon:admin:image_cache_sites:detail',
+                      args=['edge'])
+SITE = {'name': 'edge', 'map_generation': 7, 'plan_generation': 4,
+        'planned_at': '2026-11-23T18:00:00Z',
+        'hosts': {'count': 3, 'alive': 2, 'capacity': 10 ** 12}}
+WAY = {'way': 'build', 'requests': 40, 'failed': 1, 'mean_s': 0.512,
+       'longest_s': 3.25, 'wan_bytes': 10 ** 9, 'lan_bytes': 3 * 10 ** 9}
+REPORT = {
+    'site': SITE, 'since': '2026-11-16T18:00:00Z',
+    'plan': {'id': 'p', 'generation': 4, 'cost_s': 12.5,
+             'lower_bound_s': 12.25, 'proved_optimal': False,
+             'created_at': '2026-11-23T18:00:00Z', 'objects': 4,
+             'held_objects': 2, 'bytes': 8 * 10 ** 9,
+             'held_bytes': 4 * 10 ** 9},
+    'held': {'templates': {'objects': 5, 'bytes': 6 * 10 ** 9}},
+    'requests': [WAY], 'wan_bytes': 10 ** 9, 'whole_bytes': 4 * 10 ** 9}
+HUB = {'name': 'hub', 'site': 'centre', 'role': 'repository', 'alive': False,
+       'seen_at': '2026-11-23T17:00:00Z', 'capacity': 0,
+       'held': {'objects': 0, 'bytes': 0}, 'clients': [
+           {'host': 'c1', 'answers': False, 'since': '2026-11-23T17:00:00Z',
+            'reason': 'no route', 'mbps': None, 'transfers': 0, 'failures': 3,
+            'bytes': 0}]}
+DEAD = {**HUB, 'name': 'c2', 'site': 'edge', 'role': 'compute'}
+
+
+class IndexTest(needs.PageTest):
+
+    def test_sites_and_their_hosts(self):
+        self.answer('/sites', needs.listing('sites', SITE))
+        response = self.client.get(INDEX)
+        self.assertContains(response, f'href="{DETAIL}"')
+        for text in ('2 of 3', '1.0 TB', '2026-11-23'):
+            self.assertContains(response, text)
+
+    def test_a_refused_call_is_a_message(self):
+        self.refuse('/sites', 503, 'The database does not answer.')
+        response = self.client.get(INDEX)
+        self.assertEqual(
+            ['Could not list sites: The database does not answer.'],
+            self.messages(response))
+
+
+class DetailTest(needs.PageTest):
+
+    def setUp(self):
+        super().setUp()
+        self.answer('/sites/edge/report', {'report': REPORT})
+
+    def test_overview(self):
+        response = self.client.get(DETAIL)
+        for text in ('2 of 3', '5 objects, 6.0 GB',
+                     '2 of 4 objects, 4.0 GB of 8.0 GB', '12.5 s',
+                     '12.25 s', '1.0 GB', '4.0 GB', '75%'):
+            self.assertContains(response, text)
+
+    def test_a_site_without_plan_and_requests(self):
+        self.answer('/sites/edge/report', {'report': {
+            **REPORT, 'plan': None, 'requests': [], 'held': {},
+            'wan_bytes': 0, 'whole_bytes': 0}})
+        self.assertContains(self.client.get(DETAIL), 'No plan')
+
+    def test_ways_of_requests(self):
+        response = self.client.get(f'{DETAIL}?tab=site__requests')
+        for text in ('Built from a base and a patch', '40', '0.51 s',
+                     '3.25 s', '3.0 GB'):
+            self.assertContains(response, text)
+
+    def test_problems(self):
+        def hosts(query):
+            return needs.listing(
+                'hosts', HUB if query.get('role') == 'repository'
+                else DEAD)(query)
+
+        self.answer('/hosts', hosts)
+        self.answer('/hosts/hub', {'host': HUB})
+        self.answer('/hosts/hub/pending-images', needs.listing(
+            'pending_images', {'image_id': 't9', 'state': 'refused', 'attempts': 1,
+                       'retry_at': None, 'error': 'It has a backing file'}))
+        response = self.client.get(f'{DETAIL}?tab=site__problems')
+        for text in ('Host c2 is dead', 'Repository hub is dead',
+                     'Host c1 gets nothing from repository hub',
+                     'image t9 (refused): It has a backing file'):
+            self.assertContains(response, text)
+
+    def test_problems_that_cannot_be_looked_up(self):
+        self.refuse('/hosts', 403, 'Policy does not allow it.')
+        response = self.client.get(f'{DETAIL}?tab=site__problems')
+        self.assertEqual(
+            ['Could not look for problems: Policy does not allow it.'],
+            self.messages(response))
+
+    def test_a_site_that_there_is_not(self):
+        self.refuse('/sites/edge/report', 404, 'No site edge.')
+        response = self.client.get(DETAIL)
+        self.assertRedirectsNoFollow(response, INDEX)
