@@ -92,8 +92,9 @@ class DetailTest(needs.PageTest):
         self.answer('/hosts', hosts)
         self.answer('/hosts/hub', {'host': HUB})
         self.answer('/hosts/hub/pending-images', needs.listing(
-            'pending_images', {'image_id': 't9', 'state': 'refused', 'attempts': 1,
-                       'retry_at': None, 'error': 'It has a backing file'}))
+            'pending_images', {
+                'image_id': 't9', 'state': 'refused', 'attempts': 1,
+                'retry_at': None, 'error': 'It has a backing file'}))
         response = self.client.get(f'{DETAIL}?tab=site__problems')
         for text in ('Host c2 is dead', 'Repository hub is dead',
                      'Host c1 gets nothing from repository hub',
