@@ -145,7 +145,7 @@ def _rate(text: str) -> int:
     return int(text)
 
 
-def _find_daemon() -> str:
+def find_daemon() -> str:
     """Return the path of diffcached: beside this Python, or in PATH."""
     beside = os.path.join(os.path.dirname(sys.executable), 'diffcached')
     found = shutil.which(beside) or shutil.which('diffcached')
@@ -213,14 +213,14 @@ class Serve(quick.Quick, command.Command):
         if not image.startswith(('http://', 'https://')):
             image = os.path.abspath(image)
         config = {
-            'image': image, 'manifest': os.path.abspath(args.manifest),
+            'sources': [image], 'manifest': os.path.abspath(args.manifest),
             'mount': os.path.abspath(args.mount),
             'state': os.path.abspath(args.state), 'hydrate': args.hydrate,
             'rate': args.rate, 'wait': args.wait,
             'prefetch': args.prefetch == 'on',
             'profile': args.profile and os.path.abspath(args.profile),
             'record': args.record and os.path.abspath(args.record)}
-        daemon = _find_daemon()
+        daemon = find_daemon()
         sys.stdout.flush()
         os.execv(daemon, [daemon, 'serve', json.dumps(config)])
 

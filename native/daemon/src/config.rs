@@ -1,6 +1,6 @@
 //! What one mount serves, as JSON: the command line of `diffcache lazy serve` in the daemon's own terms.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use diffcache_core::manifest::Manifest;
 use diffcache_prefetch::Profile;
@@ -8,6 +8,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::DaemonError;
 use crate::profile;
+
+/// Sources of an image at most: each has counters in the shared memory.
+pub const MAX_SOURCES: usize = 32;
 
 /// When the rest of the image is fetched.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -22,12 +25,81 @@ pub enum Hydrate {
     Seconds(f64),
 }
 
+/// Where an image is.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Place {
+    /// A path, or the URL of an HTTP server that answers Range.
+    Plain(String),
+    /// The data plane of a host.
+    Peer(PeerPlace),
+}
+
+/// The data plane of a host, which serves the image by its content id.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PeerPlace {
+    /// Base URL of the data plane.
+    pub peer: String,
+    /// Whether it is behind a WAN, where bytes are dear: it is read in the compressed form, if it has that.
+    #[serde(default)]
+    pub wan: bool,
+}
+
+impl Place {
+    /// Return what logs and the status call it.
+    pub fn name(&self) -> &str {
+        match self {
+            Place::Plain(name) => name,
+            Place::Peer(place) => &place.peer,
+        }
+    }
+}
+
+/// How this host shows data planes who it is; nothing where they ask for nothing.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Identity {
+    /// Name of the key that requests are signed with.
+    pub key_name: Option<String>,
+    /// File with that key, as hexadecimal digits.
+    pub key_file: Option<PathBuf>,
+    /// Certificates of the authorities of the deployment.
+    pub tls_ca_file: Option<PathBuf>,
+    /// This host's certificate.
+    pub tls_cert_file: Option<PathBuf>,
+    /// Its private key.
+    pub tls_key_file: Option<PathBuf>,
+    /// Certificates that were revoked.
+    pub tls_crl_file: Option<PathBuf>,
+    /// Whether hosts are asked in the clear that announce no TLS.
+    #[serde(default)]
+    pub tls_plain_peers: bool,
+}
+
+impl Identity {
+    /// Return the files that it is read from.
+    pub fn files(&self) -> impl Iterator<Item = &PathBuf> {
+        let files = [
+            &self.key_file,
+            &self.tls_ca_file,
+            &self.tls_cert_file,
+            &self.tls_key_file,
+            &self.tls_crl_file,
+        ];
+        files.into_iter().flatten()
+    }
+}
+
 /// One image to serve.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Config {
-    /// Path or URL of the image.
-    pub image: String,
+    /// Where the image is, the cheapest place first.
+    pub sources: Vec<Place>,
+    /// How this host shows its identity to data planes.
+    #[serde(default)]
+    pub identity: Identity,
     /// Manifest of the image.
     pub manifest: PathBuf,
     /// Folder to mount at.
@@ -77,7 +149,25 @@ impl Config {
         if config.rate == Some(0) {
             return Err(DaemonError::Config("rate 0 fetches nothing".to_owned()));
         }
+        if config.sources.is_empty() || config.sources.len() > MAX_SOURCES {
+            let reason = format!("an image has 1 to {MAX_SOURCES} sources");
+            return Err(DaemonError::Config(reason));
+        }
         Ok(config)
+    }
+
+    /// Read a configuration from a file.
+    ///
+    /// # Errors
+    /// `Path` or `Config`.
+    pub fn load(path: &Path) -> Result<Config, DaemonError> {
+        let text = std::fs::read_to_string(path);
+        Config::parse(&text.map_err(DaemonError::at("read", path))?)
+    }
+
+    /// Name the image in logs: by its first source.
+    pub fn image(&self) -> &str {
+        self.sources.first().map_or("", Place::name)
     }
 
     /// Load the profile for an image of so many chunks; empty if there is none.

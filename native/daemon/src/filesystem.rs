@@ -5,13 +5,13 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fuse_backend_rs::abi::fuse_abi::{stat64, CreateIn, FsOptions, OpenOptions};
+use fuse_backend_rs::abi::fuse_abi::{stat64, CreateIn, FsOptions, OpenOptions, SetattrValid};
 use fuse_backend_rs::api::filesystem::{
     Context, DirEntry, Entry, FileSystem, GetxattrReply, ZeroCopyWriter,
 };
 
 use crate::lazy_file::LazyFile;
-use crate::record::{now_ns, Recorder};
+use crate::record::{now_ns, unix_now, Recorder};
 
 const ROOT: u64 = 1;
 const FILE: u64 = 2;
@@ -53,6 +53,9 @@ impl Directory {
                 stat.st_mode = libc::S_IFREG | 0o444;
                 stat.st_nlink = 1;
                 stat.st_size = self.file.size() as i64;
+                stat.st_mtime = self.file.modified_s() as i64;
+                stat.st_atime = stat.st_mtime;
+                stat.st_ctime = stat.st_mtime;
                 stat.st_blocks = self.file.size().div_ceil(512) as i64;
             }
             _ => return error(libc::ENOENT),
@@ -89,6 +92,32 @@ impl FileSystem for Directory {
     }
 
     fn getattr(&self, _: &Context, inode: u64, _: Option<u64>) -> io::Result<(stat64, Duration)> {
+        Ok((self.attributes(inode)?, FOREVER))
+    }
+
+    fn setattr(
+        &self,
+        _: &Context,
+        inode: u64,
+        wanted: stat64,
+        _: Option<u64>,
+        valid: SetattrValid,
+    ) -> io::Result<(stat64, Duration)> {
+        // Nova marks base images as used by their time. Nothing else changes.
+        let times = SetattrValid::ATIME
+            | SetattrValid::MTIME
+            | SetattrValid::CTIME
+            | SetattrValid::ATIME_NOW
+            | SetattrValid::MTIME_NOW;
+        if inode != FILE || !times.contains(valid) {
+            return error(libc::EROFS);
+        }
+        if valid.contains(SetattrValid::MTIME_NOW) {
+            self.file.set_modified(unix_now());
+        } else if valid.contains(SetattrValid::MTIME) {
+            self.file
+                .set_modified(u64::try_from(wanted.st_mtime).unwrap_or(0));
+        }
         Ok((self.attributes(inode)?, FOREVER))
     }
 

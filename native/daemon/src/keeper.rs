@@ -8,7 +8,7 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{Child, Command};
 use std::sync::atomic::Ordering;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 use std::time::{Duration, Instant};
 
 use diffcache_core::manifest::Manifest;
@@ -46,14 +46,18 @@ struct Mount<'a>(&'a Path);
 
 impl Drop for Mount<'_> {
     fn drop(&mut self) {
-        if let Err(error) = rustix::mount::unmount(self.0, UnmountFlags::DETACH) {
-            eprintln!("Could not unmount {}: {error}", self.0.display());
+        match rustix::mount::unmount(self.0, UnmountFlags::DETACH) {
+            // The service that started this keeper has unmounted it already.
+            Ok(()) | Err(rustix::io::Errno::INVAL) => {}
+            Err(error) => eprintln!("Could not unmount {}: {error}", self.0.display()),
         }
     }
 }
 
 struct Keeper<'a> {
-    config: &'a Config,
+    config: SharedConfig,
+    /// The file that the configuration is in, if it may change.
+    file: Option<&'a Path>,
     manifest: Arc<Manifest>,
     shared: Arc<Shared>,
     fuse: OwnedFd,
@@ -61,11 +65,26 @@ struct Keeper<'a> {
     profile: OwnedFd,
 }
 
-/// Mount an image and serve it until SIGTERM.
+/// What is served now, for the threads of a keeper.
+pub type SharedConfig = Arc<RwLock<Config>>;
+
+/// Mount the image of a configuration and serve it until SIGTERM.
 ///
 /// # Errors
 /// As `DaemonError`; nothing is left mounted.
 pub fn run(config: &Config) -> Result<(), DaemonError> {
+    serve(config, None)
+}
+
+/// Mount the image of a configuration's file and serve it until SIGTERM; after SIGHUP, as the file says then.
+///
+/// # Errors
+/// As `DaemonError`; nothing is left mounted.
+pub fn run_from(file: &Path) -> Result<(), DaemonError> {
+    serve(&Config::load(file)?, Some(file))
+}
+
+fn serve(config: &Config, file: Option<&Path>) -> Result<(), DaemonError> {
     signals::block();
     let manifest = Arc::new(config.load_manifest()?);
     let lock = lock_state(&config.state)?;
@@ -77,6 +96,9 @@ pub fn run(config: &Config) -> Result<(), DaemonError> {
     shared
         .counter(Counter::StartNs)
         .store(record::now_ns(), Ordering::SeqCst);
+    shared
+        .counter(Counter::ModifiedS)
+        .store(record::unix_now(), Ordering::SeqCst);
     let fuse = rustix::fs::open("/dev/fuse", OFlags::RDWR, rustix::fs::Mode::empty());
     let fuse = fuse.map_err(DaemonError::at("open", Path::new("/dev/fuse")))?;
     // The worker has the lock, too: the state is in use while one of the two lives.
@@ -92,7 +114,8 @@ pub fn run(config: &Config) -> Result<(), DaemonError> {
     mount(&config.mount, &fuse)?;
     let mounted = Mount(&config.mount);
     let keeper = Keeper {
-        config,
+        config: Arc::new(RwLock::new(config.clone())),
+        file,
         manifest,
         shared,
         fuse,
@@ -201,7 +224,8 @@ fn mount(path: &Path, fuse: &OwnedFd) -> Result<(), DaemonError> {
     );
     let options =
         std::ffi::CString::new(options).map_err(|error| DaemonError::Config(error.to_string()))?;
-    let flags = MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
+    // Not read-only: Nova sets the time of a base image that it uses. The worker refuses all other changes.
+    let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
     rustix::mount::mount(
         "diffcached",
         path,
@@ -221,6 +245,19 @@ fn flush_io() {
     }
 }
 
+fn terminate(worker: &Child) -> Result<(), DaemonError> {
+    match rustix::process::Pid::from_raw(worker.id() as i32) {
+        Some(pid) => rustix::process::kill_process(pid, rustix::process::Signal::TERM)
+            .map_err(DaemonError::system("stop the worker")),
+        None => Ok(()),
+    }
+}
+
+/// Read what is served now.
+pub fn read(config: &SharedConfig) -> RwLockReadGuard<'_, Config> {
+    config.read().unwrap_or_else(PoisonError::into_inner)
+}
+
 impl Keeper<'_> {
     fn keep_serving(&self, mounted: Mount<'_>) -> Result<(), DaemonError> {
         let mut worker = self.start_worker()?;
@@ -231,10 +268,20 @@ impl Keeper<'_> {
         )?;
         self.announce(&worker)?;
         let (mut born, mut pause) = (Instant::now(), FIRST_PAUSE);
+        let mut is_replaced = false;
         loop {
-            if signals::wait(None) == Some(Signal::Stop) {
-                drop(mounted);
-                return self.stop(&mut worker);
+            match (signals::wait(None), self.file) {
+                (Some(Signal::Stop), _) | (Some(Signal::Reload), None) => {
+                    drop(mounted);
+                    return self.stop(&mut worker);
+                }
+                (Some(Signal::Reload), Some(file)) => {
+                    is_replaced |= self.reload(file);
+                    if is_replaced {
+                        terminate(&worker)?;
+                    }
+                }
+                _ => {}
             }
             let ended = worker
                 .try_wait()
@@ -244,8 +291,10 @@ impl Keeper<'_> {
                 let reason = "the worker could not start: its reason is above";
                 return Err(DaemonError::Config(reason.to_owned()));
             }
-            eprintln!("Starting a new worker: the last one ended ({ended})");
-            self.shared.add(Counter::WorkerRestarts, 1);
+            if !std::mem::take(&mut is_replaced) {
+                eprintln!("Starting a new worker: the last one ended ({ended})");
+                self.shared.add(Counter::WorkerRestarts, 1);
+            }
             // A kill from outside says nothing of the worker.
             let is_killed = ended.signal() == Some(libc::SIGKILL);
             if born.elapsed() < SOUND_LIFE && !is_killed {
@@ -261,9 +310,35 @@ impl Keeper<'_> {
         }
     }
 
+    /// Take the configuration of the file; return whether it is another one. The worker that follows works by it.
+    fn reload(&self, file: &Path) -> bool {
+        let fresh = match Config::load(file) {
+            Ok(fresh) => fresh,
+            Err(error) => {
+                eprintln!("Keeping the configuration in use: {error}");
+                return false;
+            }
+        };
+        let mut config = self.config.write().unwrap_or_else(PoisonError::into_inner);
+        if *config == fresh {
+            return false;
+        }
+        if config.sources != fresh.sources {
+            self.shared.clear_sources();
+        }
+        if config.hydrate != fresh.hydrate {
+            // A deadline counts from when it was set.
+            self.shared
+                .counter(Counter::StartNs)
+                .store(record::now_ns(), Ordering::SeqCst);
+        }
+        *config = fresh;
+        true
+    }
+
     fn start_worker(&self) -> Result<Child, DaemonError> {
         let program = std::env::current_exe().map_err(DaemonError::system("find diffcached"))?;
-        let config = serde_json::to_string(self.config)
+        let config = serde_json::to_string(&*read(&self.config))
             .map_err(|error| DaemonError::Config(error.to_string()))?;
         Command::new(&program)
             .args(["worker", &config])
@@ -276,8 +351,8 @@ impl Keeper<'_> {
 
     /// Print the line that says that the file can be read, from a thread: it waits for the worker's first answers.
     fn announce(&self, worker: &Child) -> Result<(), DaemonError> {
-        let path = self.config.mount.join(self.manifest.content_id_hex());
-        let (config, shared) = (self.config.clone(), self.shared.clone());
+        let (config, shared) = (read(&self.config).clone(), self.shared.clone());
+        let path = config.mount.join(self.manifest.content_id_hex());
         let manifest = self.manifest.clone();
         let mut line = json!({
             "ready": true,
@@ -297,7 +372,7 @@ impl Keeper<'_> {
                     line["hydration"]["earliest_s"].as_f64(),
                     line["hydration"]["kept"].as_bool(),
                 ) {
-                    let image = &config.image;
+                    let image = config.image();
                     eprintln!("Cannot complete {image} within {deadline} s, at the earliest in {earliest:.0} s: raise --rate or the deadline");
                 }
                 let mut out = io::stdout().lock();
@@ -321,10 +396,7 @@ impl Keeper<'_> {
         self.shared
             .counter(Counter::WorkerPid)
             .store(0, Ordering::SeqCst);
-        if let Some(pid) = rustix::process::Pid::from_raw(worker.id() as i32) {
-            rustix::process::kill_process(pid, rustix::process::Signal::TERM)
-                .map_err(DaemonError::system("stop the worker"))?;
-        }
+        terminate(worker)?;
         let start = Instant::now();
         while start.elapsed() < DRAIN {
             let ended = worker

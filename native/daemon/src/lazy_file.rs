@@ -13,7 +13,8 @@ use crate::leaves::{Leaves, CHUNK};
 use crate::prefetch::{Miss, Prefetcher};
 use crate::record::now_ns;
 use crate::shared::{Counter, Shared};
-use crate::source::{Source, SourceError, REQUEST_TIME};
+use crate::source::{Fetched, SourceError, REQUEST_TIME};
+use crate::sources::Sources;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
@@ -52,7 +53,7 @@ pub enum ChunkError {
 
 impl ChunkError {
     /// Return how long the source asks to be left alone.
-    fn delay(&self) -> Duration {
+    pub fn delay(&self) -> Duration {
         match self {
             ChunkError::Source(error) => error.delay(),
             _ => Duration::ZERO,
@@ -103,7 +104,7 @@ pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// One image.
 pub struct LazyFile {
     leaves: Leaves,
-    source: Box<dyn Source>,
+    sources: Sources,
     shared: Arc<Shared>,
     wait: Duration,
     prefetcher: Option<Prefetcher>,
@@ -123,17 +124,17 @@ impl Drop for Demand<'_> {
 }
 
 impl LazyFile {
-    /// Serve an image from its local part and a source; a read waits at most `wait`. Without a prefetcher, chunks are fetched when they are read.
+    /// Serve an image from its local part and sources; a read waits at most `wait`. Without a prefetcher, chunks are fetched when they are read.
     pub fn new(
         leaves: Leaves,
-        source: Box<dyn Source>,
+        sources: Sources,
         shared: Arc<Shared>,
         wait: Duration,
         prefetcher: Option<Prefetcher>,
     ) -> LazyFile {
         let file = LazyFile {
             leaves,
-            source,
+            sources,
             shared,
             wait,
             prefetcher,
@@ -358,34 +359,21 @@ impl LazyFile {
     }
 
     fn fetch(&self, chunk: u64, purpose: Purpose, limit: Duration) -> Outcome {
-        let (start, len) = self.leaves.chunk_range(chunk);
-        let mut bytes = vec![0; len];
-        self.shared.add(Counter::SourceRequests, 1);
         let begun = now_ns();
-        let fetched = self.source.read_at(start, &mut bytes, limit);
-        if let Err(error) = fetched {
-            self.shared.add(Counter::SourceFailures, 1);
-            return Err(error.into());
-        }
-        self.shared.add(Counter::SourceBytes, len as u64);
-        if purpose == Purpose::Hydration {
-            self.shared.add(Counter::HydratedBytes, len as u64);
-            self.shared.add(Counter::HydratingNs, now_ns() - begun);
-        }
-        if let Some(leaf) = self.leaves.find_wrong(chunk, &bytes) {
-            self.shared.add(Counter::Corrupt, 1);
-            eprintln!(
-                "Dropped leaf {leaf} from {}: wrong bytes",
-                self.source.name()
-            );
-            return Err(ChunkError::Wrong(leaf));
-        }
-        self.shared.add(Counter::BytesFetched, len as u64);
+        let fetched = self.sources.fetch(&self.leaves, chunk, limit)?;
+        self.shared
+            .add(Counter::BytesFetched, fetched.bytes.len() as u64);
         if purpose == Purpose::Prefetch {
             // Before a read can find the chunk.
             self.shared.note_prefetched(chunk);
         }
-        match self.leaves.keep(chunk, &bytes) {
+        let with_it = self.keep_others(&fetched);
+        if purpose == Purpose::Hydration {
+            let bytes = fetched.bytes.len() as u64 + with_it;
+            self.shared.add(Counter::HydratedBytes, bytes);
+            self.shared.add(Counter::HydratingNs, now_ns() - begun);
+        }
+        match self.leaves.keep(chunk, &fetched.bytes) {
             Ok(()) => {
                 self.note_complete();
                 Ok(Chunk::Local)
@@ -394,9 +382,25 @@ impl LazyFile {
                 self.shared.note_lost(chunk);
                 self.shared.add(Counter::NotKept, 1);
                 eprintln!("Serving chunk {chunk} without keeping it: {error}");
-                Ok(Chunk::Bytes(Arc::new(bytes)))
+                Ok(Chunk::Bytes(Arc::new(fetched.bytes)))
             }
         }
+    }
+
+    /// Keep the absent ones of the chunks that came with another; return their bytes.
+    fn keep_others(&self, fetched: &Fetched) -> u64 {
+        let mut kept = 0;
+        for (chunk, bytes) in &fetched.others {
+            if self.leaves.is_marked(*chunk) || !self.leaves.has_room() {
+                continue;
+            }
+            match self.leaves.keep(*chunk, bytes) {
+                Ok(()) => kept += bytes.len() as u64,
+                Err(error) => eprintln!("Could not keep chunk {chunk}: {error}"),
+            }
+        }
+        self.shared.add(Counter::BytesFetched, kept);
+        kept
     }
 
     /// Return how many threads prefetch.
@@ -500,10 +504,22 @@ impl LazyFile {
             }
             Err(error) => {
                 self.shared.add(Counter::Errors, 1);
-                let name = self.source.name();
+                let name = self.sources.name();
                 eprintln!("Could not read from {name}, answering EIO: {error}");
             }
         }
+    }
+
+    /// Return the time that the file shows, in seconds since 1970.
+    pub fn modified_s(&self) -> u64 {
+        self.shared.get(Counter::ModifiedS)
+    }
+
+    /// Change the time that the file shows.
+    pub fn set_modified(&self, time_s: u64) {
+        self.shared
+            .counter(Counter::ModifiedS)
+            .store(time_s, Ordering::Relaxed);
     }
 
     /// Return a number for a new handle.

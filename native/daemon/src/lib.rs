@@ -4,24 +4,29 @@
 //! capabilities and answers the requests. When a worker dies, the keeper starts the next, which first answers the requests that it finds in the
 //! shared memory: reads of an immutable file may be answered twice, so no request is lost.
 //!
-//! * [`lazy_file`] serves ranges: from the [`leaves`] that are on the local disk, or else by one fetch per chunk from a [`source`].
+//! * [`lazy_file`] serves ranges: from the [`leaves`] that are on the local disk, or else by one fetch per chunk from the [`sources`]: files, HTTP servers and [`peer`]s.
 //! * [`prefetch`] fetches what is going to be read; [`record`] notes what was.
+//! * [`supervisor`] is the service beside an agent: one keeper for each image, over [`http`] on a unix socket.
 //! * [`filesystem`] is the directory with that one file, for the dispatcher of `fuse-backend-rs`.
 
 pub mod config;
 pub mod error;
 pub mod filesystem;
+pub mod http;
 pub mod hydration;
 pub mod keeper;
 pub mod lazy_file;
 pub mod leaves;
+pub mod peer;
 pub mod prefetch;
 pub mod profile;
 pub mod record;
 pub mod shared;
 pub mod signals;
 pub mod source;
+pub mod sources;
 pub mod status;
+pub mod supervisor;
 #[cfg(test)]
 mod tests;
 pub mod worker;

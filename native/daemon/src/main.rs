@@ -1,11 +1,12 @@
 //! `diffcached`: see the library.
 
 use std::os::fd::BorrowedFd;
+use std::path::Path;
 use std::process::ExitCode;
 
 use diffcache_daemon::config::Config;
 use diffcache_daemon::error::DaemonError;
-use diffcache_daemon::{keeper, worker};
+use diffcache_daemon::{keeper, supervisor, worker};
 
 fn descriptor(text: &str) -> Result<BorrowedFd<'static>, DaemonError> {
     match text.parse() {
@@ -18,6 +19,8 @@ fn descriptor(text: &str) -> Result<BorrowedFd<'static>, DaemonError> {
 fn run(arguments: &[&str]) -> Result<(), DaemonError> {
     match arguments {
         ["serve", config] => keeper::run(&Config::parse(config)?),
+        ["keep", file] => keeper::run_from(Path::new(file)),
+        ["supervise", config] => supervisor::run(supervisor::Config::parse(config)?),
         ["worker", config, fuse, memory, profile] => worker::run(
             &Config::parse(config)?,
             descriptor(fuse)?,
@@ -25,7 +28,8 @@ fn run(arguments: &[&str]) -> Result<(), DaemonError> {
             descriptor(profile)?,
         ),
         _ => Err(DaemonError::Config(
-            "usage: diffcached serve CONFIG (use diffcache lazy serve)".to_owned(),
+            "usage: diffcached serve|supervise CONFIG (use diffcache lazy serve or diffcache-lazy)"
+                .to_owned(),
         )),
     }
 }

@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, AtomicU8, Ordering};
 
 use rustix::mm::{MapFlags, ProtFlags};
 
+use crate::config::MAX_SOURCES;
 use crate::error::DaemonError;
 
 /// Threads of a worker, each with one slot.
@@ -49,12 +50,6 @@ pub enum Counter {
     Complete,
     /// Chunks served without keeping them, because the disk was full.
     NotKept,
-    /// Requests to the source.
-    SourceRequests,
-    /// Bytes from the source.
-    SourceBytes,
-    /// Requests that the source failed.
-    SourceFailures,
     /// Process id of the worker.
     WorkerPid,
     /// Number given to the last file handle.
@@ -75,7 +70,25 @@ pub enum Counter {
     Recorded,
     /// Reads that the record lacks.
     NotRecorded,
+    /// Modification time that the file shows, in seconds since 1970.
+    ModifiedS,
 }
+
+/// What is counted of each source.
+#[derive(Clone, Copy, Debug)]
+#[repr(usize)]
+pub enum SourceCounter {
+    /// Requests.
+    Requests,
+    /// Bytes that came, before they are decompressed.
+    Bytes,
+    /// Requests that failed, or brought wrong bytes.
+    Failures,
+}
+
+/// Where the counters of sources begin, and how many a source has room for.
+const SOURCES_AT: usize = 128;
+const SOURCE_LEN: usize = 4;
 
 /// A mapping of the shared memory.
 pub struct Shared {
@@ -133,6 +146,27 @@ impl Shared {
     pub fn counter(&self, counter: Counter) -> &AtomicU64 {
         // SAFETY: within the first page of the mapping and aligned to 8 bytes; it is only ever used as an atomic.
         unsafe { self.base.cast::<AtomicU64>().add(counter as usize).as_ref() }
+    }
+
+    /// Return a counter of a source.
+    pub fn source_counter(&self, source: usize, counter: SourceCounter) -> &AtomicU64 {
+        let at = SOURCES_AT + source.min(MAX_SOURCES - 1) * SOURCE_LEN + counter as usize;
+        // SAFETY: within the first page of the mapping and aligned to 8 bytes; it is only ever used as an atomic.
+        unsafe { self.base.cast::<AtomicU64>().add(at).as_ref() }
+    }
+
+    /// Forget what was counted of sources, because they are others now.
+    pub fn clear_sources(&self) {
+        for source in 0..MAX_SOURCES {
+            for counter in [
+                SourceCounter::Requests,
+                SourceCounter::Bytes,
+                SourceCounter::Failures,
+            ] {
+                self.source_counter(source, counter)
+                    .store(0, Ordering::Relaxed);
+            }
+        }
     }
 
     /// Add to a counter.

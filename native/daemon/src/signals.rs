@@ -9,6 +9,8 @@ use std::time::Duration;
 pub enum Signal {
     /// SIGTERM or SIGINT.
     Stop,
+    /// SIGHUP.
+    Reload,
     /// SIGCHLD.
     Child,
 }
@@ -18,7 +20,7 @@ fn set() -> libc::sigset_t {
     // SAFETY: sigemptyset initialises the set, and the numbers are valid.
     unsafe {
         libc::sigemptyset(set.as_mut_ptr());
-        for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGCHLD] {
+        for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGCHLD] {
             libc::sigaddset(set.as_mut_ptr(), signal);
         }
         set.assume_init()
@@ -43,6 +45,7 @@ pub fn wait(time: Option<Duration>) -> Option<Signal> {
         let signal = unsafe { libc::sigtimedwait(&set(), std::ptr::null_mut(), limit) };
         match signal {
             libc::SIGTERM | libc::SIGINT => return Some(Signal::Stop),
+            libc::SIGHUP => return Some(Signal::Reload),
             libc::SIGCHLD => return Some(Signal::Child),
             _ if io::Error::last_os_error().kind() == io::ErrorKind::Interrupted => {}
             _ => return None,

@@ -6,6 +6,8 @@ use std::os::unix::fs::FileExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::leaves::CHUNK;
+
 /// Longest time for one request, so that a silent server is left.
 pub const REQUEST_TIME: Duration = Duration::from_secs(60);
 /// A server that asks to be left alone for longer is asked again after this.
@@ -27,6 +29,9 @@ pub enum SourceError {
     /// The server refused, and asks for a delay.
     #[error("HTTP status {0}, to be asked again after {1:?}")]
     Busy(u16, Duration),
+    /// The host does not have the image.
+    #[error("{0}")]
+    Absent(String),
     /// The server sent less than it promised.
     #[error("fewer bytes than asked for ({0})")]
     Short(String),
@@ -41,6 +46,11 @@ pub enum SourceError {
 }
 
 impl SourceError {
+    /// Return whether the source is not the one to ask for this image.
+    pub fn is_absent(&self) -> bool {
+        matches!(self, SourceError::Absent(_))
+    }
+
     /// Return how long the source asks to be left alone.
     pub fn delay(&self) -> Duration {
         match self {
@@ -56,10 +66,36 @@ impl From<io::Error> for SourceError {
     }
 }
 
+/// What a source sent. None of it is verified.
+#[derive(Debug, Default)]
+pub struct Fetched {
+    /// The bytes that were asked for.
+    pub bytes: Vec<u8>,
+    /// Chunks that came with them, by number.
+    pub others: Vec<(u64, Vec<u8>)>,
+    /// Bytes that crossed the network, or were read.
+    pub moved: u64,
+}
+
 /// What serves ranges of an image. Its bytes are not trusted.
 pub trait Source: Send + Sync {
     /// Path or URL.
     fn name(&self) -> &str;
+
+    /// Fetch a chunk, and what is no dearer with it, within `limit`.
+    ///
+    /// # Errors
+    /// As `SourceError`.
+    fn fetch(&self, chunk: u64, len: usize, limit: Duration) -> Result<Fetched, SourceError> {
+        let mut bytes = vec![0; len];
+        self.read_at(chunk * CHUNK, &mut bytes, limit)?;
+        Ok(Fetched {
+            bytes,
+            others: Vec::new(),
+            moved: len as u64,
+        })
+    }
+
     /// Fill `buffer` with the bytes from `offset` on, within `limit`.
     ///
     /// # Errors
@@ -67,8 +103,8 @@ pub trait Source: Send + Sync {
     fn read_at(&self, offset: u64, buffer: &mut [u8], limit: Duration) -> Result<(), SourceError>;
 }
 
-/// Return the source for a path or URL.
-pub fn open(image: &str) -> Box<dyn Source> {
+/// Return the source for a path or URL of a plain HTTP server.
+pub fn open_plain(image: &str) -> Box<dyn Source> {
     if image.starts_with("http://") || image.starts_with("https://") {
         return Box::new(HttpSource::new(image));
     }

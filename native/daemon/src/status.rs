@@ -1,22 +1,27 @@
 //! What one mount has done so far, answered by the keeper on a socket in the state folder.
 
 use std::fs::File;
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
+use std::time::Duration;
 
 use diffcache_core::manifest::Manifest;
 use serde_json::{json, Value};
 
-use crate::config::Config;
+use crate::config::{Config, Place};
 use crate::error::DaemonError;
 use crate::hydration::{Plan, Progress};
+use crate::keeper::{self, SharedConfig};
 use crate::leaves::{self, Presence, CHUNK};
 use crate::record::now_ns;
-use crate::shared::{Counter, Shared};
+use crate::shared::{Counter, Shared, SourceCounter};
+
+/// How long a keeper may take to answer.
+const ANSWER_TIME: Duration = Duration::from_secs(5);
 
 /// Return the path of the socket in a state folder.
 pub fn socket_path(state: &Path) -> PathBuf {
@@ -26,6 +31,19 @@ pub fn socket_path(state: &Path) -> PathBuf {
 /// Return whether a daemon answers for a state folder.
 pub fn is_answered(state: &Path) -> bool {
     within(state, |short| UnixStream::connect(short)).is_ok()
+}
+
+/// Ask the keeper of a state folder for its state.
+///
+/// # Errors
+/// If none answers.
+pub fn ask(state: &Path) -> io::Result<Value> {
+    const LONGEST: u64 = 1 << 20;
+    let connection = within(state, |short| UnixStream::connect(short))?;
+    connection.set_read_timeout(Some(ANSWER_TIME))?;
+    let mut text = Vec::new();
+    connection.take(LONGEST).read_to_end(&mut text)?;
+    serde_json::from_slice(&text).map_err(io::Error::from)
 }
 
 /// Give a path of the socket that is short enough for one: a folder's may be longer.
@@ -69,13 +87,26 @@ pub fn describe(config: &Config, manifest: &Manifest, shared: &Shared) -> io::Re
         "not_kept": shared.get(Counter::NotKept),
         "worker_restarts": shared.get(Counter::WorkerRestarts),
         "worker_pid": shared.get(Counter::WorkerPid),
-        "sources": [{
-            "url": config.image,
-            "requests": shared.get(Counter::SourceRequests),
-            "bytes": shared.get(Counter::SourceBytes),
-            "failures": shared.get(Counter::SourceFailures),
-        }],
+        "pid": std::process::id(),
+        "sources": describe_sources(config, shared),
     }))
+}
+
+fn describe_sources(config: &Config, shared: &Shared) -> Vec<Value> {
+    let describe = |(index, place): (usize, &Place)| {
+        let count = |counter| {
+            shared
+                .source_counter(index, counter)
+                .load(Ordering::Relaxed)
+        };
+        json!({
+            "url": place.name(),
+            "requests": count(SourceCounter::Requests),
+            "bytes": count(SourceCounter::Bytes),
+            "failures": count(SourceCounter::Failures),
+        })
+    };
+    config.sources.iter().enumerate().map(describe).collect()
 }
 
 /// Return plan and progress of the hydration as JSON.
@@ -101,23 +132,24 @@ pub fn describe_hydration(config: &Config, shared: &Shared, presence: Presence) 
 /// # Errors
 /// `Path` if the socket cannot be made.
 pub fn serve(
-    config: Config,
+    config: SharedConfig,
     manifest: Arc<Manifest>,
     shared: Arc<Shared>,
 ) -> Result<(), DaemonError> {
-    let path = socket_path(&config.state);
+    let state = keeper::read(&config).state.clone();
+    let path = socket_path(&state);
     match std::fs::remove_file(&path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
             return Err(DaemonError::at("remove", &path)(error));
         }
         _ => {}
     }
-    let listener = within(&config.state, |short| UnixListener::bind(short))
+    let listener = within(&state, |short| UnixListener::bind(short))
         .map_err(DaemonError::at("listen at", &path))?;
     let run = move || {
         for connection in listener.incoming() {
             let answer = |mut connection: UnixStream| {
-                let state = describe(&config, &manifest, &shared)?;
+                let state = describe(&keeper::read(&config), &manifest, &shared)?;
                 connection.write_all(state.to_string().as_bytes())
             };
             if let Err(error) = connection.and_then(answer) {

@@ -14,6 +14,7 @@ use crate::leaves::{data_path, Leaves, CHUNK};
 use crate::prefetch::Prefetcher;
 use crate::shared::{free, request_len, Counter, Shared};
 use crate::source::{Source, SourceError};
+use crate::sources::Sources;
 
 struct Memory {
     content: Arc<Vec<u8>>,
@@ -74,7 +75,8 @@ impl Fixture {
             wrong,
         };
         let wait = Duration::ZERO;
-        let file = LazyFile::new(leaves, Box::new(source), shared.clone(), wait, prefetcher);
+        let sources = Sources::new(vec![Box::new(source)], shared.clone());
+        let file = LazyFile::new(leaves, sources, shared.clone(), wait, prefetcher);
         (file, shared)
     }
 

@@ -1,32 +1,65 @@
 //! The process that answers requests: one thread per slot.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant, SystemTime};
 
 use caps::CapSet;
+use diffcache_core::manifest::Manifest;
 use diffcache_prefetch::replay::Policy;
 use diffcache_prefetch::Chunk;
 use fuse_backend_rs::api::server::Server;
 use fuse_backend_rs::transport::{FuseBuf, FuseDevWriter, Reader};
 use rustix::io::Errno;
 
-use crate::config::{Config, Hydrate};
+use crate::config::{Config, Hydrate, Identity, Place};
 use crate::error::DaemonError;
 use crate::filesystem::Directory;
 use crate::hydration::Plan;
 use crate::lazy_file::LazyFile;
 use crate::leaves::Leaves;
+use crate::peer::Peers;
 use crate::prefetch::Prefetcher;
 use crate::profile;
 use crate::record::Recorder;
 use crate::shared::{free, request_len, Counter, Shared, SLOTS, SLOT_LEN};
 use crate::signals::{self, Signal};
-use crate::source;
+use crate::source::{self, Source};
+use crate::sources::Sources;
 
 /// A request needs this much at least to be one.
 const HEADER_LEN: usize = 40;
+
+/// How often the files of the identity are looked at.
+const LOOK_TIME: Duration = Duration::from_secs(5);
+
+/// The files of this host's identity, as they were when they were read.
+struct IdentityFiles<'a> {
+    identity: &'a Identity,
+    stamps: Vec<Option<SystemTime>>,
+}
+
+impl IdentityFiles<'_> {
+    fn new(identity: &Identity) -> IdentityFiles<'_> {
+        IdentityFiles {
+            identity,
+            stamps: stamps(identity),
+        }
+    }
+
+    /// Return whether a file was replaced. One that is gone for a moment is not.
+    fn have_changed(&self) -> bool {
+        let stamps = stamps(self.identity);
+        stamps.iter().all(Option::is_some) && stamps != self.stamps
+    }
+}
+
+fn stamps(identity: &Identity) -> Vec<Option<SystemTime>> {
+    let stamp = |path: &PathBuf| std::fs::metadata(path).and_then(|found| found.modified());
+    identity.files().map(|path| stamp(path).ok()).collect()
+}
 
 struct Service {
     server: Server<Directory>,
@@ -51,8 +84,8 @@ pub fn run(
     let leaves = Leaves::open(&config.state, config.load_manifest()?)?;
     let wait = Duration::from_secs_f64(config.wait);
     let prefetcher = open_prefetcher(config, &leaves, &shared, profile)?;
-    let source = source::open(&config.image);
-    let file = LazyFile::new(leaves, source, shared.clone(), wait, prefetcher);
+    let sources = Sources::new(open_sources(config, leaves.manifest())?, shared.clone());
+    let file = LazyFile::new(leaves, sources, shared.clone(), wait, prefetcher);
     let file = Arc::new(file);
     let recorder = config
         .record
@@ -81,13 +114,34 @@ pub fn run(
     shared
         .counter(Counter::WorkerPid)
         .store(pid, Ordering::SeqCst);
+    let identity = IdentityFiles::new(&config.identity);
+    let mut looked = Instant::now();
     while !service.ended.load(Ordering::SeqCst) {
         if signals::wait(Some(Duration::from_millis(200))) == Some(Signal::Stop) {
             break;
         }
+        if looked.elapsed() > LOOK_TIME {
+            looked = Instant::now();
+            if identity.have_changed() {
+                eprintln!(
+                    "Ending this worker, so that the next one uses the new key and certificates"
+                );
+                break;
+            }
+        }
     }
     let closed = file.leaves().close();
     closed.map_err(DaemonError::at("close the state of", &config.state))
+}
+
+fn open_sources(config: &Config, manifest: &Manifest) -> Result<Vec<Box<dyn Source>>, DaemonError> {
+    let peers = Peers::new(&config.identity)?;
+    let manifest = Arc::new(manifest.clone());
+    let open = |place: &Place| match place {
+        Place::Plain(image) => Ok(source::open_plain(image)),
+        Place::Peer(place) => peers.open(place, &manifest),
+    };
+    config.sources.iter().map(open).collect()
 }
 
 fn open_prefetcher(

@@ -26,13 +26,23 @@ const UNACKED_TIME: Duration = Duration::from_secs(10);
 pub struct Stop {
     handles: Vec<Cancel>,
     gate: Arc<Gate>,
+    deadline: Option<Instant>,
 }
 
 impl Stop {
     /// Stops with the caller's handle and with the plane.
     pub fn new(cancel: Cancel, gate: Arc<Gate>) -> Stop {
-        let handles = vec![cancel];
-        Stop { handles, gate }
+        Stop {
+            handles: vec![cancel],
+            gate,
+            deadline: None,
+        }
+    }
+
+    /// Stops at a time, too.
+    pub fn before(mut self, deadline: Instant) -> Stop {
+        self.deadline = Some(deadline);
+        self
     }
 
     /// Stops with another handle too.
@@ -43,7 +53,11 @@ impl Stop {
 
     /// Whether the operation is to end.
     pub fn is_set(&self) -> bool {
-        self.gate.is_closed() || self.handles.iter().any(Cancel::is_cancelled)
+        self.gate.is_closed()
+            || self.handles.iter().any(Cancel::is_cancelled)
+            || self
+                .deadline
+                .is_some_and(|deadline| Instant::now() >= deadline)
     }
 
     /// Fails if the operation on `object` is to end.

@@ -1,0 +1,390 @@
+//! Data planes of other hosts as sources: their wire, with this host's key and certificate.
+//!
+//! Behind a WAN an image is read in the compressed form, if the host has it: a frame of 1 MiB of the image takes fewer bytes than its four chunks,
+//! which all are kept.
+
+use std::collections::{HashSet, VecDeque};
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use diffcache_core::compressed::{data_leaves, Decoder, Frame, Index, GROUP_LEAVES};
+use diffcache_core::leaf::LEAF_LEN;
+use diffcache_core::manifest::Manifest;
+use diffcache_dataplane::counters::Counters;
+use diffcache_dataplane::error::TransferError;
+use diffcache_dataplane::fetching::client::{Ask, Client, Connection, Fault, Peer, Remote, Stop};
+use diffcache_dataplane::gate::{Cancel, Gate};
+use diffcache_dataplane::ids::{unhex, Kind, ObjectKey};
+use diffcache_dataplane::transport::auth::{Keys, SiteKey};
+use diffcache_dataplane::transport::tls::{Options, PlainPeers, Tls};
+
+use crate::config::{Identity, PeerPlace};
+use crate::error::DaemonError;
+use crate::lazy_file::lock;
+use crate::leaves::CHUNK;
+use crate::source::{Fetched, Source, SourceError};
+
+/// How long a host may send nothing.
+const SILENCE: Duration = Duration::from_secs(10);
+/// How long a host keeps an object for this one between requests.
+const HOLD_SECONDS: u64 = 15;
+/// How long a host without a usable compressed form is not asked for it again.
+const NO_FORM_TIME: Duration = Duration::from_secs(300);
+/// Groups that are remembered for readers who waited while one was fetched.
+const RECENT: usize = 4;
+const GROUP_CHUNKS: u64 = GROUP_LEAVES * LEAF_LEN as u64 / CHUNK;
+const KEY_LEN: usize = 32;
+
+/// Opens data planes as sources, over shared connections.
+pub struct Peers {
+    client: Arc<Client>,
+    gate: Arc<Gate>,
+}
+
+impl Peers {
+    /// Read this host's identity.
+    ///
+    /// # Errors
+    /// `Config` if a file of it cannot be used.
+    pub fn new(identity: &Identity) -> Result<Peers, DaemonError> {
+        let keys = match (&identity.key_name, &identity.key_file) {
+            (Some(name), Some(path)) => Some(read_key(name, path)?),
+            _ => None,
+        };
+        let plain = match identity.tls_plain_peers {
+            true => PlainPeers::Tolerated,
+            false => PlainPeers::Refused,
+        };
+        let tls = Options::from_files(
+            identity.tls_ca_file.clone(),
+            identity.tls_cert_file.clone(),
+            identity.tls_key_file.clone(),
+            identity.tls_crl_file.clone(),
+            plain,
+        );
+        let tls = tls.and_then(|options| options.map(Tls::open).transpose());
+        let tls = tls.map_err(|error| DaemonError::Config(error.to_string()))?;
+        let client = Client::new(
+            keys.map(Keys::single),
+            SILENCE,
+            Arc::new(Counters::default()),
+        );
+        Ok(Peers {
+            client: Arc::new(client.with_tls(tls.map(Arc::new))),
+            gate: Arc::default(),
+        })
+    }
+
+    /// Return a data plane as a source of an image.
+    ///
+    /// # Errors
+    /// `Config` if its URL cannot be used.
+    pub fn open(
+        &self,
+        place: &PeerPlace,
+        manifest: &Arc<Manifest>,
+    ) -> Result<Box<dyn Source>, DaemonError> {
+        let peer =
+            Peer::parse(&place.peer).map_err(|error| DaemonError::Config(error.to_string()))?;
+        let remote = |kind| Remote {
+            peer: peer.clone(),
+            key: ObjectKey {
+                kind,
+                id: manifest.content_id(),
+            },
+        };
+        Ok(Box::new(PeerSource {
+            name: place.peer.clone(),
+            template: remote(Kind::Templates),
+            form: place.wan.then(|| Form {
+                remote: remote(Kind::Compressed),
+                manifest: manifest.clone(),
+                index: Mutex::default(),
+                busy: Mutex::default(),
+                freed: Condvar::new(),
+                recent: Mutex::default(),
+            }),
+            client: self.client.clone(),
+            gate: self.gate.clone(),
+        }))
+    }
+}
+
+fn read_key(name: &str, path: &Path) -> Result<SiteKey, DaemonError> {
+    let mut file = File::open(path).map_err(DaemonError::at("open key", path))?;
+    let found = file.metadata().map_err(DaemonError::at("open key", path))?;
+    let unusable = |reason: &str| {
+        let path = path.display();
+        DaemonError::Config(format!("cannot use key {path}: {reason}"))
+    };
+    if found.mode() & 0o077 != 0 {
+        return Err(unusable("users besides its owner may access it"));
+    }
+    let mut text = String::new();
+    file.by_ref()
+        .take(1024)
+        .read_to_string(&mut text)
+        .map_err(DaemonError::at("read key", path))?;
+    let secret: [u8; KEY_LEN] =
+        unhex(text.trim()).ok_or_else(|| unusable("it does not hold 64 hexadecimal digits"))?;
+    SiteKey::new(name, &secret).map_err(|error| unusable(&error.to_string()))
+}
+
+/// A template at a data plane.
+struct PeerSource {
+    name: String,
+    template: Remote,
+    form: Option<Form>,
+    client: Arc<Client>,
+    gate: Arc<Gate>,
+}
+
+impl Source for PeerSource {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn fetch(&self, chunk: u64, len: usize, limit: Duration) -> Result<Fetched, SourceError> {
+        let end = Instant::now() + limit;
+        if let Some(form) = &self.form {
+            if let Some(fetched) = form.fetch(self, chunk, end)? {
+                return Ok(fetched);
+            }
+        }
+        let start = chunk * CHUNK;
+        let range = (start, start + len as u64);
+        let (bytes, _) = self.read(&self.template, range, end)?;
+        Ok(Fetched {
+            bytes,
+            others: Vec::new(),
+            moved: len as u64,
+        })
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8], limit: Duration) -> Result<(), SourceError> {
+        let range = (offset, offset + buffer.len() as u64);
+        let (bytes, _) = self.read(&self.template, range, Instant::now() + limit)?;
+        buffer.copy_from_slice(&bytes);
+        Ok(())
+    }
+}
+
+impl PeerSource {
+    /// Read a range of an object before `end`; return it and the size of the whole object.
+    fn read(
+        &self,
+        remote: &Remote,
+        range: (u64, u64),
+        end: Instant,
+    ) -> Result<(Vec<u8>, u64), SourceError> {
+        let stop = Stop::new(Cancel::default(), self.gate.clone()).before(end);
+        let fail = |fault| to_source_error(remote.error(fault));
+        let mut connection = self.client.connection(&remote.peer, &stop).map_err(fail)?;
+        let mut outcome = self.read_over(&mut connection, remote, range, &stop);
+        if let Err(Fault::Broken(_)) = outcome {
+            connection = self.client.renewed(&remote.peer, &stop).map_err(fail)?;
+            outcome = self.read_over(&mut connection, remote, range, &stop);
+        }
+        let found = outcome.map_err(fail)?;
+        self.client.keep(&remote.peer, connection);
+        Ok(found)
+    }
+
+    fn read_over(
+        &self,
+        connection: &mut Connection,
+        remote: &Remote,
+        range: (u64, u64),
+        stop: &Stop,
+    ) -> Result<(Vec<u8>, u64), Fault> {
+        let path = remote.key.object_path();
+        let ask = Ask {
+            method: "GET",
+            path: &path,
+            range: Some(range),
+            body: b"",
+            hold: HOLD_SECONDS,
+        };
+        self.client.send(connection, remote, &ask)?;
+        let head = self.client.receive_range(connection, remote, range, stop)?;
+        let mut bytes = vec![0; (range.1 - range.0) as usize];
+        let mut filled = 0;
+        while filled < bytes.len() {
+            filled += connection.read(&mut bytes[filled..], stop)?;
+        }
+        Ok((bytes, head.range.map_or(head.length, |(_, _, size)| size)))
+    }
+}
+
+fn to_source_error(error: TransferError) -> SourceError {
+    match error {
+        TransferError::ObjectMissing { .. } => SourceError::Absent(error.to_string()),
+        TransferError::Cancelled { .. } => {
+            SourceError::Unreachable("it does not answer in time".to_owned())
+        }
+        error => SourceError::Unreachable(error.to_string()),
+    }
+}
+
+/// What is known of a compressed form at a host.
+#[derive(Default)]
+enum Known {
+    /// Nothing.
+    #[default]
+    Unknown,
+    /// It had none, or a damaged one.
+    Absent(Instant),
+    /// Where its frames are.
+    Frames(Arc<Index>),
+}
+
+type Chunks = Arc<Vec<(u64, Vec<u8>)>>;
+
+/// The compressed form of a template at a data plane.
+struct Form {
+    remote: Remote,
+    manifest: Arc<Manifest>,
+    index: Mutex<Known>,
+    /// Groups that are on their way: the chunks of one are had by one request.
+    busy: Mutex<HashSet<u64>>,
+    freed: Condvar,
+    recent: Mutex<VecDeque<(u64, Chunks)>>,
+}
+
+/// A group that one thread fetches.
+struct Turn<'a>(&'a Form, u64);
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        lock(&self.0.busy).remove(&self.1);
+        self.0.freed.notify_all();
+    }
+}
+
+impl Form {
+    /// Fetch the group of a chunk before `end`; none if the host has no usable form.
+    fn fetch(
+        &self,
+        host: &PeerSource,
+        chunk: u64,
+        end: Instant,
+    ) -> Result<Option<Fetched>, SourceError> {
+        let Some(index) = self.index(host, end)? else {
+            return Ok(None);
+        };
+        let group = chunk / GROUP_CHUNKS;
+        let Some(frame) = index.frame_of(group * GROUP_LEAVES) else {
+            return Ok(None);
+        };
+        let turn = self.take_turn(group, end)?;
+        if let Some(chunks) = self.find_recent(group) {
+            return Ok(split(&chunks, chunk, 0));
+        }
+        let range = (frame.offset, frame.offset + frame.length as u64);
+        let (bytes, _) = host.read(&self.remote, range, end)?;
+        let Some(raw) = self.decode(frame, &bytes) else {
+            return Ok(None);
+        };
+        let chunks = Arc::new(self.expand(group, &raw));
+        let mut recent = lock(&self.recent);
+        recent.truncate(RECENT - 1);
+        recent.push_front((group, chunks.clone()));
+        drop((recent, turn));
+        Ok(split(&chunks, chunk, frame.length as u64))
+    }
+
+    fn index(&self, host: &PeerSource, end: Instant) -> Result<Option<Arc<Index>>, SourceError> {
+        let mut known = lock(&self.index);
+        match &*known {
+            Known::Frames(index) => return Ok(Some(index.clone())),
+            Known::Absent(since) if since.elapsed() < NO_FORM_TIME => return Ok(None),
+            _ => {}
+        }
+        let range = (0, Index::length(&self.manifest));
+        let (bytes, total) = match host.read(&self.remote, range, end) {
+            Ok(found) => found,
+            Err(SourceError::Absent(_)) => {
+                *known = Known::Absent(Instant::now());
+                return Ok(None);
+            }
+            Err(error) => return Err(error),
+        };
+        match Index::parse(&bytes, total, &self.manifest) {
+            Ok(index) => {
+                let index = Arc::new(index);
+                *known = Known::Frames(index.clone());
+                Ok(Some(index))
+            }
+            Err(error) => {
+                eprintln!("Reading {} uncompressed: {error}", host.name);
+                *known = Known::Absent(Instant::now());
+                Ok(None)
+            }
+        }
+    }
+
+    /// Decompress a frame; none if it is damaged, and the form is not used then.
+    fn decode(&self, frame: &Frame, bytes: &[u8]) -> Option<Vec<u8>> {
+        let mut raw = Vec::new();
+        match Decoder::new().decode(frame, bytes, &mut raw) {
+            Ok(()) => Some(raw),
+            Err(error) => {
+                eprintln!("Reading {} uncompressed: {error}", self.remote.peer);
+                *lock(&self.index) = Known::Absent(Instant::now());
+                None
+            }
+        }
+    }
+
+    /// Return the chunks of a group from its data leaves.
+    fn expand(&self, group: u64, raw: &[u8]) -> Vec<(u64, Vec<u8>)> {
+        let (start, size) = (group * GROUP_CHUNKS * CHUNK, self.manifest.size());
+        let len = size.saturating_sub(start).min(GROUP_CHUNKS * CHUNK) as usize;
+        let mut bytes = vec![0; len];
+        let mut rest = raw;
+        for (leaf, length) in data_leaves(&self.manifest, group) {
+            let at = (leaf - group * GROUP_LEAVES) as usize * LEAF_LEN;
+            // As long as the manifest says: the decoder checked that.
+            let (data, after) = rest.split_at(length.min(rest.len()));
+            bytes[at..at + data.len()].copy_from_slice(data);
+            rest = after;
+        }
+        let numbered = bytes.chunks(CHUNK as usize).map(<[u8]>::to_vec);
+        (group * GROUP_CHUNKS..).zip(numbered).collect()
+    }
+
+    fn take_turn(&self, group: u64, end: Instant) -> Result<Turn<'_>, SourceError> {
+        let left = end.saturating_duration_since(Instant::now());
+        let waited = self
+            .freed
+            .wait_timeout_while(lock(&self.busy), left, |busy| busy.contains(&group));
+        let (mut busy, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        match busy.insert(group) {
+            true => Ok(Turn(self, group)),
+            false => Err(SourceError::Unreachable(
+                "it does not answer in time".to_owned(),
+            )),
+        }
+    }
+
+    fn find_recent(&self, group: u64) -> Option<Chunks> {
+        let recent = lock(&self.recent);
+        let found = recent.iter().find(|(known, _)| *known == group)?;
+        Some(found.1.clone())
+    }
+}
+
+/// Tell the chunk that was asked for from those that came with it.
+fn split(chunks: &[(u64, Vec<u8>)], wanted: u64, moved: u64) -> Option<Fetched> {
+    let (_, bytes) = chunks.iter().find(|(number, _)| *number == wanted)?;
+    let others = chunks.iter().filter(|(number, _)| *number != wanted);
+    Some(Fetched {
+        bytes: bytes.clone(),
+        others: others.cloned().collect(),
+        moved,
+    })
+}
