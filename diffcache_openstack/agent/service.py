@@ -49,6 +49,7 @@ from diffcache_openstack.agent.images import sources
 from diffcache_openstack.agent.images import status as statuses
 from diffcache_openstack.agent.images import throttle as throttles
 from diffcache_openstack.agent.images import transfers
+from diffcache_openstack.agent.lazy import images as lazy_images
 from diffcache_openstack.agent import link
 from diffcache_openstack.agent.local import api as local_api
 from diffcache_openstack.agent.local import delivery
@@ -252,9 +253,12 @@ class Agent(service.Service):
                 self._new_throttle)
         self._delivery = delivery.Delivery(
             self.site_map, self.server, self._outputs, self._borrowing)
+        self._lazy = lazy_images.LazyImages(
+            self.conf.lazy, self.host, self._builder, self.transfers, prices,
+            self._new_throttle)
         self._local_api = local_api.LocalApi(
             self.status, self._local_images, self._delivery, usage,
-            self.versions)
+            self.versions, self._lazy)
 
     def _new_metrics(self) -> metrics.MetricsServer | None:
         """Return the server of metrics; None if none is configured."""
@@ -399,6 +403,7 @@ class Agent(service.Service):
         if self._borrowing is not None:
             self._run_until_stopped(self._borrowing)
         self._follow_site_map()
+        self._run_until_stopped(self._lazy)
         self._run_until_stopped(self.versions)
         if self.conf.agent.socket:
             self._run_until_stopped(local_server.LocalServer(

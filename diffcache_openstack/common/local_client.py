@@ -143,6 +143,31 @@ class LocalClient:
         return bool(self._ask('POST', _path(image_id, 'lent'),
                               {'path': path})['borrowed'])
 
+    def open_lazy(self, image_id: str, timeout: float = 60.0
+                  ) -> dict[str, typing.Any]:
+        """Have an image served while it arrives.
+
+        :param timeout: seconds until its file can be read
+        :returns: ``path`` of the file, or None and the ``reason`` why it is
+            to be delivered whole
+        :raises NotFound: the catalogue does not have the image, or the agent
+            is older than this call
+        :raises NoSpace: the cache of the host has no room for it
+        """
+        return self._ask('POST', _path(image_id, 'lazy'), {},
+                         timeout=timeout)
+
+    def lazy(self) -> list[dict[str, typing.Any]]:
+        """List the images that are served while they arrive."""
+        return self._ask('GET', '/v1/lazy')['images']
+
+    def release_lazy(self, content_id: str) -> None:
+        """Announce that no new user of a served image comes.
+
+        :raises NotFound: it is not served
+        """
+        self._ask('POST', f'/v1/lazy/{content_id}/released', {})
+
     @contextlib.contextmanager
     def file(self, image_id: str, first: int = 0, last: int | None = None,
              site_only: bool = False, stall_timeout: float = 60.0
@@ -228,7 +253,7 @@ class LocalClient:
     @contextlib.contextmanager
     def _answer(self, method, path, body, timeout, headers=None):
         """Return the response to a request that succeeded."""
-        with contextlib.closing(_Connection(self._path, self._timeout)
+        with contextlib.closing(UnixConnection(self._path, self._timeout)
                                 ) as connection:
             with self._unavailable():
                 connection.connect()
@@ -302,7 +327,7 @@ class File:
             f' {self.length} bytes missing ({why}); its log may say why.')
 
 
-class _Connection(http.client.HTTPConnection):
+class UnixConnection(http.client.HTTPConnection):
     """HTTP over a unix socket."""
 
     def __init__(self, path: str, timeout: float) -> None:

@@ -34,6 +34,7 @@ from werkzeug import wrappers
 
 from diffcache_openstack.agent.images import contents
 from diffcache_openstack.agent.images import status as statuses
+from diffcache_openstack.agent.lazy import images as lazy_images
 from diffcache_openstack.agent.local import delivery as deliveries
 from diffcache_openstack.agent.local import images as local_images
 from diffcache_openstack.agent.local import server
@@ -86,6 +87,11 @@ _ROUTES = routing.Map([
                  endpoint='expect'),
     routing.Rule('/v1/images/<image_id>/lent', methods=['POST'],
                  endpoint='lend'),
+    routing.Rule('/v1/images/<image_id>/lazy', methods=['POST'],
+                 endpoint='open_lazy'),
+    routing.Rule('/v1/lazy', methods=['GET'], endpoint='list_lazy'),
+    routing.Rule('/v1/lazy/<content_id>/released', methods=['POST'],
+                 endpoint='release_lazy'),
     routing.Rule('/v1/servers/<server_id>/versions', methods=['POST'],
                  endpoint='save_server'),
     routing.Rule('/v1/queue', methods=['GET'], endpoint='list_queue'),
@@ -137,17 +143,20 @@ class LocalApi:
     :param delivery: writes images to paths
     :param usage: counts
     :param versions: saves servers
+    :param lazy: serves images while they arrive
     """
 
     def __init__(self, status: statuses.HostStatus,
                  images: local_images.LocalImages,
                  delivery: deliveries.Delivery, usage: usages.Usage,
-                 versions: version_service.VersionService) -> None:
+                 versions: version_service.VersionService,
+                 lazy: lazy_images.LazyImages) -> None:
         self._status = status
         self._images = images
         self._delivery = delivery
         self._usage = usage
         self._versions = versions
+        self._lazy = lazy
         self._work_places = threading.BoundedSemaphore(MOST_WORK)
         self._expectations = threading.BoundedSemaphore(MOST_EXPECTATIONS)
 
@@ -289,6 +298,16 @@ class LocalApi:
             raise exceptions.InvalidInput(
                 'A file with the content of an image has a path.')
         return _json({'borrowed': self._delivery.lend(image_id, path)})
+
+    def _open_lazy(self, _request, image_id):
+        return _json(self._lazy.open(image_id))
+
+    def _list_lazy(self, _request):
+        return _json({'images': self._lazy.describe_served()})
+
+    def _release_lazy(self, _request, content_id):
+        self._lazy.release(content_id)
+        return wrappers.Response(status=204)
 
     def _save_server(self, request, server_id):
         body = _read_json(request)

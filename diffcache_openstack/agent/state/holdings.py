@@ -114,7 +114,8 @@ class Holdings:
         self._lock = threading.RLock()
         self._held: dict[views.Key, int] = {}
         self._leases: collections.Counter = collections.Counter()
-        self._reserved: dict[views.Key, int] = {}
+        # By each that brings the object; it takes the room of one.
+        self._reserved: dict[views.Key, list[int]] = {}
         self._last_used: dict[views.Key, float] = {}
         self._wanted: dict[views.Key, float] = {}
         for name in (*views.KINDS, STAGING, QUARANTINE, WITHDRAWN):
@@ -235,16 +236,19 @@ class Holdings:
 
         :raises NoSpace: the capacity does not allow it now
         """
-        with self._lock:
-            if key.kind not in views.UNPLANNED \
-                    and self.capacity is not None:
+        counts = key.kind not in views.UNPLANNED and self.capacity is not None
+        if counts:
+            with self._lock:
                 self._evict_until(size, key)
-                self._reserved[key] = size
+                self._reserved.setdefault(key, []).append(size)
         try:
             yield
         finally:
-            with self._lock:
-                self._reserved.pop(key, None)
+            if counts:
+                with self._lock:
+                    self._reserved[key].remove(size)
+                    if not self._reserved[key]:
+                        del self._reserved[key]
 
     def adopt(self, key: views.Key, path: pathlib.Path, size: int) -> bool:
         """Cache an object that was built for a request, if there is room.
@@ -270,12 +274,24 @@ class Holdings:
                 return False
             return True
 
+    def take(self, key: views.Key, path: pathlib.Path) -> None:
+        """Hold an object whose room was set aside, unless it is held already.
+
+        :param path: a verified file on the filesystem of the root; it is
+            renamed
+        """
+        with self._lock:
+            if key not in self._held:
+                os.replace(path, self.path(key))
+                self.added(key)
+
     def spare(self) -> int:
         """Return the bytes that are neither used nor reserved."""
         with self._lock:
             if self.capacity is None:
                 return 0
-            return self.capacity - self.used() - sum(self._reserved.values())
+            return self.capacity - self.used() - sum(
+                map(max, self._reserved.values()))
 
     def makes_room(self, size: int) -> bool:
         """Return whether so many bytes fit, after evictions if needed."""
@@ -291,7 +307,8 @@ class Holdings:
         """
         with self._lock:
             taken = disk_bytes(self.path(key))
-            self._held[key] = min(taken, self._reserved.get(key, taken))
+            self._held[key] = min(
+                taken, max(self._reserved.get(key, [taken])))
             self._last_used[key] = time.time()
 
     def room_for_recipe(self, size: int, capacity: int,
@@ -414,7 +431,7 @@ class Holdings:
         self._last_used[key] = path.stat().st_atime
 
     def _evict_until(self, size: int, key: views.Key) -> None:
-        free = self.spare()
+        free = self.spare() + max(self._reserved.get(key, [0]))
         chosen = []
         for victim in self._victims():
             if free >= size:

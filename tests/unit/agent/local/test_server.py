@@ -131,6 +131,17 @@ class Rooms:
     def fallback(self, service, reason, count):
         self.asked.append((service, reason, count))
 
+    def open(self, image_id):
+        self._fail_if_told()
+        return {'path': f'/mount/{image_id}', 'reason': None}
+
+    def describe_served(self):
+        return [{'content_id': 'c'}]
+
+    def release(self, content_id):
+        self._fail_if_told()
+        self.asked.append(('released', content_id))
+
     def save_before(self, server_id, project_id, trigger, image_id, watch):
         self.asked.append((server_id, project_id, trigger, image_id))
         return {'version': 'v', 'required': watch(1, 2), 'error': None}
@@ -139,7 +150,7 @@ class Rooms:
 def local_server(path, group, rooms):
     """A server whose rooms are all one."""
     return server.LocalServer(path, group, api.LocalApi(
-        rooms, rooms, rooms, rooms, rooms))
+        rooms, rooms, rooms, rooms, rooms, rooms))
 
 
 class LocalApiTest(base.TestCase):
@@ -160,6 +171,15 @@ class LocalApiTest(base.TestCase):
         self.assertEqual({'id': IMAGE}, self.client.image(IMAGE))
         self.assertEqual(['one', 'two'],
                          [image['id'] for image in self.client.images()])
+
+    def test_images_that_are_served_while_they_arrive(self):
+        self.assertEqual({'path': f'/mount/{IMAGE}', 'reason': None},
+                         self.client.open_lazy(IMAGE))
+        self.assertEqual([{'content_id': 'c'}], self.client.lazy())
+        self.client.release_lazy('c')
+        self.assertEqual([('released', 'c')], self.worker.asked)
+        self.worker.error = exceptions.NoSpace('full')
+        self.assertRaises(exceptions.NoSpace, self.client.open_lazy, IMAGE)
 
     def test_ids_are_quoted(self):
         self.assertEqual({'id': 'a/b ?c%'}, self.client.image('a/b ?c%'))

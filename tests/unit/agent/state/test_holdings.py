@@ -70,6 +70,28 @@ class HoldingsTest(base.TestCase):
             self.held.added(key)
         self.assertEqual(BLOCK // 2, self.held.used())
 
+    def test_two_that_bring_one_object_set_its_room_aside_once(self):
+        key = fakes.key_of(block('a', 3))
+        with self.held.room_for(key, 3 * BLOCK):
+            with self.held.room_for(key, 3 * BLOCK):
+                self.assertEqual(BLOCK, self.held.spare())
+            self.assertEqual(BLOCK, self.held.spare())
+        self.assertEqual(4 * BLOCK, self.held.spare())
+
+    def test_takes_what_room_was_set_aside_for(self):
+        content = block('a', 2)
+        key = fakes.key_of(content)
+        self.held.manifest(key.id).write_bytes(b'm')
+        for staged in (self.held.staging('x'), self.held.staging('y')):
+            staged.write_bytes(content)
+            with self.held.room_for(key, len(content)):
+                self.held.take(key, staged)
+        self.assertEqual(content, self.held.path(key).read_bytes())
+        # What was held already stays as it is.
+        self.assertTrue(self.held.staging('y').exists())
+        self.assertFalse(self.held.staging('x').exists())
+        self.assertEqual(2 * BLOCK, self.held.used())
+
     def test_scan_quarantines_a_template_without_manifest(self):
         key = self.put(block('a'))
         self.held.manifest(key.id).unlink()

@@ -1,0 +1,95 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""The service diffcached of this host, which serves images as they arrive."""
+
+import contextlib
+import http.client
+import json
+import typing
+
+from diffcache_openstack.common import exceptions
+from diffcache_openstack.common import local_client
+
+# Until a new image can be read, and until one that was removed is gone.
+_WORK_SECONDS = 60.0
+_LONGEST_ANSWER = 64 << 20
+_BY_TYPE: dict[str, type[exceptions.DiffCacheError]] = {
+    'InvalidInput': exceptions.InvalidInput,
+    'NotFound': exceptions.NotFound,
+    'Conflict': exceptions.Conflict,
+}
+
+Document = dict[str, typing.Any]
+
+
+class Daemon:
+    """diffcached behind a socket; every call makes its own connection.
+
+    All methods raise ServiceUnavailable if it does not answer.
+
+    :param path: the socket, ``[lazy] socket``
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+
+    def images(self) -> list[Document]:
+        """Return the status of all images that are served."""
+        return self._ask('GET', '/v1/images')['images']
+
+    def add(self, content_id: str, wanted: Document) -> Document:
+        """Serve an image; return its status when it can be read.
+
+        :param wanted: ``manifest`` (a path), ``sources`` in the order in
+            which they are asked, ``wait`` in seconds, and may be ``hydrate``,
+            ``rate`` in bytes per second and ``profile`` (a path). If the image
+            is served already, its manifest and profile stay
+        :raises InvalidInput: it cannot be served as wanted
+        """
+        return self._ask('PUT', f'/v1/images/{content_id}', wanted)
+
+    def change(self, content_id: str, changed: Document) -> Document:
+        """Change sources, hydration or waiting of an image.
+
+        :raises NotFound: it is not served
+        """
+        return self._ask('PATCH', f'/v1/images/{content_id}', changed)
+
+    def remove(self, content_id: str) -> None:
+        """Stop serving an image, and delete what has arrived of it.
+
+        :raises Conflict: a process has it open
+        :raises NotFound: it is not served
+        """
+        self._ask('DELETE', f'/v1/images/{content_id}')
+
+    def _ask(self, method: str, path: str, body: Document | None = None
+             ) -> Document:
+        connection = local_client.UnixConnection(self._path, _WORK_SECONDS)
+        with contextlib.closing(connection):
+            try:
+                connection.request(
+                    method, path, json.dumps(body) if body else None)
+                answer = connection.getresponse()
+                data = answer.read(_LONGEST_ANSWER)
+                found = json.loads(data) if data else {}
+            except (OSError, http.client.HTTPException, ValueError) as error:
+                raise exceptions.ServiceUnavailable(
+                    f'diffcached does not answer at {self._path}: {error};'
+                    f' check that it runs ([lazy] socket).') from error
+        if answer.status < 300:
+            return found
+        reported = found.get('error') or {}
+        kind = _BY_TYPE.get(str(reported.get('type')),
+                            exceptions.ServiceUnavailable)
+        raise kind(f'diffcached refused {method} {path}:'
+                   f' {reported.get("message", answer.status)}')

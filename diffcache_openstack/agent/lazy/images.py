@@ -1,0 +1,346 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Images that diffcached serves while they arrive, as the agent sees them.
+
+What diffcached has on its disk is the record of what is served; the agent adds
+to each image the room that it takes of the cache. A whole image becomes an
+object of this host, and stays one until nobody has it open any more.
+"""
+
+import collections.abc
+import contextlib
+import dataclasses
+import logging
+import os
+import pathlib
+import threading
+import typing
+import uuid
+
+from oslo_config import cfg
+
+from diffcache_openstack.agent.images import building
+from diffcache_openstack.agent.images import costs as prices
+from diffcache_openstack.agent.images import throttle as throttles
+from diffcache_openstack.agent.images import transfers as transfer
+from diffcache_openstack.agent.lazy import daemon as daemons
+from diffcache_openstack.agent.state import host as hosts
+from diffcache_openstack.common import exceptions
+from diffcache_openstack.conf import lazy as lazy_options
+from diffcache_openstack.sites import view as views
+
+LOG = logging.getLogger(__name__)
+
+# How often images are looked after, seconds.
+LOOK_SECONDS = 2.0
+# Why an image is delivered whole.
+DISABLED = 'disabled'
+HELD = 'held'
+QUICK = 'quick'
+
+
+@dataclasses.dataclass
+class Served:
+    """An image that is served.
+
+    :ivar uses: what it takes of this host until it is removed
+    :ivar held: whether it is an object of this host
+    :ivar released: whether its user has replaced it by a file
+    """
+
+    uses: contextlib.ExitStack
+    held: bool = False
+    released: bool = False
+
+
+class LazyImages:
+    """Has images served while they arrive, and accounts for them.
+
+    :param options: the group ``[lazy]``
+    :param host: this host's state
+    :param builder: brings manifests
+    :param moved: transfers of this host
+    :param costs: what images cost here
+    :param new_throttle: gives the throttle of a request
+    """
+
+    def __init__(self, options: cfg.ConfigOpts, host: hosts.HostState,
+                 builder: building.Builder, moved: transfer.Transfers,
+                 costs: prices.Costs,
+                 new_throttle: collections.abc.Callable[
+                     [], throttles.Throttle]) -> None:
+        self._options = options
+        self._host = host
+        self._builder = builder
+        self._transfers = moved
+        self._costs = costs
+        self._new_throttle = new_throttle
+        self._daemon = daemons.Daemon(options.socket) \
+            if options.socket else None
+        self._lock = threading.Lock()
+        self._served: dict[str, Served] = {}
+        self._wake = threading.Event()
+        self._closing = False
+        self._thread: threading.Thread | None = None
+
+    # -- life
+
+    def start(self) -> None:
+        """Look after images, from a thread."""
+        if self._daemon is None:
+            return
+        self._thread = threading.Thread(target=self._run, daemon=True,
+                                        name='lazy-images')
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Stop looking after images; they are served all the same."""
+        self._closing = True
+        self._wake.set()
+        if self._thread is not None:
+            self._thread.join()
+        with self._lock:
+            for served in self._served.values():
+                served.uses.close()
+            self._served.clear()
+
+    # -- requests
+
+    def open(self, image_id: str) -> dict[str, typing.Any]:
+        """Serve an image while it arrives, if that is worth while.
+
+        :returns: ``path``, of a file that can be read now; or ``path`` None
+            and ``reason``, if it is to be delivered whole
+        :raises NotFound: the catalogue does not have it, or it was withdrawn
+        :raises NoSpace: the cache has no room for it
+        :raises ServiceUnavailable: diffcached does not answer
+        :raises DiffCacheError: no source has it, or its manifest
+        """
+        template = self._host.site_map.find(image_id)
+        key = views.Key(views.TEMPLATES, template.content_id)
+        if self._daemon is None:
+            return {'path': None, 'reason': DISABLED}
+        with self._lock:
+            if key.id not in self._served:
+                reason = self._reason_against(template, key)
+                if reason:
+                    return {'path': None, 'reason': reason}
+            return self._add(template, key)
+
+    def describe_served(self) -> list[dict[str, typing.Any]]:
+        """Describe the images that are served.
+
+        :raises ServiceUnavailable: diffcached does not answer
+        """
+        if self._daemon is None:
+            return []
+        found = []
+        for each in self._daemon.images():
+            with self._lock:
+                served = self._served.get(each['content_id'])
+            found.append({
+                **each, 'held': served is not None and served.held,
+                'image_ids': [
+                    template.id for template
+                    in self._host.site_map.current().templates
+                    if template.content_id == each['content_id']]})
+        return found
+
+    def release(self, content_id: str) -> None:
+        """Note that no new user of a served image comes.
+
+        It is removed when nobody has it open any more.
+
+        :raises NotFound: it is not served
+        """
+        with self._lock:
+            served = self._served.get(content_id)
+            if served is None:
+                raise exceptions.NotFound(
+                    f'Content {content_id} is not served while it arrives.')
+            served.released = True
+        self._wake.set()
+
+    def look(self) -> None:
+        """Account for what is served, and make objects of what is whole.
+
+        :raises ServiceUnavailable: diffcached does not answer
+        """
+        if self._daemon is None:
+            return
+        found = {each['content_id']: each for each in self._daemon.images()}
+        with self._lock:
+            for content_id in self._served.keys() - found.keys():
+                self._served.pop(content_id).uses.close()
+            for content_id, status in found.items():
+                try:
+                    self._look_at(content_id, status)
+                except (exceptions.DiffCacheError, OSError) as error:
+                    LOG.warning('Could not look after the content %s, which'
+                                ' is served while it arrives: %s',
+                                content_id, error)
+
+    # -- inside; the lock is held
+
+    def _reason_against(self, template: views.TemplateRef, key: views.Key
+                        ) -> str | None:
+        if key in self._host.held.readable():
+            return HELD
+        cost = self._costs.content(template)
+        is_quick = (cost.way != prices.NONE
+                    and cost.seconds < self._options.worth_seconds)
+        return QUICK if is_quick else None
+
+    def _add(self, template: views.TemplateRef, key: views.Key
+             ) -> dict[str, typing.Any]:
+        assert self._daemon is not None
+        manifest = self._builder.manifest(key.id, self._new_throttle())
+        wanted = {
+            'manifest': str(manifest), 'sources': self._sources(key),
+            'hydrate': self._options.hydrate, 'wait': self._options.wait}
+        if self._options.hydrate_rate:
+            wanted['rate'] = self._options.hydrate_rate
+        if not wanted['sources']:
+            raise exceptions.ServiceUnavailable(
+                f'No host that answers has image {template.id}; it can be'
+                f' served when one does.')
+        served = self._served.get(key.id)
+        if served is None:
+            served = Served(self._room_for(key, template.data_size))
+        try:
+            status = self._daemon.add(key.id, wanted)
+        except BaseException:
+            if key.id not in self._served:
+                served.uses.close()
+            raise
+        served.released = False
+        if key.id not in self._served:
+            LOG.info('Serving image %s while it arrives, at %s', template.id,
+                     status['path'])
+        self._served[key.id] = served
+        return {'path': status['path'], 'reason': None}
+
+    def _room_for(self, key: views.Key, size: int) -> contextlib.ExitStack:
+        """Set room aside for all of an image: none is missing at its end.
+
+        :raises NoSpace: the cache has none
+        """
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(self._host.held.room_for(key, size))
+            if self._options.hydrate == lazy_options.IDLE:
+                # Fills of the site do not bring it over the WAN once more.
+                stack.enter_context(self._transfers.expecting(key))
+            return stack.pop_all()
+
+    def _sources(self, key: views.Key) -> list[dict[str, typing.Any]]:
+        """Return where content is, the cheapest first."""
+        view = self._host.site_map.current()
+        avoided = self._transfers.avoided()
+        links = view.links.of(self._host.name)
+        repositories = sorted(view.repositories_with(key),
+                              key=links.from_repository, reverse=True)
+        peers = [host.name for host in view.compute_hosts()
+                 if key in host.holdings and host.alive
+                 and host.name != self._host.name
+                 and host.name not in avoided]
+        # A fill of the plan may have been faster.
+        own = [self._host.name] if key in self._host.held else []
+        found = []
+        for name in (*own, *peers, *repositories):
+            host = view.host(name)
+            if host is not None and host.url:
+                found.append({'peer': host.url,
+                              'wan': name in view.repositories})
+        return found
+
+    def _look_at(self, content_id: str, status: dict) -> None:
+        key = views.Key(views.TEMPLATES, content_id)
+        served = self._served.get(content_id)
+        if served is None:
+            served = self._take_up(key, status)
+        if status.get('complete') and not served.held:
+            self._hold(key, pathlib.Path(status['data_path']), served)
+        elif not status.get('complete'):
+            self._renew_sources(key, status)
+        if served.released:
+            self._remove(key, served)
+
+    def _take_up(self, key: views.Key, status: dict) -> Served:
+        """Account for an image that an earlier agent had served.
+
+        :raises NoSpace: the cache has no room for it
+        """
+        if key in self._host.held:
+            uses = contextlib.ExitStack()
+            uses.enter_context(self._host.held.lease(key))
+            served = Served(uses, held=True)
+        else:
+            # Of a withdrawn image no more comes than has arrived.
+            size = self._host.site_map.current().size_of(key)
+            if size is None:
+                size = status['present'] * status['chunk']
+            served = Served(self._room_for(key, size))
+        self._served[key.id] = served
+        return served
+
+    def _hold(self, key: views.Key, data: pathlib.Path, served: Served
+              ) -> None:
+        """Make an object of a whole image, verified once more."""
+        held = self._host.held
+        staged = held.staging(f'{key.id}.{uuid.uuid4().hex}')
+        os.link(data, staged)
+        try:
+            held.inspector.deep(key, staged, held.manifest(key.id))
+            with contextlib.ExitStack() as stack:
+                held.take(key, staged)
+                stack.enter_context(held.lease(key))
+                # The bytes are the object's from now on.
+                served.uses.close()
+                served.uses = stack.pop_all()
+        finally:
+            staged.unlink(missing_ok=True)
+        served.held = True
+        LOG.info('Image content %s has arrived whole and is held', key.id)
+        self._transfers.offer(key)
+        self._host.object_added()
+
+    def _renew_sources(self, key: views.Key, status: dict) -> None:
+        assert self._daemon is not None
+        fresh = self._sources(key)
+        known = [each['url'] for each in status.get('sources', [])]
+        if fresh and known and [each['peer'] for each in fresh] != known:
+            self._daemon.change(key.id, {'sources': fresh})
+
+    def _remove(self, key: views.Key, served: Served) -> None:
+        assert self._daemon is not None
+        try:
+            self._daemon.remove(key.id)
+        except exceptions.Conflict:
+            return  # A guest has it open.
+        LOG.info('Image content %s is no longer served while it arrives',
+                 key.id)
+        self._served.pop(key.id)
+        served.uses.close()
+
+    # -- the thread
+
+    def _run(self) -> None:
+        while not self._closing:
+            try:
+                self.look()
+            except exceptions.ServiceUnavailable as error:
+                LOG.debug('Will look after served images later: %s', error)
+            except Exception:
+                # The thread's edge: the next look may succeed.
+                LOG.exception('Could not look after served images')
+            self._wake.wait(LOOK_SECONDS)
+            self._wake.clear()

@@ -1,0 +1,109 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Options of images that are served while they arrive."""
+
+import copy
+
+from oslo_config import cfg
+
+from diffcache_openstack.common import units
+
+GROUP = cfg.OptGroup(
+    'lazy',
+    title='Images that are served while they arrive',
+    help='The service diffcached beside an agent, which shows images as files'
+         ' while most of their bytes are still elsewhere. diffcache-lazy'
+         ' starts it with these options and those of [data_plane].')
+
+NONE = 'none'
+IDLE = 'idle'
+
+OPTS = [
+    cfg.StrOpt(
+        'socket',
+        sample_default='/var/lib/diffcache/lazy/diffcached.sock',
+        help='''
+Path of the unix socket of diffcached on this host. If it is not set, the agent
+has no image served while it arrives, and servers wait for their whole image.
+'''),
+    cfg.StrOpt(
+        'socket_group',
+        help='Group that may connect to ``socket``; unset, the group that'
+             ' diffcached runs as. The agent has to be in it.'),
+    cfg.StrOpt(
+        'state_dir',
+        default='/var/lib/diffcache/lazy',
+        help='''
+Directory for what has arrived of images. It has to be on the filesystem of
+``[agent] state_dir``: a whole image becomes an object of the agent by a second
+name of the same file.
+'''),
+    cfg.StrOpt(
+        'mount',
+        default='/var/lib/diffcache/lazy/mount',
+        help='''
+Directory below which diffcached mounts a file system for each image. The users
+of Nova and of QEMU need to pass through it.
+'''),
+    cfg.FloatOpt(
+        'wait',
+        default=120.0,
+        min=0.0,
+        max=86400.0,
+        help='''
+Seconds that a guest's read waits for bytes that no source serves. Then it
+fails, and the guest sees an input/output error. Higher values let guests
+survive longer outages of the WAN, during which they hang.
+'''),
+    cfg.StrOpt(
+        'hydrate',
+        default=IDLE,
+        choices=[
+            (IDLE, 'the rest of an image is fetched while no guest waits'),
+            (NONE, 'only what guests read is fetched'),
+        ],
+        help='''
+Whether images become whole by themselves. Servers whose image is not whole
+depend on the hosts that it comes from.
+'''),
+    cfg.Opt(
+        'hydrate_rate',
+        type=units.Size(),
+        default=0,
+        help='''
+Bytes per second and image that hydration fetches at most, as a number or with
+a unit (``2MB``). Lower values leave more of the WAN to others; 0 is no limit.
+Reads of guests are not limited.
+'''),
+    cfg.FloatOpt(
+        'worth_seconds',
+        default=2.0,
+        min=0.0,
+        help='''
+Seconds that a full delivery has to take, as predicted, for an image to be
+served while it arrives. Those of which less is predicted, such as images that
+this host holds, are delivered whole. 0 serves all images that way that the
+host does not hold.
+'''),
+]
+
+
+def register_opts(conf: cfg.ConfigOpts) -> None:
+    """Register the options of this group."""
+    # A group remembers its options' values: each configuration its own.
+    conf.register_group(copy.deepcopy(GROUP))
+    conf.register_opts(OPTS, group=GROUP)
+
+
+def list_opts() -> dict[cfg.OptGroup, list[cfg.Opt]]:
+    """Return the options of this group for the sample configuration."""
+    return {GROUP: OPTS}

@@ -1,0 +1,403 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""diffcached with several images, sources on data planes, and kills."""
+
+import json
+import os
+import pathlib
+import random
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import fixtures
+
+from diffcache_openstack import _native
+from diffcache_openstack.agent.data_plane import in_process
+from diffcache_openstack.agent.lazy import daemon
+from diffcache_openstack.cmd import lazy
+from diffcache_openstack.common import exceptions
+from tests import base
+
+_SERVICE = ('import sys; from diffcache_openstack.cmd import lazy_service;'
+            ' sys.exit(lazy_service.main())')
+_KEY = bytes(range(32))
+_MIB = 1 << 20
+_SECONDS = 60
+# Reads past the page cache until a file is there, and checks every byte.
+_READER = '''
+import os, random, sys
+path, image, end = sys.argv[1:]
+expected = open(image, 'rb').read()
+numbers = random.Random(5)
+descriptor = os.open(path, os.O_RDONLY | os.O_DIRECT)
+print('open', flush=True)
+while not os.path.exists(end):
+    offset = numbers.randrange(len(expected))
+    got = os.pread(descriptor, 65537, offset)
+    assert got and got == expected[offset:offset + len(got)], offset
+'''
+
+
+class LazyServiceTest(base.TestCase):
+
+    def setUp(self):
+        super().setUp()
+        if os.geteuid() != 0 or not os.path.exists('/dev/fuse'):
+            self.skipTest('mounting FUSE needs root and /dev/fuse')
+        self.folder = pathlib.Path(self.useFixture(fixtures.TempDir()).path)
+        (self.folder / 'key').write_text(_KEY.hex())
+        (self.folder / 'key').chmod(0o600)
+        (self.folder / 'conf').write_text(
+            f'[lazy]\nsocket = {self.folder}/socket\n'
+            f'state_dir = {self.folder}/state\n'
+            f'mount = {self.folder}/mount\n'
+            f'[data_plane]\nkey_file = {self.folder}/key\n')
+        self.image = self.make_image('image', 1)
+        self.repository = self.plane('repository', self.image)
+        self.daemon = daemon.Daemon(f'{self.folder}/socket')
+        self.addCleanup(self.end_keepers)
+        self.service = self.start()
+
+    def make_image(self, name, seed):
+        """An image of 12 MiB, a third of which is zeros; returns its id."""
+        numbers = random.Random(seed)
+        # Half of each block compresses well.
+        path = self.folder / name
+        path.write_bytes(b''.join(
+            bytes(_MIB) if i % 3 == 0
+            else numbers.randbytes(_MIB // 2) + b'x' * (_MIB // 2)
+            for i in range(12)) + numbers.randbytes(12345))
+        manifest = self.folder / f'{name}.manifest'
+        found = _native.manifest_create(path, manifest)
+        path.rename(self.folder / found['content_id'])
+        manifest.rename(self.manifest(found['content_id']))
+        return found['content_id']
+
+    def content(self, image):
+        return (self.folder / image).read_bytes()
+
+    def manifest(self, image):
+        return self.folder / f'{image}.manifest'
+
+    def plane(self, name, *images, compressed=True):
+        """A host's data plane with some images."""
+        root = self.folder / name
+        plane = in_process.InProcessDataPlane(
+            root, name, '127.0.0.1:0', _KEY, key_name='site')
+        self.addCleanup(plane.close)
+        for image in images:
+            shutil.copy(self.folder / image, root / 'templates' / image)
+            if compressed:
+                _native.compressed_create(
+                    self.folder / image, self.manifest(image),
+                    root / 'compressed' / image, 3)
+        return plane
+
+    def start(self):
+        process = subprocess.Popen(
+            [sys.executable, '-c', _SERVICE, '--config-file',
+             str(self.folder / 'conf')])
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        self.wait_until(self.answers)
+        return process
+
+    def answers(self):
+        try:
+            self.daemon.images()
+        except exceptions.ServiceUnavailable:
+            return False
+        return True
+
+    def end_keepers(self):
+        """End what the service leaves running when it ends."""
+        for folder in (self.folder / 'state' / 'images').iterdir():
+            try:
+                keeper = lazy._read_status(str(folder))['pid']
+            except lazy.NotServed:
+                continue
+            descriptor = os.pidfd_open(keeper)
+            os.kill(keeper, signal.SIGTERM)
+            select.select([descriptor], [], [], _SECONDS)
+            os.close(descriptor)
+
+    def wait_until(self, condition):
+        end = time.monotonic() + _SECONDS
+        while not (value := condition()):
+            self.assertLess(time.monotonic(), end, 'waited in vain')
+            time.sleep(0.02)
+        return value
+
+    def add(self, image, *planes, **more):
+        return self.daemon.add(image, {
+            'manifest': str(self.manifest(image)), 'wait': 30,
+            'sources': [{'peer': url, 'wan': wan} for url, wan in planes],
+            **more})
+
+    def add_image(self, **more):
+        return self.add(self.image, (self.repository.url, True), **more)
+
+    def status(self, image=None):
+        wanted = image or self.image
+        return next(each for each in self.daemon.images()
+                    if each['content_id'] == wanted)
+
+    def served(self, image=None):
+        """The status of an image, once a keeper answers for it."""
+        return self.wait_until(
+            lambda: self.status(image).get('worker_pid')
+            and self.status(image))
+
+    def open_reader(self, path):
+        end = self.folder / 'end'
+        reader = subprocess.Popen(
+            [sys.executable, '-c', _READER, path,
+             str(self.folder / self.image), str(end)],
+            stdout=subprocess.PIPE)
+        self.addCleanup(reader.kill)
+        self.assertEqual(b'open\n', reader.stdout.readline())
+        return reader, end
+
+    def finish(self, reader, end):
+        end.touch()
+        self.assertEqual(0, reader.wait(_SECONDS))
+        reader.stdout.close()
+
+    def test_an_image_is_read_compressed_from_the_repository(self):
+        path = self.add_image()['path']
+        with open(path, 'rb') as file:
+            self.assertEqual(self.content(self.image), file.read())
+        found = self.status()
+        self.assertTrue(found['complete'])
+        # 8 MiB that are not zeros, half of which compress to nothing.
+        self.assertLess(found['sources'][0]['bytes'], 5 * _MIB)
+        self.assertEqual((0, 0), (found['errors'], found['corrupt']))
+        self.assertEqual(
+            self.content(self.image),
+            pathlib.Path(found['data_path']).read_bytes())
+
+    def test_one_small_read_brings_one_frame(self):
+        path = self.add_image(prefetch=False)['path']
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECT)
+        self.addCleanup(os.close, descriptor)
+        self.assertEqual(self.content(self.image)[_MIB:_MIB + 4096],
+                         os.pread(descriptor, 4096, _MIB))
+        found = self.status()
+        self.assertEqual(4, found['present'])
+        # The index of the form, then one request.
+        self.assertEqual(1, found['sources'][0]['requests'])
+
+    def test_without_a_compressed_form_leaves_cross_as_they_are(self):
+        plain = self.plane('plain', self.image, compressed=False)
+        path = self.add(self.image, (plain.url, True))['path']
+        with open(path, 'rb') as file:
+            self.assertEqual(self.content(self.image), file.read())
+        self.assertLess(8 * _MIB, self.status()['sources'][0]['bytes'])
+
+    def test_a_damaged_compressed_form_is_not_used(self):
+        form = self.folder / 'repository' / 'compressed' / self.image
+        damaged = bytearray(form.read_bytes())
+        damaged[-100_000:] = bytes(100_000)
+        form.write_bytes(damaged)
+        path = self.add_image()['path']
+        with open(path, 'rb') as file:
+            self.assertEqual(self.content(self.image), file.read())
+        self.assertEqual(0, self.status()['errors'])
+
+    def test_a_peer_is_asked_before_the_repository(self):
+        peer = self.plane('peer', self.image)
+        path = self.add(self.image, (peer.url, False),
+                        (self.repository.url, True))['path']
+        with open(path, 'rb') as file:
+            self.assertEqual(self.content(self.image), file.read())
+        near, far = self.status()['sources']
+        self.assertLess(8 * _MIB, near['bytes'])
+        self.assertEqual(0, far['requests'])
+
+    def test_peers_that_fail_are_passed_over(self):
+        absent = self.plane('absent')
+        gone = self.plane('gone', self.image)
+        gone.close()
+        wrong = self.plane('wrong')
+        (self.folder / 'wrong' / 'templates' / self.image).write_bytes(
+            bytes(len(self.content(self.image))))
+        path = self.add(
+            self.image, (absent.url, False), (gone.url, False),
+            (wrong.url, False), (self.repository.url, True),
+            prefetch=False)['path']
+        with open(path, 'rb') as file:
+            self.assertEqual(self.content(self.image), file.read())
+        found = self.status()
+        self.assertTrue(found['complete'])
+        self.assertEqual(0, found['errors'])
+        # Reads within one another may each have asked a host in vain.
+        for source in found['sources'][:3]:
+            self.assertTrue(0 < source['failures'] <= source['requests'])
+            self.assertLess(source['requests'],
+                            found['sources'][3]['requests'] + 9)
+        self.assertLess(0, found['corrupt'])
+
+    def test_a_source_that_comes_back_is_used_again(self):
+        path = self.add(self.image, ('http://127.0.0.1:9', False),
+                        hydrate='idle')['path']
+        self.wait_until(lambda: self.status()['sources'][0]['failures'])
+        self.daemon.change(self.image, {'sources': [
+            {'peer': self.repository.url, 'wan': True}]})
+        self.wait_until(lambda: self.status()['complete'])
+        with open(path, 'rb') as file:
+            self.assertEqual(self.content(self.image), file.read())
+
+    def test_another_key_is_refused(self):
+        (self.folder / 'key').write_text(bytes(32).hex())
+        path = self.add_image(wait=0)['path']
+        with open(path, 'rb') as file:
+            file.seek(_MIB)
+            self.assertRaises(OSError, file.read, 1)
+        # The worker takes the right one when it finds the file changed.
+        (self.folder / 'key').write_text(_KEY.hex())
+
+        def reads():
+            try:
+                with open(path, 'rb') as file:
+                    file.seek(_MIB)
+                    return file.read(4096)
+            except OSError:
+                return None
+
+        self.assertEqual(self.content(self.image)[_MIB:_MIB + 4096],
+                         self.wait_until(reads))
+
+    def test_images_do_not_touch_each_other(self):
+        other = self.make_image('other', 2)
+        plane = self.plane('second', other)
+        self.add_image()
+        path = self.add(other, (plane.url, True))['path']
+        first = self.status()
+        os.kill(first['pid'], signal.SIGKILL)
+        with open(path, 'rb') as file:
+            self.assertEqual(self.content(other), file.read())
+        # Its keeper is started again, and goes on with what is there.
+        again = self.wait_until(
+            lambda: self.served()['pid'] != first['pid'] and self.served())
+        with open(again['path'], 'rb') as file:
+            self.assertEqual(self.content(self.image), file.read())
+
+    def test_kills_of_worker_and_service_are_not_seen_by_a_reader(self):
+        reader, end = self.open_reader(self.add_image()['path'])
+        keeper = self.status()['pid']
+        for _ in range(5):
+            worker = self.served()['worker_pid']
+            os.kill(worker, signal.SIGKILL)
+            self.wait_until(
+                lambda: self.status().get('worker_pid') != worker)
+            self.service.kill()
+            self.service.wait()
+            self.service = self.start()
+            self.assertEqual(keeper, self.served()['pid'])
+        self.finish(reader, end)
+        self.assertEqual(0, self.status()['errors'])
+        self.assertEqual(5, self.status()['worker_restarts'])
+
+    def test_all_is_served_again_after_everything_was_killed(self):
+        path = self.add_image()['path']
+        with open(path, 'rb') as file:
+            file.read(_MIB * 2)
+        keeper = self.status()['pid']
+        self.service.kill()
+        self.service.wait()
+        os.kill(keeper, signal.SIGKILL)
+        self.repository.close()
+        self.service = self.start()
+        self.assertNotEqual(keeper, self.served()['pid'])
+        # What had arrived is there without a source.
+        with open(path, 'rb') as file:
+            self.assertEqual(self.content(self.image)[:_MIB * 2],
+                             file.read(_MIB * 2))
+
+    def test_hydration_is_changed_while_the_image_is_read(self):
+        reader, end = self.open_reader(
+            self.add_image(hydrate='none', prefetch=False)['path'])
+        changed = self.daemon.change(self.image, {'hydrate': 'idle'})
+        self.assertEqual(self.image, changed['content_id'])
+        found = self.wait_until(
+            lambda: self.status()['complete'] and self.status())
+        self.assertEqual('idle', found['hydration']['mode'])
+        self.finish(reader, end)
+        # A worker that was replaced on purpose is no fault.
+        self.assertEqual(0, self.status()['worker_restarts'])
+
+    def test_an_image_that_is_open_is_not_removed(self):
+        found = self.add_image()
+        with open(found['path'], 'rb'):
+            self.assertRaises(exceptions.Conflict, self.daemon.remove,
+                              self.image)
+        self.daemon.remove(self.image)
+        self.assertEqual([], self.daemon.images())
+        self.assertFalse(os.path.exists(os.path.dirname(found['path'])))
+        self.assertFalse(os.path.exists(os.path.dirname(found['data_path'])))
+        self.assertRaises(exceptions.NotFound, self.daemon.remove, self.image)
+        # And may be served again.
+        with open(self.add_image()['path'], 'rb') as file:
+            self.assertEqual(self.content(self.image), file.read())
+
+    def test_times_can_be_set_and_nothing_else(self):
+        path = self.add_image()['path']
+        os.utime(path)
+        self.assertLess(abs(time.time() - os.stat(path).st_mtime), 3600)
+        os.utime(path, (1000, 1000))
+        self.assertEqual(1000, os.stat(path).st_mtime)
+        for change in (lambda: os.chmod(path, 0o777),
+                       lambda: os.chown(path, 1, 1),
+                       lambda: os.truncate(path, 1),
+                       lambda: os.remove(path),
+                       lambda: open(path, 'r+b'),
+                       lambda: open(f'{path}x', 'w')):
+            self.assertRaises(OSError, change)
+        self.assertEqual(0o444, os.stat(path).st_mode & 0o777)
+
+    def test_what_cannot_be_served_leaves_nothing(self):
+        (self.folder / 'bad').write_bytes(b'no manifest')
+        other = self.make_image('other', 3)
+        good = {'manifest': str(self.manifest(self.image)), 'wait': 30,
+                'sources': ['/nonexistent']}
+        for change in ({'manifest': str(self.folder / 'bad')},
+                       {'manifest': str(self.manifest(other))},
+                       {'sources': []}, {'sources': [{'peer': 'x'}]},
+                       {'wait': -1}, {'rate': 0}, {'unknown': 1},
+                       {'profile': str(self.folder / 'bad')}):
+            self.assertRaises(
+                exceptions.DiffCacheError, self.daemon.add, self.image,
+                {**good, **change})
+            self.assertEqual([], self.daemon.images(), change)
+            self.assertEqual([], os.listdir(self.folder / 'state' / 'images'))
+        self.assertRaises(exceptions.DiffCacheError, self.daemon.add,
+                          '../../etc', good)
+        self.assertRaises(exceptions.NotFound, self.daemon.change,
+                          self.image, {'hydrate': 'idle'})
+
+    def test_a_second_service_is_refused(self):
+        second = subprocess.run(
+            [sys.executable, '-c', _SERVICE, '--config-file',
+             str(self.folder / 'conf')], stderr=subprocess.PIPE, text=True)
+        self.assertEqual(1, second.returncode)
+        self.assertIn('another diffcached uses', second.stderr)
+        self.assertTrue(self.answers())
+
+    def test_the_socket_is_for_its_group(self):
+        found = os.stat(self.folder / 'socket')
+        self.assertEqual(0o660, found.st_mode & 0o777)
+        document = json.dumps(self.daemon.images())
+        self.assertNotIn(_KEY.hex(), document)

@@ -1,0 +1,291 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""What the agent has served, what it takes, and what becomes of it."""
+
+import contextlib
+import dataclasses
+import os
+import threading
+
+from diffcache_openstack.agent.images import costs
+from diffcache_openstack.agent.lazy import images
+from diffcache_openstack.common import exceptions
+from diffcache_openstack.conf import lazy as lazy_options
+from diffcache_openstack.conf import opts
+from diffcache_openstack.sites import view
+from tests import base
+from tests.unit.agent import fakes
+
+CONTENT = b'content of an image'
+KEY = fakes.key_of(CONTENT)
+SIZE = fakes.SIZE
+
+
+class FakeDaemon:
+    """diffcached, of which a test has the state."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.served = {}
+        self.busy = set()
+        self.down = False
+        self.changes = []
+
+    def images(self):
+        self._check()
+        return list(self.served.values())
+
+    def add(self, content_id, wanted):
+        self._check()
+        self.served[content_id] = {
+            'content_id': content_id, 'path': f'/mount/{content_id}',
+            'data_path': str(self.folder / content_id), 'size': SIZE,
+            'complete': False, 'present': 4, 'chunk': 256 << 10,
+            'wanted': wanted,
+            'sources': [{'url': each['peer']} for each in wanted['sources']]}
+        return self.served[content_id]
+
+    def change(self, content_id, changed):
+        self.changes.append((content_id, changed))
+
+    def remove(self, content_id):
+        self._check()
+        if content_id in self.busy:
+            raise exceptions.Conflict('open')
+        del self.served[content_id]
+
+    def complete(self, content_id, content):
+        (self.folder / content_id).write_bytes(content)
+        self.served[content_id]['complete'] = True
+
+    def _check(self):
+        if self.down:
+            raise exceptions.ServiceUnavailable('down')
+
+
+class LazyImagesTest(base.TestCase):
+
+    def setUp(self):
+        super().setUp()
+        network = fakes.Network()
+        self.repository, self.host, self.peer = (
+            fakes.Host(self.directory, network, name, capacity)
+            for name, capacity in (('repo', None), ('h1', 3 * SIZE),
+                                   ('h2', 3 * SIZE)))
+        self.repository.put(CONTENT)
+        self.see()
+        self.expected = []
+        self.host.transfers.expecting = self.expecting
+        self.daemon = FakeDaemon(self.directory)
+        self.lazy = self.new_lazy()
+
+    def see(self):
+        """Have the host see the site as it is."""
+        self.host.view = fakes.site_view(
+            [self.repository, self.host, self.peer], {'image': CONTENT}, [])
+
+    @contextlib.contextmanager
+    def expecting(self, key):
+        self.expected.append(key)
+        yield
+        self.expected.remove(key)
+
+    def new_lazy(self, **changes):
+        conf = opts.new_config()
+        for name, value in {'socket': '/none', **changes}.items():
+            conf.set_override(name, value, 'lazy')
+        host = self.host
+        made = images.LazyImages(
+            conf.lazy, host.state, host.builder, host.transfers,
+            costs.Costs(host.sources, host.state, host.flights),
+            host.new_throttle)
+        if made._daemon is not None:
+            made._daemon = self.daemon
+        self.addCleanup(made.stop)
+        return made
+
+    def served(self):
+        return self.daemon.served[KEY.id]
+
+    def test_an_image_is_served_and_its_room_set_aside(self):
+        self.assertEqual(
+            {'path': f'/mount/{KEY.id}', 'reason': None},
+            self.lazy.open('image'))
+        wanted = self.served()['wanted']
+        self.assertEqual([{'peer': 'http://repo', 'wan': True}],
+                         wanted['sources'])
+        self.assertEqual('idle', wanted['hydrate'])
+        self.assertTrue(os.path.exists(wanted['manifest']))
+        self.assertEqual(2 * SIZE, self.host.held.spare())
+        self.assertEqual([KEY], self.expected)
+        # Another server of the same image takes nothing more.
+        self.lazy.open('image')
+        self.assertEqual(2 * SIZE, self.host.held.spare())
+
+    def test_peers_come_before_the_repository(self):
+        self.peer.put(CONTENT)
+        self.see()
+        self.new_lazy(worth_seconds=0.0).open('image')
+        self.assertEqual([{'peer': 'http://h2', 'wan': False},
+                          {'peer': 'http://repo', 'wan': True}],
+                         self.served()['wanted']['sources'])
+
+    def test_a_peer_that_gets_the_image_becomes_a_source(self):
+        self.lazy.open('image')
+        self.lazy.look()
+        self.assertEqual([], self.daemon.changes)
+        self.peer.put(CONTENT)
+        self.see()
+        self.lazy.look()
+        [(content, changed)] = self.daemon.changes
+        self.assertEqual(['http://h2', 'http://repo'],
+                         [each['peer'] for each in changed['sources']])
+
+    def test_what_is_held_or_quick_is_delivered_whole(self):
+        lazy = self.new_lazy(worth_seconds=1e6)
+        self.assertEqual({'path': None, 'reason': images.QUICK},
+                         lazy.open('image'))
+        self.host.put(CONTENT)
+        self.assertEqual({'path': None, 'reason': images.HELD},
+                         self.lazy.open('image'))
+        self.assertEqual({}, self.daemon.served)
+
+    def test_without_a_socket_nothing_is_served(self):
+        lazy = self.new_lazy(socket=None)
+        self.assertEqual({'path': None, 'reason': images.DISABLED},
+                         lazy.open('image'))
+        self.assertEqual([], lazy.describe_served())
+        lazy.look()
+
+    def test_an_unknown_image(self):
+        self.assertRaises(exceptions.NotFound, self.lazy.open, 'other')
+        self.assertRaises(exceptions.NotFound, self.lazy.release, KEY.id)
+
+    def test_a_service_that_is_down_takes_no_room(self):
+        self.daemon.down = True
+        self.assertRaises(exceptions.ServiceUnavailable, self.lazy.open,
+                          'image')
+        self.assertEqual(3 * SIZE, self.host.held.spare())
+        self.assertEqual([], self.expected)
+
+    def test_no_room(self):
+        self.host.held.capacity = SIZE // 2
+        self.assertRaises(exceptions.NoSpace, self.lazy.open, 'image')
+        self.assertEqual({}, self.daemon.served)
+
+    def test_without_hydration_fills_go_on(self):
+        self.new_lazy(hydrate=lazy_options.NONE).open('image')
+        self.assertEqual([], self.expected)
+        self.assertEqual('none', self.served()['wanted']['hydrate'])
+
+    def test_a_rate(self):
+        self.new_lazy(hydrate_rate='2MB').open('image')
+        self.assertEqual(2_000_000, self.served()['wanted']['rate'])
+
+    def test_a_whole_image_is_held_until_nobody_has_it_open(self):
+        self.lazy.open('image')
+        self.daemon.complete(KEY.id, CONTENT)
+        self.lazy.look()
+        self.assertIn(KEY, self.host.held)
+        self.assertEqual(CONTENT, self.host.held.path(KEY).read_bytes())
+        # By a second name of the same file.
+        self.assertTrue(os.path.samefile(self.host.held.path(KEY),
+                                         self.directory / KEY.id))
+        self.assertTrue(self.host.held.in_use(KEY))
+        self.assertEqual([], self.expected)
+        self.assertEqual([], os.listdir(self.host.held.root / 'staging'))
+        [found] = self.lazy.describe_served()
+        self.assertEqual((True, ['image']),
+                         (found['held'], found['image_ids']))
+        self.daemon.busy.add(KEY.id)
+        self.lazy.release(KEY.id)
+        self.lazy.look()
+        self.assertIn(KEY.id, self.daemon.served)
+        self.daemon.busy.clear()
+        self.lazy.look()
+        self.assertEqual({}, self.daemon.served)
+        self.assertFalse(self.host.held.in_use(KEY))
+
+    def test_a_damaged_whole_image_is_not_held(self):
+        self.lazy.open('image')
+        self.daemon.complete(KEY.id, b'something else')
+        self.lazy.look()
+        self.assertNotIn(KEY, self.host.held)
+        self.assertEqual([], os.listdir(self.host.held.root / 'staging'))
+
+    def test_what_a_fill_brought_first_is_a_source(self):
+        self.lazy.open('image')
+        self.host.put(CONTENT)
+        self.lazy.look()
+        [(_, changed)] = self.daemon.changes
+        self.assertEqual('http://h1', changed['sources'][0]['peer'])
+        self.daemon.complete(KEY.id, CONTENT)
+        self.lazy.look()
+        self.assertTrue(self.host.held.in_use(KEY))
+        self.assertEqual([], os.listdir(self.host.held.root / 'staging'))
+
+    def test_an_image_that_is_used_again_is_not_removed(self):
+        self.lazy.open('image')
+        self.lazy.release(KEY.id)
+        self.lazy.open('image')
+        self.lazy.look()
+        self.assertIn(KEY.id, self.daemon.served)
+
+    def test_an_image_that_was_removed_before_it_was_whole(self):
+        self.lazy.open('image')
+        self.lazy.release(KEY.id)
+        self.lazy.look()
+        self.assertEqual({}, self.daemon.served)
+        self.assertEqual(3 * SIZE, self.host.held.spare())
+
+    def test_a_restarted_agent_accounts_for_what_is_served(self):
+        self.lazy.open('image')
+        self.lazy.stop()
+        self.assertEqual(3 * SIZE, self.host.held.spare())
+        again = self.new_lazy()
+        again.look()
+        self.assertEqual(2 * SIZE, self.host.held.spare())
+        self.daemon.complete(KEY.id, CONTENT)
+        again.look()
+        self.assertIn(KEY, self.host.held)
+
+    def test_of_a_withdrawn_image_what_has_arrived_counts(self):
+        self.lazy.open('image')
+        self.lazy.stop()
+        self.host.view = dataclasses.replace(self.host.view, templates=())
+        again = self.new_lazy()
+        again.look()
+        self.assertEqual(3 * SIZE - (1 << 20), self.host.held.spare())
+
+    def test_a_restarted_agent_knows_what_is_held(self):
+        self.lazy.open('image')
+        self.daemon.complete(KEY.id, CONTENT)
+        self.lazy.look()
+        self.lazy.stop()
+        again = self.new_lazy()
+        again.look()
+        self.assertTrue(again.describe_served()[0]['held'])
+        self.assertTrue(self.host.held.in_use(KEY))
+
+    def test_the_thread_looks_after_images(self):
+        looked = threading.Event()
+        self.lazy.look = looked.set
+        self.lazy.start()
+        self.assertTrue(looked.wait(60))
+
+    def test_no_host_has_the_image(self):
+        self.host.view = dataclasses.replace(
+            self.host.view, hosts=tuple(
+                host for host in self.host.view.hosts
+                if host.role != view.REPOSITORY_ROLE))
+        self.assertRaises(exceptions.DiffCacheError, self.lazy.open, 'image')
+        self.assertEqual(3 * SIZE, self.host.held.spare())

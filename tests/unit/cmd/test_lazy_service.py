@@ -1,0 +1,68 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""What diffcached is told; that it runs is tested on real mounts."""
+
+import contextlib
+import grp
+import io
+import sys
+
+from diffcache_openstack.cmd import lazy_service
+from diffcache_openstack.common import exceptions
+from diffcache_openstack.conf import opts
+from tests import base
+
+
+class TestConfiguration(base.TestCase):
+
+    def conf(self, text):
+        path = self.write_file('x.conf', text.encode())
+        return opts.new_config(['--config-file', str(path)])
+
+    def test_what_the_file_says(self):
+        group = grp.getgrgid(0).gr_name
+        found = lazy_service.configuration(self.conf(
+            f'[lazy]\nsocket = /s/x\nsocket_group = {group}\n'
+            'state_dir = /state\nmount = /m\n'
+            '[data_plane]\nkey_name = k\nkey_file = /key\n'
+            'tls_ca_file = /ca\n'))
+        self.assertEqual(
+            {'socket': '/s/x', 'socket_group': 0, 'state': '/state',
+             'mount': '/m', 'identity': {
+                 'key_name': 'k', 'key_file': '/key', 'tls_ca_file': '/ca',
+                 'tls_cert_file': None, 'tls_key_file': None,
+                 'tls_crl_file': None, 'tls_plain_peers': False}}, found)
+
+    def test_a_name_without_a_key_is_none(self):
+        found = lazy_service.configuration(
+            self.conf('[lazy]\nsocket = /s/x\n'))
+        self.assertIsNone(found['identity']['key_name'])
+        self.assertIsNone(found['socket_group'])
+
+    def test_what_cannot_be_used(self):
+        for text, told in (
+                ('', 'socket is not set'),
+                ('[lazy]\nsocket = /s\nsocket_group = nosuchgroup\n',
+                 'nosuchgroup')):
+            error = self.assertRaises(
+                exceptions.InvalidInput, lazy_service.configuration,
+                self.conf(text))
+            self.assertIn(told, str(error))
+
+    def test_an_error_is_one_line(self):
+        path = self.write_file('y.conf', b'')
+        self.patch(sys, 'argv', ['x', '--config-file', str(path)])
+        error = io.StringIO()
+        with contextlib.redirect_stderr(error):
+            self.assertEqual(1, lazy_service.main())
+        self.assertIn('diffcache-lazy: error: [lazy] socket',
+                      error.getvalue())
