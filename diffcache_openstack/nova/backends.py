@@ -27,6 +27,12 @@ class Delivering:
 
     fetcher: fetching.Fetcher
 
+    def __init__(self, instance: typing.Any = None, *args: typing.Any,
+                 **kwargs: typing.Any) -> None:
+        """See Nova's imagebackend.Image; the server is remembered."""
+        super().__init__(instance, *args, **kwargs)  # type: ignore[call-arg]
+        self._server = instance
+
     def cache(self, fetch_func: fetching.Fetch, filename: str,
               *args: typing.Any, **kwargs: typing.Any) -> None:
         """Make the disk from an image; see Nova's imagebackend.Image.cache.
@@ -34,7 +40,10 @@ class Delivering:
         Disks that are made of nothing, such as swap, name no image.
         """
         if kwargs.get('image_id'):
-            fetch_func = self.fetcher.around(fetch_func)
+            # Other backends copy the base whole.
+            overlay = isinstance(self, imagebackend.Qcow2)
+            fetch_func = self.fetcher.around(
+                fetch_func, fetching.Reader(self._server, overlay))
         super().cache(fetch_func, filename, *args,  # type: ignore[misc]
                       **kwargs)
 

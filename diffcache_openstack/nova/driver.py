@@ -28,6 +28,7 @@ from diffcache_openstack.common.signing import signatures
 from diffcache_openstack.nova import backends
 from diffcache_openstack.nova import checks
 from diffcache_openstack.nova import fetching
+from diffcache_openstack.nova import lazy
 from diffcache_openstack.nova import options
 from diffcache_openstack.nova import source as sources
 from diffcache_openstack.nova import tally as tallies
@@ -68,12 +69,34 @@ class LibvirtDriver(driver.LibvirtDriver):
             raise nova_exception.InvalidConfiguration(str(error)) from error
         super().__init__(virtapi, read_only)
         client, tally = _agent()
-        self._fetcher = _fetcher(client, tally)
+        source = _source(client)
+        self._bases = lazy.LazyBases(client, source, tally,
+                                     CONF.diffcache.hash_raw_images)
+        LOG.info('Base images are delivered by the agent at %s; so far: %s',
+                 CONF.diffcache.socket, tally.summary())
+        self._fetcher = fetching.Fetcher(
+            CONF, source, tally, CONF.diffcache.fallback, self._bases)
         self._saver = versions.Saver(client, tally,
                                      CONF.diffcache.stall_timeout,
                                      CONF.diffcache.unknown_policy)
         backends.install(self.image_backend, checks.IMAGES_TYPES,
                          self._fetcher)
+
+    def init_host(self, host: str) -> None:
+        """Start, and look after links to images that are arriving."""
+        super().init_host(host)
+        lazy.Watch(self._look_after_links).start()
+
+    def _look_after_links(self) -> None:
+        cache = self.image_cache_manager
+
+        def locked(name: str, work: typing.Callable[[], bool]) -> bool:
+            synchronized = nova_utils.synchronized(
+                name, external=True, lock_path=cache.lock_path)
+            return synchronized(work)()
+
+        self._bases.look(pathlib.Path(cache.cache_dir),
+                         imagecache.get_cache_fname, locked)
 
     def cache_image(self, context: typing.Any, image_id: str) -> bool:
         """Add an image to the image cache before it is needed.
@@ -190,18 +213,13 @@ def _agent() -> tuple[local_client.LocalClient, tallies.Tally]:
     return client, tallies.Tally(pathlib.Path(group.state_file))
 
 
-def _fetcher(client: local_client.LocalClient, tally: tallies.Tally
-             ) -> fetching.Fetcher:
+def _source(client: local_client.LocalClient) -> sources.Source:
     group = CONF.diffcache
     mode = None if group.mode == AUTO else group.mode
-    LOG.info('Base images are delivered by the agent at %s; so far: %s',
-             group.socket, tally.summary())
     records = image_records.Verifier(signatures.Security(
         authority=host_keys.Authority(group.authority_file)
         if group.authority_file else None, required=True))
-    return fetching.Fetcher(
-        CONF, sources.Source(client, mode, group.stall_timeout, records),
-        tally, group.fallback)
+    return sources.Source(client, mode, group.stall_timeout, records)
 
 
 def _remove_abandoned(path, now):

@@ -12,6 +12,7 @@
 """Base images for Nova: from the agent if it can, else as Nova gets them."""
 
 import collections.abc
+import dataclasses
 import errno
 import logging
 import os
@@ -22,6 +23,8 @@ from oslo_utils import fileutils
 from oslo_utils.imageutils import format_inspector
 
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.nova import boot_modes
+from diffcache_openstack.nova import lazy
 from diffcache_openstack.nova import options
 from diffcache_openstack.nova import source as sources
 from diffcache_openstack.nova import tally as tallies
@@ -34,12 +37,25 @@ LOG = logging.getLogger(__name__)
 
 # What a base image is called while it is delivered. Nova uses ".part" and
 # ".converted" itself, and its image-cache aging looks at neither.
-SUFFIX = '.diffcache'
+SUFFIX = lazy.SUFFIX
 # What Nova takes for raw: with or without a partition table.
 _RAW = ('raw', 'gpt')
 
 # Nova's own: fetch(context=, target=, image_id=, trusted_certs=).
 Fetch = collections.abc.Callable[..., None]
+
+
+@dataclasses.dataclass(frozen=True)
+class Reader:
+    """What reads a base image.
+
+    :ivar server: Nova's instance; None if the image is only cached
+    :ivar overlay: whether its disk is an overlay, which leaves the base where
+        it is
+    """
+
+    server: typing.Any = None
+    overlay: bool = False
 
 
 class Fetcher:
@@ -49,17 +65,20 @@ class Fetcher:
     """
 
     def __init__(self, conf: cfg.ConfigOpts, source: sources.Source,
-                 tally: tallies.Tally, fallback: str) -> None:
+                 tally: tallies.Tally, fallback: str,
+                 bases: lazy.LazyBases) -> None:
         self._conf = conf
         self._source = source
         self._tally = tally
         self._fallback = fallback
+        self._bases = bases
 
-    def around(self, own: Fetch) -> Fetch:
+    def around(self, own: Fetch, reader: Reader = Reader()) -> Fetch:
         """Wrap Nova's function to fetch an image: try the agent first."""
         def fetch(target: str, context: typing.Any, image_id: str,
                   **more: typing.Any) -> None:
-            if not self._delivered(own, target, context, image_id, **more):
+            if not self._delivered(own, reader, target, context, image_id,
+                                   **more):
                 own(target=target, context=context, image_id=image_id, **more)
             self.lend(image_id, target)
 
@@ -68,15 +87,19 @@ class Fetcher:
     def lend(self, image_id: str, path: str) -> None:
         """Let the agent serve a base image to other hosts.
 
-        :param path: of a file with the raw content, which Nova keeps
+        :param path: of a file with the raw content, which Nova keeps; links
+            to arriving files are not lent
         """
+        if os.path.islink(path):
+            return
         try:
             self._source.lend(image_id, path)
         except Exception:
             # Servers need the image, and not that others get it.
             LOG.exception('Could not name %s to the agent', path)
 
-    def _delivered(self, own, target, context, image_id, **more) -> bool:
+    def _delivered(self, own, reader, target, context, image_id, **more
+                   ) -> bool:
         """Deliver the image by the agent; return whether it did.
 
         :raises NovaException: Glance refuses the image to this user, or the
@@ -87,8 +110,15 @@ class Fetcher:
             self._check_signatures(more.get('trusted_certs'))
             # With the caller's token, as a download would be: whom Glance
             # does not show the image gets it from no cache either.
-            wanted = sources.Wanted.of(images.get_info(context, image_id))
-            return self._try(own, wanted, target)
+            meta = images.get_info(context, image_id)
+            wanted = sources.Wanted.of(meta)
+            mode = boot_modes.choose(
+                reader.server, meta.get('properties') or {},
+                self._conf.diffcache.boot_mode)
+            if mode == options.LAZY and not reader.overlay:
+                self._tally.passed('lazy: no overlay')
+                mode = options.FULL
+            return self._try(own, mode, wanted, target)
         except sources.NotOffered as reason:
             LOG.info('Downloading image %s from Glance: %s', image_id, reason)
             self._tally.passed(reason.reason)
@@ -103,7 +133,7 @@ class Fetcher:
                 'signature', 'its signature is to be verified while it is'
                 ' downloaded')
 
-    def _try(self, own, wanted, target) -> bool:
+    def _try(self, own, mode, wanted, target) -> bool:
         # Kernels and the like are used as they are: their file has to be
         # its own raw content.
         formats = (sources.FORMATS if own is not libvirt_utils.fetch_raw_image
@@ -111,6 +141,9 @@ class Fetcher:
         known = {}
         try:
             known = self._source.describe(wanted, formats)
+            if mode == options.LAZY and self._bases.link(
+                    wanted, target, self._inspect):
+                return True
             self._bring(wanted, target, self._own_bytes(known))
         except sources.NotOffered:
             raise

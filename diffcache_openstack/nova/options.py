@@ -25,6 +25,10 @@ its weigher in nova-scheduler (BuildCostWeigher).
 DOWNLOAD = 'download'
 ERROR = 'error'
 
+FULL = 'full'
+LAZY = 'lazy'
+BOOT_MODES = (FULL, LAZY)
+
 GO = 'go'
 STAY = 'stay'
 
@@ -84,6 +88,23 @@ formats, Nova gets the content, and has no file to compute the hash of.
         ],
         help='''
 How images are built from a base and patches.
+'''),
+    cfg.StrOpt(
+        'boot_mode',
+        default=FULL,
+        choices=[
+            (FULL, 'the whole image is on the host before the server starts'),
+            (LAZY, 'the server starts while its image arrives'),
+        ],
+        help='''
+When servers start. With ``lazy`` the base image is a link to a file of
+diffcached, which fetches what is read, and the rest later; until it is whole,
+the server depends on the hosts that have the image. It needs ``[lazy] socket``
+in diffcache.conf and an ``images_type`` with overlays (qcow2). Without them,
+and where a full delivery is quick, images are delivered whole, which is
+counted in ``state_file``. ``diffcache:boot_mode`` in a server's metadata or in
+a flavor's extra specs, and ``diffcache_boot_mode`` of an image, come before
+the option, in this order.
 '''),
     cfg.StrOpt(
         'fallback',

@@ -27,6 +27,7 @@ DELIVERED = 'delivered'
 PASSED = 'passed'
 FALLBACKS = 'fallbacks'
 UNSAVED = 'unsaved'
+LAZY = 'lazy'
 
 
 class Tally:
@@ -44,7 +45,8 @@ class Tally:
         self._since = str(document.get('since') or base.now().isoformat())
         self._last = document.get('last_fallback')
         self._counts = {name: _counter(document.get(name))
-                        for name in (DELIVERED, PASSED, FALLBACKS, UNSAVED)}
+                        for name in (DELIVERED, PASSED, FALLBACKS, UNSAVED,
+                                     LAZY)}
         self._unreported = _counter(document.get('unreported'))
 
     def delivered(self, way: str, wan_bytes: int) -> None:
@@ -62,6 +64,16 @@ class Tally:
         """Count an image that is not the agent's to deliver."""
         with self._lock:
             self._counts[PASSED][reason] += 1
+            self._write()
+
+    def lazy(self, event: str) -> None:
+        """Count what became of an image for a server that boots lazily.
+
+        :param event: ``linked``, ``replaced`` (by a whole file), or ``full_``
+            and the reason why it was delivered whole
+        """
+        with self._lock:
+            self._counts[LAZY][event] += 1
             self._write()
 
     def unsaved(self, reason: str) -> int:

@@ -36,6 +36,7 @@ from diffcache_openstack.common.signing import signatures
 from diffcache_openstack.nova import backends
 from diffcache_openstack.nova import checks
 from diffcache_openstack.nova import fetching
+from diffcache_openstack.nova import lazy
 from diffcache_openstack.nova import options
 from diffcache_openstack.nova import source as sources
 from diffcache_openstack.nova import tally as tallies
@@ -73,10 +74,21 @@ class FetchingTest(needs.NovaTest):
         source = sources.Source(
             self.client, None, 60.0,
             image_records.Verifier(signatures.Security()))
+        self.bases = lazy.LazyBases(self.client, source, self.tally, False)
         self.fetcher = fetching.Fetcher(needs.CONF, source, self.tally,
-                                        fallback)
+                                        fallback, self.bases)
         self.backend = imagebackend.Backend(True)
         backends.install(self.backend, checks.IMAGES_TYPES, self.fetcher)
+
+    def have_served(self, content=None):
+        """Have the agent serve the image while it arrives."""
+        arriving = str(self.write_file('arriving', content
+                                       or self.client.content_bytes))
+        self.client.open_lazy = lambda image_id: {'path': arriving,
+                                                  'reason': None}
+        self.meta['properties'] = {'diffcache_boot_mode': 'lazy'}
+        self.instance.metadata, self.instance.flavor.extra_specs = {}, {}
+        return arriving
 
     def download(self, context, image_id, path, trusted_certs=None):
         self.downloads.append((image_id, trusted_certs))
@@ -369,3 +381,47 @@ class TestFullDisk(FetchingTest):
             self.assertIn(part, str(error))
         self.assertEqual([], self.downloads)
         self.assertEqual({'NoSpace': 1}, self.tally.summary()['fallbacks'])
+
+
+class TestLazyBoot(FetchingTest):
+
+    def test_the_base_of_an_overlay_is_a_link(self):
+        arriving = self.have_served()
+        disk = self.make_disk()
+        self.assertEqual(arriving, os.readlink(self.base))
+        self.assertEqual(str(self.base), libvirt_utils.get_disk_backing_file(
+            disk.path, basename=False))
+        self.assertEqual(([], []), (self.client.lent, self.downloads))
+        self.assertEqual({'linked': 1}, self.tally.summary()['lazy'])
+
+    def test_metadata_of_the_server_decides(self):
+        self.have_served()
+        self.instance.metadata = {'diffcache:boot_mode': 'full'}
+        self.make_disk()
+        self.assertFalse(self.base.is_symlink())
+        self.assertDelivered()
+
+    def test_disks_without_an_overlay_are_delivered_whole(self):
+        self.have_served()
+        self.make_disk('raw')
+        self.assertFalse(self.base.is_symlink())
+        self.assertEqual({'lazy: no overlay': 1},
+                         self.tally.summary()['passed'])
+
+    def test_content_that_looks_like_another_format_is_not_linked(self):
+        self.have_served(b'QFI\xfb\0\0\0\3'.ljust(MIB, b'\0'))
+        self.make_disk()
+        self.assertFalse(self.base.is_symlink())
+        self.assertDelivered()
+
+    def test_an_agent_that_cannot_serve_delivers(self):
+        self.have_served()
+
+        def refuse(image_id):
+            raise exceptions.NoSpace('full')
+
+        self.client.open_lazy = refuse
+        self.make_disk()
+        self.assertDelivered()
+        self.assertEqual({'full_NoSpace': 1}, self.tally.summary()['lazy'])
+        self.assertEqual({}, self.tally.summary()['fallbacks'])

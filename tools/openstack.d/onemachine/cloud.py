@@ -239,7 +239,13 @@ class Cloud:
                         'dump of the databases')),
             agent(suite.REPOSITORY, 'Glance at the centre'),
             agent(suite.EDGE, 'network'),
-            *(agent(host, f'{host}: network and disk')
+            *(agent(host, f'{host}: network and disk',
+                    f'{host}: images that arrive')
+              for host in self._where.hosts),
+            *(steps.Step(
+                f'{host}: images that arrive',
+                lambda host=host: self.suite.ensure_lazy(host),
+                (f'{host}: network and disk',))
               for host in self._where.hosts),
         ]
         if self.suite.has_api():

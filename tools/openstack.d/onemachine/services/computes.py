@@ -59,6 +59,8 @@ if [ -e /dev/kvm ]; then
     # Rights do not keep root from it, a read-only mount does.
     mount -o remount,bind,ro /dev/kvm
 fi
+# As udev leaves it elsewhere.
+chmod 666 /dev/fuse
 mkdir -p "$SSH_MOUNT"
 mount --bind "$SSH" "$SSH_MOUNT"
 mount --bind "$CONF/hosts" /etc/hosts

@@ -38,6 +38,8 @@ EDGE = 'edge'
 USER = 'diffcache'
 # What the agent of a compute host needs of root's rights.
 _CAPABILITIES = ('chown', 'dac_override', 'dac_read_search')
+# What diffcached needs of them, to mount.
+_LAZY_CAPABILITIES = ('sys_admin',)
 # Less than the images of the tests need together.
 CAPACITY = '250MB'
 
@@ -115,7 +117,8 @@ class Suite:
             self._write(host, self._agent(
                 host, SITE, where.lan(host), self._state(host)),
                 self._messaging('compute', host),
-                {'agent': {'output_directories': where.host / 'instances'}})
+                {'agent': {'output_directories': where.host / 'instances'},
+                 'lazy': self._lazy(host)})
 
     def _write(self, name: str, *groups: common.Groups) -> None:
         common.write(
@@ -143,6 +146,12 @@ class Suite:
             'versions': {'store': f'file://{where.data}/versions',
                          'directories': where.host / 'instances'},
         }
+
+    def _lazy(self, host: str) -> dict[str, object]:
+        """How images are served on a host while they arrive."""
+        folder = self._state(host) / 'lazy'
+        return {'socket': folder / 'diffcached.sock', 'state_dir': folder,
+                'mount': self._where.host / 'lazy'}
 
     def _messaging(self, role: str, host: str) -> common.Groups:
         """The key that a host signs its messages with, and the authority."""
@@ -267,6 +276,21 @@ class Suite:
             command=(self._where.program('diffcache-agent'),
                      '--config-file', self.config(name))),
             f'Agent {name} serves')
+
+    def ensure_lazy(self, host: str) -> bool:
+        """Start what serves images on a host while they arrive."""
+        self._give_files(host, host)
+        shell.run(*self._given.processes.enter(host), 'sh', '-c',
+                  'mkdir -p "$0" && chown "$1:$1" "$0"',
+                  self._where.host / 'lazy', USER)
+        return self._ensure(processes.Daemon(
+            name=f'{host}-lazy', place=host, user=USER,
+            capabilities=_LAZY_CAPABILITIES, inputs=(self.config(host),),
+            # The program of this checkout is where its module was built.
+            environment={'PATH': f'{layout.CHECKOUT}/.venv/bin:/usr/bin:/bin'},
+            command=(self._where.program('diffcache-lazy'),
+                     '--config-file', self.config(host))),
+            'Serving images below')
 
     def _give_files(self, name: str, place: str) -> None:
         """Give an agent's user what it reads, and where it writes.

@@ -1,0 +1,202 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Base images that are links to files which are still arriving.
+
+A link in Nova's image cache points at a file of diffcached. When the agent
+holds the whole image, the link is replaced by a file that it delivers, as any
+other base image. Servers that run keep what they have open.
+"""
+
+import collections.abc
+import logging
+import os
+import pathlib
+import threading
+import typing
+
+from oslo_utils import fileutils
+
+from diffcache_openstack.common import exceptions
+from diffcache_openstack.common import local_client
+from diffcache_openstack.nova import source as sources
+from diffcache_openstack.nova import tally as tallies
+
+LOG = logging.getLogger(__name__)
+
+# Of an unfinished link or file beside the one that it replaces.
+SUFFIX = '.diffcache'
+# How often links are looked after, seconds.
+LOOK_SECONDS = 5.0
+_HASH = 'hash'
+
+# Runs a function while nothing else changes the base image of that name.
+Locked = collections.abc.Callable[
+    [str, collections.abc.Callable[[], bool]], bool]
+
+
+class LazyBases:
+    """Links to arriving files in Nova's image cache.
+
+    :param client: the agent
+    :param source: delivers whole images
+    :param tally: counts
+    :param hash_raw_images: whether images are read whole before they are used
+    """
+
+    def __init__(self, client: local_client.LocalClient,
+                 source: sources.Source, tally: tallies.Tally,
+                 hash_raw_images: bool) -> None:
+        self._client = client
+        self._source = source
+        self._tally = tally
+        self._hash_raw_images = hash_raw_images
+        # Held from the moment a file is served until there is a link to it:
+        # without one it would be released.
+        self._linking = threading.Lock()
+
+    def link(self, wanted: sources.Wanted, target: str,
+             inspect: collections.abc.Callable[[sources.Wanted, str], None]
+             ) -> bool:
+        """Make a base image a link to a file that is still arriving.
+
+        :param inspect: raises if the file is not to be used
+        :returns: False if the image is to be delivered whole, which is logged
+            and counted
+        """
+        try:
+            with self._linking:
+                path, reason = self._open(wanted)
+                if path is not None:
+                    inspect(wanted, path)
+                    place_link(path, target)
+        except Exception as error:
+            # The full delivery does without what went wrong here.
+            reason, path = type(error).__name__, None
+            LOG.warning('Image %s is delivered whole, not as it is read: %s',
+                        wanted.id, error)
+        if path is None:
+            LOG.info('Image %s is delivered whole: %s', wanted.id, reason)
+            self._tally.lazy(f'full_{reason}')
+            return False
+        self._tally.lazy('linked')
+        LOG.info('Image %s is read from %s while it arrives', wanted.id, path)
+        return True
+
+    def _open(self, wanted: sources.Wanted) -> tuple[str | None, str]:
+        if self._hash_raw_images and wanted.disk_format == sources.RAW:
+            return None, _HASH
+        found = self._client.open_lazy(wanted.id)
+        return found.get('path'), str(found.get('reason'))
+
+    def look(self, folder: pathlib.Path,
+             name_of: collections.abc.Callable[[str], str],
+             locked: Locked) -> None:
+        """Replace links whose images are whole, and release what has none.
+
+        :param folder: Nova's image cache
+        :param name_of: returns the name of an image's base file
+        """
+        for served in self._client.lazy():
+            bases = {image_id: folder / name_of(image_id)
+                     for image_id in served['image_ids']}
+            if served.get('held'):
+                for image_id, base in bases.items():
+                    if links_to(base, served['path']):
+                        self._replace(image_id, base, locked)
+            with self._linking:
+                if not any(links_to(base, served['path'])
+                           for base in bases.values()):
+                    self._release(served['content_id'])
+
+    def _replace(self, image_id: str, base: pathlib.Path,
+                 locked: Locked) -> None:
+        """Replace a link by a whole file, unless Nova removes it."""
+        link = os.readlink(base)
+        partial = f'{base}.whole{SUFFIX}'
+        wanted = sources.Wanted(image_id, sources.ACTIVE, sources.RAW, None,
+                                None)
+
+        def put_in_place() -> bool:
+            if not links_to(base, link):
+                return False  # Nova has removed it meanwhile.
+            os.rename(partial, base)
+            return True
+
+        try:
+            with fileutils.remove_path_on_error(partial):
+                fileutils.delete_if_exists(partial)
+                self._source.deliver(wanted, partial)
+                if not locked(base.name, put_in_place):
+                    fileutils.delete_if_exists(partial)
+                    return
+        except exceptions.DiffCacheError as error:
+            LOG.warning('Could not replace the link %s by a file, will try'
+                        ' again: %s', base, error)
+            return
+        self._tally.lazy('replaced')
+        LOG.info('Image %s has arrived: %s is a file now', image_id, base)
+        self._source.lend(image_id, str(base))
+
+    def _release(self, content_id: str) -> None:
+        try:
+            self._client.release_lazy(content_id)
+        except exceptions.NotFound as error:
+            LOG.debug('Not released: %s', error)
+
+
+def place_link(path: str, target: str) -> None:
+    """Put a link in its place, in one step."""
+    partial = f'{target}{SUFFIX}'
+    fileutils.delete_if_exists(partial)
+    os.symlink(path, partial)
+    with fileutils.remove_path_on_error(partial):
+        os.rename(partial, target)
+
+
+def links_to(base: pathlib.Path, path: typing.Any) -> bool:
+    """Return whether a file is a link to a path."""
+    try:
+        return os.readlink(base) == path
+    except OSError:
+        return False
+
+
+class Watch:
+    """Looks after links from a thread.
+
+    :param look: what is to be done each time
+    """
+
+    def __init__(self, look: collections.abc.Callable[[], None]) -> None:
+        self._look = look
+        self._thread = threading.Thread(target=self._run, daemon=True,
+                                        name='diffcache-links')
+        self._stopped = threading.Event()
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread."""
+        self._stopped.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stopped.wait(LOOK_SECONDS):
+            try:
+                self._look()
+            except exceptions.ServiceUnavailable as error:
+                LOG.debug('Will look after links later: %s', error)
+            except Exception:
+                # The thread's edge: the next look may succeed.
+                LOG.exception('Could not look after links to arriving images')

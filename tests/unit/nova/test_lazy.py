@@ -1,0 +1,229 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Links to arriving files, and what replaces them."""
+
+import os
+import threading
+
+from diffcache_openstack.common import exceptions
+from diffcache_openstack.common.signing import image_records
+from diffcache_openstack.common.signing import signatures
+from diffcache_openstack.nova import lazy
+from diffcache_openstack.nova import source as sources
+from diffcache_openstack.nova import tally as tallies
+from tests import base
+from tests.unit.nova import fakes
+
+IMAGE = '7a1dbe2a-5c3f-4c0a-9df6-30a1b3f5a1aa'
+CONTENT_ID = 'c' * 64
+
+
+class Client(fakes.Client):
+    """An agent that serves one image while it arrives."""
+
+    def __init__(self, path):
+        super().__init__(IMAGE)
+        self.answer = {'path': path, 'reason': None}
+        self.served = {'content_id': CONTENT_ID, 'path': path, 'held': False,
+                       'image_ids': [IMAGE, 'another']}
+        self.released = []
+
+    def open_lazy(self, image_id):
+        self._ask('lazy', image_id)
+        return self.answer
+
+    def lazy(self):
+        return [self.served]
+
+    def release_lazy(self, content_id):
+        self.released.append(content_id)
+
+
+class LazyTest(base.TestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.arriving = str(self.write_file('arriving', fakes.CONTENT))
+        self.folder = self.directory / '_base'
+        self.folder.mkdir()
+        self.base = self.folder / self.name_of(IMAGE)
+        self.client = Client(self.arriving)
+        self.tally = tallies.Tally(self.directory / 'images.json')
+        self.locks = []
+        self.bases = self.new_bases()
+
+    def new_bases(self, hash_raw_images=False):
+        return lazy.LazyBases(
+            self.client, sources.Source(
+                self.client, None, 60.0,
+                image_records.Verifier(signatures.Security())),
+            self.tally, hash_raw_images)
+
+    @staticmethod
+    def name_of(image_id):
+        return f'name-{image_id}'
+
+    def locked(self, name, work):
+        self.locks.append(name)
+        return work()
+
+    def wanted(self, form='raw'):
+        return sources.Wanted(IMAGE, 'active', form, 'sha512', fakes.DIGEST)
+
+    def link(self, bases=None, form='raw', inspect=lambda wanted, path: None):
+        return (bases or self.bases).link(self.wanted(form), str(self.base),
+                                          inspect)
+
+    def look(self):
+        self.bases.look(self.folder, self.name_of, self.locked)
+
+    def counts(self):
+        return self.tally.summary()['lazy']
+
+
+class TestLink(LazyTest):
+
+    def test_the_base_is_a_link(self):
+        inspected = []
+        self.assertTrue(self.link(
+            inspect=lambda *words: inspected.append(words)))
+        self.assertEqual(self.arriving, os.readlink(self.base))
+        self.assertEqual([(self.wanted(), self.arriving)], inspected)
+        self.assertEqual({'linked': 1}, self.counts())
+        self.assertEqual([self.base.name], os.listdir(self.folder))
+
+    def test_what_the_agent_delivers_whole(self):
+        self.client.answer = {'path': None, 'reason': 'held'}
+        self.assertFalse(self.link())
+        self.assertEqual({'full_held': 1}, self.counts())
+        self.assertEqual([], os.listdir(self.folder))
+
+    def test_what_goes_wrong_is_counted_and_delivered_whole(self):
+        self.client.error = exceptions.ServiceUnavailable('down')
+        self.assertFalse(self.link())
+        self.client.error = OSError('unexpected')
+        self.assertFalse(self.link())
+        self.assertEqual({'full_ServiceUnavailable': 1, 'full_OSError': 1},
+                         self.counts())
+
+    def test_content_of_another_format_is_not_linked(self):
+        def refuse(wanted, path):
+            raise exceptions.FormatError('looks like qcow2')
+
+        self.assertFalse(self.link(inspect=refuse))
+        self.assertEqual({'full_FormatError': 1}, self.counts())
+        self.assertEqual([], os.listdir(self.folder))
+
+    def test_what_is_hashed_first_is_delivered_whole(self):
+        hashing = self.new_bases(hash_raw_images=True)
+        self.assertFalse(self.link(hashing))
+        self.assertEqual({'full_hash': 1}, self.counts())
+        self.assertTrue(self.link(hashing, 'qcow2'))
+
+
+class TestLook(LazyTest):
+
+    def test_a_link_stays_until_its_image_is_held(self):
+        self.link()
+        self.look()
+        self.assertEqual(self.arriving, os.readlink(self.base))
+        self.assertEqual([], self.client.released)
+
+    def test_a_link_is_replaced_by_a_file(self):
+        self.link()
+        self.client.served['held'] = True
+        self.look()
+        self.assertFalse(self.base.is_symlink())
+        self.assertEqual(fakes.CONTENT, self.base.read_bytes())
+        self.assertEqual([self.base.name], self.locks)
+        self.assertEqual([CONTENT_ID], self.client.released)
+        self.assertEqual({'linked': 1, 'replaced': 1}, self.counts())
+        self.assertEqual([(IMAGE, fakes.CONTENT)], self.client.lent)
+        self.assertEqual([self.base.name], os.listdir(self.folder))
+
+    def test_a_link_that_nova_removed_meanwhile_does_not_come_back(self):
+        self.link()
+        self.client.served['held'] = True
+
+        def locked(name, work):
+            self.base.unlink()
+            return work()
+
+        self.bases.look(self.folder, self.name_of, locked)
+        self.assertEqual([], os.listdir(self.folder))
+        self.assertEqual([CONTENT_ID], self.client.released)
+
+    def test_a_failed_delivery_leaves_the_link(self):
+        self.link()
+        self.client.served['held'] = True
+        self.client.content_error = exceptions.NoSpace('full')
+        self.look()
+        self.assertEqual(self.arriving, os.readlink(self.base))
+        self.assertEqual([], self.client.released)
+        self.assertEqual([self.base.name], os.listdir(self.folder))
+        self.client.content_error = None
+        self.look()
+        self.assertFalse(self.base.is_symlink())
+
+    def test_what_no_base_links_to_is_released(self):
+        self.look()
+        self.assertEqual([CONTENT_ID], self.client.released)
+        self.client.release_lazy = self.refuse
+        self.look()
+
+    def refuse(self, content_id):
+        raise exceptions.NotFound('not served')
+
+    def test_links_and_files_of_others_are_left_alone(self):
+        os.symlink('/elsewhere', self.base)
+        self.client.served['held'] = True
+        self.look()
+        self.assertEqual('/elsewhere', os.readlink(self.base))
+
+    def test_nothing_is_released_between_serving_and_linking(self):
+        # Regression: the file was served, had no link yet, and was removed.
+        served, looked = threading.Event(), threading.Event()
+
+        def look():
+            served.wait(60)
+            self.look()
+            looked.set()
+
+        thread = threading.Thread(target=look)
+        thread.start()
+
+        def inspect(wanted, path):
+            served.set()
+            # The look has begun, and waits for the link.
+            self.assertFalse(looked.wait(0.2))
+
+        self.assertTrue(self.link(inspect=inspect))
+        thread.join()
+        self.assertEqual([], self.client.released)
+
+
+class TestWatch(base.TestCase):
+
+    def test_looks_again_after_errors(self):
+        self.patch(lazy, 'LOOK_SECONDS', 0.01)
+        errors = [exceptions.ServiceUnavailable('down'), ValueError('odd')]
+        looked = threading.Event()
+
+        def look():
+            if errors:
+                raise errors.pop()
+            looked.set()
+
+        watch = lazy.Watch(look)
+        watch.start()
+        self.assertTrue(looked.wait(60))
+        watch.stop()
