@@ -18,6 +18,7 @@ import typing
 from oslo_config import cfg
 from oslo_log import log
 
+from diffcache_openstack.cmd import reports
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import logs
 from diffcache_openstack.common import service
@@ -50,6 +51,7 @@ def run(program: Program, argv: collections.abc.Sequence[str]) -> int:
         conf = opts.new_config(argv, help_text=opts.HelpText(
             name, program.description))
         logs.setup(conf, name)
+        reports.write_on_signal(conf, name)
     except cfg.Error as error:
         print(f'{name}: error: {error}', file=sys.stderr)
         return 1

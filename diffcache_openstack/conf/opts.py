@@ -27,6 +27,7 @@ from oslo_db import options as db_options
 from oslo_log import log
 import oslo_messaging
 from oslo_messaging import opts as messaging_options
+from oslo_reports import opts as report_options
 from oslo_utils import importutils
 
 from diffcache_openstack import conf as package
@@ -83,6 +84,7 @@ def register_all(conf: cfg.ConfigOpts) -> None:
     conf.set_default('control_exchange', EXCHANGE)
     db_options.set_defaults(conf, connection=DEFAULT_CONNECTION)
     log.register_options(conf)
+    report_options.set_defaults(conf)
 
 
 class HelpText(typing.NamedTuple):

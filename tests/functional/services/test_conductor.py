@@ -12,6 +12,7 @@
 """The conductor as a process of its own, over a real broker."""
 
 import concurrent.futures
+import os
 import queue
 import signal
 import time
@@ -72,6 +73,22 @@ class ConductorTest(base.TestCase):
             self.assertGreater(deadline, time.monotonic())
             found = newer
         return found
+
+
+class TestReport(ConductorTest):
+
+    def test_on_sigusr2_it_says_what_it_does(self):
+        conductor = self.site.start_conductor()
+        os.kill(conductor.pid, signal.SIGUSR2)
+        conductor.wait_for('Options of the Service')
+        conductor.wait_for('check_interval = 1')
+        report = conductor.printed()
+        self.assertIn('DiffCache for OpenStack', report)
+        # Of the database, which has a password.
+        self.assertIn('connection = ***', report)
+        self.assertNotIn(self.site.connection, report)
+        # It works on.
+        self.api.register_host(self.ctxt, site.host('c1'))
 
 
 class TestConductor(ConductorTest):
