@@ -105,7 +105,7 @@ class LazyBases:
         :param folder: Nova's image cache
         :param name_of: returns the name of an image's base file
         """
-        for served in self._client.lazy():
+        for served in self._all_served():
             bases = {image_id: folder / name_of(image_id)
                      for image_id in served['image_ids']}
             if served.get('held'):
@@ -116,6 +116,12 @@ class LazyBases:
                 if not any(links_to(base, served['path'])
                            for base in bases.values()):
                     self._release(served['content_id'])
+
+    def _all_served(self) -> list[dict[str, typing.Any]]:
+        try:
+            return self._client.lazy()
+        except exceptions.NotFound:
+            return []  # The agent is older than this call.
 
     def _replace(self, image_id: str, base: pathlib.Path,
                  locked: Locked) -> None:
