@@ -1,6 +1,7 @@
 //! Tests of the lazy file, without a mount.
 
 use std::os::unix::fs::FileExt;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier, Mutex};
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use diffcache_prefetch::Profile;
 use crate::lazy_file::{ChunkError, LazyFile};
 use crate::leaves::{data_path, Leaves, CHUNK};
 use crate::prefetch::Prefetcher;
-use crate::shared::{free, request_len, Counter, Shared};
+use crate::shared::{free, request_len, Counter, Shared, SourceCounter};
 use crate::source::{Source, SourceError};
 use crate::sources::Sources;
 
@@ -221,4 +222,71 @@ fn the_profile_is_prefetched_after_the_first_read_and_counted_when_it_is_read() 
     read(file, CHUNK, 2 * CHUNK as usize + 7).unwrap();
     assert_eq!(shared.count_prefetched(), (2, 2));
     assert_eq!(shared.get(Counter::Misses), 2);
+}
+
+/// A source that fails as long as it is told to, and counts what it was asked.
+struct Flaky {
+    content: Arc<Vec<u8>>,
+    fails: Arc<AtomicBool>,
+    requests: Arc<AtomicUsize>,
+}
+
+impl Source for Flaky {
+    fn name(&self) -> &str {
+        "flaky"
+    }
+
+    fn read_at(&self, offset: u64, buffer: &mut [u8], _: Duration) -> Result<(), SourceError> {
+        self.requests.fetch_add(1, Ordering::SeqCst);
+        if self.fails.load(Ordering::SeqCst) {
+            return Err(SourceError::Unreachable("told to fail".to_owned()));
+        }
+        let start = offset as usize;
+        buffer.copy_from_slice(&self.content[start..start + buffer.len()]);
+        Ok(())
+    }
+}
+
+#[test]
+fn failing_sources_are_passed_over_and_all_asked_when_all_fail() {
+    let fixture = Fixture::new();
+    let shared = Arc::new(Shared::map(Shared::create(4).unwrap()).unwrap());
+    let leaves = Leaves::open(fixture.folder.path(), fixture.manifest.clone()).unwrap();
+    let flags = [(); 2].map(|()| (Arc::new(AtomicBool::new(false)), Arc::default()));
+    let open = |(fails, requests): &(Arc<AtomicBool>, Arc<AtomicUsize>)| -> Box<dyn Source> {
+        Box::new(Flaky {
+            content: fixture.content.clone(),
+            fails: fails.clone(),
+            requests: requests.clone(),
+        })
+    };
+    let sources = Sources::new(flags.iter().map(open).collect(), shared.clone());
+    let fetch = |chunk| sources.fetch(&leaves, chunk, Duration::from_secs(60));
+    let requests = || {
+        flags
+            .each_ref()
+            .map(|(_, count)| count.load(Ordering::SeqCst))
+    };
+    fetch(0).unwrap();
+    assert_eq!(requests(), [1, 0]);
+    flags[0].0.store(true, Ordering::SeqCst);
+    fetch(1).unwrap();
+    assert_eq!(requests(), [2, 1]);
+    // All fail: each is asked, whether it is to be left alone or not.
+    flags[1].0.store(true, Ordering::SeqCst);
+    assert!(fetch(2).is_err());
+    assert_eq!(requests(), [3, 2]);
+    flags
+        .iter()
+        .for_each(|(fails, _)| fails.store(false, Ordering::SeqCst));
+    assert_eq!(
+        fetch(3).unwrap().bytes,
+        fixture.content[3 * CHUNK as usize..]
+    );
+    let failures = [0, 1].map(|index| {
+        shared
+            .source_counter(index, SourceCounter::Failures)
+            .load(Ordering::SeqCst)
+    });
+    assert_eq!(failures, [2, 1]);
 }
