@@ -124,6 +124,51 @@ class TestLazyBoot(LazyTest):
         return [found.parent.name for found in objects.glob(f'*/{content}')]
 
 
+class TestLazyOperations(LazyTest):
+
+    def setUp(self):
+        super().setUp()
+        self.image_id, self.path = self.cold_lazy()
+        self.server = self.create(self.image_id, self.host)
+        self.assert_linked(self.image_id)
+
+    def test_a_server_is_deleted_before_its_image_is_whole(self):
+        self.trial.delete(self.server)
+        # As aging does with a base that no server uses.
+        self.base(self.host, self.image_id).unlink()
+        self.wait_until(lambda: self.served(self.image_id) is None,
+                        'diffcached has removed the image')
+        where = self.trial.where
+        left = self.trial.inside(
+            self.host, where.host / 'diffcache/lazy/images')
+        self.assertEqual([], os.listdir(left))
+
+    def test_a_server_is_migrated_before_its_image_is_whole(self):
+        with self.assert_boots_again(self.server):
+            self.compute.migrate_server(self.server, host=self.other)
+            self.wait_for_status(self.server, 'VERIFY_RESIZE')
+            self.compute.confirm_server_resize(self.server)
+            self.wait_for_status(self.server, 'ACTIVE')
+        self.assertEqual(
+            self.other, self.compute.get_server(self.server).compute_host)
+        self.wait_until_whole(self.image_id, self.path, self.other)
+
+    def test_a_guest_survives_an_outage_of_the_wan(self):
+        self.trial.processes.stop('repository-agent', signal.SIGKILL)
+        self.addCleanup(self.trial.up)
+        self.wait_until(
+            lambda: self.served(self.image_id)['sources'][0]['failures'],
+            'the repository is missed')
+        # What has been read once is here.
+        with self.assert_boots_again(self.server):
+            self.compute.reboot_server(self.server, 'HARD')
+            self.wait_for_status(self.server, 'ACTIVE')
+        self.assert_no_errors(self.server, self.image_id)
+        self.assert_linked(self.image_id)
+        self.trial.up()
+        self.wait_until_whole(self.image_id, self.path)
+
+
 def _sha256(path: pathlib.Path) -> str:
     with open(path, 'rb') as file:
         return hashlib.file_digest(file, 'sha256').hexdigest()
