@@ -151,7 +151,9 @@ class Suite:
         """How images are served on a host while they arrive."""
         folder = self._state(host) / 'lazy'
         return {'socket': folder / 'diffcached.sock', 'state_dir': folder,
-                'mount': self._where.host / 'lazy'}
+                'mount': self._where.host / 'lazy',
+                # However fast the link is that agents have measured.
+                'worth_seconds': 0}
 
     def _messaging(self, role: str, host: str) -> common.Groups:
         """The key that a host signs its messages with, and the authority."""
