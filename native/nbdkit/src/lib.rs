@@ -90,6 +90,8 @@ impl Server for Connection {
     }
 
     fn after_fork() -> Result<()> {
+        // nbdkit has itself ended with its parent, which is whoever started the cache.
+        rustix::process::set_parent_process_death_signal(None).map_err(refused)?;
         let cache = CACHE.get().ok_or_else(|| refused("not opened"))?;
         let sockets = lock(&CONFIG)
             .as_ref()

@@ -174,6 +174,23 @@ class TestServe(CacheTest):
         self.assertTrue(self.io(exports['a'], f'read {SIZE - BLOCK} 4k'))
 
 
+class TestParent(CacheTest):
+
+    def test_the_cache_outlives_who_started_it(self):
+        line = self.line('a', words=('--format',))
+        starter = subprocess.run(
+            [sys.executable, '-c',
+             'import subprocess, sys; p = subprocess.Popen(sys.argv[1:],'
+             ' stdout=subprocess.PIPE, stdin=subprocess.DEVNULL);'
+             ' print(p.stdout.readline().decode(), end="")', *line],
+            stdout=subprocess.PIPE, text=True, timeout=PATIENCE_S)
+        ready = json.loads(starter.stdout)
+        self.addCleanup(os.kill, ready['pid'], signal.SIGKILL)
+        self.assertTrue(self.io(ready['exports']['a'], 'write -P 7 0 4k',
+                                'read -P 7 0 4k'))
+        self.assertEqual('ok', self.status('a')['state'])
+
+
 class TestRestart(CacheTest):
 
     def test_after_a_kill(self):
