@@ -65,6 +65,7 @@ from diffcache_openstack.agent.repository import incoming
 from diffcache_openstack.agent.repository import ingest
 from diffcache_openstack.agent.repository import on_demand
 from diffcache_openstack.agent.repository import pair_choice
+from diffcache_openstack.agent.ssdcache import volumes as cached_volumes
 from diffcache_openstack.agent.state import borrowed as borrowed_files
 from diffcache_openstack.agent.state import directory
 from diffcache_openstack.agent.state import holdings
@@ -86,6 +87,7 @@ from diffcache_openstack.rpc import buses
 from diffcache_openstack.rpc import conductor_api
 from diffcache_openstack.rpc import conductor_versions_api
 from diffcache_openstack.sites import view as views
+from diffcache_openstack.ssdcache.engines import nbdkit
 
 LOG = log.getLogger(__name__)
 
@@ -258,7 +260,7 @@ class Agent(service.Service):
             self._new_throttle)
         self._local_api = local_api.LocalApi(
             self.status, self._local_images, self._delivery, usage,
-            self.versions, self._lazy)
+            self.versions, self._lazy, self._open_volumes())
 
     def _new_metrics(self) -> metrics.MetricsServer | None:
         """Return the server of metrics; None if none is configured."""
@@ -279,6 +281,17 @@ class Agent(service.Service):
         if self.site_map.current().generation:
             return []
         return ['No site map has been received from the conductor yet.']
+
+    def _open_volumes(self) -> cached_volumes.CachedVolumes | None:
+        conf = self.conf.ssd_cache
+        if not conf.control:
+            return None
+        return cached_volumes.CachedVolumes(
+            nbdkit.NbdkitEngine(conf.control, conf.socket),
+            cached_volumes.Options(
+                tuple(conf.origins), conf.sequential_cutoff,
+                conf.reconnect_delay),
+            self._state / 'ssd_cache.json')
 
     def _new_throttle(self) -> throttles.Throttle:
         return throttles.Throttle(self.plane.new_handle(),

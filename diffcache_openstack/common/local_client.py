@@ -215,6 +215,54 @@ class LocalClient:
                           headers):
             pass
 
+    def ssd_cache(self) -> dict[str, typing.Any]:
+        """Return the capacity of this host's SSD cache, and its volumes.
+
+        :raises NotFound: the host has no SSD cache
+        """
+        return self._ask('GET', '/v1/ssd-cache')
+
+    def attach_volume(self, volume_id: str, wanted: dict[str, typing.Any],
+                      timeout: float = 60.0) -> dict[str, typing.Any]:
+        """Attach a volume to this host's SSD cache, without cached blocks.
+
+        :param wanted: ``origin``, ``mode``, and maybe ``min``, ``max``,
+            ``weight`` and ``sequential``
+        :returns: ``export``, ``socket`` and ``reconnect_delay``
+        :raises NotFound: the host has no SSD cache
+        :raises NoSpace: it is full, or its device failed
+        :raises Conflict: it does not take the volume
+        """
+        return self._ask('PUT', _volume_path(volume_id), wanted,
+                         timeout=timeout)
+
+    def detach_volume(self, volume_id: str, timeout: float = 60.0) -> None:
+        """Detach a volume from this host's SSD cache, if it is attached.
+
+        :raises NotFound: the host has no SSD cache
+        :raises Conflict: what was written cannot be made durable
+        """
+        self._ask('DELETE', _volume_path(volume_id), timeout=timeout)
+
+    def resize_volume(self, volume_id: str, timeout: float = 60.0) -> None:
+        """Tell this host's SSD cache that a volume grew.
+
+        :raises NotFound: the host has no SSD cache
+        :raises Conflict: the volume is not attached, or became smaller
+        """
+        self._ask('POST', _volume_path(volume_id) + '/resize',
+                  timeout=timeout)
+
+    def set_volume_mode(self, volume_id: str, mode: str,
+                        timeout: float = 60.0) -> None:
+        """Change what this host's SSD cache does with a volume.
+
+        :raises NotFound: the host has no SSD cache
+        :raises Conflict: the volume is not attached
+        """
+        self._ask('PUT', _volume_path(volume_id) + '/mode', {'mode': mode},
+                  timeout=timeout)
+
     def queue(self) -> list[str]:
         """List images that operators want cached, oldest first."""
         return self._ask('GET', '/v1/queue')['images']
@@ -351,6 +399,10 @@ def _exchange(connection, method, path, body, headers):
     with contextlib.suppress(BrokenPipeError, ConnectionResetError):
         connection.request(method, path, data, headers)
     return connection.getresponse()
+
+
+def _volume_path(volume_id: str) -> str:
+    return '/v1/ssd-cache/volumes/' + urllib.parse.quote(volume_id, safe='')
 
 
 def _queue_path(image_id):

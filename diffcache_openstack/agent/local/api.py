@@ -39,10 +39,12 @@ from diffcache_openstack.agent.local import delivery as deliveries
 from diffcache_openstack.agent.local import images as local_images
 from diffcache_openstack.agent.local import server
 from diffcache_openstack.agent.local import usage as usages
+from diffcache_openstack.agent.ssdcache import volumes as cached_volumes
 from diffcache_openstack.agent.versions import service as version_service
 from diffcache_openstack.blocks.codecs import base as codec_base
 from diffcache_openstack.common import exceptions
 from diffcache_openstack import objects
+from diffcache_openstack.ssdcache import server as server_options
 
 LOG = logging.getLogger(__name__)
 
@@ -99,6 +101,16 @@ _ROUTES = routing.Map([
                  endpoint='enqueue'),
     routing.Rule('/v1/queue/<image_id>', methods=['DELETE'],
                  endpoint='dequeue'),
+    routing.Rule('/v1/ssd-cache', methods=['GET'],
+                 endpoint='show_ssd_cache'),
+    routing.Rule('/v1/ssd-cache/volumes/<volume_id>', methods=['PUT'],
+                 endpoint='attach_volume'),
+    routing.Rule('/v1/ssd-cache/volumes/<volume_id>', methods=['DELETE'],
+                 endpoint='detach_volume'),
+    routing.Rule('/v1/ssd-cache/volumes/<volume_id>/resize',
+                 methods=['POST'], endpoint='resize_volume'),
+    routing.Rule('/v1/ssd-cache/volumes/<volume_id>/mode', methods=['PUT'],
+                 endpoint='set_volume_mode'),
     routing.Rule('/v1/fallbacks', methods=['POST'], endpoint='fallback'),
 ])
 
@@ -144,19 +156,22 @@ class LocalApi:
     :param usage: counts
     :param versions: saves servers
     :param lazy: serves images while they arrive
+    :param volumes: in the SSD cache; None without one
     """
 
     def __init__(self, status: statuses.HostStatus,
                  images: local_images.LocalImages,
                  delivery: deliveries.Delivery, usage: usages.Usage,
                  versions: version_service.VersionService,
-                 lazy: lazy_images.LazyImages) -> None:
+                 lazy: lazy_images.LazyImages,
+                 volumes: cached_volumes.CachedVolumes | None = None) -> None:
         self._status = status
         self._images = images
         self._delivery = delivery
         self._usage = usage
         self._versions = versions
         self._lazy = lazy
+        self._cached_volumes = volumes
         self._work_places = threading.BoundedSemaphore(MOST_WORK)
         self._expectations = threading.BoundedSemaphore(MOST_EXPECTATIONS)
 
@@ -234,6 +249,36 @@ class LocalApi:
         LOG.warning('%s worked without the agent %d times (%s), image %s',
                     service, count, reason, body.get('image_id'))
         self._usage.fallback(service, reason, count)
+        return wrappers.Response(status=204)
+
+    def _volumes(self) -> cached_volumes.CachedVolumes:
+        if self._cached_volumes is None:
+            raise exceptions.NotFound(
+                'This host has no SSD cache; set [ssd_cache] control.')
+        return self._cached_volumes
+
+    def _show_ssd_cache(self, _request):
+        return _json(self._volumes().status())
+
+    def _attach_volume(self, request, volume_id):
+        wanted = cached_volumes.parse(_read_json(request))
+        return _json(self._volumes().attach(_volume(volume_id), wanted))
+
+    def _detach_volume(self, _request, volume_id):
+        self._volumes().detach(_volume(volume_id))
+        return wrappers.Response(status=204)
+
+    def _resize_volume(self, _request, volume_id):
+        self._volumes().resize(_volume(volume_id))
+        return wrappers.Response(status=204)
+
+    def _set_volume_mode(self, request, volume_id):
+        mode = _read_json(request).get('mode')
+        if mode not in server_options.MODES:
+            raise exceptions.InvalidInput(
+                f'The mode of a volume is one of'
+                f' {", ".join(server_options.MODES)}.')
+        self._volumes().set_mode(_volume(volume_id), mode)
         return wrappers.Response(status=204)
 
     def _send_file(self, request, image_id):
@@ -377,6 +422,17 @@ def _is_name(value: typing.Any) -> typing.TypeGuard[str]:
     """Return whether a value can be a service's or a reason's name."""
     return (isinstance(value, str) and 0 < len(value) <= _LONGEST_NAME
             and value.isprintable())
+
+
+def _volume(text: str) -> str:
+    """Return the id of a volume.
+
+    :raises InvalidInput: it is none
+    """
+    if not _is_name(text):
+        raise exceptions.InvalidInput(
+            f'A volume\'s id has 1 to {_LONGEST_NAME} printable characters.')
+    return text
 
 
 def _read_json(request: wrappers.Request) -> dict:

@@ -38,7 +38,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
                             self.headers.get('Range')))
         agent.script(self)
 
-    do_GET = do_POST = do_DELETE = answer
+    do_GET = do_POST = do_DELETE = do_PUT = answer
 
     def send(self, status, body=b'', **headers):
         self.send_response(status)
@@ -136,6 +136,24 @@ class TestAnswers(LocalClientTest):
             ('POST', '/v1/fallbacks', {'service': 'nova-compute',
                                        'reason': 'NoSpace', 'count': 3},
              None)], self.agent.asked)
+
+    def test_volumes_in_the_ssd_cache(self):
+        self.agent.answers(200, {'export': 'e'})
+        self.assertEqual({'export': 'e'},
+                         self.client.attach_volume('v/w', {'origin': '/d'}))
+        self.assertEqual({'export': 'e'}, self.client.ssd_cache())
+        self.agent.script = lambda handler: handler.send(204)
+        self.client.set_volume_mode('v', 'write-around')
+        self.client.resize_volume('v')
+        self.client.detach_volume('v')
+        self.assertEqual([
+            ('PUT', '/v1/ssd-cache/volumes/v%2Fw', {'origin': '/d'}, None),
+            ('GET', '/v1/ssd-cache', None, None),
+            ('PUT', '/v1/ssd-cache/volumes/v/mode',
+             {'mode': 'write-around'}, None),
+            ('POST', '/v1/ssd-cache/volumes/v/resize', None, None),
+            ('DELETE', '/v1/ssd-cache/volumes/v', None, None)],
+            self.agent.asked)
 
     def test_errors_are_those_that_the_agent_names(self):
         self.agent.answers(404, {'error': {'type': 'NotFound',

@@ -1,0 +1,114 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Options of the SSD cache of a compute host."""
+
+import copy
+
+from oslo_config import cfg
+
+from diffcache_openstack.common import units
+
+GROUP = cfg.OptGroup(
+    'ssd_cache',
+    title='SSD cache for volumes',
+    help='The cache that ``diffcache-ssdcache`` serves on a compute host, and'
+         ' how the agent attaches volumes to it. Both read this group.')
+
+OPTS = [
+    cfg.StrOpt(
+        'device',
+        sample_default='/dev/disk/by-partlabel/ssd-cache',
+        help='''
+Block device or file for cached blocks. ``diffcache-ssdcache --format`` erases
+it. Use a path that stays over restarts of the host.
+'''),
+    cfg.Opt(
+        'capacity',
+        type=units.Size(4096),
+        sample_default='400GiB',
+        help='''
+Bytes of volumes that are cached, in bytes or with a unit. The device needs 0.4
+percent and 2 MB more; main memory needs up to 32 bytes for each 4096. A change
+takes effect with ``--format``.
+'''),
+    cfg.StrOpt(
+        'socket',
+        default='/run/diffcache-ssdcache/nbd.sock',
+        help='''
+Unix socket of the exports, which QEMU connects to: its user needs the right to
+write it. The path may have 107 bytes.
+'''),
+    cfg.StrOpt(
+        'control',
+        default='',
+        sample_default='/run/diffcache-ssdcache/control.sock',
+        help='''
+Unix socket for commands to the cache. Its owner alone may connect: the agent
+has to run as the same user as the cache. Empty disables the SSD cache: the
+agent attaches no volume then.
+'''),
+    cfg.StrOpt(
+        'state_dir',
+        default='/var/lib/diffcache/ssdcache',
+        help='''
+Directory of the cache, which notes there that the device failed. It has to be
+on another disk than the device, and to survive a restart of the host.
+'''),
+    cfg.ListOpt(
+        'origins',
+        default=['/dev'],
+        help='''
+Directories that block devices and files of volumes have to be in. The agent
+attaches no others, whoever asks for it. Storage that is mounted, such as NFS,
+needs Nova's directory for mounts besides.
+'''),
+    cfg.Opt(
+        'sequential_cutoff',
+        type=units.Size(),
+        default=0,
+        help='''
+Bytes in sequence after which requests are not cached, for volumes whose type
+has no ``diffcache:ssd_cache:sequential``. Lower numbers keep scans and backups
+out of the cache, but also the first reading of large files. 0 caches all.
+'''),
+    cfg.IntOpt(
+        'admission',
+        default=1,
+        min=1,
+        max=15,
+        help='''
+Cache a block at this reference to it. 2 writes less to the SSD, and keeps
+blocks out that are used once; the cache then fills more slowly.
+'''),
+    cfg.IntOpt(
+        'reconnect_delay',
+        default=600,
+        min=1,
+        help='''
+Seconds for which a guest's requests wait while the cache does not run. After
+that the server is paused until the cache runs again. libvirt 9.0 has no such
+delay: it pauses the server at once. Volumes have the number that was valid
+when they were attached.
+'''),
+]
+
+
+def register_opts(conf: cfg.ConfigOpts) -> None:
+    """Register the group on a configuration."""
+    # A group stores the values of its options: one for each configuration.
+    conf.register_group(copy.deepcopy(GROUP))
+    conf.register_opts(OPTS, group=GROUP)
+
+
+def list_opts() -> dict[cfg.OptGroup, list[cfg.Opt]]:
+    """Return the group and its options for the sample configuration."""
+    return {GROUP: OPTS}

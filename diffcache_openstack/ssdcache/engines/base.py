@@ -1,0 +1,119 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""What a host's agent needs of an SSD cache, whatever serves it."""
+
+import abc
+import collections.abc
+import dataclasses
+
+from diffcache_openstack.common import exceptions
+
+
+class VolumeRefused(exceptions.Conflict):
+    """The cache does not take a volume, or a change; the message says why."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Attachment:
+    """A volume to attach.
+
+    :ivar origin: path of its block device or file
+    :ivar mode: what the cache does with reads and writes
+    :ivar limit: the most blocks that it has
+    :ivar sequential: bytes in sequence after which requests are not cached;
+        0 for never
+    """
+
+    name: str
+    origin: str
+    mode: str
+    limit: int
+    sequential: int = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class State:
+    """A volume that is attached.
+
+    :ivar export: name under which clients find it; the same until it is
+        detached, also over restarts of the cache
+    :ivar limit: the most blocks that it has
+    :ivar blocks: blocks that it has
+    """
+
+    export: str
+    mode: str
+    limit: int
+    blocks: int
+
+
+class Engine(abc.ABC):
+    """An SSD cache of this host, which lives without the agent.
+
+    All methods may be called from any thread. They raise a
+    :class:`~diffcache_openstack.common.exceptions.RetryableError` if the
+    cache cannot be reached; it may have done what was asked for then.
+
+    :cvar socket: path of the socket where clients find the exports
+    """
+
+    socket: str
+
+    @abc.abstractmethod
+    def capacity(self) -> int:
+        """Return the blocks of the cache; 0 if its device failed."""
+
+    @abc.abstractmethod
+    def volumes(self) -> collections.abc.Mapping[str, State]:
+        """Return what is attached, by name."""
+
+    @abc.abstractmethod
+    def attach(self, attachment: Attachment) -> State:
+        """Attach a volume, without cached blocks.
+
+        If it is attached with the same origin, it gets the mode and the
+        limit, and keeps its export and its blocks.
+
+        :raises VolumeRefused: it is attached with another origin, the limits
+            exceed the capacity, or the origin cannot be opened
+        """
+
+    @abc.abstractmethod
+    def detach(self, name: str) -> None:
+        """Make a volume's writes durable, and forget it and its export.
+
+        Without effect for one that is not attached.
+
+        :raises VolumeRefused: its origin cannot be written
+        """
+
+    @abc.abstractmethod
+    def set_limit(self, name: str, limit: int) -> None:
+        """Change the most blocks that a volume has.
+
+        :raises VolumeRefused: it is not attached, or the limits exceed the
+            capacity
+        """
+
+    @abc.abstractmethod
+    def set_mode(self, name: str, mode: str) -> None:
+        """Change what the cache does with a volume's reads and writes.
+
+        :raises VolumeRefused: it is not attached, or there is no such mode
+        """
+
+    @abc.abstractmethod
+    def resize(self, name: str) -> None:
+        """Give a volume the size that its origin has now.
+
+        :raises VolumeRefused: it is not attached, or it became smaller
+        """

@@ -1,0 +1,98 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+import json
+from unittest import mock
+
+from werkzeug import test
+
+from diffcache_openstack.agent.local import api
+from diffcache_openstack.agent.ssdcache import volumes
+from diffcache_openstack.common import exceptions
+from diffcache_openstack.ssdcache.engines import base as engines
+from tests import base
+
+PATH = '/v1/ssd-cache/volumes/7a1dbe2a'
+
+
+class ApiTest(base.TestCase):
+
+    def setUp(self):
+        super().setUp()
+        self.volumes = mock.create_autospec(volumes.CachedVolumes,
+                                            instance=True)
+        self.api = self.new(self.volumes)
+
+    def new(self, cached):
+        return api.LocalApi(*[mock.Mock() for _ in range(6)], cached)
+
+    def ask(self, method, path, body=None, app=None):
+        """(status, document) of an answer."""
+        data = body if isinstance(body, bytes) or body is None \
+            else json.dumps(body).encode()
+        answer = test.Client(app or self.api).open(
+            path, method=method, data=data,
+            environ_overrides={'REQUEST_URI': path})
+        return answer.status_code, answer.get_json(silent=True)
+
+
+class TestVolumes(ApiTest):
+
+    def test_status(self):
+        self.volumes.status.return_value = {'capacity': 5, 'volumes': {}}
+        self.assertEqual((200, {'capacity': 5, 'volumes': {}}),
+                         self.ask('GET', '/v1/ssd-cache'))
+
+    def test_attach(self):
+        self.volumes.attach.return_value = {'export': 'e'}
+        wanted = {'origin': '/dev/a', 'mode': 'write-through', 'weight': 2}
+        self.assertEqual((200, {'export': 'e'}),
+                         self.ask('PUT', PATH, wanted))
+        self.volumes.attach.assert_called_once_with(
+            '7a1dbe2a', volumes.Wanted(**wanted))
+
+    def test_detach_resize_and_mode(self):
+        self.assertEqual(204, self.ask('DELETE', PATH)[0])
+        self.volumes.detach.assert_called_once_with('7a1dbe2a')
+        self.assertEqual(204, self.ask('POST', f'{PATH}/resize')[0])
+        self.volumes.resize.assert_called_once_with('7a1dbe2a')
+        self.assertEqual(204, self.ask(
+            'PUT', f'{PATH}/mode', {'mode': 'write-around'})[0])
+        self.volumes.set_mode.assert_called_once_with('7a1dbe2a',
+                                                      'write-around')
+
+    def test_hosts_without_a_cache(self):
+        app = self.new(None)
+        for method, path, body in (
+                ('GET', '/v1/ssd-cache', None), ('DELETE', PATH, None),
+                ('PUT', PATH, {'origin': '/dev/a', 'mode': 'write-through'}),
+                ('POST', f'{PATH}/resize', None)):
+            status, document = self.ask(method, path, body, app)
+            self.assertEqual(404, status, (method, path))
+            self.assertIn('[ssd_cache] control', str(document))
+
+    def test_requests_that_cannot_be_understood(self):
+        for method, path, body in (
+                ('PUT', PATH, b'x'), ('PUT', PATH, []), ('PUT', PATH, {}),
+                ('PUT', PATH, {'origin': '/dev/a', 'mode': 'fast'}),
+                ('PUT', f'{PATH}/mode', {'mode': 'fast'}),
+                ('PUT', f'{PATH}/mode', {'mode': ['x']}),
+                ('DELETE', '/v1/ssd-cache/volumes/' + 'x' * 101, None),
+                ('DELETE', '/v1/ssd-cache/volumes/a%0Ab', None)):
+            self.assertEqual(400, self.ask(method, path, body)[0], body)
+        self.assertEqual([], self.volumes.method_calls)
+
+    def test_errors(self):
+        for error, status in ((exceptions.NoSpace('full'), 507),
+                              (engines.VolumeRefused('no'), 409),
+                              (exceptions.RetryableError('gone'), 503)):
+            self.volumes.detach.side_effect = error
+            self.assertEqual(status, self.ask('DELETE', PATH)[0])

@@ -1,0 +1,100 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""An engine in memory, for tests of what uses one."""
+
+import dataclasses
+import os
+import uuid
+
+from diffcache_openstack.common import exceptions
+from diffcache_openstack.ssdcache.engines import base
+from diffcache_openstack.ssdcache import server
+
+
+class FakeEngine(base.Engine):
+    """See :class:`.base.Engine`.
+
+    :ivar error: raised by each method instead, if it is set
+    :ivar failed: whether its device failed
+    """
+
+    def __init__(self, blocks: int = 1000, socket: str = '/fake/nbd') -> None:
+        self.socket = socket
+        self.error: exceptions.DiffCacheError | None = None
+        self.failed = False
+        self._blocks = blocks
+        self._volumes: dict[str, base.State] = {}
+        self._origins: dict[str, tuple[str, int]] = {}
+
+    def _check(self, name: str | None = None) -> None:
+        if self.error is not None:
+            raise self.error
+        if name is not None and name not in self._volumes:
+            raise base.VolumeRefused(f'volume {name} is not attached')
+
+    def _check_limit(self, name: str, limit: int) -> None:
+        others = sum(state.limit for other, state in self._volumes.items()
+                     if other != name)
+        if others + limit > self._blocks:
+            raise base.VolumeRefused('limits add up to more')
+
+    def capacity(self) -> int:
+        self._check()
+        return 0 if self.failed else self._blocks
+
+    def volumes(self) -> dict[str, base.State]:
+        self._check()
+        return dict(self._volumes)
+
+    def attach(self, attachment: base.Attachment) -> base.State:
+        self._check()
+        name, limit = attachment.name, attachment.limit
+        if not name or attachment.mode not in server.MODES:
+            raise base.VolumeRefused('no such name or mode')
+        try:
+            origin = attachment.origin, os.path.getsize(attachment.origin)
+        except OSError as error:
+            raise base.VolumeRefused(str(error)) from error
+        if self._origins.get(name, origin) != origin:
+            raise base.VolumeRefused('attached with another origin')
+        self._check_limit(name, limit)
+        known = self._volumes.get(name) or base.State(
+            uuid.uuid4().hex, attachment.mode, limit, 0)
+        self._origins[name] = origin
+        self._volumes[name] = dataclasses.replace(
+            known, mode=attachment.mode, limit=limit)
+        return self._volumes[name]
+
+    def detach(self, name: str) -> None:
+        self._check()
+        self._volumes.pop(name, None)
+        self._origins.pop(name, None)
+
+    def set_limit(self, name: str, limit: int) -> None:
+        self._check(name)
+        self._check_limit(name, limit)
+        self._volumes[name] = dataclasses.replace(
+            self._volumes[name], limit=limit)
+
+    def set_mode(self, name: str, mode: str) -> None:
+        self._check(name)
+        if mode not in server.MODES:
+            raise base.VolumeRefused('no such mode')
+        self._volumes[name] = dataclasses.replace(
+            self._volumes[name], mode=mode)
+
+    def resize(self, name: str) -> None:
+        self._check(name)
+        path, size = self._origins[name]
+        if os.path.getsize(path) < size:
+            raise base.VolumeRefused('it became smaller')
+        self._origins[name] = path, os.path.getsize(path)
