@@ -49,6 +49,9 @@ def parser() -> argparse.ArgumentParser:
                     help='what caches images besides Nova: this suite, or'
                          " Glance's own cache at the site (default: as"
                          ' before, or diffcache)')
+    up.add_argument('--volumes', action='store_true',
+                    help='with Cinder, whose volumes are files (default: as'
+                         ' before, or without)')
     up.add_argument('--wan', type=float, metavar='MBITS',
                     help='what the link to the site carries each way, in'
                          f' Mbit/s (default: as before, or {WAN:.0f})')
@@ -97,7 +100,8 @@ class Commands:
     def __init__(self, options: argparse.Namespace) -> None:
         self._options = options
         where = layout.Layout(options.state,
-                              _chosen(options, 'computes', 1))
+                              _chosen(options, 'computes', 1),
+                              _chosen(options, 'volumes', False))
         self._given = place.Place(
             where, processes.Processes(where), steps.Progress())
         caching = _chosen(options, 'caching', suite.DIFFCACHE)

@@ -24,6 +24,7 @@ from onemachine import network
 from onemachine import place
 from onemachine.services import broker
 from onemachine.services import catalogue
+from onemachine.services import cinder
 from onemachine.services import computes
 from onemachine.services import database
 from onemachine.services import glance
@@ -72,6 +73,7 @@ class Cloud:
         self.placement = placement.Placement(given)
         self.neutron = neutron.Neutron(given)
         self.nova = nova.Nova(given)
+        self.cinder = cinder.Cinder(given)
         self.ssh = ssh.Ssh(given)
         self.computes = computes.Computes(given)
 
@@ -85,6 +87,8 @@ class Cloud:
         self.placement.configure()
         self.neutron.configure()
         self.nova.configure(self.suite.scheduler_groups())
+        if self._where.volumes:
+            self.cinder.configure()
         self.ssh.configure()
         for host in self._where.hosts:
             self.computes.configure(host, self.glance.url('site'),
@@ -99,7 +103,7 @@ class Cloud:
         steps.run([
             *self._base_steps(), *self._schema_steps(),
             *self._control_steps(), *self._suite_steps(),
-            *self._host_steps()],
+            *self._volume_steps(), *self._host_steps()],
             self._given.progress)
 
     def _base_steps(self) -> list[steps.Step]:
@@ -254,6 +258,44 @@ class Cloud:
                 ('schema of diffcache', 'RabbitMQ', 'catalogue')))
         return made
 
+    def _volume_steps(self) -> list[steps.Step]:
+        if not self._where.volumes:
+            return []
+
+        def service(title, action, *after):
+            return steps.Step(title, action, (
+                *after, 'schema of cinder', 'RabbitMQ'))
+
+        return [
+            steps.Step('schema of cinder', self._sync_volumes,
+                       ('dump of the databases',)),
+            steps.Step('Cinder in the catalogue', self._volume_catalogue,
+                       ('catalogue',)),
+            service('Cinder\'s API', self.cinder.ensure_api,
+                    'Cinder in the catalogue'),
+            service('Cinder\'s scheduler',
+                    lambda: self.cinder.ensure_service('scheduler')),
+            service('Cinder\'s volumes',
+                    lambda: self.cinder.ensure_service('volume')),
+            *(steps.Step(f'{host}: SSD cache',
+                         lambda host=host: self.suite.ensure_ssd_cache(host),
+                         (f'agent {host}',))
+              for host in self._where.hosts),
+        ]
+
+    def _sync_volumes(self) -> bool:
+        # Databases may be older than the wish for volumes.
+        self.database.grant()
+        return self._sync('cinder', self.cinder.sync)
+
+    def _volume_catalogue(self) -> bool:
+        mark = self._marks() / 'catalogue of volumes'
+        if mark.exists():
+            return False
+        catalogue.ensure_volumes(self._where)
+        mark.touch()
+        return True
+
     def _catalogue(self) -> bool:
         mark = self._marks() / 'catalogue'
         if mark.exists():
@@ -379,6 +421,7 @@ class Cloud:
             f'export PATH={where.venv}/bin:$PATH\n', 0o600)
         shell.write(where.state / 'layout.json', json.dumps({
             'computes': where.computes,
+            'volumes': where.volumes,
             'wan': self._wan,
             'caching': self.suite.kind,
             'hosts': where.hosts,

@@ -41,6 +41,7 @@ PORTS = {
     'glance': 9292,
     'placement': 8778,
     'nova': 8774,
+    'cinder': 8776,
     'neutron': 9696,
     'diffcache': 8796,
     'data-plane': 9192,
@@ -53,6 +54,8 @@ _STRIDE = 4
 _OPENSTACKS = 48
 
 SERVICE_USERS = ('glance', 'placement', 'nova', 'neutron', 'diffcache')
+# With volumes only.
+VOLUME_USER = 'cinder'
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,10 +64,12 @@ class Layout:
 
     :ivar state: folder for all of it; absolute
     :ivar computes: number of compute hosts of the site
+    :ivar volumes: whether it has Cinder
     """
 
     state: pathlib.Path
     computes: int = 1
+    volumes: bool = False
 
     @functools.cached_property
     def number(self) -> int:
@@ -184,14 +189,17 @@ class Layout:
     @functools.cached_property
     def _passwords(self) -> dict[str, str]:
         path = self.folder('cache') / 'passwords.json'
-        if not path.exists():
+        known = json.loads(path.read_text()) if path.exists() else {}
+        missing = {'admin', 'database', 'broker', 'swift', *SERVICE_USERS,
+                   VOLUME_USER}.difference(known)
+        if missing:
+            known |= {name: secrets.token_hex(12)
+                      for name in sorted(missing)}
             new = path.with_suffix('.new')
             new.touch(mode=0o600)
-            new.write_text(json.dumps(
-                {name: secrets.token_hex(12) for name in (
-                    'admin', 'database', 'broker', 'swift', *SERVICE_USERS)}))
+            new.write_text(json.dumps(known))
             os.rename(new, path)
-        return json.loads(path.read_text())
+        return known
 
     def password(self, name: str) -> str:
         """The password of a user, the same over restarts."""

@@ -74,7 +74,8 @@ class Trial:
             raise errors.OpenStackError(
                 f'nothing is up in {state}: run tools/openstack up'
             ) from error
-        self.where = layout.Layout(state, document['computes'])
+        self.where = layout.Layout(state, document['computes'],
+                                   document.get('volumes', False))
         self.hosts = self.where.hosts
         self.processes = processes.Processes(self.where)
         self.given = place.Place(self.where, self.processes,

@@ -18,6 +18,7 @@ from openstack import connection
 from onemachine import layout
 
 _REGION = 'RegionOne'
+_ROLES = ('admin', 'service', 'member')
 
 
 def connect(where: layout.Layout) -> connection.Connection:
@@ -52,21 +53,39 @@ def ensure(where: layout.Layout) -> None:
     """Add what is missing."""
     cloud = connect(where)
     identity = cloud.identity
-    project = (identity.find_project('service', domain_id='default')
-               or identity.create_project(name='service',
-                                          domain_id='default'))
-    roles = {name: identity.find_role(name) or
-             identity.create_role(name=name)
-             for name in ('admin', 'service', 'member')}
+    if not identity.find_project('service', domain_id='default'):
+        identity.create_project(name='service', domain_id='default')
+    for name in _ROLES:
+        if not identity.find_role(name):
+            identity.create_role(name=name)
     for name in layout.SERVICE_USERS:
-        user = (identity.find_user(name, domain_id='default')
-                or identity.create_user(
-                    name=name, domain_id='default',
-                    password=where.password(name)))
-        for role in ('admin', 'service'):
-            identity.assign_project_role_to_user(project, user, roles[role])
-    known = {service.type: service for service in identity.services()}
-    for name, kind, public, internal in services(where):
+        _ensure_user(where, identity, name)
+    _ensure_services(identity, services(where))
+
+
+def ensure_volumes(where: layout.Layout) -> None:
+    """Add what Cinder needs."""
+    identity = connect(where).identity
+    _ensure_user(where, identity, layout.VOLUME_USER)
+    url = f'{where.url("cinder")}/v3'
+    _ensure_services(identity, [('cinder', 'block-storage', url, url)])
+
+
+def _ensure_user(where, identity, name: str) -> None:
+    project = identity.find_project('service', domain_id='default')
+    user = (identity.find_user(name, domain_id='default')
+            or identity.create_user(
+                name=name, domain_id='default',
+                password=where.password(name)))
+    for role in ('admin', 'service'):
+        identity.assign_project_role_to_user(project, user,
+                                             identity.find_role(role))
+
+
+def _ensure_services(identity, wanted: list[tuple[str, str, str, str]]
+                     ) -> None:
+    known = {service.type for service in identity.services()}
+    for name, kind, public, internal in wanted:
         if kind in known:
             continue
         service = identity.create_service(name=name, type=kind)

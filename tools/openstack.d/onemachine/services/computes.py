@@ -123,9 +123,11 @@ class Computes:
                     'wait_soft_reboot_seconds': 5,
                 },
                 'oslo_concurrency': {'lock_path': where.host / 'state/lock'},
-                'nova_sys_admin': {'helper_command': (
+                # Of Nova, and of os-brick.
+                **{context: {'helper_command': (
                     f'{where.program("privsep-helper")} --config-file'
-                    f' {where.etc / host / "nova.conf"}')},
+                    f' {where.etc / host / "nova.conf"}')}
+                   for context in ('nova_sys_admin', 'privsep_osbrick')},
                 'vnc': {'enabled': False},
                 'key_manager': {'backend': 'nova.keymgr.conf_key_mgr'
                                            '.ConfKeyManager',

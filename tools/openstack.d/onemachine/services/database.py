@@ -23,7 +23,7 @@ from onemachine import processes
 from onemachine import shell
 
 NAMES = ('keystone', 'glance', 'placement', 'nova', 'nova_api', 'nova_cell0',
-         'neutron', 'diffcache')
+         'neutron', 'diffcache', 'cinder')
 _USER = 'mysql'
 # Nothing has to survive the machine, so nothing waits for the disk.
 _OPTIONS = (
@@ -49,7 +49,7 @@ class Database:
             self._make()
         fresh = self._given.processes.ensure(self._daemon())
         if fresh:
-            self._grant()
+            self.grant()
         return fresh
 
     def _make(self) -> None:
@@ -83,7 +83,8 @@ class Database:
             return False
         return True
 
-    def _grant(self) -> None:
+    def grant(self) -> None:
+        """Create the databases that are missing, for their users."""
         password = self._where.password('database')
         self.execute(*(
             statement.format(name=name, password=password)

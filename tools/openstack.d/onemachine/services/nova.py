@@ -30,6 +30,11 @@ def groups(where: layout.Layout, glance: str) -> common.Groups:
     return shell.merge(
         common.logging(where), common.messaging(where),
         common.authtoken(where, 'nova'),
+        {'cinder': {
+            **common.service_user(where, layout.VOLUME_USER),
+            'catalog_info': 'block-storage:cinder:publicURL',
+            'os_region_name': 'RegionOne',
+        }} if where.volumes else {},
         {
             'glance': {
                 **common.service_user(where, 'glance'),

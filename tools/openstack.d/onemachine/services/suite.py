@@ -118,7 +118,8 @@ class Suite:
                 host, SITE, where.lan(host), self._state(host)),
                 self._messaging('compute', host),
                 {'agent': {'output_directories': where.host / 'instances'},
-                 'lazy': self._lazy(host)})
+                 'lazy': self._lazy(host)},
+                self._ssd_cache())
 
     def _write(self, name: str, *groups: common.Groups) -> None:
         common.write(
@@ -154,6 +155,17 @@ class Suite:
                 'mount': self._where.host / 'lazy',
                 # However fast the link is that agents have measured.
                 'worth_seconds': 0}
+
+    def _ssd_cache(self) -> common.Groups:
+        """The SSD cache of a compute host: a file, and small."""
+        if not self._where.volumes:
+            return {}
+        folder = self._where.host / 'ssd-cache'
+        return {'ssd_cache': {
+            'device': folder / 'device', 'capacity': '64MiB',
+            'socket': folder / 'nbd.sock', 'control': folder / 'control.sock',
+            'state_dir': folder / 'state', 'reconnect_delay': 300,
+        }}
 
     def _messaging(self, role: str, host: str) -> common.Groups:
         """The key that a host signs its messages with, and the authority."""
@@ -293,6 +305,22 @@ class Suite:
             command=(self._where.program('diffcache-lazy'),
                      '--config-file', self.config(host))),
             'Serving images below')
+
+    def ensure_ssd_cache(self, host: str) -> bool:
+        """Start a host's SSD cache; the first time with an empty device."""
+        folder = self._where.host / 'ssd-cache'
+        ensure_user()
+        shell.run(*self._given.processes.enter(host), 'sh', '-c',
+                  'mkdir -p "$0" && chown "$1:$1" "$0"', folder, USER)
+        return self._ensure(processes.Daemon(
+            name=f'{host}-ssd-cache', place=host, user=USER,
+            # Volumes are loop devices, which are root's.
+            capabilities=('dac_override',),
+            inputs=(self.config(host),),
+            command=('sh', '-c', '[ -e "$0" ] || set -- "$@" --format;'
+                     ' exec "$@"', folder / 'device',
+                     self._where.program('diffcache-ssdcache'),
+                     '--config-file', self.config(host))), '"ready":true')
 
     def _give_files(self, name: str, place: str) -> None:
         """Give an agent's user what it reads, and where it writes.

@@ -1,0 +1,136 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""A driver of Cinder for tests: volumes are files of this machine.
+
+A compute host, which is a namespace of the same machine, reaches them as loop
+devices.
+"""
+
+import os
+import pathlib
+import shutil
+
+from cinder import exception
+from cinder import interface
+from cinder.volume import driver
+from oslo_concurrency import processutils
+from oslo_config import cfg
+
+CONF = cfg.CONF
+
+
+@interface.volumedriver
+class FilesForTestsDriver(driver.VolumeDriver):
+    """Keeps each volume, and each snapshot, in a file below ``state_path``."""
+
+    VERSION = '1.0'
+
+    def check_for_setup_error(self) -> None:
+        self._folder.mkdir(parents=True, exist_ok=True)
+
+    @property
+    def _folder(self) -> pathlib.Path:
+        return pathlib.Path(CONF.state_path, 'files')
+
+    def _path(self, thing) -> pathlib.Path:
+        return self._folder / thing.name
+
+    # -- volumes
+
+    def create_volume(self, volume) -> None:
+        with open(self._path(volume), 'xb') as file:
+            file.truncate(volume.size << 30)
+
+    def delete_volume(self, volume) -> None:
+        self._detach_loops(volume)
+        self._path(volume).unlink(missing_ok=True)
+
+    def create_cloned_volume(self, volume, src_vref) -> None:
+        self._copy(src_vref, volume)
+        self.extend_volume(volume, volume.size)
+
+    def extend_volume(self, volume, new_size) -> None:
+        os.truncate(self._path(volume), int(new_size) << 30)
+        for device in self._loops(volume):
+            processutils.execute('losetup', '--set-capacity', device)
+
+    # -- snapshots
+
+    def create_snapshot(self, snapshot) -> None:
+        self._copy(snapshot.volume, snapshot)
+
+    def delete_snapshot(self, snapshot) -> None:
+        self._path(snapshot).unlink(missing_ok=True)
+
+    def create_volume_from_snapshot(self, volume, snapshot) -> None:
+        self._copy(snapshot, volume)
+        self.extend_volume(volume, volume.size)
+
+    def _copy(self, source, target) -> None:
+        if not self._path(source).exists():
+            raise exception.VolumeBackendAPIException(
+                data=f'{source.name} is missing')
+        processutils.execute('cp', '--sparse=always', '--reflink=auto',
+                             self._path(source), self._path(target))
+
+    # -- attachments
+
+    def create_export(self, context, volume, connector):
+        pass
+
+    def ensure_export(self, context, volume):
+        pass
+
+    def remove_export(self, context, volume):
+        pass
+
+    def initialize_connection(self, volume, connector):
+        [device, *_] = self._loops(volume) or [processutils.execute(
+            'losetup', '--find', '--show', self._path(volume))[0].strip()]
+        return {'driver_volume_type': 'local',
+                'data': {'device_path': device, 'discard': True}}
+
+    def terminate_connection(self, volume, connector, **kwargs):
+        self._detach_loops(volume)
+
+    def _loops(self, volume) -> list[str]:
+        out, _ = processutils.execute(
+            'losetup', '--noheadings', '--output', 'NAME', '--associated',
+            self._path(volume))
+        return out.split()
+
+    def _detach_loops(self, volume) -> None:
+        for device in self._loops(volume):
+            processutils.execute('losetup', '--detach', device)
+
+    # -- images and figures
+
+    def local_path(self, volume) -> str:
+        return str(self._path(volume))
+
+    def copy_image_to_volume(self, context, volume, image_service, image_id,
+                             disable_sparse=False):
+        with open(self._path(volume), 'r+b') as file:
+            image_service.download(context, image_id, file)
+        self.extend_volume(volume, volume.size)
+
+    def _update_volume_stats(self) -> None:
+        free = shutil.disk_usage(self._folder).free >> 30
+        self._stats = {
+            'volume_backend_name': self.configuration.safe_get(
+                'volume_backend_name'),
+            'vendor_name': 'tests', 'driver_version': self.VERSION,
+            'storage_protocol': 'local', 'total_capacity_gb': free,
+            'free_capacity_gb': free, 'reserved_percentage': 0,
+            'QoS_support': True, 'thin_provisioning_support': True,
+            'max_over_subscription_ratio': '20',
+        }
