@@ -33,10 +33,13 @@ from diffcache_openstack.nova import options
 from diffcache_openstack.nova import source as sources
 from diffcache_openstack.nova import tally as tallies
 from diffcache_openstack.nova import versions
+from diffcache_openstack.nova import volume_waits
+from diffcache_openstack.nova import volumes
 from nova.compute import task_states
 import nova.conf
 from nova import exception as nova_exception
 from nova import utils as nova_utils
+from nova.virt import driver as nova_driver
 from nova.virt.libvirt import driver
 from nova.virt.libvirt import imagecache
 from nova.virt.libvirt import utils as libvirt_utils
@@ -79,6 +82,8 @@ class LibvirtDriver(driver.LibvirtDriver):
         self._saver = versions.Saver(client, tally,
                                      CONF.diffcache.stall_timeout,
                                      CONF.diffcache.unknown_policy)
+        volumes.install()
+        self._volumes = volumes.VolumeCache(client, tally)
         backends.install(self.image_backend, checks.IMAGES_TYPES,
                          self._fetcher)
 
@@ -166,6 +171,36 @@ class LibvirtDriver(driver.LibvirtDriver):
             self._saver.save_before(instance, trigger)
         except versions.NotSaved as error:
             raise failure(reason=str(error)) from error
+
+    def init_host(self, host: str) -> None:
+        """Begin to work, and to resume servers that waited for volumes."""
+        super().init_host(host)
+        volume_waits.Resumer(
+            lambda: self._host.list_guests(only_running=True)).start()
+
+    def _get_volume_driver(self, connection_info: dict[str, typing.Any]
+                           ) -> typing.Any:
+        """Return what connects a volume, through the SSD cache or not."""
+        return self._volumes.around(
+            super()._get_volume_driver(connection_info), connection_info)
+
+    def pre_live_migration(self, *args: typing.Any, **kwargs: typing.Any
+                           ) -> typing.Any:
+        """Prepare for a server whose volumes another host still writes."""
+        with self._volumes.migrating():
+            return super().pre_live_migration(*args, **kwargs)
+
+    def post_live_migration_at_destination(
+            self, context: typing.Any, instance: typing.Any,
+            network_info: typing.Any, block_migration: bool = False,
+            block_device_info: typing.Any = None) -> None:
+        """Complete a live migration, and begin to cache the volumes."""
+        super().post_live_migration_at_destination(
+            context, instance, network_info, block_migration,
+            block_device_info)
+        self._volumes.begin(
+            mapping['connection_info'] for mapping in
+            nova_driver.block_device_info_get_mapping(block_device_info))
 
     def manage_image_cache(self, context: typing.Any,
                            all_instances: typing.Any) -> None:

@@ -28,6 +28,7 @@ PASSED = 'passed'
 FALLBACKS = 'fallbacks'
 UNSAVED = 'unsaved'
 LAZY = 'lazy'
+UNCACHED = 'uncached_volumes'
 
 
 class Tally:
@@ -46,7 +47,7 @@ class Tally:
         self._last = document.get('last_fallback')
         self._counts = {name: _counter(document.get(name))
                         for name in (DELIVERED, PASSED, FALLBACKS, UNSAVED,
-                                     LAZY)}
+                                     LAZY, UNCACHED)}
         self._unreported = _counter(document.get('unreported'))
 
     def delivered(self, way: str, wan_bytes: int) -> None:
@@ -74,6 +75,12 @@ class Tally:
         """
         with self._lock:
             self._counts[LAZY][event] += 1
+            self._write()
+
+    def uncached(self, reason: str) -> None:
+        """Count a volume that is not in the SSD cache as its type says."""
+        with self._lock:
+            self._counts[UNCACHED][reason] += 1
             self._write()
 
     def unsaved(self, reason: str) -> int:

@@ -50,19 +50,28 @@ def make(raw: pathlib.Path, target: pathlib.Path) -> None:
 
     :param raw: the disk of one of the family that has the folder ``web``
     """
+    make_working(raw, target, _WORK)
+
+
+def make_working(raw: pathlib.Path, target: pathlib.Path, work: str) -> None:
+    """Write the disk of a guest that does more after its marker.
+
+    :param raw: the disk of one of the family
+    :param work: lines for its shell
+    """
     shutil.copy(raw, target)
     with tempfile.TemporaryDirectory() as name:
-        work = pathlib.Path(name)
-        initrd = work / 'initrd'
+        folder = pathlib.Path(name)
+        initrd = folder / 'initrd'
         _run('mcopy', '-i', f'{target}{_BOOT}', '::initrd', initrd)
         _run('sh', '-c', 'cd "$0" && zcat initrd | busybox cpio -i init'
-             ' 2>/dev/null', work)
-        init = work / 'init'
+             ' 2>/dev/null', folder)
+        init = folder / 'init'
         first, loop, rest = init.read_text().partition(_LOOP)
-        init.write_text(first + _WORK + loop + rest)
+        init.write_text(first + work + loop + rest)
         # What comes later in it takes the place of what came before.
         _run('sh', '-c', 'cd "$0" && echo init | busybox cpio -o -H newc'
-             ' 2>/dev/null | gzip -1 >>initrd', work)
+             ' 2>/dev/null | gzip -1 >>initrd', folder)
         _run('mcopy', '-D', 'o', '-i', f'{target}{_BOOT}', initrd,
              '::initrd')
 

@@ -1,0 +1,116 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""What the QoS specs of a volume type say about the SSD cache."""
+
+import collections.abc
+import dataclasses
+import math
+
+from diffcache_openstack.common import exceptions
+from diffcache_openstack.common import units
+from diffcache_openstack.ssdcache import server
+
+PREFIX = 'diffcache:ssd_cache'
+# Modes in which the volume itself always has what the guest wrote: Cinder's
+# snapshots and backups of it, and other hosts, see all of that.
+MODES = ('write-through', 'write-around')
+BLOCK = 4096
+_KEYS = ('min', 'max', 'weight', 'sequential', 'required')
+_BOOLEANS = {'true': True, 'yes': True, '1': True,
+             'false': False, 'no': False, '0': False}
+
+
+class SpecsError(exceptions.InvalidInput):
+    """QoS specs cannot be used; the message names the key."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Specs:
+    """How a volume is cached.
+
+    :ivar mode: one of :data:`MODES`
+    :ivar min: blocks that its partition has at least
+    :ivar max: blocks that its partition has at most; none for any number
+    :ivar weight: its share of what the least sizes of all volumes leave
+    :ivar sequential: bytes in sequence after which requests are not cached;
+        none for what the host has
+    :ivar required: whether it is rather not attached than without the cache
+    """
+
+    mode: str
+    min: int = 0
+    max: int | None = None
+    weight: float = 1.0
+    sequential: int | None = None
+    required: bool = False
+
+
+def parse(specs: collections.abc.Mapping[str, str]) -> Specs | None:
+    """Return how a volume with these QoS specs is cached; None: not at all.
+
+    :raises SpecsError: a value cannot be used, or a key of ours is unknown
+    """
+    ours = {key.removeprefix(PREFIX).removeprefix(':'): str(value)
+            for key, value in specs.items()
+            if key == PREFIX or key.startswith(f'{PREFIX}:')}
+    mode = ours.pop('', None)
+    if mode is None or mode == 'off':
+        return None
+    if mode not in MODES:
+        raise SpecsError(f'{PREFIX}={mode}: the mode is one of'
+                         f' {", ".join(MODES)}, or off')
+    for key in ours:
+        if key not in _KEYS:
+            raise SpecsError(f'{PREFIX}:{key}: there is no such key, but'
+                             f' {", ".join(_KEYS)}')
+    found = Specs(mode, _blocks(ours, 'min') or 0, _blocks(ours, 'max'),
+                  _weight(ours), _bytes(ours, 'sequential'), _required(ours))
+    if found.max is not None and found.min > found.max:
+        raise SpecsError(f'{PREFIX}:min is larger than {PREFIX}:max')
+    return found
+
+
+def _bytes(ours: dict[str, str], key: str) -> int | None:
+    if key not in ours:
+        return None
+    try:
+        found = units.parse_size(ours[key])
+    except ValueError as error:
+        raise SpecsError(f'{PREFIX}:{key}: {error}') from error
+    if found > server.MAX_BYTES:
+        raise SpecsError(f'{PREFIX}:{key}: {ours[key]} is more than'
+                         f' {server.MAX_BYTES} bytes')
+    return found
+
+
+def _blocks(ours: dict[str, str], key: str) -> int | None:
+    found = _bytes(ours, key)
+    return None if found is None else min(found // BLOCK, server.MAX_BLOCKS)
+
+
+def _weight(ours: dict[str, str]) -> float:
+    text = ours.get('weight', '1')
+    try:
+        found = float(text)
+    except ValueError:
+        found = math.nan
+    if not (math.isfinite(found) and found > 0):
+        raise SpecsError(f'{PREFIX}:weight: {text!r} is not a number above 0')
+    return found
+
+
+def _required(ours: dict[str, str]) -> bool:
+    text = ours.get('required', 'false').lower()
+    if text not in _BOOLEANS:
+        raise SpecsError(f'{PREFIX}:required: {text!r} is neither true nor'
+                         ' false')
+    return _BOOLEANS[text]

@@ -1,0 +1,300 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Volumes of Cinder through the SSD cache of their server's host.
+
+The QoS specs of a volume's type say whether. The cache is between QEMU and
+the block device that Nova connected, so that it works with any storage that
+gives one.
+"""
+
+import collections.abc
+import contextlib
+import logging
+import threading
+import typing
+
+from lxml import etree
+
+from diffcache_openstack.common import exceptions
+from diffcache_openstack.common import local_client
+from diffcache_openstack.nova import tally as tallies
+from diffcache_openstack.nova import volume_specs as qos
+from nova import exception as nova_exception
+from nova.virt import block_device as driver_block_device
+from nova.virt.libvirt import config as vconfig
+
+LOG = logging.getLogger(__name__)
+
+# In the data of a connection, which Nova keeps with the server: how QEMU
+# reaches the volume through the cache.
+KEY = 'diffcache_ssd_cache'
+# Nothing is read from the cache or added to it.
+PASS_THROUGH = 'pass-through'
+
+Connection = dict[str, typing.Any]
+
+
+_parse_disk = vconfig.LibvirtConfigGuestDisk.parse_dom
+_format_disk = vconfig.LibvirtConfigGuestDisk.format_dom
+
+
+def _parse_unix_disk(self: typing.Any, xmldoc: typing.Any) -> None:
+    """Take a disk's fields from libvirt's document."""
+    _parse_disk(self, xmldoc)
+    host = xmldoc.find("source/host[@transport='unix']")
+    if host is not None:
+        # Nova has read a host without a name, and could not write it.
+        self.source_hosts, self.source_ports = [], []
+        self.unix_socket = host.get('socket')
+
+
+def _format_unix_disk(self: typing.Any) -> typing.Any:
+    """Return a disk as libvirt's document has it."""
+    disk = _format_disk(self)
+    path = getattr(self, 'unix_socket', None)
+    if path is not None:
+        etree.SubElement(disk.find('source'), 'host', transport='unix',
+                         socket=path)
+    return disk
+
+
+def install() -> None:
+    """Have Nova read and write disks on unix sockets: to detach them.
+
+    Its class is changed, because Nova makes such disks of what libvirt has in
+    many places, and calls the class by its name itself.
+    """
+    vconfig.LibvirtConfigGuestDisk.parse_dom = _parse_unix_disk
+    vconfig.LibvirtConfigGuestDisk.format_dom = _format_unix_disk
+
+
+class CachedDisk(vconfig.LibvirtConfigGuestDisk):
+    """A disk that QEMU reaches over NBD, and waits for if it goes away."""
+
+    def __init__(self, disk: vconfig.LibvirtConfigGuestDisk,
+                 export: dict[str, typing.Any]) -> None:
+        super().__init__()
+        self.__dict__.update(disk.__dict__)
+        self.source_type = 'network'
+        self.source_protocol = 'nbd'
+        self.source_path = None
+        self.source_name = export['export']
+        self.unix_socket = export['socket']
+        # Of files and block devices only.
+        self.driver_io = None
+        self._delay = str(export['reconnect_delay'])
+
+    def format_dom(self) -> typing.Any:
+        """Return the element of libvirt's document."""
+        disk = super().format_dom()
+        # Errors while the cache does not run are not the guest's.
+        disk.find('driver').set('error_policy', 'stop')
+        disk.find('driver').set('rerror_policy', 'stop')
+        etree.SubElement(disk.find('source'), 'reconnect', delay=self._delay)
+        return disk
+
+
+class VolumeCache:
+    """Chooses the volumes that are cached.
+
+    :param client: of this host's agent
+    :param tally: counts those that should be cached and are not
+    """
+
+    def __init__(self, client: local_client.LocalClient,
+                 tally: tallies.Tally) -> None:
+        self.client = client
+        self._tally = tally
+        self._migrating = threading.local()
+
+    def around(self, driver: typing.Any, connection: Connection
+               ) -> typing.Any:
+        """Return what connects a volume: the driver, or one around it."""
+        try:
+            wanted = qos.parse(_specs(connection))
+        except qos.SpecsError as error:
+            self.passed(connection, 'specs', error)
+            return driver
+        if wanted is None:
+            return driver
+        reason = _unsuitable(connection)
+        if reason:
+            self.passed(connection, reason)
+            return driver
+        return CachedVolumeDriver(driver, wanted, self)
+
+    def passed(self, connection: Connection, reason: str,
+               error: Exception | None = None) -> None:
+        """Count and log a volume that is not cached though its type says so.
+
+        :param reason: short, for counts
+        """
+        self._tally.uncached(reason)
+        LOG.warning('Volume %s is used without the SSD cache: %s',
+                    _volume_id(connection), error or reason)
+
+    @contextlib.contextmanager
+    def migrating(self) -> collections.abc.Iterator[None]:
+        """Within, volumes are connected that another host still writes."""
+        self._migrating.now = True
+        try:
+            yield
+        finally:
+            self._migrating.now = False
+
+    def mode(self, wanted: qos.Specs) -> str:
+        """Return the mode to attach a volume with."""
+        if getattr(self._migrating, 'now', False):
+            return PASS_THROUGH
+        return wanted.mode
+
+    def begin(self, connections: collections.abc.Iterable[Connection]
+              ) -> None:
+        """Begin to cache volumes that no other host writes any more."""
+        for connection in connections:
+            export = connection.get('data', {}).get(KEY)
+            if not export or export.get('mode') != PASS_THROUGH:
+                continue
+            try:
+                wanted = qos.parse(_specs(connection))
+                if wanted is not None:
+                    self.client.set_volume_mode(_volume_id(connection),
+                                                wanted.mode)
+            except exceptions.DiffCacheError as error:
+                self.passed(connection, type(error).__name__, error)
+
+
+class CachedVolumeDriver:
+    """A volume driver of Nova, and the cache behind it.
+
+    :param driver: connects the volume to the host
+    :param wanted: how it is to be cached
+    :param cache: of this host
+    """
+
+    def __init__(self, driver: typing.Any, wanted: qos.Specs,
+                 cache: VolumeCache) -> None:
+        self._driver = driver
+        self._wanted = wanted
+        self._cache = cache
+
+    def __getattr__(self, name: str) -> typing.Any:
+        return getattr(self._driver, name)
+
+    def connect_volume(self, connection_info: Connection,
+                       instance: typing.Any) -> None:
+        """Connect a volume, and attach it to the cache.
+
+        It is used without the cache if that fails.
+
+        :raises VolumeAttachFailed: it fails, and its type requires the cache
+        """
+        self._driver.connect_volume(connection_info, instance)
+        data = connection_info['data']
+        data.pop(KEY, None)
+        if not data.get('device_path'):
+            self._cache.passed(connection_info, 'no block device')
+            return
+        mode = self._cache.mode(self._wanted)
+        try:
+            export = self._cache.client.attach_volume(
+                _volume_id(connection_info), {
+                    'origin': data['device_path'], 'mode': mode,
+                    'min': self._wanted.min, 'max': self._wanted.max,
+                    'weight': self._wanted.weight,
+                    'sequential': self._wanted.sequential})
+        except exceptions.DiffCacheError as error:
+            self._refuse_required(connection_info, instance, error)
+            self._cache.passed(connection_info, type(error).__name__, error)
+            return
+        data[KEY] = {**export, 'mode': mode}
+        LOG.info('Volume %s is cached on the SSD, %s',
+                 _volume_id(connection_info), mode)
+
+    def _refuse_required(self, connection, instance, error):
+        if not self._wanted.required:
+            return
+        self._detach(connection)
+        self._driver.disconnect_volume(connection, instance)
+        raise nova_exception.VolumeAttachFailed(
+            volume_id=_volume_id(connection),
+            reason=f'its type requires the SSD cache: {error}') from error
+
+    def disconnect_volume(self, connection_info: Connection,
+                          instance: typing.Any, force: bool = False) -> None:
+        """Detach a volume from the cache, and disconnect it.
+
+        A cache that does not answer loses nothing: the volume has all that
+        was written.
+        """
+        self._detach(connection_info)
+        self._driver.disconnect_volume(connection_info, instance, force=force)
+
+    def _detach(self, connection):
+        try:
+            self._cache.client.detach_volume(_volume_id(connection))
+        except exceptions.DiffCacheError as error:
+            LOG.warning('Could not detach volume %s from the SSD cache, which'
+                        ' keeps it open until it is attached again: %s',
+                        _volume_id(connection), error)
+
+    def extend_volume(self, connection_info: Connection,
+                      instance: typing.Any, requested_size: int) -> int:
+        """Extend a volume on the host, and in the cache.
+
+        QEMU cannot resize a disk that it has over NBD.
+
+        :raises NotImplementedError: the server sees the size when the volume
+            is connected again
+        """
+        size = self._driver.extend_volume(connection_info, instance,
+                                          requested_size)
+        if KEY not in connection_info['data']:
+            return size
+        try:
+            self._cache.client.resize_volume(_volume_id(connection_info))
+        except exceptions.DiffCacheError as error:
+            LOG.warning('Could not resize volume %s in the SSD cache: %s',
+                        _volume_id(connection_info), error)
+        raise NotImplementedError()
+
+    def get_config(self, connection_info: Connection,
+                   disk_info: dict[str, typing.Any]
+                   ) -> vconfig.LibvirtConfigGuestDisk:
+        """Return how QEMU reaches the volume."""
+        disk = self._driver.get_config(connection_info, disk_info)
+        export = connection_info['data'].get(KEY)
+        # A guest that sends SCSI commands needs the device itself.
+        if not export or disk.source_device != 'disk':
+            return disk
+        return CachedDisk(disk, export)
+
+
+def _specs(connection: Connection) -> dict[str, str]:
+    found = connection.get('data', {}).get('qos_specs')
+    return found if isinstance(found, dict) else {}
+
+
+def _unsuitable(connection: Connection) -> str | None:
+    """Return why a volume cannot be cached, if it cannot."""
+    data = connection.get('data', {})
+    if connection.get('multiattach'):
+        return 'multi-attach'
+    if data.get('encrypted'):
+        return 'encrypted'
+    if data.get('access_mode') == 'ro':
+        return 'read-only'
+    return None
+
+
+def _volume_id(connection: Connection) -> str:
+    return str(driver_block_device.get_volume_id(connection))

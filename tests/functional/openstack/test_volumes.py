@@ -1,0 +1,215 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+"""Volumes of Cinder on servers, with and without the hosts' SSD cache.
+
+They need an OpenStack that was brought up with ``--volumes``.
+"""
+
+import hashlib
+import pathlib
+import signal
+import uuid
+
+from diffcache_openstack.common import local_client
+from tests.functional.openstack import file_guest
+from tests.functional.openstack import nova_hosts
+
+# The guest's blocks, and how often it writes one and reads it again.
+BLOCK = 65536
+BLOCKS = 32
+ROUNDS = 40
+SECONDS = 300
+TYPE = {'diffcache:ssd_cache': 'write-through'}
+# It says the checksum of what it finds on a volume; then it writes blocks, in
+# order, and reads each again, from the volume and not from memory.
+WORK = f'''
+b=/bin/busybox
+sum() {{ $b dd if=/dev/vdb bs={BLOCK} count={BLOCKS} 2>/dev/null \\
+    | $b sha256sum | $b cut -c1-64; }}
+(while :; do
+    until [ -b /dev/vdb ]; do $b usleep 100000; done
+    echo "volume boot=$count found=$(sum)" >/dev/ttyS0
+    round=0 wrong=0
+    while [ $round -lt {ROUNDS} ]; do
+        $b dd if=/dev/urandom of=/wanted bs={BLOCK} count=1 2>/dev/null
+        at=$((round % {BLOCKS}))
+        $b dd if=/wanted of=/dev/vdb bs={BLOCK} seek=$at conv=notrunc,fsync \\
+            2>/dev/null || wrong=$((wrong + 1))
+        echo 3 >/proc/sys/vm/drop_caches
+        $b dd if=/dev/vdb of=/found bs={BLOCK} skip=$at count=1 2>/dev/null
+        $b cmp -s /wanted /found || wrong=$((wrong + 1))
+        round=$((round + 1))
+        [ $((round % 10)) -ne 0 ] ||
+            echo "volume boot=$count round=$round wrong=$wrong" >/dev/ttyS0
+    done
+    echo 3 >/proc/sys/vm/drop_caches
+    echo "volume boot=$count done wrong=$wrong left=$(sum)" >/dev/ttyS0
+    while [ -b /dev/vdb ]; do $b usleep 100000; done
+    echo "volume boot=$count gone" >/dev/ttyS0
+done) &
+'''
+
+
+class VolumeTest(nova_hosts.NovaTest):
+    """Boots guests that write to a volume and read it."""
+
+    def setUp(self):
+        super().setUp()
+        if not self.trial.where.volumes:
+            self.skipTest('needs tools/openstack up --volumes')
+        self.host = self.trial.hosts[0]
+        self.storage = self.trial.admin.block_storage
+        self.local = local_client.LocalClient(
+            str(self.trial.socket(self.host)), 60)
+
+    # -- what is made
+
+    def volume_type(self, specs):
+        """Make a volume type with QoS specs; return its name."""
+        name = f'trial-{uuid.uuid4().hex[:8]}'
+        made = self.storage.create_type(name=name)
+        self.addCleanup(self.storage.delete_type, made)
+        answer = self.storage.post('/qos-specs', json={'qos_specs': {
+            'name': name, 'consumer': 'front-end', **specs}})
+        found = answer.json()['qos_specs']['id']
+        self.addCleanup(self.storage.delete,
+                        f'/qos-specs/{found}?force=true')
+        self.storage.get(f'/qos-specs/{found}/associate?vol_type_id={made.id}')
+        return name
+
+    def volume(self, kind=None):
+        """Make a volume; return its id."""
+        made = self.storage.create_volume(size=1, volume_type=kind)
+        self.addCleanup(self._delete_volume, made.id)
+        return self.storage.wait_for_status(made, 'available').id
+
+    def _delete_volume(self, volume):
+        self.wait_until(
+            lambda: self.storage.get_volume(volume).status
+            in ('available', 'error'), 'the volume is free')
+        self.storage.delete_volume(volume)
+        self.storage.wait_for_delete(self.storage.get_volume(volume))
+
+    def server(self):
+        """Boot a guest that works on volumes; return its id."""
+        path = self.directory / 'guest.raw'
+        file_guest.make_working(self.trial.guests()['guest-base'], path, WORK)
+        image = self.trial.upload(f'volumes-{uuid.uuid4().hex[:8]}', path)
+        self.addCleanup(self.trial.admin.image.delete_image, image)
+        return self.boot(image, self.host).server
+
+    def attach(self, server, volume):
+        self.trial.admin.compute.create_volume_attachment(
+            server, volume_id=volume)
+        # First it is reserved; a failure makes it available again.
+        self.storage.wait_for_status(
+            self.storage.get_volume(volume), 'in-use',
+            failures=['available', 'error'], wait=SECONDS)
+
+    def detach(self, server, volume):
+        self.trial.admin.compute.delete_volume_attachment(server, volume)
+        self.storage.wait_for_status(self.storage.get_volume(volume),
+                                     'available', wait=SECONDS)
+
+    # -- what is seen
+
+    def said(self, server, text, boot=1):
+        """Wait for a line of the guest; return its fields."""
+        line = self.trial.wait_for_line(
+            server, self.host, f'volume boot={boot} {text}', SECONDS)
+        return dict(word.partition('=')[::2] for word in line.split())
+
+    def origin(self, volume):
+        """The file that a volume is."""
+        return pathlib.Path(self.trial.where.data, 'cinder', 'files',
+                            f'volume-{volume}')
+
+    def sum(self, volume):
+        with open(self.origin(volume), 'rb') as file:
+            return hashlib.sha256(file.read(BLOCK * BLOCKS)).hexdigest()
+
+    def cached(self):
+        """What is attached to the host's cache."""
+        return self.local.ssd_cache()['volumes']
+
+    def document(self, server):
+        """What libvirt has of a server."""
+        return self.trial.run(*self.trial.processes.enter(self.host), 'virsh',
+                              'dumpxml', server)
+
+
+class TestPlain(VolumeTest):
+
+    def test_a_volume_without_the_cache(self):
+        # In this order, as the last is deleted first.
+        volume = self.volume()
+        server = self.server()
+        self.attach(server, volume)
+        self.assertEqual('0', self.said(server, 'done')['wrong'])
+        self.assertEqual({}, self.cached())
+        self.detach(server, volume)
+        self.assertEqual(self.said(server, 'done')['left'], self.sum(volume))
+
+
+class TestCached(VolumeTest):
+
+    def test_a_kill_a_hard_reboot_and_a_detach(self):
+        volume = self.volume(self.volume_type(TYPE))
+        server = self.server()
+        self.attach(server, volume)
+        self.assertIn("protocol='nbd'", self.document(server))
+        export = self.cached()[volume]['export']
+        self.said(server, 'round=10')
+        with self.trial.stopped(f'{self.host}-ssd-cache',
+                                number=signal.SIGKILL):
+            pass
+        done = self.said(server, 'done')
+        self.assertEqual('0', done['wrong'])
+        found = self.cached()[volume]
+        self.assertEqual(export, found['export'])
+        self.assertGreaterEqual(found['blocks'], BLOCK * BLOCKS // 4096)
+        self.assertEqual(done['left'], self.sum(volume))
+        self.trial.admin.compute.reboot_server(server, 'HARD')
+        self.assertEqual(done['left'],
+                         self.said(server, 'found=', boot=2)['found'])
+        self.assertEqual([volume], list(self.cached()))
+        done = self.said(server, 'done', boot=2)
+        self.assertEqual('0', done['wrong'])
+        self.detach(server, volume)
+        self.assertEqual({}, self.cached())
+        self.assertEqual(done['left'], self.sum(volume))
+
+
+class TestWithout(VolumeTest):
+    """What happens where the cache cannot be used."""
+
+    def test_a_cache_that_does_not_run(self):
+        volume = self.volume(self.volume_type(TYPE))
+        insisting = self.volume(self.volume_type(
+            {**TYPE, 'diffcache:ssd_cache:required': 'true'}))
+        server = self.server()
+        before = self.tally(self.host)['uncached_volumes']
+        with self.trial.stopped(f'{self.host}-ssd-cache'):
+            self.attach(server, volume)
+            self.assertEqual('0', self.said(server, 'round=10')['wrong'])
+            self.trial.admin.compute.create_volume_attachment(
+                server, volume_id=insisting)
+            self.wait_until(
+                lambda: self.storage.get_volume(insisting).status
+                == 'available', 'it was not attached')
+        self.assertEqual(
+            sum(before.values()) + 1,
+            sum(self.tally(self.host)['uncached_volumes'].values()))
+        self.assertNotIn('nbd', self.document(server))
+        self.said(server, 'done')
+        self.detach(server, volume)
+        self.assertEqual({}, self.cached())

@@ -1,0 +1,66 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+from hypothesis import given
+from hypothesis import strategies
+
+from tests.unit.nova import needs  # Before Nova itself, which may be missing.
+
+from diffcache_openstack.nova import volume_specs
+
+CACHE = 'diffcache:ssd_cache'
+
+
+class TestParse(needs.NovaTest):
+
+    def test_types_that_are_not_cached(self):
+        for specs in ({}, {'read_iops_sec': '5'}, {CACHE: 'off'},
+                      {f'{CACHE}:min': '1GiB'}, {'diffcache:x': 'y'}):
+            self.assertIsNone(volume_specs.parse(specs), specs)
+
+    def test_all_keys(self):
+        self.assertEqual(
+            volume_specs.Specs('write-through'),
+            volume_specs.parse({CACHE: 'write-through', 'other': 'x'}))
+        self.assertEqual(
+            volume_specs.Specs('write-around', 262144, 524288, 2.5, 1000000,
+                               True),
+            volume_specs.parse({
+                CACHE: 'write-around', f'{CACHE}:min': '1GiB',
+                f'{CACHE}:max': '2 GiB', f'{CACHE}:weight': '2.5',
+                f'{CACHE}:sequential': '1MB', f'{CACHE}:required': 'True'}))
+
+    def test_what_is_refused(self):
+        for key, value in (
+                ('', 'write-back'), ('', ''), ('', 'fast'), (':min', '-1'),
+                (':min', 'much'), (':max', '1 PiB2'), (':weight', '0'),
+                (':weight', 'nan'), (':weight', 'inf'), (':weight', 'x'),
+                (':sequential', '99999999 TiB'), (':required', 'maybe'),
+                (':more', '1')):
+            error = self.assertRaises(
+                volume_specs.SpecsError, volume_specs.parse,
+                {CACHE: 'write-through', f'{CACHE}{key}': value})
+            self.assertIn(CACHE, str(error))
+        self.assertRaises(
+            volume_specs.SpecsError, volume_specs.parse,
+            {CACHE: 'write-through', f'{CACHE}:min': '2GiB',
+             f'{CACHE}:max': '1GiB'})
+
+    @given(strategies.dictionaries(
+        strategies.sampled_from([CACHE, *(
+            f'{CACHE}:{key}' for key in ('min', 'max', 'weight', 'required',
+                                         'sequential', 'x'))]),
+        strategies.text(max_size=12)))
+    def test_any_text_is_understood_or_refused(self, specs):
+        try:
+            volume_specs.parse(specs)
+        except volume_specs.SpecsError:
+            pass

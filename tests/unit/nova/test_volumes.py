@@ -1,0 +1,269 @@
+#    Licensed under the Apache License, Version 2.0 (the "License"); you may
+#    not use this file except in compliance with the License. You may obtain
+#    a copy of the License at
+#
+#         http://www.apache.org/licenses/LICENSE-2.0
+#
+#    Unless required by applicable law or agreed to in writing, software
+#    distributed under the License is distributed on an "AS IS" BASIS, WITHOUT
+#    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
+#    License for the specific language governing permissions and limitations
+#    under the License.
+import types
+from unittest import mock
+
+from tests.unit.nova import needs  # Before Nova itself, which may be missing.
+
+from lxml import etree
+from nova import exception
+from nova.virt.libvirt import config as vconfig
+
+from diffcache_openstack.common import exceptions
+from diffcache_openstack.nova import tally
+from diffcache_openstack.nova import volumes
+
+VOLUME = '7a1dbe2a-5c3f-4c0a-9df6-30a1b3f5a1aa'
+INSTANCE = types.SimpleNamespace(uuid='i')
+EXPORT = {'export': '0' * 32, 'socket': '/run/nbd', 'reconnect_delay': 60}
+
+
+class Driver:
+    """A volume driver that connects a block device."""
+
+    is_block_dev = True
+
+    def __init__(self):
+        self.asked = []
+
+    def connect_volume(self, connection, instance):
+        self.asked.append('connect')
+        connection['data']['device_path'] = '/dev/sdx'
+
+    def disconnect_volume(self, connection, instance, force=False):
+        self.asked.append(('disconnect', force))
+
+    def extend_volume(self, connection, instance, size):
+        self.asked.append('extend')
+        return size
+
+    def get_config(self, connection, disk_info):
+        disk = vconfig.LibvirtConfigGuestDisk()
+        disk.source_type = 'block'
+        disk.source_path = connection['data']['device_path']
+        disk.source_device = disk_info['type']
+        disk.driver_name, disk.driver_format = 'qemu', 'raw'
+        disk.driver_cache, disk.driver_io = 'none', 'native'
+        disk.driver_discard = 'unmap'
+        disk.target_dev, disk.target_bus = 'vdb', 'virtio'
+        disk.serial = VOLUME
+        disk.disk_read_iops_sec = 7
+        return disk
+
+
+class VolumesTest(needs.NovaTest):
+
+    def setUp(self):
+        super().setUp()
+        disk = vconfig.LibvirtConfigGuestDisk
+        for name in ('parse_dom', 'format_dom'):
+            self.addCleanup(setattr, disk, name, getattr(disk, name))
+        volumes.install()
+        self.client = mock.Mock()
+        self.client.attach_volume.return_value = dict(EXPORT)
+        self.tally = tally.Tally(self.directory / 'tally.json')
+        self.cache = volumes.VolumeCache(self.client, self.tally)
+        self.driver = Driver()
+
+    def connection(self, specs=(), data=(), **fields):
+        cache = 'diffcache:ssd_cache'
+        return {'serial': VOLUME, **fields, 'data': {
+            'qos_specs': {cache: 'write-through', **{
+                f'{cache}:{key}': value for key, value in dict(specs).items()
+            }}, **dict(data)}}
+
+    def around(self, connection):
+        return self.cache.around(self.driver, connection)
+
+    def uncached(self):
+        return self.tally.summary()['uncached_volumes']
+
+
+class TestChoice(VolumesTest):
+
+    def test_types_without_the_cache_are_left_alone(self):
+        for specs in (None, {}, {'read_iops_sec': '1'}, 'odd'):
+            connection = {'serial': VOLUME, 'data': {'qos_specs': specs}}
+            self.assertIs(self.driver, self.around(connection))
+        self.assertEqual({}, self.uncached())
+
+    def test_what_passes_by_is_counted(self):
+        for reason, connection in (
+                ('multi-attach', self.connection(multiattach=True)),
+                ('encrypted', self.connection(data={'encrypted': True})),
+                ('read-only', self.connection(data={'access_mode': 'ro'})),
+                ('specs', self.connection({'weight': 'heavy'}))):
+            self.assertIs(self.driver, self.around(connection))
+            self.assertEqual(1, self.uncached()[reason])
+
+    def test_everything_else_is_the_driver_s(self):
+        self.assertTrue(self.around(self.connection()).is_block_dev)
+
+
+class TestConnect(VolumesTest):
+
+    def test_connect_and_disconnect(self):
+        connection = self.connection({'min': '4MiB', 'max': '8MiB',
+                                      'weight': '2', 'sequential': '1MiB'})
+        driver = self.around(connection)
+        driver.connect_volume(connection, INSTANCE)
+        self.client.attach_volume.assert_called_once_with(VOLUME, {
+            'origin': '/dev/sdx', 'mode': 'write-through', 'min': 1024,
+            'max': 2048, 'weight': 2.0, 'sequential': 1 << 20})
+        self.assertEqual({**EXPORT, 'mode': 'write-through'},
+                         connection['data'][volumes.KEY])
+        # A hard reboot connects again.
+        driver.connect_volume(connection, INSTANCE)
+        driver.disconnect_volume(connection, INSTANCE, force=True)
+        self.client.detach_volume.assert_called_once_with(VOLUME)
+        self.assertEqual(['connect', 'connect', ('disconnect', True)],
+                         self.driver.asked)
+
+    def test_the_document_of_libvirt(self):
+        connection = self.connection()
+        driver = self.around(connection)
+        driver.connect_volume(connection, INSTANCE)
+        disk = driver.get_config(connection, {'type': 'disk'})
+        self.assertIsInstance(disk, vconfig.LibvirtConfigGuestDisk)
+        document = etree.fromstring(disk.to_xml())
+        self.assertEqual(('network', 'disk'),
+                         (document.get('type'), document.get('device')))
+        self.assertEqual({'name': 'qemu', 'type': 'raw', 'cache': 'none',
+                          'discard': 'unmap', 'error_policy': 'stop',
+                          'rerror_policy': 'stop'},
+                         dict(document.find('driver').attrib))
+        source = document.find('source')
+        self.assertEqual({'protocol': 'nbd', 'name': '0' * 32},
+                         dict(source.attrib))
+        self.assertEqual({'transport': 'unix', 'socket': '/run/nbd'},
+                         dict(source.find('host').attrib))
+        self.assertEqual({'delay': '60'},
+                         dict(source.find('reconnect').attrib))
+        self.assertEqual('7', document.findtext('iotune/read_iops_sec'))
+        self.assertEqual(VOLUME, document.findtext('serial'))
+
+    def test_nova_reads_and_writes_it_to_detach_it(self):
+        connection = self.connection()
+        driver = self.around(connection)
+        driver.connect_volume(connection, INSTANCE)
+        written = driver.get_config(connection, {'type': 'disk'}).to_xml()
+        found = vconfig.LibvirtConfigGuestDisk()
+        found.parse_str(written)
+        source = etree.fromstring(found.to_xml()).find('source')
+        self.assertEqual('0' * 32, source.get('name'))
+        self.assertEqual({'transport': 'unix', 'socket': '/run/nbd'},
+                         dict(source.find('host').attrib))
+        other = vconfig.LibvirtConfigGuestDisk()
+        other.parse_str('<disk type="file"><source file="/x"/></disk>')
+        self.assertEqual('/x', other.source_path)
+
+    def test_a_guest_with_scsi_commands_has_the_device(self):
+        connection = self.connection()
+        driver = self.around(connection)
+        driver.connect_volume(connection, INSTANCE)
+        disk = driver.get_config(connection, {'type': 'lun'})
+        self.assertEqual(('block', '/dev/sdx'),
+                         (disk.source_type, disk.source_path))
+
+    def test_without_the_cache(self):
+        for error in (exceptions.ServiceUnavailable('down'),
+                      exceptions.NoSpace('full'),
+                      exceptions.NotFound('no cache here'),
+                      exceptions.Conflict('no')):
+            connection = self.connection(data={volumes.KEY: dict(EXPORT)})
+            driver = self.around(connection)
+            self.client.attach_volume.side_effect = error
+            driver.connect_volume(connection, INSTANCE)
+            self.assertNotIn(volumes.KEY, connection['data'])
+            disk = driver.get_config(connection, {'type': 'disk'})
+            self.assertEqual('/dev/sdx', disk.source_path)
+            self.assertEqual(1, self.uncached()[type(error).__name__])
+
+    def test_a_type_that_requires_it(self):
+        connection = self.connection({'required': 'true'})
+        driver = self.around(connection)
+        self.client.attach_volume.side_effect = exceptions.NoSpace('full')
+        error = self.assertRaises(
+            exception.VolumeAttachFailed, driver.connect_volume, connection,
+            INSTANCE)
+        self.assertIn('full', str(error))
+        # Nothing of it stays on the host.
+        self.client.detach_volume.assert_called_once_with(VOLUME)
+        self.assertEqual(['connect', ('disconnect', False)],
+                         self.driver.asked)
+
+    def test_storage_without_a_block_device(self):
+        connection = self.connection()
+        self.driver.connect_volume = lambda connection, instance: None
+        self.around(connection).connect_volume(connection, INSTANCE)
+        self.client.attach_volume.assert_not_called()
+        self.assertEqual({'no block device': 1}, self.uncached())
+
+    def test_a_detach_without_an_answer(self):
+        connection = self.connection()
+        self.client.detach_volume.side_effect = \
+            exceptions.ServiceUnavailable('down')
+        self.around(connection).disconnect_volume(connection, INSTANCE)
+        self.assertEqual([('disconnect', False)], self.driver.asked)
+
+
+class TestExtend(VolumesTest):
+
+    def test_a_cached_volume_is_seen_later(self):
+        connection = self.connection(data={volumes.KEY: EXPORT})
+        self.assertRaises(
+            NotImplementedError, self.around(connection).extend_volume,
+            connection, INSTANCE, 1 << 30)
+        self.client.resize_volume.assert_called_once_with(VOLUME)
+        self.assertEqual(['extend'], self.driver.asked)
+
+    def test_a_volume_without_the_cache(self):
+        connection = self.connection()
+        self.assertEqual(1 << 30, self.around(connection).extend_volume(
+            connection, INSTANCE, 1 << 30))
+        self.client.resize_volume.assert_not_called()
+
+
+class TestLiveMigration(VolumesTest):
+
+    def test_nothing_is_cached_while_another_host_writes(self):
+        connection = self.connection()
+        with self.cache.migrating():
+            self.around(connection).connect_volume(connection, INSTANCE)
+        [(_, wanted)] = [call.args for call
+                         in self.client.attach_volume.call_args_list]
+        self.assertEqual('pass-through', wanted['mode'])
+        self.cache.begin([connection, {'data': {}}])
+        self.client.set_volume_mode.assert_called_once_with(
+            VOLUME, 'write-through')
+
+    def test_it_ends_with_the_preparation(self):
+        try:
+            with self.cache.migrating():
+                raise ValueError
+        except ValueError:
+            pass
+        connection = self.connection()
+        self.around(connection).connect_volume(connection, INSTANCE)
+        self.assertEqual('write-through',
+                         connection['data'][volumes.KEY]['mode'])
+        self.cache.begin([connection])
+        self.client.set_volume_mode.assert_not_called()
+
+    def test_a_cache_that_does_not_answer_afterwards(self):
+        connection = self.connection()
+        with self.cache.migrating():
+            self.around(connection).connect_volume(connection, INSTANCE)
+        self.client.set_volume_mode.side_effect = \
+            exceptions.ServiceUnavailable('down')
+        self.cache.begin([connection])
+        self.assertEqual({'ServiceUnavailable': 1}, self.uncached())
