@@ -91,6 +91,8 @@ class LibvirtDriver(driver.LibvirtDriver):
         """Start, and look after links to images that are arriving."""
         super().init_host(host)
         lazy.Watch(self._look_after_links).start()
+        volume_waits.Resumer(
+            lambda: self._host.list_guests(only_running=True)).start()
 
     def _look_after_links(self) -> None:
         cache = self.image_cache_manager
@@ -171,12 +173,6 @@ class LibvirtDriver(driver.LibvirtDriver):
             self._saver.save_before(instance, trigger)
         except versions.NotSaved as error:
             raise failure(reason=str(error)) from error
-
-    def init_host(self, host: str) -> None:
-        """Begin to work, and to resume servers that waited for volumes."""
-        super().init_host(host)
-        volume_waits.Resumer(
-            lambda: self._host.list_guests(only_running=True)).start()
 
     def _get_volume_driver(self, connection_info: dict[str, typing.Any]
                            ) -> typing.Any:
