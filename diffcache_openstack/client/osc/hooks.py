@@ -27,6 +27,11 @@ from diffcache_openstack.common.commands import command_groups
 BASE_PROPERTY = 'diffcache_base_template'
 # Read by the weigher of Nova's scheduler.
 PREFER_HINT = 'diffcache:prefer_cached'
+# Read by Nova's driver: of servers' metadata and flavors' extra specs, and of
+# images' properties.
+BOOT_MODE = 'diffcache:boot_mode'
+BOOT_MODE_PROPERTY = 'diffcache_boot_mode'
+BOOT_MODES = ('full', 'lazy')
 # As long as Nova keeps a base image that no server uses, by default.
 _LIFETIME = '1d'
 
@@ -67,12 +72,55 @@ class Complete(Hook):
         return parsed_args
 
 
-class ImageCreate(Hook):
-    """``openstack image create --base-template IMAGE``."""
+class BootMode(Hook):
+    """Adds ``--boot-mode`` to a command that sets properties.
+
+    :cvar key: property that it sets
+    """
+
+    key = BOOT_MODE
 
     def get_parser(self, parser: argparse.ArgumentParser
                    ) -> argparse.ArgumentParser:
         """Add the option."""
+        parser.add_argument(
+            '--boot-mode', choices=BOOT_MODES,
+            help='Start servers when their whole image is on the host (full),'
+                 ' or while it arrives (lazy); a server decides before its'
+                 ' flavor, a flavor before its image')
+        return parser
+
+    def before(self, parsed_args: argparse.Namespace) -> argparse.Namespace:
+        """Set the property."""
+        if parsed_args.boot_mode:
+            parsed_args.properties = {**(parsed_args.properties or {}),
+                                      self.key: parsed_args.boot_mode}
+        return parsed_args
+
+
+class FlavorCreate(BootMode):
+    """``openstack flavor create --boot-mode MODE``."""
+
+
+class FlavorSet(BootMode):
+    """``openstack flavor set --boot-mode MODE``."""
+
+
+class ImageSet(BootMode):
+    """``openstack image set --boot-mode MODE``."""
+
+    key = BOOT_MODE_PROPERTY
+
+
+class ImageCreate(BootMode):
+    """``openstack image create --base-template IMAGE --boot-mode MODE``."""
+
+    key = BOOT_MODE_PROPERTY
+
+    def get_parser(self, parser: argparse.ArgumentParser
+                   ) -> argparse.ArgumentParser:
+        """Add the options."""
+        super().get_parser(parser)
         parser.add_argument(
             '--base-template', metavar='<image>',
             help='Prefer this image as patch base: the image that the new one'
@@ -80,7 +128,8 @@ class ImageCreate(Hook):
         return parser
 
     def before(self, parsed_args: argparse.Namespace) -> argparse.Namespace:
-        """Record the family as a property of the image."""
+        """Record the family and the boot mode as properties of the image."""
+        super().before(parsed_args)
         if parsed_args.base_template:
             with commands.errors_in_words():
                 image = commands.find_image(
@@ -145,12 +194,16 @@ class ServerRebuild(Hook):
         return parsed_args
 
 
-class ServerCreate(Hook):
-    """``openstack server create --prefer-cached --from-version VERSION``."""
+class ServerCreate(BootMode):
+    """``openstack server create``, with three options.
+
+    ``--prefer-cached``, ``--from-version VERSION`` and ``--boot-mode MODE``.
+    """
 
     def get_parser(self, parser: argparse.ArgumentParser
                    ) -> argparse.ArgumentParser:
-        """Add the option."""
+        """Add the options."""
+        super().get_parser(parser)
         parser.add_argument(
             '--prefer-cached', action='store_true',
             help='Prefer hosts that hold the image or can build it fastest')
@@ -158,7 +211,8 @@ class ServerCreate(Hook):
         return parser
 
     def before(self, parsed_args: argparse.Namespace) -> argparse.Namespace:
-        """Add the scheduler hint; export the version as an image."""
+        """Add hint and metadata; export the version as an image."""
+        super().before(parsed_args)
         _version_as_image(self, parsed_args)
         if parsed_args.prefer_cached:
             parsed_args.hints = {**(parsed_args.hints or {}),

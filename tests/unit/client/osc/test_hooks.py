@@ -58,6 +58,29 @@ class TestImageCreate(HookTest):
                           properties=None)
 
 
+class TestBootMode(HookTest):
+
+    def test_is_a_property_of_each(self):
+        for kind, key in ((hooks.FlavorCreate, 'diffcache:boot_mode'),
+                          (hooks.FlavorSet, 'diffcache:boot_mode'),
+                          (hooks.ServerCreate, 'diffcache:boot_mode'),
+                          (hooks.ImageCreate, 'diffcache_boot_mode'),
+                          (hooks.ImageSet, 'diffcache_boot_mode')):
+            for given in None, {'colour': 'red'}:
+                _hook, arguments = self.hook(kind, '--boot-mode', 'lazy',
+                                             properties=given, image=None)
+                self.assertEqual({**(given or {}), key: 'lazy'},
+                                 arguments.properties, kind)
+
+    def test_without(self):
+        _hook, arguments = self.hook(hooks.ImageSet, properties=None)
+        self.assertIsNone(arguments.properties)
+
+    def test_another_mode_is_refused(self):
+        self.assertRaises(SystemExit, self.hook, hooks.FlavorSet,
+                          '--boot-mode', 'hasty', properties=None)
+
+
 class TestServerCreate(HookTest):
 
     def test_prefer_cached(self):
@@ -92,6 +115,11 @@ class TestServerCreate(HookTest):
             {'group': 'g', 'diffcache:prefer_cached': 'true'},
             self.asked('--hint', 'group=g', '--prefer-cached')[
                 'scheduler_hints'])
+
+    def test_the_boot_mode_is_metadata(self):
+        self.assertEqual({'a': 'b', 'diffcache:boot_mode': 'lazy'},
+                         self.asked('--property', 'a=b', '--boot-mode',
+                                    'lazy')['metadata'])
 
     def test_scheduler_is_told_nothing_without_it(self):
         self.assertNotIn('diffcache:prefer_cached', self.asked().get(
