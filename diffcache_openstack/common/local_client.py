@@ -152,7 +152,6 @@ class LocalClient:
             to be delivered whole
         :raises NotFound: the catalogue does not have the image, or the agent
             is older than this call
-        :raises NoSpace: the cache of the host has no room for it
         """
         return self._ask('POST', _path(image_id, 'lazy'), {},
                          timeout=timeout)

@@ -53,11 +53,14 @@ class Served:
     """An image that is served.
 
     :ivar uses: what it takes of this host until it is removed
+    :ivar in_cache: whether room was set aside in the cache; without it the
+        image is an object of this host only until its user has a file
     :ivar held: whether it is an object of this host
     :ivar released: whether its user has replaced it by a file
     """
 
     uses: contextlib.ExitStack
+    in_cache: bool = True
     held: bool = False
     released: bool = False
 
@@ -121,7 +124,6 @@ class LazyImages:
         :returns: ``path``, of a file that can be read now; or ``path`` None
             and ``reason``, if it is to be delivered whole
         :raises NotFound: the catalogue does not have it, or it was withdrawn
-        :raises NoSpace: the cache has no room for it
         :raises ServiceUnavailable: diffcached does not answer
         :raises DiffCacheError: no source has it, or its manifest
         """
@@ -215,7 +217,7 @@ class LazyImages:
                 f' served when one does.')
         served = self._served.get(key.id)
         if served is None:
-            served = Served(self._room_for(key, template.data_size))
+            served = self._take_room(key, template.data_size)
         try:
             status = self._daemon.add(key.id, wanted)
         except BaseException:
@@ -229,17 +231,24 @@ class LazyImages:
         self._served[key.id] = served
         return {'path': status['path'], 'reason': None}
 
-    def _room_for(self, key: views.Key, size: int) -> contextlib.ExitStack:
-        """Set room aside for all of an image: none is missing at its end.
+    def _take_room(self, key: views.Key, size: int) -> Served:
+        """Set room aside for all of an image, if the cache has it.
 
-        :raises NoSpace: the cache has none
+        A cache that is full of what the plan wants does not keep servers from
+        starting: the file is Nova's base image, which counts nowhere else.
         """
+        in_cache = True
         with contextlib.ExitStack() as stack:
-            stack.enter_context(self._host.held.room_for(key, size))
+            try:
+                stack.enter_context(self._host.held.room_for(key, size))
+            except exceptions.NoSpace as error:
+                in_cache = False
+                LOG.info('Content %s is served outside of the cache while it'
+                         ' arrives: %s', key.id, error)
             if self._options.hydrate == lazy_options.IDLE:
                 # Fills of the site do not bring it over the WAN once more.
                 stack.enter_context(self._transfers.expecting(key))
-            return stack.pop_all()
+            return Served(stack.pop_all(), in_cache)
 
     def _sources(self, key: views.Key) -> list[dict[str, typing.Any]]:
         """Return where content is, the cheapest first."""
@@ -267,18 +276,17 @@ class LazyImages:
         served = self._served.get(content_id)
         if served is None:
             served = self._take_up(key, status)
-        if status.get('complete') and not served.held:
-            self._hold(key, pathlib.Path(status['data_path']), served)
-        elif not status.get('complete'):
+        if not status.get('complete'):
             self._renew_sources(key, status)
+        elif not served.held and not served.released:
+            self._hold(key, pathlib.Path(status['data_path']), served)
         if served.released:
+            if not served.in_cache:
+                self._drop(key, served)
             self._remove(key, served)
 
     def _take_up(self, key: views.Key, status: dict) -> Served:
-        """Account for an image that an earlier agent had served.
-
-        :raises NoSpace: the cache has no room for it
-        """
+        """Account for an image that an earlier agent had served."""
         if key in self._host.held:
             uses = contextlib.ExitStack()
             uses.enter_context(self._host.held.lease(key))
@@ -288,7 +296,7 @@ class LazyImages:
             size = self._host.site_map.current().size_of(key)
             if size is None:
                 size = status['present'] * status['chunk']
-            served = Served(self._room_for(key, size))
+            served = self._take_room(key, size)
         self._served[key.id] = served
         return served
 
@@ -312,6 +320,16 @@ class LazyImages:
         LOG.info('Image content %s has arrived whole and is held', key.id)
         self._transfers.offer(key)
         self._host.object_added()
+
+    def _drop(self, key: views.Key, served: Served) -> None:
+        """Hold an image no longer that the cache has no room for.
+
+        Guests may have it open for weeks: diffcached serves it to its end.
+        """
+        served.uses.close()
+        served.held = False
+        if self._host.held.release(key):
+            self._host.report_due.set()
 
     def _renew_sources(self, key: views.Key, status: dict) -> None:
         assert self._daemon is not None

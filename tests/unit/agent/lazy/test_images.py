@@ -177,9 +177,28 @@ class LazyImagesTest(base.TestCase):
         self.assertEqual(3 * SIZE, self.host.held.spare())
         self.assertEqual([], self.expected)
 
-    def test_no_room(self):
+    def test_a_full_cache_keeps_no_server_from_starting(self):
         self.host.held.capacity = SIZE // 2
-        self.assertRaises(exceptions.NoSpace, self.lazy.open, 'image')
+        self.assertEqual(f'/mount/{KEY.id}', self.lazy.open('image')['path'])
+        self.assertEqual(SIZE // 2, self.host.held.spare())
+        self.assertEqual([KEY], self.expected)
+
+    def test_what_has_no_room_is_held_until_nova_has_a_file(self):
+        self.host.held.capacity = len(CONTENT) // 2
+        self.lazy.open('image')
+        self.daemon.complete(KEY.id, CONTENT)
+        self.lazy.look()
+        self.assertIn(KEY, self.host.held)
+        # A guest keeps it open.
+        self.daemon.busy.add(KEY.id)
+        self.lazy.release(KEY.id)
+        for _times in range(2):
+            self.lazy.look()
+            self.assertNotIn(KEY, self.host.held)
+            self.assertIn(KEY.id, self.daemon.served)
+        self.assertEqual([], self.expected)
+        self.daemon.busy.clear()
+        self.lazy.look()
         self.assertEqual({}, self.daemon.served)
 
     def test_without_hydration_fills_go_on(self):
