@@ -64,7 +64,7 @@ class ShowStatus(commands.SiteCommand, commands.ShowOne):
     """Show on one screen how a site is, and what needs attention
 
     Problems are hosts and repositories that do not answer, images that a
-    repository could not add, and a plan that is not held by its hosts.
+    repository could not add, and a site that has no plan.
     """
 
     def get_parser(self, prog_name: str) -> argparse.ArgumentParser:
