@@ -52,6 +52,9 @@ def parser() -> argparse.ArgumentParser:
     up.add_argument('--volumes', action='store_true',
                     help='with Cinder, whose volumes are files (default: as'
                          ' before, or without)')
+    up.add_argument('--dashboard', action='store_true',
+                    help='with Horizon and the panels of this suite'
+                         ' (default: as before, or without)')
     up.add_argument('--wan', type=float, metavar='MBITS',
                     help='what the link to the site carries each way, in'
                          f' Mbit/s (default: as before, or {WAN:.0f})')
@@ -101,7 +104,8 @@ class Commands:
         self._options = options
         where = layout.Layout(options.state,
                               _chosen(options, 'computes', 1),
-                              _chosen(options, 'volumes', False))
+                              _chosen(options, 'volumes', False),
+                              _chosen(options, 'dashboard', False))
         self._given = place.Place(
             where, processes.Processes(where), steps.Progress())
         caching = _chosen(options, 'caching', suite.DIFFCACHE)
@@ -113,6 +117,10 @@ class Commands:
         with self._locked():
             self._cloud.write_environment()
             self._cloud.up()
+        if self._given.where.dashboard:
+            self._given.progress.say(
+                f'Horizon is at {self._given.where.url("horizon")}; the'
+                ' password of admin is in tools/openstack env')
         self._given.progress.say(
             'ready: eval "$(tools/openstack env)" and use openstack')
         return 0

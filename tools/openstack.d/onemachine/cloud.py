@@ -28,6 +28,7 @@ from onemachine.services import cinder
 from onemachine.services import computes
 from onemachine.services import database
 from onemachine.services import glance
+from onemachine.services import horizon
 from onemachine.services import keystone
 from onemachine.services import memcache
 from onemachine.services import neutron
@@ -74,6 +75,7 @@ class Cloud:
         self.neutron = neutron.Neutron(given)
         self.nova = nova.Nova(given)
         self.cinder = cinder.Cinder(given)
+        self.horizon = horizon.Horizon(given)
         self.ssh = ssh.Ssh(given)
         self.computes = computes.Computes(given)
 
@@ -89,6 +91,8 @@ class Cloud:
         self.nova.configure(self.suite.scheduler_groups())
         if self._where.volumes:
             self.cinder.configure()
+        if self._where.dashboard:
+            self.horizon.configure()
         self.ssh.configure()
         for host in self._where.hosts:
             self.computes.configure(host, self.glance.url('site'),
@@ -103,7 +107,8 @@ class Cloud:
         steps.run([
             *self._base_steps(), *self._schema_steps(),
             *self._control_steps(), *self._suite_steps(),
-            *self._volume_steps(), *self._host_steps()],
+            *self._volume_steps(), *self._dashboard_steps(),
+            *self._host_steps()],
             self._given.progress)
 
     def _base_steps(self) -> list[steps.Step]:
@@ -283,6 +288,16 @@ class Cloud:
               for host in self._where.hosts),
         ]
 
+    def _dashboard_steps(self) -> list[steps.Step]:
+        if not self._where.dashboard:
+            return []
+        return [
+            steps.Step('static files of Horizon', self.horizon.ensure_static),
+            steps.Step('Horizon', self.horizon.ensure,
+                       ('static files of Horizon', 'catalogue',
+                        'memcached')),
+        ]
+
     def _sync_volumes(self) -> bool:
         # Databases may be older than the wish for volumes.
         self.database.grant()
@@ -422,6 +437,7 @@ class Cloud:
         shell.write(where.state / 'layout.json', json.dumps({
             'computes': where.computes,
             'volumes': where.volumes,
+            'dashboard': where.dashboard,
             'wan': self._wan,
             'caching': self.suite.kind,
             'hosts': where.hosts,

@@ -45,6 +45,7 @@ PORTS = {
     'neutron': 9696,
     'diffcache': 8796,
     'data-plane': 9192,
+    'horizon': 8081,
 }
 
 # A third octet for each network of one OpenStack, four for each state folder.
@@ -65,11 +66,13 @@ class Layout:
     :ivar state: folder for all of it; absolute
     :ivar computes: number of compute hosts of the site
     :ivar volumes: whether it has Cinder
+    :ivar dashboard: whether it has Horizon
     """
 
     state: pathlib.Path
     computes: int = 1
     volumes: bool = False
+    dashboard: bool = False
 
     @functools.cached_property
     def number(self) -> int:
@@ -190,8 +193,8 @@ class Layout:
     def _passwords(self) -> dict[str, str]:
         path = self.folder('cache') / 'passwords.json'
         known = json.loads(path.read_text()) if path.exists() else {}
-        missing = {'admin', 'database', 'broker', 'swift', *SERVICE_USERS,
-                   VOLUME_USER}.difference(known)
+        missing = {'admin', 'database', 'broker', 'swift', 'dashboard',
+                   *SERVICE_USERS, VOLUME_USER}.difference(known)
         if missing:
             known |= {name: secrets.token_hex(12)
                       for name in sorted(missing)}

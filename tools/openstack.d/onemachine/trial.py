@@ -75,7 +75,8 @@ class Trial:
                 f'nothing is up in {state}: run tools/openstack up'
             ) from error
         self.where = layout.Layout(state, document['computes'],
-                                   document.get('volumes', False))
+                                   document.get('volumes', False),
+                                   document.get('dashboard', False))
         self.hosts = self.where.hosts
         self.processes = processes.Processes(self.where)
         self.given = place.Place(self.where, self.processes,

@@ -16,11 +16,16 @@ from onemachine import place
 from onemachine import processes
 
 
+def address(where: layout.Layout) -> tuple[str, int]:
+    """Address and port at which it listens."""
+    return where.centre, layout.PORTS['memcached']
+
+
 def ensure(given: place.Place) -> bool:
     """Start it."""
-    address = given.where.centre, layout.PORTS['memcached']
+    host, port = address(given.where)
     return given.processes.ensure(processes.Daemon(
         name='memcached', place='centre', user='memcache',
-        command=('memcached', '-l', address[0], '-p', address[1], '-U', 0,
-                 '-m', 64, '-t', 1),
-        ready=lambda: processes.listens(*address)))
+        command=('memcached', '-l', host, '-p', port, '-U', 0, '-m', 64,
+                 '-t', 1),
+        ready=lambda: processes.listens(host, port)))
