@@ -60,11 +60,17 @@ def client(request: http.HttpRequest) -> proxy.Proxy:
     options = conf.settings
     verify = (not options.OPENSTACK_SSL_NO_VERIFY
               and (options.OPENSTACK_SSL_CACERT or True))
-    return service.proxy_of(connection.Connection(
+    found = service.proxy_of(connection.Connection(
         session=session.Session(
             auth=auth, verify=verify, app_name='horizon',
             original_ip=auth_utils.get_client_ip(request)),
         region_name=request.user.services_region))
+    # The catalogue's URL may lack the version: this authentication, which has
+    # no catalogue, would use it as it is.
+    data = found.get_endpoint_data()
+    if data is not None:
+        found.endpoint_override = data.url
+    return found
 
 
 @contextlib.contextmanager

@@ -38,7 +38,8 @@ from requests import adapters
 _STUBBED = {each: each.__init__ for each in (
     exceptions.SDKException, exceptions.HttpException,
     exceptions.ForbiddenException, exceptions.NotFoundException)}
-ENDPOINT = 'http://public.example.com:8796/v1'
+_SERVICE = 'http://public.example.com:8796'
+ENDPOINT = f'{_SERVICE}/v1'
 _ROOT = {'versions': [{
     'id': 'v1', 'status': 'CURRENT', 'min_version': '1.0', 'version': '1.8',
     'links': [{'rel': 'self', 'href': f'{ENDPOINT}/'}]}]}
@@ -63,7 +64,11 @@ class Wire(adapters.BaseAdapter):
     def send(self, request, **kwargs):
         """Answer one request."""
         parts = urllib.parse.urlsplit(request.url)
-        path = parts.path.removeprefix('/v1').rstrip('/')
+        path = parts.path.rstrip('/')
+        if path.startswith('/v1'):
+            path = path.removeprefix('/v1')
+        elif path:
+            path = f'{path} without a version'
         self.tokens.add(request.headers.get('X-Auth-Token'))
         if request.body:
             self.bodies.append(json.loads(request.body))
@@ -100,7 +105,12 @@ def listing(name, *entries):
 
 
 class PageTest(helpers.BaseAdminViewTests):
-    """Has a service that answers pages as a test says."""
+    """Has a service that answers pages as a test says.
+
+    :cvar url: of the service in the catalogue
+    """
+
+    url = _SERVICE
 
     def setUp(self):
         super().setUp()
@@ -117,7 +127,7 @@ class PageTest(helpers.BaseAdminViewTests):
         self.service_catalog.append({
             'type': 'diffcache', 'name': 'diffcache', 'endpoints_links': [],
             'endpoints': [{'region': 'RegionOne', 'interface': 'public',
-                           'url': ENDPOINT, 'id': 'diffcache'}]})
+                           'url': self.url, 'id': 'diffcache'}]})
 
     def answer(self, path, document, status=200, method='GET'):
         """Have the service answer requests of a path."""
