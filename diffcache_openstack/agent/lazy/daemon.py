@@ -52,17 +52,33 @@ class Daemon:
         :param wanted: ``manifest`` (a path), ``sources`` in the order in
             which they are asked, ``wait`` in seconds, and may be ``hydrate``,
             ``rate`` in bytes per second and ``profile`` (a path). If the image
-            is served already, its manifest and profile stay
+            is served already, its manifest stays
         :raises InvalidInput: it cannot be served as wanted
         """
         return self._ask('PUT', f'/v1/images/{content_id}', wanted)
 
     def change(self, content_id: str, changed: Document) -> Document:
-        """Change sources, hydration or waiting of an image.
+        """Change sources, hydration, waiting or profile of an image.
 
+        :param changed: ``sources``, ``hydrate``, ``rate``, ``wait`` or
+            ``profile``, as for :meth:`add`; what is left out stays. A
+            profile is used at once, and guests notice nothing
+        :raises InvalidInput: it cannot be changed like that
         :raises NotFound: it is not served
         """
         return self._ask('PATCH', f'/v1/images/{content_id}', changed)
+
+    def profile(self, content_id: str) -> Document:
+        """Return what instances on this host have read of an image.
+
+        An instance is a handle that was open since the image is served here.
+
+        :returns: ``chunk``, its size in bytes; ``instances``, how many have
+            read anything; ``profile``, a list of [chunk, number of instances
+            that read it, mean microseconds from opening to the first read]
+        :raises NotFound: it is not served
+        """
+        return self._ask('GET', f'/v1/images/{content_id}/profile')
 
     def remove(self, content_id: str) -> None:
         """Stop serving an image, and delete what has arrived of it.

@@ -11,6 +11,8 @@ use fuse_backend_rs::api::filesystem::{
 };
 
 use crate::lazy_file::LazyFile;
+use crate::learned::Learned;
+use crate::leaves::CHUNK;
 use crate::record::{now_ns, unix_now, Recorder};
 
 const ROOT: u64 = 1;
@@ -22,6 +24,7 @@ const FOREVER: Duration = Duration::from_secs(1 << 30);
 pub struct Directory {
     name: String,
     file: Arc<LazyFile>,
+    learned: Learned,
     recorder: Option<Recorder>,
 }
 
@@ -30,11 +33,12 @@ fn error<T>(number: i32) -> io::Result<T> {
 }
 
 impl Directory {
-    /// Show a file; its reads go to the recorder, if there is one.
-    pub fn new(file: Arc<LazyFile>, recorder: Option<Recorder>) -> Directory {
+    /// Show a file; its reads are counted, and go to the recorder, if there is one.
+    pub fn new(file: Arc<LazyFile>, learned: Learned, recorder: Option<Recorder>) -> Directory {
         Directory {
             name: file.leaves().manifest().content_id_hex(),
             file,
+            learned,
             recorder,
         }
     }
@@ -135,6 +139,7 @@ impl FileSystem for Directory {
             return error(libc::EROFS);
         }
         let handle = self.file.next_handle();
+        self.learned.open(handle, now_ns());
         let Some(recorder) = &self.recorder else {
             return Ok((Some(handle), OpenOptions::KEEP_CACHE, None));
         };
@@ -181,6 +186,8 @@ impl FileSystem for Directory {
         self.file.copy(offset, &mut buffer, &kept_out)?;
         writer.write_all(&buffer)?;
         self.file.count(Ok(len));
+        let chunks = offset / CHUNK..(offset + len as u64).div_ceil(CHUNK);
+        self.learned.read(handle, chunks, start_ns);
         if let Some(recorder) = &self.recorder {
             recorder.note_read(handle, offset, len, start_ns);
         }

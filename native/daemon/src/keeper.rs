@@ -19,6 +19,7 @@ use serde_json::json;
 
 use crate::config::Config;
 use crate::error::DaemonError;
+use crate::learned::Learned;
 use crate::leaves::{self, CHUNK};
 use crate::profile;
 use crate::record;
@@ -63,6 +64,7 @@ struct Keeper<'a> {
     fuse: OwnedFd,
     memory: OwnedFd,
     profile: OwnedFd,
+    learned: OwnedFd,
 }
 
 /// What is served now, for the threads of a keeper.
@@ -91,6 +93,7 @@ fn serve(config: &Config, file: Option<&Path>) -> Result<(), DaemonError> {
     let chunks = manifest.size().div_ceil(CHUNK);
     let profile = profile::share(&config.load_profile(chunks)?)
         .map_err(DaemonError::system("hand the profile over"))?;
+    let learned = Learned::create(chunks)?;
     let memory = Shared::create(chunks)?;
     let shared = Arc::new(Shared::map(&memory)?);
     shared
@@ -102,7 +105,8 @@ fn serve(config: &Config, file: Option<&Path>) -> Result<(), DaemonError> {
     let fuse = rustix::fs::open("/dev/fuse", OFlags::RDWR, rustix::fs::Mode::empty());
     let fuse = fuse.map_err(DaemonError::at("open", Path::new("/dev/fuse")))?;
     // The worker has the lock, too: the state is in use while one of the two lives.
-    for fd in [fuse.as_fd(), memory.as_fd(), profile.as_fd(), lock.as_fd()] {
+    let handed = [&fuse, &memory, &profile, &learned].map(AsFd::as_fd);
+    for fd in handed.into_iter().chain([lock.as_fd()]) {
         rustix::io::fcntl_setfd(fd, FdFlags::empty())
             .map_err(DaemonError::system("hand a descriptor over"))?;
     }
@@ -121,14 +125,10 @@ fn serve(config: &Config, file: Option<&Path>) -> Result<(), DaemonError> {
         fuse,
         memory,
         profile,
+        learned,
     };
     let ended = keeper.keep_serving(mounted);
-    match fs::remove_file(status::socket_path(&config.state)) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            eprintln!("Could not remove the socket of the status: {error}");
-        }
-        _ => {}
-    }
+    status::remove_sockets(&config.state);
     let recorded = config.record.as_ref().map_or(Ok(()), |target| {
         record::finish(
             &config.state,
@@ -245,10 +245,10 @@ fn flush_io() {
     }
 }
 
-fn terminate(worker: &Child) -> Result<(), DaemonError> {
+fn signal_worker(worker: &Child, signal: rustix::process::Signal) -> Result<(), DaemonError> {
     match rustix::process::Pid::from_raw(worker.id() as i32) {
-        Some(pid) => rustix::process::kill_process(pid, rustix::process::Signal::TERM)
-            .map_err(DaemonError::system("stop the worker")),
+        Some(pid) => rustix::process::kill_process(pid, signal)
+            .map_err(DaemonError::system("signal the worker")),
         None => Ok(()),
     }
 }
@@ -265,6 +265,7 @@ impl Keeper<'_> {
             self.config.clone(),
             self.manifest.clone(),
             self.shared.clone(),
+            Arc::new(Learned::map(&self.learned)?),
         )?;
         self.announce(&worker)?;
         let (mut born, mut pause) = (Instant::now(), FIRST_PAUSE);
@@ -276,9 +277,9 @@ impl Keeper<'_> {
                     return self.stop(&mut worker);
                 }
                 (Some(Signal::Reload), Some(file)) => {
-                    is_replaced |= self.reload(file);
-                    if is_replaced {
-                        terminate(&worker)?;
+                    if let Some(signal) = self.reload(file) {
+                        is_replaced |= signal == rustix::process::Signal::TERM;
+                        signal_worker(&worker, signal)?;
                     }
                 }
                 _ => {}
@@ -310,19 +311,28 @@ impl Keeper<'_> {
         }
     }
 
-    /// Take the configuration of the file; return whether it is another one. The worker that follows works by it.
-    fn reload(&self, file: &Path) -> bool {
+    /// Take the configuration of the file, and return the signal for the worker if it is another one: the worker takes a profile from the shared memory, for all else the next one works by it.
+    fn reload(&self, file: &Path) -> Option<rustix::process::Signal> {
         let fresh = match Config::load(file) {
             Ok(fresh) => fresh,
             Err(error) => {
                 eprintln!("Keeping the configuration in use: {error}");
-                return false;
+                return None;
             }
         };
         let mut config = self.config.write().unwrap_or_else(PoisonError::into_inner);
         if *config == fresh {
-            return false;
+            return None;
         }
+        if config.profile != fresh.profile {
+            if let Err(error) = self.replace_profile(&fresh) {
+                eprintln!("Keeping the profile in use: {error}");
+            }
+        }
+        let is_other = Config {
+            profile: fresh.profile.clone(),
+            ..config.clone()
+        } != fresh;
         if config.sources != fresh.sources {
             self.shared.clear_sources();
         }
@@ -333,7 +343,16 @@ impl Keeper<'_> {
                 .store(record::now_ns(), Ordering::SeqCst);
         }
         *config = fresh;
-        true
+        Some(match is_other {
+            true => rustix::process::Signal::TERM,
+            false => rustix::process::Signal::HUP,
+        })
+    }
+
+    fn replace_profile(&self, config: &Config) -> Result<(), DaemonError> {
+        let chunks = self.manifest.size().div_ceil(CHUNK);
+        profile::replace(&self.profile, &config.load_profile(chunks)?)
+            .map_err(DaemonError::system("hand the profile over"))
     }
 
     fn start_worker(&self) -> Result<Child, DaemonError> {
@@ -345,6 +364,7 @@ impl Keeper<'_> {
             .arg(self.fuse.as_fd().as_raw_fd().to_string())
             .arg(self.memory.as_fd().as_raw_fd().to_string())
             .arg(self.profile.as_fd().as_raw_fd().to_string())
+            .arg(self.learned.as_fd().as_raw_fd().to_string())
             .spawn()
             .map_err(DaemonError::at("start", &program))
     }
@@ -396,7 +416,7 @@ impl Keeper<'_> {
         self.shared
             .counter(Counter::WorkerPid)
             .store(0, Ordering::SeqCst);
-        terminate(worker)?;
+        signal_worker(worker, rustix::process::Signal::TERM)?;
         let start = Instant::now();
         while start.elapsed() < DRAIN {
             let ended = worker

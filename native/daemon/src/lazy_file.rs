@@ -8,6 +8,8 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use diffcache_prefetch::Profile;
+
 use crate::hydration::Plan;
 use crate::leaves::{Leaves, CHUNK};
 use crate::prefetch::{Miss, Prefetcher};
@@ -201,6 +203,13 @@ impl LazyFile {
         let stopped = is_miss.then(|| prefetcher.enter_miss());
         prefetcher.note_read(handle, chunks);
         stopped
+    }
+
+    /// Prefetch by another profile from now on.
+    pub fn replace_profile(&self, profile: Profile) {
+        if let Some(prefetcher) = &self.prefetcher {
+            prefetcher.replace(profile);
+        }
     }
 
     /// Forget a handle that was closed.

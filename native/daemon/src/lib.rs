@@ -5,7 +5,7 @@
 //! shared memory: reads of an immutable file may be answered twice, so no request is lost.
 //!
 //! * [`lazy_file`] serves ranges: from the [`leaves`] that are on the local disk, or else by one fetch per chunk from the [`sources`]: files, HTTP servers and [`peer`]s.
-//! * [`prefetch`] fetches what is going to be read; [`record`] notes what was.
+//! * [`prefetch`] fetches what is going to be read; [`learned`] counts what was, and [`record`] notes it.
 //! * [`supervisor`] is the service beside an agent: one keeper for each image, over [`http`] on a unix socket.
 //! * [`filesystem`] is the directory with that one file, for the dispatcher of `fuse-backend-rs`.
 
@@ -16,7 +16,9 @@ pub mod http;
 pub mod hydration;
 pub mod keeper;
 pub mod lazy_file;
+pub mod learned;
 pub mod leaves;
+pub mod mapping;
 pub mod peer;
 pub mod prefetch;
 pub mod profile;

@@ -21,11 +21,12 @@ fn run(arguments: &[&str]) -> Result<(), DaemonError> {
         ["serve", config] => keeper::run(&Config::parse(config)?),
         ["keep", file] => keeper::run_from(Path::new(file)),
         ["supervise", config] => supervisor::run(supervisor::Config::parse(config)?),
-        ["worker", config, fuse, memory, profile] => worker::run(
+        ["worker", config, fuse, memory, profile, learned] => worker::run(
             &Config::parse(config)?,
             descriptor(fuse)?,
             descriptor(memory)?,
             descriptor(profile)?,
+            descriptor(learned)?,
         ),
         _ => Err(DaemonError::Config(
             "usage: diffcached serve|supervise CONFIG (use diffcache lazy serve or diffcache-lazy)"

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::{Condvar, Mutex, PoisonError};
 
 use diffcache_prefetch::replay::Policy;
-use diffcache_prefetch::{Chunk, Hint, Profile, Queue, Sequences};
+use diffcache_prefetch::{Chunk, Hint, Profile, Queue, Sequences, Threshold};
 
 use crate::lazy_file::lock;
 
@@ -15,18 +15,41 @@ use crate::lazy_file::lock;
 pub struct Prefetcher {
     chunks: Chunk,
     policy: Policy,
-    profile: Profile,
     state: Mutex<State>,
     changed: Condvar,
     idle: Condvar,
 }
 
 struct State {
+    /// The chunks that enough instances read.
+    profile: Profile,
     queue: Queue,
     sequences: HashMap<u64, Sequences>,
     has_begun: bool,
     /// Reads that wait for a chunk that was not on its way.
     misses: usize,
+}
+
+impl State {
+    fn hint(&self, chunk: Chunk) -> Hint {
+        Hint {
+            chunk,
+            record: self.profile.get(chunk),
+        }
+    }
+
+    fn queue_profile(&mut self) {
+        let chunks = self.profile.rows();
+        let hints: Vec<_> = chunks.map(|(chunk, ..)| self.hint(chunk)).collect();
+        self.queue.replace_hints(hints);
+    }
+}
+
+/// Leave the chunks out that too few of a profile's instances read.
+fn choose(profile: &Profile) -> Profile {
+    let instances = usize::try_from(profile.most()).unwrap_or(usize::MAX);
+    let least = Threshold::default().readers(instances);
+    profile.at_least(least)
 }
 
 /// A read that stops prefetching until it has its chunks.
@@ -49,8 +72,8 @@ impl Prefetcher {
         Prefetcher {
             chunks,
             policy,
-            profile,
             state: Mutex::new(State {
+                profile: choose(&profile),
                 queue: Queue::new(policy.in_flight),
                 sequences: HashMap::new(),
                 has_begun: false,
@@ -74,16 +97,18 @@ impl Prefetcher {
     fn begin_with(&self, state: &mut State) {
         if !state.has_begun {
             state.has_begun = true;
-            let hints = self.profile.rows().map(|(chunk, ..)| self.hint(chunk));
-            state.queue.add_hints(hints);
+            state.queue_profile();
             self.changed.notify_all();
         }
     }
 
-    fn hint(&self, chunk: Chunk) -> Hint {
-        Hint {
-            chunk,
-            record: self.profile.get(chunk),
+    /// Prefetch by another profile from now on; what waits of the last one is forgotten.
+    pub fn replace(&self, profile: Profile) {
+        let mut state = lock(&self.state);
+        state.profile = choose(&profile);
+        if state.has_begun {
+            state.queue_profile();
+            self.changed.notify_all();
         }
     }
 
@@ -100,13 +125,16 @@ impl Prefetcher {
         let mut state = lock(&self.state);
         self.begin_with(&mut state);
         let State {
-            queue, sequences, ..
+            profile,
+            queue,
+            sequences,
+            ..
         } = &mut *state;
         let new = || Sequences::new(self.chunks, self.policy.read_ahead);
         let sequences = sequences.entry(handle).or_insert_with(new);
         let mut is_wanted = false;
         for chunk in chunks.filter_map(|chunk| Chunk::try_from(chunk).ok()) {
-            let ahead = sequences.read(chunk, self.profile.get(chunk).count > 0);
+            let ahead = sequences.read(chunk, profile.get(chunk).count > 0);
             is_wanted |= !ahead.is_empty();
             queue.add_sequence(ahead);
         }
@@ -139,8 +167,9 @@ impl Prefetcher {
     pub fn done(&self, chunk: Chunk, is_there: bool) {
         let mut state = lock(&self.state);
         state.queue.done();
-        if !is_there && self.profile.get(chunk).count > 0 {
-            state.queue.add_hints([self.hint(chunk)]);
+        if !is_there && state.profile.get(chunk).count > 0 {
+            let hint = state.hint(chunk);
+            state.queue.add_hints([hint]);
         }
         self.changed.notify_all();
         if state.queue.is_idle() {
@@ -183,6 +212,33 @@ mod tests {
         prefetcher.begin();
         let found: Vec<_> = std::iter::from_fn(|| take(&prefetcher)).collect();
         assert_eq!(vec![8, 7, 5], found);
+    }
+
+    #[test]
+    fn another_profile_takes_the_place_of_what_waits() {
+        let prefetcher = prefetcher(9);
+        let rows = [(1, 1, 9.0), (2, 100, 9.0), (3, 10, 9.0), (4, 9, 0.0)];
+        prefetcher.begin();
+        assert_eq!(Some(8), take(&prefetcher));
+        prefetcher.replace(Profile::from_rows(rows).unwrap());
+        // A tenth of the instances at least.
+        let found: Vec<_> = std::iter::from_fn(|| take(&prefetcher)).collect();
+        assert_eq!(vec![2, 3], found);
+        // What failed and is no longer known is not queued again.
+        prefetcher.done(8, false);
+        prefetcher.done(2, false);
+        assert_eq!(Some(2), take(&prefetcher));
+        assert_eq!(None, take(&prefetcher));
+    }
+
+    #[test]
+    fn a_profile_that_comes_before_the_first_read_waits_for_it() {
+        let prefetcher = prefetcher(9);
+        prefetcher.replace(Profile::from_rows([(2, 1, 9.0)]).unwrap());
+        assert_eq!(None, take(&prefetcher));
+        prefetcher.note_read(1, 50..51);
+        assert_eq!(Some(2), take(&prefetcher));
+        assert_eq!(None, take(&prefetcher));
     }
 
     #[test]

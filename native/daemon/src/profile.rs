@@ -2,10 +2,11 @@
 
 use std::fmt;
 use std::fs::File;
-use std::io::{self, BufReader, BufWriter, Read, Write};
+use std::io::{self, Read};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use diffcache_prefetch::{Chunk, ChunkSet, Profile, ProfileError};
 use serde::de::{
@@ -16,13 +17,16 @@ use serde_json::Number;
 use crate::leaves::CHUNK;
 
 /// Bytes of a profile's file at most.
-const MAX_FILE_BYTES: u64 = 64 << 20;
+pub const MAX_FILE_BYTES: u64 = 64 << 20;
 /// Instances of a chunk at most.
 const MAX_COUNT: u64 = u32::MAX as u64;
 /// Microseconds since an instance's start at most.
 const MAX_MEAN_US: f64 = 1e14;
 /// Bytes of a row in memory: chunk, count and mean, little-endian, 8 bytes each.
 const ROW_LEN: usize = 24;
+const HEADER_LEN: u64 = 16;
+/// How long a profile may take to be replaced.
+const REPLACE_TIME: Duration = Duration::from_secs(5);
 
 /// Why a file has no usable profile.
 #[derive(Debug, thiserror::Error)]
@@ -183,13 +187,27 @@ impl Rows {
 /// Of the system.
 pub fn share(profile: &Profile) -> io::Result<OwnedFd> {
     let fd = rustix::fs::memfd_create("profile", rustix::fs::MemfdFlags::empty())?;
-    let mut out = BufWriter::new(File::from(fd));
+    replace(&fd, profile)?;
+    Ok(fd)
+}
+
+/// Put a profile in place of the one that was shared. The first word is odd meanwhile, and another one afterwards; the second is the number of rows.
+///
+/// # Errors
+/// Of the system.
+pub fn replace(fd: impl AsFd, profile: &Profile) -> io::Result<()> {
+    let file = File::from(fd.as_fd().try_clone_to_owned()?);
+    let begun = read_words(&file)?.map_or(0, |[number, _]| number) | 1;
+    file.write_all_at(&begun.to_le_bytes(), 0)?;
+    let mut bytes = Vec::with_capacity(profile.len() * ROW_LEN);
     for (chunk, count, mean_us) in profile.rows() {
-        out.write_all(&u64::from(chunk).to_le_bytes())?;
-        out.write_all(&count.to_le_bytes())?;
-        out.write_all(&mean_us.to_le_bytes())?;
+        bytes.extend(u64::from(chunk).to_le_bytes());
+        bytes.extend(count.to_le_bytes());
+        bytes.extend(mean_us.to_le_bytes());
     }
-    Ok(out.into_inner()?.into())
+    file.write_all_at(&bytes, HEADER_LEN)?;
+    file.write_all_at(&(profile.len() as u64).to_le_bytes(), 8)?;
+    file.write_all_at(&(begun + 1).to_le_bytes(), 0)
 }
 
 /// Read a profile that was shared.
@@ -198,17 +216,40 @@ pub fn share(profile: &Profile) -> io::Result<OwnedFd> {
 /// Of the system, or `InvalidData`.
 pub fn from_shared(fd: impl AsFd) -> io::Result<Profile> {
     let file = File::from(fd.as_fd().try_clone_to_owned()?);
-    // Each worker reads it: the offset is common to all.
-    let mut reader = BufReader::new(At { file, offset: 0 });
-    let (mut rows, mut row) = (Vec::new(), [0; ROW_LEN]);
+    let start = Instant::now();
     loop {
-        match reader.read_exact(&mut row) {
-            Ok(()) => rows.extend(decode(&row)),
-            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => break,
-            Err(error) => return Err(error),
+        let header = read_words(&file)?;
+        let Some([number, rows]) = header else {
+            return Err(io::ErrorKind::UnexpectedEof.into());
+        };
+        let left = file.metadata()?.len().saturating_sub(HEADER_LEN);
+        let mut bytes = vec![0; rows.min(left / ROW_LEN as u64) as usize * ROW_LEN];
+        file.read_exact_at(&mut bytes, HEADER_LEN)?;
+        // Unless it was replaced meanwhile.
+        if number % 2 == 0 && read_words(&file)? == header {
+            let rows = bytes.chunks_exact(ROW_LEN);
+            let rows = rows.filter_map(|row| decode(row.first_chunk()?));
+            return Profile::from_rows(rows)
+                .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error));
         }
+        if start.elapsed() > REPLACE_TIME {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        std::thread::sleep(Duration::from_millis(1));
     }
-    Profile::from_rows(rows).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+}
+
+/// Read the two words before the rows; none if there is nothing yet.
+fn read_words(file: &File) -> io::Result<Option<[u64; 2]>> {
+    let mut bytes = [0; HEADER_LEN as usize];
+    match file.read_exact_at(&mut bytes, 0) {
+        Ok(()) => {}
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(None),
+        Err(error) => return Err(error),
+    }
+    let word = |at: usize| bytes.get(at..)?.first_chunk().copied();
+    let words = word(0).zip(word(8));
+    Ok(words.map(|(one, other)| [u64::from_le_bytes(one), u64::from_le_bytes(other)]))
 }
 
 fn decode(bytes: &[u8; ROW_LEN]) -> Option<Row> {
@@ -219,19 +260,6 @@ fn decode(bytes: &[u8; ROW_LEN]) -> Option<Row> {
         u64::from_le_bytes(word(8)?),
         f64::from_le_bytes(word(16)?),
     ))
-}
-
-struct At {
-    file: File,
-    offset: u64,
-}
-
-impl Read for At {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let len = self.file.read_at(buffer, self.offset)?;
-        self.offset += len as u64;
-        Ok(len)
-    }
 }
 
 #[cfg(test)]
@@ -309,5 +337,8 @@ mod tests {
         let shared = share(&profile).unwrap();
         assert_eq!(profile, from_shared(&shared).unwrap());
         assert_eq!(profile, from_shared(&shared).unwrap());
+        let shorter = Profile::from_rows([(7, 1, 1.0)]).unwrap();
+        replace(&shared, &shorter).unwrap();
+        assert_eq!(shorter, from_shared(&shared).unwrap());
     }
 }

@@ -4,13 +4,11 @@
 //! copied a request, and again after the answer; so a worker killed at any moment leaves each unanswered request to be found.
 
 use std::os::fd::{AsFd, OwnedFd};
-use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, AtomicU8, Ordering};
-
-use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::config::MAX_SOURCES;
 use crate::error::DaemonError;
+use crate::mapping::Mapping;
 
 /// Threads of a worker, each with one slot.
 pub const SLOTS: usize = 64;
@@ -92,8 +90,7 @@ const SOURCE_LEN: usize = 4;
 
 /// A mapping of the shared memory.
 pub struct Shared {
-    base: NonNull<u8>,
-    len: usize,
+    memory: Mapping,
 }
 
 // SAFETY: the mapping lives as long as the value; counters and marks are atomic, and each slot is used by one thread (`Slot` is handed out once per index).
@@ -119,40 +116,28 @@ impl Shared {
     /// # Errors
     /// `System`.
     pub fn map(fd: impl AsFd) -> Result<Shared, DaemonError> {
-        let found = rustix::fs::fstat(&fd).map_err(DaemonError::system("size shared memory"))?;
-        let len = usize::try_from(found.st_size).unwrap_or(0);
-        if len < MARKS_AT {
-            let reason = format!("shared memory has {len} bytes, not at least {MARKS_AT}");
-            return Err(DaemonError::Config(reason));
-        }
-        // SAFETY: a new mapping at an address of the kernel's choice; the descriptor is one of ours, of this length, and never shrunk.
-        let base = unsafe {
-            rustix::mm::mmap(
-                std::ptr::null_mut(),
-                len,
-                ProtFlags::READ | ProtFlags::WRITE,
-                MapFlags::SHARED,
-                fd,
-                0,
-            )
-        };
-        let base = base.map_err(DaemonError::system("map shared memory"))?;
-        let base = NonNull::new(base.cast::<u8>())
-            .ok_or_else(|| DaemonError::Config("the shared memory has no address".to_owned()))?;
-        Ok(Shared { base, len })
+        Ok(Shared {
+            memory: Mapping::new(fd, MARKS_AT)?,
+        })
     }
 
     /// Return a counter.
     pub fn counter(&self, counter: Counter) -> &AtomicU64 {
         // SAFETY: within the first page of the mapping and aligned to 8 bytes; it is only ever used as an atomic.
-        unsafe { self.base.cast::<AtomicU64>().add(counter as usize).as_ref() }
+        unsafe {
+            self.memory
+                .base
+                .cast::<AtomicU64>()
+                .add(counter as usize)
+                .as_ref()
+        }
     }
 
     /// Return a counter of a source.
     pub fn source_counter(&self, source: usize, counter: SourceCounter) -> &AtomicU64 {
         let at = SOURCES_AT + source.min(MAX_SOURCES - 1) * SOURCE_LEN + counter as usize;
         // SAFETY: within the first page of the mapping and aligned to 8 bytes; it is only ever used as an atomic.
-        unsafe { self.base.cast::<AtomicU64>().add(at).as_ref() }
+        unsafe { self.memory.base.cast::<AtomicU64>().add(at).as_ref() }
     }
 
     /// Forget what was counted of sources, because they are others now.
@@ -188,8 +173,8 @@ impl Shared {
     fn marks(&self) -> &[AtomicU8] {
         // SAFETY: the rest of the mapping, which is only ever used as atomics.
         unsafe {
-            let start = self.base.add(MARKS_AT).cast::<AtomicU8>();
-            std::slice::from_raw_parts(start.as_ptr(), self.len - MARKS_AT)
+            let start = self.memory.base.add(MARKS_AT).cast::<AtomicU8>();
+            std::slice::from_raw_parts(start.as_ptr(), self.memory.len - MARKS_AT)
         }
     }
 
@@ -239,17 +224,8 @@ impl Shared {
         assert!(index < SLOTS, "a slot past the end");
         // SAFETY: within the mapping; the caller has the slot for itself.
         unsafe {
-            let start = self.base.add(COUNTERS_LEN + index * SLOT_LEN);
+            let start = self.memory.base.add(COUNTERS_LEN + index * SLOT_LEN);
             std::slice::from_raw_parts_mut(start.as_ptr(), SLOT_LEN)
-        }
-    }
-}
-
-impl Drop for Shared {
-    fn drop(&mut self) {
-        // SAFETY: the mapping was made by `map` and nothing borrows from it any more.
-        if let Err(error) = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.len) } {
-            eprintln!("Could not unmap shared memory: {error}");
         }
     }
 }

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::io::{self, Read, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,21 +16,34 @@ use crate::config::{Config, Place};
 use crate::error::DaemonError;
 use crate::hydration::{Plan, Progress};
 use crate::keeper::{self, SharedConfig};
+use crate::learned::Learned;
 use crate::leaves::{self, Presence, CHUNK};
+use crate::profile;
 use crate::record::now_ns;
 use crate::shared::{Counter, Shared, SourceCounter};
 
 /// How long a keeper may take to answer.
 const ANSWER_TIME: Duration = Duration::from_secs(5);
 
-/// Return the path of the socket in a state folder.
-pub fn socket_path(state: &Path) -> PathBuf {
-    state.join("socket")
+/// Sockets in a state folder; each connection to one is answered with a document.
+const STATUS: &str = "socket";
+const PROFILE: &str = "profile-socket";
+
+/// Remove the sockets of a keeper that ends.
+pub fn remove_sockets(state: &Path) {
+    for name in [STATUS, PROFILE] {
+        match std::fs::remove_file(state.join(name)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                eprintln!("Could not remove the keeper's {name}: {error}");
+            }
+            _ => {}
+        }
+    }
 }
 
 /// Return whether a daemon answers for a state folder.
 pub fn is_answered(state: &Path) -> bool {
-    within(state, |short| UnixStream::connect(short)).is_ok()
+    within(state, STATUS, |short| UnixStream::connect(short)).is_ok()
 }
 
 /// Ask the keeper of a state folder for its state.
@@ -38,26 +51,42 @@ pub fn is_answered(state: &Path) -> bool {
 /// # Errors
 /// If none answers.
 pub fn ask(state: &Path) -> io::Result<Value> {
-    const LONGEST: u64 = 1 << 20;
-    let connection = within(state, |short| UnixStream::connect(short))?;
+    ask_at(state, STATUS, 1 << 20)
+}
+
+/// Ask the keeper of a state folder for what instances have read.
+///
+/// # Errors
+/// If none answers.
+pub fn ask_profile(state: &Path) -> io::Result<Value> {
+    ask_at(state, PROFILE, profile::MAX_FILE_BYTES)
+}
+
+fn ask_at(state: &Path, name: &str, longest: u64) -> io::Result<Value> {
+    let connection = within(state, name, |short| UnixStream::connect(short))?;
     connection.set_read_timeout(Some(ANSWER_TIME))?;
     let mut text = Vec::new();
-    connection.take(LONGEST).read_to_end(&mut text)?;
+    connection.take(longest).read_to_end(&mut text)?;
     serde_json::from_slice(&text).map_err(io::Error::from)
 }
 
-/// Give a path of the socket that is short enough for one: a folder's may be longer.
-fn within<T>(state: &Path, run: impl FnOnce(&Path) -> io::Result<T>) -> io::Result<T> {
+/// Give a path of a socket that is short enough for one: a folder's may be longer.
+fn within<T>(state: &Path, name: &str, run: impl FnOnce(&Path) -> io::Result<T>) -> io::Result<T> {
     let folder = File::open(state)?;
-    let short = format!("/proc/self/fd/{}", folder.as_raw_fd());
-    run(&socket_path(Path::new(&short)))
+    let short = format!("/proc/self/fd/{}/{name}", folder.as_raw_fd());
+    run(Path::new(&short))
 }
 
 /// Return the state as the JSON of `diffcache lazy status`.
 ///
 /// # Errors
 /// Of the local disk.
-pub fn describe(config: &Config, manifest: &Manifest, shared: &Shared) -> io::Result<Value> {
+pub fn describe(
+    config: &Config,
+    manifest: &Manifest,
+    shared: &Shared,
+    learned: &Learned,
+) -> io::Result<Value> {
     // Before the chunks are counted: a complete image lacks none.
     let complete = shared.counter(Counter::Complete).load(Ordering::Acquire) == 1;
     let presence = leaves::count_chunks(&config.state, manifest)?;
@@ -72,6 +101,7 @@ pub fn describe(config: &Config, manifest: &Manifest, shared: &Shared) -> io::Re
         "present": presence.present,
         "complete": complete,
         "plain_path": plain,
+        "instances": learned.instances(),
         "reads": shared.get(Counter::Reads),
         "bytes_read": shared.get(Counter::BytesRead),
         "bytes_fetched": shared.get(Counter::BytesFetched),
@@ -127,39 +157,50 @@ pub fn describe_hydration(config: &Config, shared: &Shared, presence: Presence) 
     Plan::new(config).describe(&progress)
 }
 
-/// Answer each connection with the state, from a thread.
+/// Answer connections with the state, and with what was learned, from threads.
 ///
 /// # Errors
-/// `Path` if the socket cannot be made.
+/// `Path` if a socket cannot be made.
 pub fn serve(
     config: SharedConfig,
     manifest: Arc<Manifest>,
     shared: Arc<Shared>,
+    learned: Arc<Learned>,
 ) -> Result<(), DaemonError> {
     let state = keeper::read(&config).state.clone();
-    let path = socket_path(&state);
+    let known = learned.clone();
+    answer_at(&state, PROFILE, move || Ok(known.describe()))?;
+    answer_at(&state, STATUS, move || {
+        describe(&keeper::read(&config), &manifest, &shared, &learned)
+    })
+}
+
+fn answer_at(
+    state: &Path,
+    name: &'static str,
+    describe: impl Fn() -> io::Result<Value> + Send + 'static,
+) -> Result<(), DaemonError> {
+    let path = state.join(name);
     match std::fs::remove_file(&path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => {
             return Err(DaemonError::at("remove", &path)(error));
         }
         _ => {}
     }
-    let listener = within(&state, |short| UnixListener::bind(short))
+    let listener = within(state, name, |short| UnixListener::bind(short))
         .map_err(DaemonError::at("listen at", &path))?;
     let run = move || {
         for connection in listener.incoming() {
             let answer = |mut connection: UnixStream| {
-                let state = describe(&keeper::read(&config), &manifest, &shared)?;
-                connection.write_all(state.to_string().as_bytes())
+                connection.set_write_timeout(Some(ANSWER_TIME))?;
+                connection.write_all(describe()?.to_string().as_bytes())
             };
             if let Err(error) = connection.and_then(answer) {
-                eprintln!("Could not answer a request for the status: {error}");
+                eprintln!("Could not answer at the {name}: {error}");
             }
         }
     };
-    let thread = std::thread::Builder::new()
-        .name("status".to_owned())
-        .spawn(run);
+    let thread = std::thread::Builder::new().name(name.to_owned()).spawn(run);
     thread
         .map(drop)
         .map_err(DaemonError::system("start a thread"))

@@ -97,6 +97,7 @@ struct Change {
     hydrate: Option<Hydrate>,
     rate: Option<u64>,
     wait: Option<f64>,
+    profile: Option<PathBuf>,
 }
 
 /// Why a request failed.
@@ -462,6 +463,9 @@ impl Supervisor {
         let answer = match (request.method.as_str(), parts.as_slice()) {
             ("GET", ["v1", "images"]) => Ok(Answer(200, self.list())),
             ("GET", ["v1", "images", id]) => self.show(id).map(|found| Answer(200, found)),
+            ("GET", ["v1", "images", id, "profile"]) => {
+                self.show_profile(id).map(|found| Answer(200, found))
+            }
             ("PUT", ["v1", "images", id]) => {
                 self.add(id, &request.body).map(|found| Answer(200, found))
             }
@@ -494,6 +498,19 @@ impl Supervisor {
             .describe(id))
     }
 
+    /// Return what instances here have read of an image.
+    fn show_profile(&self, id: &str) -> Result<Value, Refusal> {
+        let images = lock(&self.images);
+        let image = images
+            .get(id)
+            .ok_or_else(|| Refusal::Unknown(id.to_owned()))?;
+        let folder = image.folder.clone();
+        drop(images);
+        status::ask_profile(&folder).map_err(|error| {
+            Refusal::Failed(format!("the keeper of {id} does not answer: {error}"))
+        })
+    }
+
     /// Serve an image, or serve it from other sources if it is served already. Returns when it can be read.
     fn add(&self, id: &str, body: &[u8]) -> Result<Value, Refusal> {
         if !is_content_id(id) {
@@ -507,6 +524,7 @@ impl Supervisor {
                 hydrate: Some(wanted.hydrate),
                 rate: wanted.rate,
                 wait: Some(wanted.wait),
+                profile: wanted.profile,
             };
             change_image(image, change)?;
             image.look_after();
@@ -540,25 +558,13 @@ impl Supervisor {
                 "manifest {path} is not that of {id}"
             )));
         }
-        let copy = |from: &Path, name: &str| -> Result<PathBuf, DaemonError> {
-            let to = image.folder.join(name);
-            let bytes = fs::read(from).map_err(DaemonError::at("read", from))?;
-            write_durably(&to, &bytes).map_err(DaemonError::at("write", &to))?;
-            Ok(to)
-        };
-        let profile = wanted.profile.map(|path| -> Result<PathBuf, DaemonError> {
-            let chunks = found.size().div_ceil(CHUNK);
-            let loaded = profile::load(&path, chunks);
-            loaded.map_err(|error| DaemonError::Profile {
-                path: path.clone(),
-                error,
-            })?;
-            copy(&path, "profile")
-        });
+        let profile = wanted
+            .profile
+            .map(|path| copy_profile(&path, &image.folder.join("profile.1"), &found));
         let config = config::Config {
             sources: wanted.sources,
             identity: self.config.identity.clone(),
-            manifest: copy(&wanted.manifest, "manifest")?,
+            manifest: copy(&wanted.manifest, &image.folder.join("manifest"))?,
             mount,
             state: image.folder.clone(),
             prefetch: wanted.prefetch,
@@ -615,10 +621,55 @@ impl Supervisor {
     }
 }
 
+fn copy(from: &Path, to: &Path) -> Result<PathBuf, DaemonError> {
+    let bytes = fs::read(from).map_err(DaemonError::at("read", from))?;
+    write_durably(to, &bytes).map_err(DaemonError::at("write", to))?;
+    Ok(to.to_owned())
+}
+
+/// Keep a profile that can be used with an image.
+fn copy_profile(from: &Path, to: &Path, manifest: &Manifest) -> Result<PathBuf, DaemonError> {
+    // What is checked is what is kept, also if the file is replaced meanwhile.
+    let kept = to.with_extension("unchecked");
+    let limited = |error| DaemonError::Profile {
+        path: from.to_owned(),
+        error,
+    };
+    let len = fs::metadata(from)
+        .map_err(|error| limited(error.into()))?
+        .len();
+    if len > profile::MAX_FILE_BYTES {
+        return Err(limited(profile::ProfileFileError::TooLong));
+    }
+    copy(from, &kept)?;
+    let loaded = profile::load(&kept, manifest.size().div_ceil(CHUNK));
+    let checked = loaded
+        .map_err(limited)
+        .and_then(|_| fs::rename(&kept, to).map_err(DaemonError::at("write", to)));
+    if checked.is_err() {
+        // Best effort: the first error is the one to report, and the name is used again.
+        let _ = fs::remove_file(&kept);
+    }
+    checked.map(|()| to.to_owned())
+}
+
+/// Return the path for an image's next profile: another one each time, which tells the keeper that it is another profile.
+fn next_profile(folder: &Path, last: Option<&Path>) -> PathBuf {
+    let number = last.and_then(|path| path.extension()?.to_str()?.parse().ok());
+    folder.join(format!("profile.{}", number.unwrap_or(0u64) + 1))
+}
+
 /// Change what a keeper does, now and after its next start.
 fn change_image(image: &Image, change: Change) -> Result<(), Refusal> {
     let found = image.load()?;
+    let last = found.profile.as_deref();
+    let profile = change.profile.map(|path| {
+        let to = next_profile(&image.folder, last);
+        copy_profile(&path, &to, &found.load_manifest()?)
+    });
+    let profile = profile.transpose()?;
     let changed = config::Config {
+        profile: profile.or_else(|| found.profile.clone()),
         sources: change.sources.unwrap_or_else(|| found.sources.clone()),
         hydrate: change.hydrate.unwrap_or(found.hydrate),
         rate: change.rate.or(found.rate),
@@ -628,6 +679,11 @@ fn change_image(image: &Image, change: Change) -> Result<(), Refusal> {
     if changed != found {
         image.save(&changed)?;
         image.signal(Signal::HUP);
+        if let Some(last) = last.filter(|last| changed.profile.as_deref() != Some(last)) {
+            if let Err(error) = fs::remove_file(last) {
+                eprintln!("Could not remove {}: {error}", last.display());
+            }
+        }
     }
     Ok(())
 }

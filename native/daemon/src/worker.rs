@@ -19,6 +19,7 @@ use crate::error::DaemonError;
 use crate::filesystem::Directory;
 use crate::hydration::Plan;
 use crate::lazy_file::LazyFile;
+use crate::learned::Learned;
 use crate::leaves::Leaves;
 use crate::peer::Peers;
 use crate::prefetch::Prefetcher;
@@ -68,7 +69,7 @@ struct Service {
     ended: AtomicBool,
 }
 
-/// Answer requests of `fuse` until SIGTERM or the end of the mount, with the memory of `memory` and the profile of `profile`.
+/// Answer requests of `fuse` until SIGTERM or the end of the mount, with the memory of `memory` and `learned` and the profile of `profile`.
 ///
 /// # Errors
 /// As `DaemonError`, before the first answer.
@@ -77,6 +78,7 @@ pub fn run(
     fuse: BorrowedFd<'static>,
     memory: BorrowedFd<'_>,
     profile: BorrowedFd<'_>,
+    learned: BorrowedFd<'_>,
 ) -> Result<(), DaemonError> {
     signals::block();
     drop_privileges()?;
@@ -91,7 +93,9 @@ pub fn run(
         .record
         .is_some()
         .then(|| Recorder::open(&config.state, shared.clone()));
-    let directory = Directory::new(file.clone(), recorder.transpose()?);
+    let learned = Learned::map(learned)?;
+    learned.take_over();
+    let directory = Directory::new(file.clone(), learned, recorder.transpose()?);
     let service = Arc::new(Service {
         server: Server::new(directory),
         fuse,
@@ -117,8 +121,10 @@ pub fn run(
     let identity = IdentityFiles::new(&config.identity);
     let mut looked = Instant::now();
     while !service.ended.load(Ordering::SeqCst) {
-        if signals::wait(Some(Duration::from_millis(200))) == Some(Signal::Stop) {
-            break;
+        match signals::wait(Some(Duration::from_millis(200))) {
+            Some(Signal::Stop) => break,
+            Some(Signal::Reload) => take_profile(&file, profile),
+            _ => {}
         }
         if looked.elapsed() > LOOK_TIME {
             looked = Instant::now();
@@ -132,6 +138,14 @@ pub fn run(
     }
     let closed = file.leaves().close();
     closed.map_err(DaemonError::at("close the state of", &config.state))
+}
+
+/// Prefetch by the profile that the keeper has put in place of the last one.
+fn take_profile(file: &LazyFile, profile: BorrowedFd<'_>) {
+    match profile::from_shared(profile) {
+        Ok(profile) => file.replace_profile(profile),
+        Err(error) => eprintln!("Keeping the profile in use: {error}"),
+    }
 }
 
 fn open_sources(config: &Config, manifest: &Manifest) -> Result<Vec<Box<dyn Source>>, DaemonError> {

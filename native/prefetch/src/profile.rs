@@ -117,6 +117,21 @@ impl Profile {
         self.records.get(&chunk).copied().unwrap_or_default()
     }
 
+    /// The greatest count of a chunk; 0 without one.
+    #[must_use]
+    pub fn most(&self) -> u64 {
+        let counts = self.records.values().map(|record| record.count);
+        counts.max().unwrap_or(0)
+    }
+
+    /// The chunks that were counted at least `least` times.
+    #[must_use]
+    pub fn at_least(&self, least: u64) -> Self {
+        let mut chosen = self.clone();
+        chosen.records.retain(|_, record| record.count >= least);
+        chosen
+    }
+
     /// The number of chunks that were read.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -197,6 +212,17 @@ mod tests {
         assert_eq!(Ordering::Less, order((2, 9.0), (1, 1.0)));
         assert_eq!(Ordering::Less, order((3, 5.0), (3, 6.0)));
         assert_eq!(Ordering::Equal, order((3, 5.0), (3, 5.0)));
+    }
+
+    #[test]
+    fn rarely_read_chunks_can_be_left_out() {
+        let profile = Profile::from_rows([(0, 1, 0.0), (1, 2, 0.0), (2, 3, 0.0)]).unwrap();
+        let chosen = profile.at_least(2);
+        assert_eq!(
+            vec![1, 2],
+            chosen.rows().map(|row| row.0).collect::<Vec<_>>()
+        );
+        assert_eq!((3, 0), (profile.most(), Profile::default().most()));
     }
 
     #[test]

@@ -75,6 +75,13 @@ impl Queue {
         self.waiting.extend(hints.into_iter().map(Entry::Hint));
     }
 
+    /// Adds hints in place of those that wait; sequences stay.
+    pub fn replace_hints(&mut self, hints: impl IntoIterator<Item = Hint>) {
+        self.waiting
+            .retain(|entry| matches!(entry, Entry::Ahead(..)));
+        self.add_hints(hints);
+    }
+
     /// Adds chunks that continue a sequence; they come before hints.
     pub fn add_sequence(&mut self, chunks: Range<Chunk>) {
         for chunk in chunks {
@@ -157,6 +164,15 @@ mod tests {
         queue.add_sequence(7..9);
         queue.add_sequence(3..5);
         assert_eq!(vec![7, 8, 3, 4, 1], drain(&mut queue));
+    }
+
+    #[test]
+    fn replaced_hints_leave_sequences() {
+        let mut queue = Queue::new(9);
+        queue.add_hints(hints(&[(1, 2, 1.0)]));
+        queue.add_sequence(7..9);
+        queue.replace_hints(hints(&[(5, 2, 1.0)]));
+        assert_eq!(vec![7, 8, 5], drain(&mut queue));
     }
 
     #[test]

@@ -14,6 +14,13 @@ pub enum ThresholdError {
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Threshold(f64);
 
+impl Default for Threshold {
+    /// A tenth of the instances, as in section 3.2 of the paper.
+    fn default() -> Self {
+        Self(0.1)
+    }
+}
+
 /// A share of a whole number may miss it by rounding: 0.07 of 100 is 7.000000000000001.
 const ROUNDING: f64 = 1e-9;
 

@@ -339,6 +339,46 @@ class LazyServiceTest(base.TestCase):
         # A worker that was replaced on purpose is no fault.
         self.assertEqual(0, self.status()['worker_restarts'])
 
+    def test_what_handles_read_is_learned_and_outlives_workers(self):
+        path = self.add_image(prefetch=False)['path']
+        for chunks in ((4, 5, 4), (4,), ()):
+            descriptor = os.open(path, os.O_RDONLY | os.O_DIRECT)
+            self.addCleanup(os.close, descriptor)
+            for chunk in chunks:
+                os.pread(descriptor, 4096, chunk << 18)
+                worker = self.served()['worker_pid']
+                os.kill(worker, signal.SIGKILL)
+                self.wait_until(
+                    lambda: self.status().get('worker_pid') != worker)
+        found = self.daemon.profile(self.image)
+        self.assertEqual((262144, 2), (found['chunk'], found['instances']))
+        self.assertEqual([[4, 2], [5, 1]],
+                         [row[:2] for row in found['profile']])
+        self.assertTrue(all(row[2] > 0 for row in found['profile']))
+        self.assertEqual(2, self.served()['instances'])
+        self.assertRaises(exceptions.NotFound, self.daemon.profile, '0' * 64)
+
+    def test_a_profile_is_taken_without_a_new_worker(self):
+        path = self.add_image()['path']
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECT)
+        self.addCleanup(os.close, descriptor)
+        os.pread(descriptor, 4096, 4 << 18)
+        worker = self.served()['worker_pid']
+        profile = self.folder / 'profile'
+        for text in ('[[4, 0, 0]]', '[[99999, 1, 1]]', '[', '{}'):
+            profile.write_text(text)
+            self.assertRaises(exceptions.InvalidInput, self.daemon.change,
+                              self.image, {'profile': str(profile)})
+        self.assertRaises(exceptions.DiffCacheError, self.daemon.change,
+                          self.image, {'profile': str(self.folder / 'none')})
+        for chunk, present in ((16, 8), (28, 12)):
+            profile.write_text(json.dumps({'profile': [[chunk, 3, 1.5]]}))
+            self.daemon.change(self.image, {'profile': str(profile)})
+            # A frame of the compressed form has four chunks.
+            self.wait_until(lambda: self.served()['present'] == present)
+        self.assertEqual(worker, self.served()['worker_pid'])
+        self.assertEqual(0, self.status()['worker_restarts'])
+
     def test_an_image_that_is_open_is_not_removed(self):
         found = self.add_image()
         with open(found['path'], 'rb'):

@@ -62,12 +62,15 @@ class TestDaemon(base.TestCase):
         self.assertEqual([{'content_id': 'c'}], self.daemon.images())
         self.daemon.add('c', {'wait': 3})
         self.daemon.change('c', {'hydrate': 'idle'})
+        self.server.answer = 200, {'profile': []}
+        self.assertEqual({'profile': []}, self.daemon.profile('c'))
         self.server.answer = 204, None
         self.daemon.remove('c')
         self.assertEqual([
             ('GET', '/v1/images', None),
             ('PUT', '/v1/images/c', {'wait': 3}),
             ('PATCH', '/v1/images/c', {'hydrate': 'idle'}),
+            ('GET', '/v1/images/c/profile', None),
             ('DELETE', '/v1/images/c', None)], self.server.asked)
 
     def test_refusals_have_types(self):

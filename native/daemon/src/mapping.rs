@@ -1,0 +1,55 @@
+//! A mapping of memory that several processes share.
+
+use std::os::fd::AsFd;
+use std::ptr::NonNull;
+
+use rustix::mm::{MapFlags, ProtFlags};
+
+use crate::error::DaemonError;
+
+/// Memory behind a descriptor, unmapped when dropped.
+pub struct Mapping {
+    /// First byte, at the beginning of a page.
+    pub base: NonNull<u8>,
+    /// Number of bytes.
+    pub len: usize,
+}
+
+impl Mapping {
+    /// Map all of a descriptor of at least `least` bytes.
+    ///
+    /// # Errors
+    /// `System`, or `Config` if it is shorter.
+    pub fn new(fd: impl AsFd, least: usize) -> Result<Mapping, DaemonError> {
+        let found = rustix::fs::fstat(&fd).map_err(DaemonError::system("size shared memory"))?;
+        let len = usize::try_from(found.st_size).unwrap_or(0);
+        if len < least {
+            let reason = format!("shared memory has {len} bytes, not at least {least}");
+            return Err(DaemonError::Config(reason));
+        }
+        // SAFETY: a new mapping at an address of the kernel's choice; the descriptor is one of ours, of this length, and never shrunk.
+        let base = unsafe {
+            rustix::mm::mmap(
+                std::ptr::null_mut(),
+                len,
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::SHARED,
+                fd,
+                0,
+            )
+        };
+        let base = base.map_err(DaemonError::system("map shared memory"))?;
+        let base = NonNull::new(base.cast::<u8>())
+            .ok_or_else(|| DaemonError::Config("the shared memory has no address".to_owned()))?;
+        Ok(Mapping { base, len })
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: the mapping was made by `new`, and what borrows from it borrows this value.
+        if let Err(error) = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.len) } {
+            eprintln!("Could not unmap shared memory: {error}");
+        }
+    }
+}
