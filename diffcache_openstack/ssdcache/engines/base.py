@@ -41,6 +41,31 @@ class Attachment:
 
 
 @dataclasses.dataclass(frozen=True)
+class Traffic:
+    """What was requested of a volume since the cache was started.
+
+    :ivar reads: blocks that were read
+    :ivar writes: blocks that were written
+    :ivar hits: references to cached blocks
+    :ivar misses: references to other blocks
+    :ivar evictions: blocks that left the cache for others
+    :ivar bypassed: blocks that the mode or a sequence kept out of it
+    :ivar latency_us: ``hit`` and ``miss`` of reads; of each, microseconds
+        under ``p50`` and ``p99``
+    """
+
+    reads: int = 0
+    writes: int = 0
+    hits: int = 0
+    misses: int = 0
+    evictions: int = 0
+    bypassed: int = 0
+    latency_us: collections.abc.Mapping[
+        str, collections.abc.Mapping[str, float]] = dataclasses.field(
+            default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True)
 class State:
     """A volume that is attached.
 
@@ -48,12 +73,17 @@ class State:
         detached, also over restarts of the cache
     :ivar limit: the most blocks that it has
     :ivar blocks: blocks that it has
+    :ivar dirty: blocks that its origin lacks
+    :ivar state: ``ok``, or ``pass-through`` without the cache's device
     """
 
     export: str
     mode: str
     limit: int
     blocks: int
+    dirty: int = 0
+    state: str = 'ok'
+    traffic: Traffic = Traffic()
 
 
 class Engine(abc.ABC):

@@ -12,6 +12,7 @@
 """The cache that ``diffcache ssdcache serve`` runs, by its control socket."""
 
 import collections.abc
+import dataclasses
 import typing
 
 from diffcache_openstack.ssdcache import control
@@ -19,6 +20,7 @@ from diffcache_openstack.ssdcache.engines import base
 
 # A detach waits until the volume's storage has what was written.
 TIMEOUT_S = 60.0
+_TRAFFIC = tuple(field.name for field in dataclasses.fields(base.Traffic))
 
 
 class NbdkitEngine(base.Engine):
@@ -82,6 +84,8 @@ class NbdkitEngine(base.Engine):
 
 
 def _states(status: dict[str, typing.Any]) -> dict[str, base.State]:
-    return {name: base.State(each['export'], each['mode'], each['limit'],
-                             each['blocks'])
-            for name, each in status['volumes'].items()}
+    return {name: base.State(
+        each['export'], each['mode'], each['limit'], each['blocks'],
+        each['dirty'], each['state'],
+        base.Traffic(**{field: each[field] for field in _TRAFFIC}))
+        for name, each in status['volumes'].items()}

@@ -81,6 +81,19 @@ class TestSizes(VolumesTest):
             again.detach('b')
 
 
+class TestStatus(VolumesTest):
+
+    def test_what_volumes_have_and_do(self):
+        self.volumes.attach('a', self.wanted('a'))
+        self.engine.serve('a', hits=3, misses=1, reads=4)
+        found = self.volumes.status()['volumes']['a']
+        self.assertEqual(('write-through', 'ok', 0, 0), tuple(
+            found[name] for name in ('mode', 'state', 'blocks', 'dirty')))
+        self.assertEqual({
+            'reads': 4, 'writes': 0, 'hits': 3, 'misses': 1, 'evictions': 0,
+            'bypassed': 0, 'latency_us': {}}, found['traffic'])
+
+
 class TestFaults(VolumesTest):
 
     def test_no_room(self):

@@ -47,6 +47,11 @@ class FakeEngine(base.Engine):
         if others + limit > self._blocks:
             raise base.VolumeRefused('limits add up to more')
 
+    def serve(self, name: str, **counts: int) -> None:
+        """Set what was requested of a volume."""
+        self._volumes[name] = dataclasses.replace(
+            self._volumes[name], traffic=base.Traffic(**counts))
+
     def capacity(self) -> int:
         self._check()
         return 0 if self.failed else self._blocks
