@@ -17,6 +17,7 @@ import typing
 
 import sqlalchemy as sa
 
+from diffcache_openstack.db import history
 from diffcache_openstack.db import listing
 from diffcache_openstack.db import models
 
@@ -73,7 +74,9 @@ def whole_bytes(session: listing.Reader, site: str, since: datetime.datetime
                 ) -> int:
     """Estimate the WAN bytes of a site's requests without a cache.
 
-    Of images with a compressed form those of the form.
+    Of images with a compressed form those of the form. What Nova started
+    from a base image that it had, and what Glance sent, is left out: it
+    crosses no link without a cache either, or is a request besides.
     """
     table, template = models.Request, models.Template
     size = sa.func.coalesce(template.compressed_size, template.data_size)
@@ -82,4 +85,5 @@ def whole_bytes(session: listing.Reader, site: str, since: datetime.datetime
         .select_from(table)
         .join(template, template.id == table.template_id)
         .where(table.site == site, table.started_at >= since,
-               table.error.is_(None))))
+               table.error.is_(None),
+               table.way.not_in((history.BOOT, history.DOWNLOAD)))))

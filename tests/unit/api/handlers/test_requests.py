@@ -92,6 +92,18 @@ class TestSites(base.ApiTest):
         self.assertEqual({'objects': 1, 'bytes': 50},
                          report['held']['templates'])
 
+    def test_boots_and_downloads_cross_no_link_without_a_cache(self):
+        """Regression: a boot beside its request counted the image twice."""
+        before = self.get('/v1/sites/edge/report?days=3650')['report']
+        now = objects_base.now()
+        self.write(history.put_boot, database.request(21, started_at=now))
+        self.write(history.put_requests, [database.request(
+            22, started_at=now, way=history.DOWNLOAD)])
+        report = self.get('/v1/sites/edge/report?days=3650')['report']
+        self.assertEqual({'nova', 'glance', 'build'},
+                         {way['way'] for way in report['requests']})
+        self.assertEqual(before['whole_bytes'], report['whole_bytes'])
+
     def test_report_of_a_plan(self):
         plan = self.api.plan_now(self.ctxt, database.SITE)
         report = self.get('/v1/sites/edge/report')['report']
