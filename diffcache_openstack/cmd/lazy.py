@@ -245,6 +245,34 @@ def _read_status(state: str) -> dict[str, typing.Any]:
         os.close(folder)
 
 
+class Hydration(columns.FormattableColumn):
+    """How the rest of an image is fetched; in tables as a sentence."""
+
+    def human_readable(self) -> str:
+        """Return the mode, what is left, and what is known of the end."""
+        known = self._value
+        text = f'{known["mode"]}, {known["remaining_bytes"]} bytes left'
+        if known['rate'] is not None:
+            text += f', at {known["rate"]} bytes/s at most'
+        if known['deadline_s'] is not None:
+            kept = {None: 'maybe kept', True: 'kept', False: 'not kept'}
+            text += f', by {known["deadline_s"]} s: {kept[known["kept"]]}'
+        if known['earliest_s'] is not None:
+            text += f', whole after {known["earliest_s"]} s at the earliest'
+        return text
+
+
+class Sources(columns.FormattableColumn):
+    """Where chunks came from; in tables a line for each source."""
+
+    def human_readable(self) -> str:
+        """Return what each source has sent."""
+        return '\n'.join(
+            f'{source["url"]}: {source["bytes"]} bytes in'
+            f' {source["requests"]} requests, {source["failures"]} failures'
+            for source in self._value)
+
+
 class Status(quick.Quick, show.ShowOne):
     """Show what diffcache lazy serve has served and fetched."""
 
@@ -257,4 +285,6 @@ class Status(quick.Quick, show.ShowOne):
     def take_action(self, parsed_args: argparse.Namespace
                     ) -> tuple[list[str], list[typing.Any]]:
         document = _read_status(parsed_args.state)
+        document['hydration'] = Hydration(document['hydration'])
+        document['sources'] = Sources(document['sources'])
         return list(document), list(document.values())

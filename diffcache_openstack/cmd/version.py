@@ -15,12 +15,14 @@ import argparse
 import pathlib
 from typing import Any
 
+from cliff import columns as cliff_columns
 from cliff import lister
 from cliff import show
 
 from diffcache_openstack.blocks import operands
 from diffcache_openstack.cmd import progress
 from diffcache_openstack.cmd import quick
+from diffcache_openstack.common import units
 from diffcache_openstack.store import registry
 from diffcache_openstack.versions.guests import snapshots
 from diffcache_openstack.versions.restore import restoring
@@ -190,6 +192,21 @@ class Save(_Disk):
         return columns(version.summary())
 
 
+_ALL_COLUMNS = ['version', 'series', 'parent', 'created_at', 'size',
+                'blocks_changed', 'bytes_stored']
+# What fits into 100 columns.
+_NARROW = ['version', 'series', 'created_at', 'size', 'bytes_stored']
+_SIZES = ('size', 'bytes_stored')
+
+
+class _Size(cliff_columns.FormattableColumn):
+    """Bytes; in tables with a unit."""
+
+    def human_readable(self) -> str:
+        """Return three digits and a unit of powers of 1000."""
+        return units.format_size(self._value)
+
+
 class List(quick.Quick, lister.Lister):
     """List versions, oldest first."""
 
@@ -198,15 +215,20 @@ class List(quick.Quick, lister.Lister):
         add_store_options(parser)
         parser.add_argument('--series', metavar='NAME',
                             help='List only versions of this series.')
+        parser.add_argument(
+            '--long', action='store_true',
+            help='Show parents and changed blocks in the table, too; other '
+                 'formats always have them.')
         return parser
 
     def take_action(self, parsed_args: argparse.Namespace
                     ) -> tuple[list[str], list[list[Any]]]:
-        columns = ['version', 'series', 'parent', 'created_at', 'size',
-                   'blocks_changed', 'bytes_stored']
+        is_narrow = parsed_args.formatter == 'table' and not parsed_args.long
+        names = _NARROW if is_narrow else _ALL_COLUMNS
         rows = [version.summary() for version
                 in open_store(parsed_args).versions(parsed_args.series)]
-        return columns, [[row[column] for column in columns] for row in rows]
+        return names, [[_Size(row[name]) if name in _SIZES else row[name]
+                        for name in names] for row in rows]
 
 
 class Show(quick.Quick, show.ShowOne):

@@ -14,6 +14,7 @@ import io
 import json
 from unittest import mock
 
+from diffcache_openstack.cmd import lazy
 from diffcache_openstack.cmd import toolbox
 from tests import base
 
@@ -109,3 +110,26 @@ class TestReplay(base.TestCase):
                                                   *words)
                 self.assertEqual((2, ''), (code, out))
                 self.assertIn('--', err)
+
+
+class TestWords(base.TestCase):
+
+    def test_hydration(self):
+        known = {'mode': 'deadline', 'remaining_bytes': 7, 'rate': None,
+                 'deadline_s': None, 'earliest_s': None, 'kept': None}
+        for fields, expected in (
+                ({}, 'deadline, 7 bytes left'),
+                ({'rate': 5}, 'deadline, 7 bytes left, at 5 bytes/s at most'),
+                ({'deadline_s': 9, 'kept': False, 'earliest_s': 20},
+                 'deadline, 7 bytes left, by 9 s: not kept, whole after 20 s'
+                 ' at the earliest')):
+            found = lazy.Hydration({**known, **fields})
+            self.assertEqual(expected, found.human_readable())
+            self.assertEqual({**known, **fields}, found.machine_readable())
+
+    def test_sources(self):
+        found = lazy.Sources([{'url': name, 'bytes': 5, 'requests': 2,
+                                'failures': 0} for name in 'ab'])
+        self.assertEqual('a: 5 bytes in 2 requests, 0 failures\n'
+                         'b: 5 bytes in 2 requests, 0 failures',
+                         found.human_readable())

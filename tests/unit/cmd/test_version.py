@@ -109,6 +109,16 @@ class TestVersionCommands(VersionCommandTest):
         self.assertEqual([first['version'], done['kept']],
                          [each['version'] for each in listed])
 
+    def test_the_table_of_versions_is_narrow(self):
+        saved = self.save()
+        for words, shown in (([], False), (['--long'], True)):
+            _code, out, _err = self.call('list', '--store', self.uri, *words)
+            self.assertIn(saved['version'], out)
+            self.assertEqual(shown, 'parent' in out)
+        [listed] = self.call_json('list')
+        self.assertIsNone(listed['parent'])
+        self.assertEqual(saved['size'], listed['size'])
+
     def test_diff_names_the_ranges(self):
         first = self.save()
         with open(self.disk, 'r+b') as stream:
