@@ -128,8 +128,9 @@ class TestWords(base.TestCase):
             self.assertEqual({**known, **fields}, found.machine_readable())
 
     def test_sources(self):
-        found = lazy.Sources([{'url': name, 'bytes': 5, 'requests': 2,
-                                'failures': 0} for name in 'ab'])
+        found = lazy.Sources([
+            {'url': name, 'bytes': 5, 'requests': 2, 'failures': 0}
+            for name in 'ab'])
         self.assertEqual('a: 5 bytes in 2 requests, 0 failures\n'
                          'b: 5 bytes in 2 requests, 0 failures',
                          found.human_readable())
