@@ -11,11 +11,27 @@
 #    under the License.
 """The context of a request, which is part of every RPC."""
 
+import re
 import typing
 
 from oslo_context import context
 
 BOUND_HOST = 'diffcache_bound_host'
+# As services of OpenStack write it; nothing else gets into log lines.
+_REQUEST_ID = re.compile(
+    r'req-[0-9a-f]{8}-([0-9a-f]{4}-){3}[0-9a-f]{12}', re.ASCII)
+
+
+def current_request_id() -> str | None:
+    """Return the ID of the request that this thread works for.
+
+    :returns: that of the first service of the request, if it is known; None
+        outside of requests
+    """
+    current = context.get_current()
+    if current is None:
+        return None
+    return current.global_request_id or current.request_id
 
 
 class RequestContext(context.RequestContext):
@@ -25,6 +41,17 @@ class RequestContext(context.RequestContext):
     def for_service(cls, name: str) -> 'RequestContext':
         """Return a context for work that no request asked for."""
         return cls(user_id=name, is_admin=True, overwrite=False)
+
+    @classmethod
+    def for_request(cls, request_id: str | None) -> 'RequestContext':
+        """Return a context for the work that another service requested.
+
+        :param request_id: of that service's request; left out unless it is
+            ``req-`` and a UUID
+        """
+        known = request_id and _REQUEST_ID.fullmatch(request_id)
+        return cls(global_request_id=request_id if known else None,
+                   overwrite=False)
 
     #: name of the host that a remote call has to be about, since it is signed
     #: by that host; None if its sender may act for any host

@@ -22,8 +22,8 @@ from keystoneauth1.loading import adapter as adapters
 from keystoneauth1.loading import session as session_loading
 from keystoneauth1 import session as sessions
 from oslo_config import cfg
-from oslo_context import context as oslo_context
 
+from diffcache_openstack.common import context as contexts
 from diffcache_openstack.common import exceptions
 
 LOG = logging.getLogger(__name__)
@@ -75,7 +75,7 @@ class Session(sessions.Session):
             # Discovery, or Keystone.
             return super().request(url, method, *args, **kwargs)
         if kwargs.get('global_request_id') is None:
-            kwargs['global_request_id'] = _own_request_id()
+            kwargs['global_request_id'] = contexts.current_request_id()
         self._local.answer = None
         response = super().request(url, method, *args, **kwargs)
         answer = Answer(response.status_code,
@@ -142,10 +142,3 @@ def adapter_options(conf: cfg.ConfigOpts, group: str
             f'[{group}]: {error}; correct that option.') from error
     return {name: value for name, value in options.items()
             if value is not None}
-
-
-def _own_request_id() -> str | None:
-    context = oslo_context.get_current()
-    if context is None:
-        return None
-    return context.global_request_id or context.request_id

@@ -42,6 +42,8 @@ _BY_STATUS: dict[int, type[exceptions.DiffCacheError]] = {
 }
 
 Progress = collections.abc.Callable[[int, int], None]
+RequestId = collections.abc.Callable[[], str | None]
+REQUEST_ID_HEADER = 'X-OpenStack-Request-ID'
 
 
 class LocalClient:
@@ -52,11 +54,15 @@ class LocalClient:
 
     :param path: the socket, ``[agent] socket``
     :param timeout: seconds to wait for an answer that takes no work
+    :param request_id: returns the ID of the request that the caller works
+        for, which the agent has in its log lines; None outside of requests
     """
 
-    def __init__(self, path: str, timeout: float = 1.5) -> None:
+    def __init__(self, path: str, timeout: float = 1.5,
+                 request_id: RequestId = lambda: None) -> None:
         self._path = path
         self._timeout = timeout
+        self._request_id = request_id
 
     def status(self) -> dict[str, typing.Any]:
         """Return the agent's status."""
@@ -300,6 +306,9 @@ class LocalClient:
     @contextlib.contextmanager
     def _answer(self, method, path, body, timeout, headers=None):
         """Return the response to a request that succeeded."""
+        headers = dict(headers or {})
+        if request_id := self._request_id():
+            headers[REQUEST_ID_HEADER] = request_id
         with contextlib.closing(UnixConnection(self._path, self._timeout)
                                 ) as connection:
             with self._unavailable():
@@ -389,11 +398,10 @@ class UnixConnection(http.client.HTTPConnection):
 
 
 def _exchange(connection, method, path, body, headers):
-    headers = dict(headers or {})
     data = body
     if isinstance(body, dict):
         data = json.dumps(body).encode()
-        headers['Content-Type'] = 'application/json'
+        headers = {**headers, 'Content-Type': 'application/json'}
     # An agent may answer, and close, before it has read a long body.
     with contextlib.suppress(BrokenPipeError, ConnectionResetError):
         connection.request(method, path, data, headers)

@@ -29,6 +29,7 @@ from oslo_config import cfg
 from oslo_log import log
 from oslo_utils import uuidutils
 
+from diffcache_openstack.common import context as contexts
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import local_client
 from diffcache_openstack.glance import agent as agents
@@ -76,7 +77,8 @@ class Driver(base.Driver):
                 f' {error.strerror}; name a directory that Glance may write'
                 f' to.') from error
         self._agent = agents.HostAgent(
-            local_client.LocalClient(group.socket, group.connect_timeout),
+            local_client.LocalClient(group.socket, group.connect_timeout,
+                                     contexts.current_request_id),
             group.stall_timeout)
         self._fills = fills.Fills(pathlib.Path(self.incomplete_dir))
         self.source = reading.Source(self._agent, self._fills,

@@ -20,6 +20,7 @@ import typing
 
 from oslo_utils import fileutils
 
+from diffcache_openstack.common import context as contexts
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import local_client
 from diffcache_openstack.common.signing import host_keys
@@ -240,7 +241,8 @@ def _refuse_unfinished(instance: typing.Any,
 def _agent() -> tuple[local_client.LocalClient, tallies.Tally]:
     group = CONF.diffcache
     client = local_client.LocalClient(group.socket,
-                                      timeout=group.connect_timeout)
+                                      timeout=group.connect_timeout,
+                                      request_id=contexts.current_request_id)
     return client, tallies.Tally(pathlib.Path(group.state_file))
 
 

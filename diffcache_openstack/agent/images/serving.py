@@ -181,6 +181,12 @@ class ImageServer:
 
     def _report(self, request: objects.Request,
                 template: views.TemplateRef) -> None:
+        if request.error is None:
+            LOG.info('Delivered image %s in %.3f s: %s (%s)', template.id,
+                     request.seconds, request.way, request.detail)
+        else:
+            LOG.warning('Could not deliver image %s: %s', template.id,
+                        request.error)
         self._requests.add(request)
         self._host.report_due.set()
         for observer in self._observers:

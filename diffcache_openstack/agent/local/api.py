@@ -42,7 +42,9 @@ from diffcache_openstack.agent.local import usage as usages
 from diffcache_openstack.agent.ssdcache import volumes as cached_volumes
 from diffcache_openstack.agent.versions import service as version_service
 from diffcache_openstack.blocks.codecs import base as codec_base
+from diffcache_openstack.common import context as contexts
 from diffcache_openstack.common import exceptions
+from diffcache_openstack.common import local_client
 from diffcache_openstack import objects
 from diffcache_openstack.ssdcache import server as server_options
 
@@ -179,6 +181,8 @@ class LocalApi:
                  ) -> collections.abc.Iterable[bytes]:
         """Answer a request."""
         request = wrappers.Request(environ)
+        # For log lines of this thread, until its next request.
+        _context_of(request).update_store()
         LOG.debug('%s %s', request.method, environ['REQUEST_URI'])
         return self._answer(request)(environ, start_response)
 
@@ -374,8 +378,10 @@ class LocalApi:
                 ) -> wrappers.Response:
         """Run long work in a thread, and send its progress meanwhile."""
         ended: queue.SimpleQueue = queue.SimpleQueue()
+        context = _context_of(request)
 
         def run() -> None:
+            context.update_store()
             try:
                 ended.put(work())
             except exceptions.DiffCacheError as error:
@@ -396,6 +402,12 @@ class LocalApi:
         connection = request.environ[server.REQUEST].conn.socket
         return wrappers.Response(_lines(watch, ended, connection),
                                  mimetype=_JSON_LINES)
+
+
+def _context_of(request: wrappers.Request) -> contexts.RequestContext:
+    """Return the context of what a client requests."""
+    return contexts.RequestContext.for_request(
+        request.headers.get(local_client.REQUEST_ID_HEADER))
 
 
 def _take_place(places: threading.BoundedSemaphore, what: str) -> None:

@@ -23,6 +23,7 @@ import fixtures
 from diffcache_openstack.agent.images import pulse
 from diffcache_openstack.agent.local import api
 from diffcache_openstack.agent.local import server
+from diffcache_openstack.common import context as contexts
 from diffcache_openstack.common import exceptions
 from diffcache_openstack.common import local_client
 from diffcache_openstack import objects
@@ -59,6 +60,7 @@ class Rooms:
         self.queued = []
         self.pulse = pulse.Pulse()
         self.running, self.notices = 0, True
+        self.requests = []
 
     def _fail_if_told(self):
         if self.error is not None:
@@ -76,6 +78,7 @@ class Rooms:
 
     def describe(self, image_id):
         self._fail_if_told()
+        self.requests.append(contexts.current_request_id())
         return {'id': image_id}
 
     def list(self):
@@ -143,6 +146,7 @@ class Rooms:
         self.asked.append(('released', content_id))
 
     def save_before(self, server_id, project_id, trigger, image_id, watch):
+        self.requests.append(contexts.current_request_id())
         self.asked.append((server_id, project_id, trigger, image_id))
         return {'version': 'v', 'required': watch(1, 2), 'error': None}
 
@@ -171,6 +175,17 @@ class LocalApiTest(base.TestCase):
         self.assertEqual({'id': IMAGE}, self.client.image(IMAGE))
         self.assertEqual(['one', 'two'],
                          [image['id'] for image in self.client.images()])
+
+    def test_work_has_the_request_id_of_its_client(self):
+        request_id = f'req-{uuid.uuid4()}'
+        client = local_client.LocalClient(str(self.path),
+                                          request_id=lambda: request_id)
+        client.image(IMAGE)
+        client.save_server('s', {'project_id': 'p', 'trigger': 'delete'})
+        self.assertEqual([request_id] * 2, self.worker.requests)
+        self.worker.requests.clear()
+        self.client.image(IMAGE)
+        self.assertNotIn(request_id, self.worker.requests)
 
     def test_images_that_are_served_while_they_arrive(self):
         self.assertEqual({'path': f'/mount/{IMAGE}', 'reason': None},
