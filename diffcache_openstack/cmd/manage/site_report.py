@@ -114,9 +114,12 @@ class SiteReport(base.ShowOne):
                 except exceptions.DiffCacheError as error:
                     found.append({'change': text, 'error': str(error)})
                     continue
+                before, after = answer['before'], answer['after']
                 found.append({
-                    'change': text, 'saves_s_per_day': answer['saving'],
-                    'saves_wan_bytes_per_day': round(answer['saving_wan'])})
+                    'change': text,
+                    'saves_s_per_day': before['cost_s'] - after['cost_s'],
+                    'saves_wan_bytes_per_day': (before['cost_wan_bytes']
+                                                - after['cost_wan_bytes'])})
         return found
 
 

@@ -26,7 +26,10 @@ from tests.unit.cmd.manage import base
 from tests.unit.db import database
 
 MB = 1000 ** 2
-WHAT_IF = {'saving': 3600.0, 'saving_wan': 2_000_000_000.0}
+# Shares of the cost are no seconds.
+WHAT_IF = {'saving': 0.9, 'saving_wan': 0.5,
+           'before': {'cost_s': 4000.0, 'cost_wan_bytes': 4_000_000_000},
+           'after': {'cost_s': 400.0, 'cost_wan_bytes': 2_000_000_000}}
 
 
 def facts(**values):

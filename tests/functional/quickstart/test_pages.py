@@ -9,7 +9,7 @@
 #    WARRANTIES OR CONDITIONS OF ANY KIND, either express or implied. See the
 #    License for the specific language governing permissions and limitations
 #    under the License.
-"""The commands of the tutorial, as a reader runs them."""
+"""The commands of pages that need no service, as a reader runs them."""
 
 import os
 import pathlib
@@ -20,22 +20,49 @@ import unittest
 
 from tests import base
 
-_PAGE = (pathlib.Path(__file__).parents[3] / 'doc' / 'source' / 'user'
-         / 'tutorial.rst')
-_PROMPT = '   $ '
+_PAGES = pathlib.Path(__file__).parents[3] / 'doc' / 'source'
+_PROMPT, _CONTINUED = '   $ ', '   > '
 _SECONDS = 300
 
 
-def commands():
-    """Yield the commands of the page, in order."""
-    for line in _PAGE.read_text(encoding='utf-8').splitlines():
+def commands(page):
+    """Return the commands of a page, in order."""
+    found = []
+    for line in (_PAGES / page).read_text(encoding='utf-8').splitlines():
         if line.startswith(_PROMPT):
-            yield line.removeprefix(_PROMPT)
+            found.append(line.removeprefix(_PROMPT))
+        elif line.startswith(_CONTINUED):
+            found[-1] += '\n' + line.removeprefix(_CONTINUED)
+    return found
+
+
+class PageTest(base.TestCase):
+
+    def run_page(self, page):
+        """Run all commands in one shell, which ends at the first failure."""
+        # What a failed command leaves running ends with the shell.
+        lines = ['set -e', 'trap \'kill $(jobs -p) 2>/dev/null || :\' EXIT']
+        for command in commands(page):
+            lines += [f"cat <<'SHOWN'\n$ {command}\nSHOWN", command]
+        path = f'{pathlib.Path(sys.executable).parent}:{os.environ["PATH"]}'
+        done = subprocess.run(
+            ['bash', '-c', '\n'.join(lines)], cwd=self.directory, text=True,
+            env={**os.environ, 'PATH': path}, timeout=_SECONDS,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+        self.assertEqual(0, done.returncode, done.stdout)
+        return done.stdout
+
+
+class TestSizing(PageTest):
+
+    def test_every_command_succeeds(self):
+        shown = self.run_page('admin/sizing.rst')
+        self.assertEqual(3, shown.count('cost_before_s'))
 
 
 @unittest.skipUnless(os.geteuid() == 0 and pathlib.Path('/dev/fuse').exists(),
                      'mounting needs root and /dev/fuse')
-class TestTutorial(base.TestCase):
+class TestTutorial(PageTest):
 
     def setUp(self):
         super().setUp()
@@ -44,22 +71,9 @@ class TestTutorial(base.TestCase):
         if missing:
             self.skipTest(f'{", ".join(missing)} not installed')
 
-    def run_page(self):
-        """Run all commands in one shell, which ends at the first failure."""
-        # What a failed command leaves running ends with the shell.
-        lines = ['set -e', 'trap \'kill $(jobs -p) 2>/dev/null || :\' EXIT']
-        for command in commands():
-            lines += [f"cat <<'SHOWN'\n$ {command}\nSHOWN", command]
-        path = f'{pathlib.Path(sys.executable).parent}:{os.environ["PATH"]}'
-        return subprocess.run(
-            ['bash', '-c', '\n'.join(lines)], cwd=self.directory, text=True,
-            env={**os.environ, 'PATH': path}, timeout=_SECONDS,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-
     def test_every_command_succeeds(self):
-        done = self.run_page()
-        self.assertEqual(0, done.returncode, done.stdout)
+        shown = self.run_page('user/tutorial.rst')
         for text in ('identical', '1024 hits'):
-            self.assertIn(text, done.stdout)
+            self.assertIn(text, shown)
         patch = self.directory / 'next.patch'
         self.assertLess(patch.stat().st_size, 2 * 10 ** 6)
