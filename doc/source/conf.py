@@ -38,3 +38,20 @@ html_theme_options = {
 }
 
 autoprogram_cliff_application = 'diffcache'
+
+# (document, name, description, authors, section)
+man_pages = [
+    (f'man/{name}', name, description, '', section)
+    for name, section, description in (
+        ('diffcache', 1, 'work with disk images, patches, cache placement and'
+                         ' versions as files'),
+        ('diffcache-manage', 1, 'administer DiffCache for OpenStack'),
+        ('diffcache-status', 1, 'check whether an upgrade is possible'),
+        ('diffcache-agent', 8, 'cache and build images on a host, or serve'
+                               ' them at a repository'),
+        ('diffcache-api', 8, 'answer the REST API'),
+        ('diffcache-conductor', 8, 'keep the catalogue of images, and plan'
+                                   ' what hosts hold'),
+        ('diffcache-lazy', 8, 'serve images while they arrive'),
+        ('diffcache-ssdcache', 8, 'cache volumes on the SSD of a compute'
+                                  ' host'))]

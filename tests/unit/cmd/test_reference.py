@@ -39,6 +39,8 @@ from tests import base
 
 PAGE = (pathlib.Path(__file__).parents[3] / 'doc' / 'source' / 'reference'
         / 'commands.rst')
+OPTIONS_OF_SERVICES = PAGE.with_name('service-options.inc')
+MANUAL = PAGE.parents[1] / 'man'
 OURS = importlib.metadata.distribution('diffcache-openstack').entry_points
 # What argparse prints before the help of an option.
 OPTION = r'-[-\w]+(?: (?:\{[^}]*\}|[^\s,]+))?'
@@ -204,7 +206,9 @@ class TestServices(ReferenceTest):
 
     def test_each_option(self):
         section = self.page.partition('Services')[2]
-        documented = set(re.findall(r'``(-[-\w]+)(?: \w+)?``', section))
+        self.assertIn(f'.. include:: {OPTIONS_OF_SERVICES.name}', section)
+        documented = set(re.findall(r'``(-[-\w]+)(?: \w+)?``',
+                                    OPTIONS_OF_SERVICES.read_text()))
         for program in self.PROGRAMS:
             text = self.output(
                 lambda _out: services.run(program, ['--help']))
@@ -220,6 +224,12 @@ class TestScripts(ReferenceTest):
         for script in OURS.select(group='console_scripts'):
             self.assertRegex(self.page, rf'(?m)^{script.name}$|'
                              rf'``{script.name}``')
+
+    def test_each_has_a_manual_page(self):
+        self.assertEqual(
+            sorted(script.name for script in
+                   OURS.select(group='console_scripts')),
+            sorted(page.stem for page in MANUAL.glob('*.rst')))
 
     def test_groups_of_the_openstack_client_are_no_commands(self):
         for entry in OURS.select(group='openstack.extension'):
